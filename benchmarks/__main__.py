@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.search import PROBLEMS
 from flopcast import load_job, predict
-from flopcast.io.asked import job_from
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
+from flopcast.requests.job_request import job_from
 from flopcast.search.screen import screen_each
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan

@@ -39,16 +39,16 @@ from benchmarks.changes import (
 )
 from benchmarks.random_jobs import random_jobs
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.item_prices import Priced
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
-from flopcast.cost.prices import Priced
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, batch_plans, one_plan
 from flopcast.spec.site import Site, SiteFactor
-from flopcast.timeline.links import may_share
-from flopcast.timeline.step import played_seconds, run_step
+from flopcast.timeline.shared_links import may_share
+from flopcast.timeline.step import run_step, simulated_seconds
 from flopcast.timeline.uncertainty import sensitivities
 from flopcast.workload.checks import check
 from flopcast.workload.lower import lower
@@ -256,7 +256,7 @@ def _shares_links(job: Job) -> bool:
 
 def step_seconds(job: Job) -> float:
     """Seconds of a step, played exactly, without jitter."""
-    return played_seconds(_priced(job))
+    return simulated_seconds(_priced(job))
 
 
 def violations(job: Job, laws: dict[str, Law] | None = None) -> Iterator[Violation]:
@@ -282,7 +282,7 @@ def _others(job: Job, base_s: float) -> Iterator[Violation]:
     priced = _priced(job)
     timeline = run_step(priced)
     shares_s = sum(share.path_s for share in timeline.shares)
-    stage_s = sum(share.path_s for share in timeline.bottleneck_shares) + timeline.bottleneck_waits_s
+    stage_s = sum(share.path_s for share in timeline.bottleneck_attribution) + timeline.bottleneck_waits_s
     for name, found_s in (
         ("shares of the critical path sum to the step", shares_s),
         ("shares of the busiest stage and its waiting sum to the step", stage_s),
@@ -309,7 +309,7 @@ def _among_others(job: Job) -> float:
     programs = realise(lower(job.model, batch_plans(plans), job.batch), job.software)
     book = book_of(job.cluster.name)
     priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
-    return played_seconds(priced, 1)
+    return simulated_seconds(priced, 1)
 
 
 def _nudged(job: Job, factor: str, by: float) -> float:

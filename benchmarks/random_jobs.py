@@ -11,7 +11,7 @@ from random import Random
 
 from pydantic import ValidationError
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model

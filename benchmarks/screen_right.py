@@ -16,14 +16,14 @@ from itertools import chain
 import numpy as np
 
 from benchmarks.search import job_of
-from flopcast.io.curves import load_book
+from flopcast.lab.validation.decisions import rank_correlation
+from flopcast.library.curves import load_book
 from flopcast.search.exact import play_each
 from flopcast.search.find import find
 from flopcast.search.grid import batches
 from flopcast.search.question import Question
-from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
-from flopcast.validation.decisions import rank_correlation
+from flopcast.search.top_candidates import TopCandidates
 
 ALL = sys.maxsize
 FIRST = 2000  # plans of a large space that are played
@@ -147,20 +147,20 @@ def study(name: str, problem: Problem, most: int) -> str:
     """One line about a problem of which so many plans are played."""
     question = problem.question()
     every = chain.from_iterable(batches(job, question.space) for job in question.jobs)
-    sieve = Sieve(most=most).after_all(question, every, load_book)
-    rough = np.array([one.losses[0] for one in sieve.best])
+    candidates_kept = TopCandidates(most=most).after_all(question, every, load_book)
+    rough = np.array([one.losses[0] for one in candidates_kept.best])
     exact = np.empty(len(rough))
-    for place, played in play_each([one.job for one in sieve.best], load_book):
+    for place, played in play_each([one.job for one in candidates_kept.best], load_book):
         exact[place] = question.first.exact(played, question.total_tokens).value
-    known = {one.job: loss for one, loss in zip(sieve.best, exact.tolist(), strict=True)}
+    known = {one.job: loss for one, loss in zip(candidates_kept.best, exact.tolist(), strict=True)}
     answer = find(question, load_book).plans
     found = min(answer, key=lambda one: one.losses[0].value)
     found_loss = known.get(found.played.job, found.losses[0].value)
     best, error = exact.min(), rough / exact - 1.0
     values = (
         name,
-        sieve.possible,
-        sieve.feasible,
+        candidates_kept.possible,
+        candidates_kept.feasible,
         len(exact),
         int(exact.argmin()) + 1,
         f"{found_loss / best - 1:.2%}",

@@ -11,12 +11,12 @@ import resource
 import sys
 import time
 
-from flopcast.io.asked import job_from
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
+from flopcast.requests.job_request import job_from
 from flopcast.search.grid import batches, num_plans
 from flopcast.search.question import Question
-from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
+from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
 
 MANY = "256..8192:64"  # global batches: what a search asks that may choose its batch
@@ -54,7 +54,7 @@ def main(name: str) -> dict[str, float]:
     book = load_book(job.cluster)
     ready_s = time.process_time()
     question = Question(jobs=(job,), space=asked, objectives=("tokens_per_s",))
-    found = Sieve().after_all(question, batches(job, asked), lambda _: book)
+    found = TopCandidates().after_all(question, batches(job, asked), lambda _: book)
     screen_s = time.process_time() - ready_s
     return {
         "candidates": num_plans(job, asked),

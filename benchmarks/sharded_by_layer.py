@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from benchmarks.search import job_of
-from flopcast.cost.kernels.book import CurveBook
-from flopcast.io.curves import load_book
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.library.curves import load_book
 from flopcast.prediction import memory_by_class, predict
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan

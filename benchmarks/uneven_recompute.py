@@ -5,8 +5,8 @@
 Of the plans of a problem with one chunk a stage that screen fastest with all blocks recomputed (12, or so
 many as are named first), blocks are dealt out to stages twice: with one number of recomputed blocks for all
 of them, the best of all numbers; and with the fastest number for each stage and slice that fits there. Both
-divisions are the best there are (search/uneven.py), both keep the headroom of a search. Printed are the
-fastest pipelines of either kind, their plans, and the gain; the ends of a step are left out.
+divisions are the best there are (search/uneven_stages.py), both keep the headroom of a search. Printed are
+the fastest pipelines of either kind, their plans, and the gain; the ends of a step are left out.
 """
 
 import sys
@@ -14,15 +14,15 @@ import sys
 import numpy as np
 
 from benchmarks.search import job_of
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Floats, Integers
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.search.grid import batches
 from flopcast.search.question import Question
 from flopcast.search.refine import partly_recomputed
-from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
-from flopcast.search.uneven import best_cuts, busy_seconds
+from flopcast.search.top_candidates import TopCandidates
+from flopcast.search.uneven_stages import best_cuts, busy_seconds
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
@@ -62,7 +62,9 @@ def bound(name: str, most: int) -> str:
 def _plans(job: Job, space: Space, book: CurveBook) -> list[Job]:
     """Plans that fit with all blocks recomputed, the fastest first as they are without."""
     question = Question(jobs=(job,), space=space.model_copy(update={"recompute": ("full",)}))
-    every = Sieve(most=sys.maxsize).after_all(question, batches(job, question.space), lambda _: book)
+    every = TopCandidates(most=sys.maxsize).after_all(
+        question, batches(job, question.space), lambda _: book
+    )
     return [one.job for one in every.best]
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from benchmarks.laws import LAWS, violations
 from benchmarks.random_jobs import random_jobs
-from flopcast.cli.sweeping import scenarios_in
-from flopcast.io.jobs import job_of
-from flopcast.io.yaml_text import read_yaml
+from flopcast.cli.sweep_file import scenarios_in
+from flopcast.files.yaml_text import read_yaml
 from flopcast.jobs import dump_job
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
+from flopcast.requests.job_files import job_of
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.workload.backward import derive_backward

@@ -15,11 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS, FOUND = ROOT / "fuzz" / "corpus", ROOT / "fuzz" / "found"
-EXAMPLES, CATALOG = ROOT / "tests" / "io", ROOT / "src" / "flopcast" / "catalog"
+CONFIGS, RECORDS = ROOT / "tests" / "interop", ROOT / "tests" / "lab"
+CATALOG = ROOT / "src" / "flopcast" / "catalog"
 JOB = CORPUS / "job" / "chosen.yaml"
 DEVICES = (8, 16, 32, 64, 128, 512, 1024)  # tried in turn, until an example is accepted
 COMMANDS = {  # kind → syntax, folder of examples, those taken, command
-    "hf": ("json", EXAMPLES / "configs", slice(None), "import hf {file}"),
+    "hf": ("json", CONFIGS / "configs", slice(None), "import hf {file}"),
     "memory": ("yaml", CORPUS / "job", slice(None), "memory {file} --json"),
     "predict": ("yaml", CORPUS / "job", slice(None), "predict {file} --json"),
     "open": ("yaml", CORPUS / "open", slice(None), "predict {file} --json"),
@@ -36,9 +37,9 @@ COMMANDS = {  # kind → syntax, folder of examples, those taken, command
         "csv", CORPUS / "schedule", slice(None),
         "memory {job} --json --plan dp=2+tp=2+pp=4+mbs=1+gbs=16+schedule={file}",
     ),
-    "log": ("text", EXAMPLES / "logs", slice(None), "predict {job} --json --log {file}"),
-    "kineto": ("json", EXAMPLES / "traces", slice(2, None), "import kineto {file}"),
-    "nccl-tests": ("text", EXAMPLES / "traces", slice(2), "import nccl-tests {file}"),
+    "log": ("text", RECORDS / "logs", slice(None), "predict {job} --json --log {file}"),
+    "kineto": ("json", RECORDS / "traces", slice(2, None), "import kineto {file}"),
+    "nccl-tests": ("text", RECORDS / "traces", slice(2), "import nccl-tests {file}"),
     "nsys": ("text", CORPUS / "nsys", slice(None), "import nsys {file}"),
     "runs": ("csv", CORPUS / "runs", slice(None), "validate --runs {file} --json"),
     "pack": (
@@ -103,7 +104,7 @@ def kinds() -> dict[str, Kind]:
     found: dict[str, Kind] = {}
     for name, (syntax, folder, part, command) in COMMANDS.items():
         found[name] = Kind(syntax=syntax, files=_files(folder)[part], command=command)
-    for folder in (EXAMPLES / "scripts", *sorted((EXAMPLES / "foreign").iterdir())):
+    for folder in (CONFIGS / "scripts", *sorted((CONFIGS / "foreign").iterdir())):
         name, syntax = ("megatron", "shell") if folder.name == "scripts" else (folder.name, "yaml")
         on = f"{ON_DEVICES} --model llama-3-8b" if name == "deepspeed" else ON_DEVICES
         imports, reads = f"import {name} {{file}} {on}", f"memory {{file}} --kind {name} {on} --json"

@@ -31,7 +31,7 @@ from fuzz.kinds import JOBS, Input, kinds
 from fuzz.mutate import NoAliases, at_path, loaded, paths
 
 Same = Callable[[Random, bytes], bytes | None]  # None where it does not apply
-DECISIVE_KEY = "fuzz_parallel_layers"  # its name speaks of what costs time (flopcast.io.unknown_keys)
+DECISIVE_KEY = "fuzz_parallel_layers"  # its name speaks of what costs time (flopcast.files.unknown_keys)
 NO_FILE = ("plan", "changes", *JOBS)  # kinds whose words are no file of their own
 PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
 NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # YAML that holds no value

@@ -2,7 +2,7 @@
 
 `python tests/accuracy_pages.py` predicts all measured runs again, writes the pages of docs/accuracy that a
 command prints, and fills in the numbers between `<!--=NAME-->` and `<!--/=-->` wherever a text has them.
-tests/validation/test_accuracy_pages.py compares all of it.
+tests/lab/validation/test_accuracy_pages.py compares all of it.
 """
 
 import math
@@ -12,32 +12,27 @@ import sys
 from functools import cached_property
 from pathlib import Path
 
-from flopcast.api import (
-    PublishedTables,
-    holds_functional_tests,
-    validate_memory,
-    validate_runs,
-    validate_suite,
-)
-from flopcast.cli.constants import as_markdown as constants_as_markdown
-from flopcast.io.constants import shipped
-from flopcast.validation.decisions_summary import by_source as by_question
-from flopcast.validation.decisions_summary import of_sweeps
-from flopcast.validation.decisions_tables import decisions_as_markdown
-from flopcast.validation.from_one_run import calibrated, statistics_of
-from flopcast.validation.from_one_run_tables import from_one_run_as_markdown
-from flopcast.validation.memory import memory_as_markdown
-from flopcast.validation.published_page import runs_as_markdown
-from flopcast.validation.published_summary import of_rows
-from flopcast.validation.summary import as_markdown as suites_as_markdown
-from flopcast.validation.summary import by_source
-from flopcast.validation.sweeps import sweeps_of_runs, sweeps_of_suite
+from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
+from flopcast.api import PublishedTables
+from flopcast.cli.calibrate_constants import as_markdown as constants_as_markdown
+from flopcast.lab.validation.decision_statistics import by_source as by_question
+from flopcast.lab.validation.decision_statistics import of_sweeps
+from flopcast.lab.validation.from_one_run import calibrated, statistics_of
+from flopcast.lab.validation.published_statistics import of_rows
+from flopcast.lab.validation.statistics import by_source
+from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
+from flopcast.library.constants import shipped
+from flopcast.render.decision_tables import decisions_as_markdown
+from flopcast.render.from_one_run_tables import from_one_run_as_markdown
+from flopcast.render.memory_suite import memory_as_markdown
+from flopcast.render.published_markdown import runs_as_markdown
+from flopcast.render.suite_comparison import as_markdown as suites_as_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 PUBLISHED = SHARED / "validation" / "published_runs.csv"
 FUNCTIONAL = SHARED / "validation" / "megatron_functional_8gpu.csv"
-DEVELOPMENT = ROOT / "tests" / "validation" / "held_out_runs.csv"
+DEVELOPMENT = ROOT / "tests" / "lab" / "validation" / "held_out_runs.csv"
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 WAYS = {  # how runs are judged → the command's option and the words of the README
     "none": ("never fitted: kernels and data sheets alone", "--no-constants", ""),

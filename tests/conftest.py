@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
-from flopcast.io.jobs import job_of
-from flopcast.io.runs.judged import PublishedTables
-from flopcast.io.yaml_text import Document
+from flopcast.files.yaml_text import Document
+from flopcast.lab.published.predictions import PublishedTables
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
+from flopcast.requests.job_files import job_of
 
 pytest_plugins = ["time_limit"]
 settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing of a claim
@@ -122,7 +122,7 @@ def published_runs(shared):
 @pytest.fixture(scope="session")
 def development_runs(published_runs):
     """The runs that were used to mend the tool; `judged` as of the published ones, by the same worker."""
-    return PublishedTables([REPOSITORY / "tests" / "validation" / "held_out_runs.csv"])
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "held_out_runs.csv"])
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,12 @@
 """The yardstick, enforced: directions, purity, budgets, names, exports."""
 
 import ast
+import sys
 from functools import cache
 
 import pytest
 from all_cases import all_cases
+from children import ran
 from conftest import PACKAGE
 
 import flopcast
@@ -14,8 +16,8 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "units": set(),
     "dtypes": set(),
     "operators": {"errors", "units", "dtypes"},
-    "nouns": {"units"},
-    "layers": {"operators", "nouns"},
+    "strict_model": {"units"},
+    "layers": {"operators", "strict_model"},
     "spec": {"layers"},
     "workload": {"spec"},
     "schedules": {"workload"},
@@ -23,22 +25,44 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "cost": {"workload"},
     "timeline": {"cost", "schedules"},
     "economics": {"timeline"},
-    "report": {"economics", "memory"},
-    "calibration": {"measure"},
+    "render/page/table": {"units"},
+    "report": {"economics", "memory", "render/page/table"},  # a notebook shows a report as a table
     "prediction": {"report"},
-    "validation": {"prediction", "calibration"},
     "search": {"prediction"},
-    "measure": {"cost"},
-    "tracing": {"layers"},
-    "io": {"validation", "search", "calibration", "measure", "tracing"},
-    "api": {"io"},
-    "jobs": {"io"},
-    "__init__": {"api", "jobs"},
-    "ui": {"api"},
-    "cli": {"api", "ui"},
+    "files": {"errors", "units"},
+    "interop/hugging_face": {"files", "spec"},
+    "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
+    "interop/tracing": {"layers"},
+    "interop": {"library", "prediction", "interop/hugging_face", "interop/tracing"},
+    "requests": {"interop", "search"},
+    "workers": {"library", "search"},
+    "lab/measure": {"cost"},
+    "lab/calibration": {"lab/measure"},
+    "lab/validation": {"prediction", "lab/calibration"},
+    "lab": {"requests", "lab/validation"},
+    "render": {"search", "lab"},
+    "api": {"library", "render"},
+    "accuracy": {"api", "lab"},
+    "jobs": {"requests"},
+    "__init__": {"accuracy", "api", "jobs"},
+    "ui": {"accuracy", "api"},
+    "cli": {"ui", "workers"},
     "__main__": {"cli"},
 }
-PURE = [name for name in BELOW if name not in ("io", "api", "jobs", "ui", "cli", "__init__", "__main__")]
+EDGES = {
+    "files",
+    "library",
+    "interop",
+    "requests",
+    "workers",
+    "lab",
+    "accuracy",
+    "api",
+    "jobs",
+    "ui",
+    "cli",
+}
+PURE = [name for name in BELOW if name not in EDGES | {"__init__", "__main__"}]
 IMPURE = {"os", "sys", "time", "random", "socket", "subprocess", "urllib", "pathlib", "tempfile", "shutil"}
 UNITS = (
     "_s", "_bytes", "_flop", "_flop_per_s", "_bytes_per_s", "_tokens", "_sequences", "_w", "_j", "_usd",
@@ -51,11 +75,18 @@ EXPORTS = {
     "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
 }  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
+PACKAGES = {".".join(("flopcast", *p.parent.relative_to(PACKAGE).parts)) for p in FILES}
 
 
-def label(path):
-    """The folder, or module, that a file belongs to."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def label(name):
+    """The folder, or module, that a module belongs to; the deepest one that BELOW lists."""
+    parts = name.removeprefix("flopcast.").split(".")
+    return next((p for n in (3, 2, 1) if (p := "/".join(parts[:n])) in BELOW), parts[0])
+
+
+def module_of(path):
+    """A file's module."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
 @cache
@@ -76,7 +107,9 @@ def imports(path):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (
-                [node.module] if node.module != "flopcast" else [f"flopcast.{a.name}" for a in node.names]
+                [f"{node.module}.{a.name}" for a in node.names]
+                if node.module in PACKAGES
+                else [node.module]
             )
 
 
@@ -86,14 +119,34 @@ def functions(path):
 
 @all_cases("path", FILES)
 def test_every_file_imports_only_what_lies_below_it(path):
-    used = {name.split(".")[1] for name in imports(path) if name.startswith("flopcast.")}
+    used = {label(name) for name in imports(path) if name.startswith("flopcast.")}
 
-    assert used <= allowed(label(path))
+    assert used <= allowed(label(module_of(path)))
+
+
+JOBS = (
+    "load_job(folder('jobs') / 'paper' / 'llemma-7b-vista-pp4-tp2-dp2.yaml')",
+    "job(model='llama-3-8b', cluster='dgx-h100:1', plan='dp=8 gbs=64')",
+)
+
+
+@pytest.mark.parametrize("words", JOBS)
+def test_a_prediction_loads_neither_other_formats_nor_measurements_nor_renderers(words):
+    program = (
+        "import sys; from flopcast import job, load_job, predict; "
+        f"from flopcast.library.catalog import folder; predict({words}); print(*sys.modules)"
+    )
+
+    loaded = ran([sys.executable, "-c", program], check=True, text=True).stdout.split()
+
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("flopcast.")}
+    assert "prediction" in rooms
+    assert rooms & {"interop", "lab", "render", "workers", "ui", "cli"} == set()
 
 
 @pytest.mark.parametrize("name", PURE)
 def test_the_core_touches_no_file_clock_or_environment(name):
-    mine = [path for path in FILES if label(path) == name]
+    mine = [path for path in FILES if label(module_of(path)) == name]
     touched = {f"{p.name}: {m}" for p in mine for m in imports(p) if m.split(".")[0] in IMPURE}
     called = {
         f"{p.name}: {n.func.id}"

@@ -10,16 +10,16 @@ from pages import DOCS, README, ROOT, blocks, faults, links, output_of, refreshe
 
 from flopcast.cli.main import COMMANDS, group
 from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.cost.kernels.relatives import RELATIVES
-from flopcast.io.hugging_face.families import FAMILIES
-from flopcast.io.logs.formats import FORMATS
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
+from flopcast.interop.hugging_face.families import FAMILIES
+from flopcast.lab.logs.formats import FORMATS
 from flopcast.operators.memory_bound import KINDS
 from flopcast.schedules import SCHEDULES
 from flopcast.workload.rewrites import REWRITES
 
 PAGES = [README, *DOCS]
 CONCEPTS = [page for page in DOCS if page.parent.name == "concepts"]
-REGISTERS = (FORMULAS, RELATIVES, FAMILIES, FORMATS, KINDS, SCHEDULES, REWRITES)
+REGISTERS = (FORMULAS, FALLBACK_CLASSES, FAMILIES, FORMATS, KINDS, SCHEDULES, REWRITES)
 FOREIGN = re.compile(r"^```(?:bash|text|yaml|json|python)[^\n]*\n.*?^```$", re.M | re.S)
 
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]  # the others are made of help itself

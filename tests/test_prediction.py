@@ -5,7 +5,7 @@ from conftest import make_job
 
 import flopcast
 from flopcast.errors import SpecError
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import memory_of, predict
 from flopcast.spec.plan import Plan
 

@@ -12,7 +12,7 @@ from conftest import PACKAGE
 from pages import output_of
 
 import flopcast
-from flopcast.report.as_json import as_json
+from flopcast.render.report_json import as_json
 
 PLAN = "dp=32 tp=2 mbs=1 gbs=512 sp zero=1"
 WORDS = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 64, "plan": PLAN}

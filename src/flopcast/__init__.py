@@ -10,7 +10,8 @@ Everything is imported on first use, so that `import flopcast` costs nothing.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flopcast.api import compare, predict, predict_memory, report_page, search_plans, validate_suite
+    from flopcast.accuracy import validate_suite
+    from flopcast.api import compare, predict, predict_memory, report_page, search_plans
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
     from flopcast.jobs import dump_job, export_job, job, load_job
     from flopcast.report.report import Report
@@ -29,7 +30,7 @@ _HOMES = {
     "predict_memory": "flopcast.api",
     "report_page": "flopcast.api",
     "search_plans": "flopcast.api",
-    "validate_suite": "flopcast.api",
+    "validate_suite": "flopcast.accuracy",
     "FlopcastError": "flopcast.errors",
     "InfeasibleError": "flopcast.errors",
     "Problem": "flopcast.errors",

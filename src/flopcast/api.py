@@ -2,35 +2,23 @@
 
 Answers: how do I get from a job to an answer?
 Elsewhere: jobs out of words and files (jobs.py); the same without files (prediction.py,
-validation/compare.py).
+lab/validation/compare.py).
 """
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
+from importlib import import_module
+from typing import Any
 
 from flopcast import prediction
-from flopcast.errors import Problem, SpecError
-from flopcast.io.constants import shipped
-from flopcast.io.curves import load_book
-from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
-from flopcast.io.runs.judged import PublishedTables, Watched, predict_with
-from flopcast.io.suites import load_memory_suite, load_suite
-from flopcast.report.html import as_html
+from flopcast.library.curves import load_book
 from flopcast.report.report import MemoryReport, Report
-from flopcast.report.versus import Versus, versus
-from flopcast.search.find import Found, Told, find
+from flopcast.report.versus import ReportComparison, versus
+from flopcast.search.find import OnProgress, SearchResult, find
 from flopcast.search.question import Question
 from flopcast.search.scaled import scaled
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
-from flopcast.validation.compare import Comparison
-from flopcast.validation.compare import compare as compare_suite
-from flopcast.validation.decisions import Sweep
-from flopcast.validation.memory import ComparedMemory, compare_memory
-from flopcast.validation.published import WAYS, Constants, Published
-from flopcast.validation.suite import Suite
-from flopcast.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 
 
 def predict(job: Job) -> Report:
@@ -43,7 +31,7 @@ def predict(job: Job) -> Report:
 
     Examples
     --------
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> report = predict(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"))
     >>> report.step_time_low_s < report.step_time_s < report.step_time_high_s
     True
@@ -66,19 +54,19 @@ def predict_memory(job: Job) -> MemoryReport:
 
     Examples
     --------
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> predict_memory(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")).fits
     True
     """
     return prediction.memory_of(job)
 
 
-def compare(first: Job | Report, second: Job | Report) -> Versus:
+def compare(first: Job | Report, second: Job | Report) -> ReportComparison:
     """Compare two jobs, or their reports; factors that both depend on cancel in their ratio.
 
     Returns
     -------
-    Versus
+    ReportComparison
         Ratios of seconds, dollars and joules per token, the second's over the first's, with intervals.
 
     Raises
@@ -88,7 +76,7 @@ def compare(first: Job | Report, second: Job | Report) -> Versus:
 
     Examples
     --------
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
     >>> plan = job.plan.model_copy(update={"recompute": "none", "partition_activations": False})
     >>> compared = compare(job, job.model_copy(update={"plan": plan}))
@@ -109,11 +97,13 @@ def report_page(report: Report) -> str:
 
     Examples
     --------
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> page = report_page(predict(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")))
     >>> page.startswith("<!doctype html>"), len(page) < 1_000_000
     (True, True)
     """
+    from flopcast.render.report_page import as_html  # a prediction needs no page
+
     return as_html(report, scaled(report, load_book(report.job.cluster)))
 
 
@@ -124,8 +114,8 @@ def search_plans(
     total_tokens: float = 0.0,
     deadline_s: float | None = None,
     budget_usd: float | None = None,
-    told: Told | None = None,
-) -> Found:
+    told: OnProgress | None = None,
+) -> SearchResult:
     """Return the best plans of a space, simulated exactly, ranked and explained.
 
     Parameters
@@ -148,7 +138,7 @@ def search_plans(
 
     Examples
     --------
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
     >>> found = search_plans(job, Space(gbs=64, cp=1, mbs=4, vpp=1, zero=1, recompute="full"))
     >>> found.candidates >= found.possible >= found.feasible >= len(found.plans) - found.refined > 0
@@ -165,155 +155,13 @@ def search_plans(
     return answer(question, told)
 
 
-def answer(question: Question, told: Told | None = None) -> Found:
+def answer(question: Question, told: OnProgress | None = None) -> SearchResult:
     """Answer a complete question as `search_plans` does; the curves of each cluster are read once."""
     return find(question, cache(load_book), told)
 
 
-def validate_suite(name: str, constants: Constants = "none") -> Comparison:
-    """Predict a suite of measured runs: "paper", "sc21", "korthikanti" or "headlines".
-
-    Parameters
-    ----------
-    constants : str
-        "none": predict from kernels and data sheets alone, under the suite's protocol; "others": also use
-        the constants of the catalogue. The second needs a suite on which no constant was fitted.
-
-    Raises
-    ------
-    SpecError
-        There is no suite of that name, or constants of the catalogue were fitted on its runs.
-
-    Examples
-    --------
-    >>> rows = validate_suite("korthikanti").rows
-    >>> max(abs(row.predicted_step_time_s / row.measured_step_time_s - 1) for row in rows) < 0.06
-    True
-    """
-    suite = load_suite(name)
-    if constants == "none":
-        return compare_suite(suite, predict_unfitted)
-    fitted_on = {source for constant in shipped().constants for source in constant.sources}
-    if suite.published_as in fitted_on:
-        raise SpecError([_fitted_on(suite)])
-    return compare_suite(suite, predict)
-
-
-def _fitted_on(suite: Suite) -> Problem:
-    """Return the error for a suite on whose runs constants of the catalogue were fitted."""
-    return Problem(
-        field="--leave-one-source-out",
-        value=suite.name,
-        allowed="a suite on which no constant was fitted",
-        because=f"constants were fitted on its runs, as {suite.published_as} of the published table",
-        fix=f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants",
-    )
-
-
-def validate_memory(name: str) -> tuple[ComparedMemory, ...]:
-    """Compare a suite of measured memory: "memory".
-
-    Raises
-    ------
-    SpecError
-        If no suite has that name.
-
-    Examples
-    --------
-    >>> max(abs(row.relative_error) for row in validate_memory("memory")) < 0.02
-    True
-    """
-    return compare_memory(load_memory_suite(name).rows, prediction.memory_by_class)
-
-
-def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[str, str]]:
-    """Compare the runs of a file: Megatron-LM's functional tests, with their logged memory.
-
-    Returns
-    -------
-    compared, left_out
-        The compared rows; and, by name of a row that was left out, the reason.
-
-    Raises
-    ------
-    SpecError
-        The file cannot be read, or is of another kind.
-    """
-    rows, left_out = functional_rows(read_runs(Path(path)))
-    return compare_memory(rows, prediction.memory_by_class), left_out
-
-
-def holds_functional_tests(path: str | Path) -> bool:
-    """Return whether a file is a table of Megatron-LM's functional tests, for `validate_runs`.
-
-    Raises
-    ------
-    SpecError
-        The file cannot be read.
-    """
-    return is_of_functional_tests(Path(path))
-
-
-def validate_published(
-    paths: Sequence[str | Path],
-    constants: Constants = "catalogue",
-    leave_out: Sequence[str] = (),
-    watched: Watched = iter,
-) -> Published:
-    """Predict the runs of published tables; a run that is in two tables counts once.
-
-    Rows are left out, with the reason, if they cannot be read, report inference or need an unsupported
-    feature.
-
-    Parameters
-    ----------
-    constants : str
-        "catalogue": the constants that every prediction uses; "others": predict each source with constants
-        fitted on the other sources; "generations": predict each device generation with constants fitted on
-        the others; "models": the same of each model; "none": kernels and data sheets alone.
-    leave_out : predict only these sources, with constants fitted on all others
-    watched : wraps the iteration over the runs, to report progress
-
-    Raises
-    ------
-    SpecError
-        Files cannot be read or have unknown headers (all of them are listed), or a source that is to be
-        left out has no run.
-    """
-    return PublishedTables(paths, watched).judged(constants, leave_out)
-
-
-def validate_decisions(
-    paths: Sequence[str | Path],
-    suites: Sequence[str] = (),
-    ways: Sequence[Constants] = WAYS,
-    leave_out: Sequence[str] = (),
-    watched: Watched = iter,
-) -> dict[Constants, tuple[Sweep, ...]]:
-    """Return sweeps of plans of published tables and suites, each plan as it was measured and predicted.
-
-    Parameters
-    ----------
-    suites : names; judged without constants, so they appear under "none" alone
-    ways : the ways of judging, as `constants` of `validate_published`
-    leave_out, watched : as there
-
-    Raises
-    ------
-    SpecError
-        As `validate_published`, or a suite is not known.
-    """
-    found: dict[Constants, tuple[Sweep, ...]] = {}
-    tables = PublishedTables(paths, watched)
-    for way in ways:
-        rows = tables.judged(way, leave_out).rows if paths else ()
-        found[way] = sweeps_of_runs(rows)
-    if suites:
-        of_suites = [sweep for name in suites for sweep in sweeps_of_suite(validate_suite(name))]
-        found["none"] = (*found.get("none", ()), *of_suites)
-    return found
-
-
-def predict_unfitted(job: Job) -> Report:
-    """Predict by kernels, collectives and data sheets alone, without constants of any published run."""
-    return predict_with(job, {})
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
+    """A function of accuracy.py, which needs all that a prediction does not."""
+    if name.startswith("_"):
+        raise AttributeError(f"module 'flopcast.api' has no attribute {name!r}")
+    return getattr(import_module("flopcast.accuracy"), name)

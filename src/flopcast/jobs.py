@@ -1,19 +1,19 @@
 """Jobs for a program: out of words or files, and into files again.
 
 Answers: how do I get a job without writing a file, and how do I keep one?
-Elsewhere: what becomes of a job (api.py), what words mean (io/asked.py), kinds of exports (io/exports/).
+Elsewhere: what becomes of a job (api.py), what words mean (requests/job_request.py), kinds of exports
+(interop/exports/).
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flopcast.errors import SpecError
-from flopcast.io.asked import job_from, without_options
-from flopcast.io.exports.exported import Exported
-from flopcast.io.exports.kinds import kind_named
-from flopcast.io.jobs import load_job as read_job
+from flopcast.files.exported import Exported
+from flopcast.requests.job_files import load_job as read_job
+from flopcast.requests.job_request import job_from, without_options
 from flopcast.spec.job import Job
-from flopcast.spec.job_text import job_text
+from flopcast.spec.job_file import job_text
 
 Part = str | Mapping[str, object]
 
@@ -94,7 +94,7 @@ def load_job(path: str | Path) -> Job:
 
     Examples
     --------
-    >>> from flopcast.io.catalog import folder
+    >>> from flopcast.library.catalog import folder
     >>> loaded = load_job(folder("jobs") / "paper" / "llemma-7b-vista-pp4-tp2-dp2.yaml")
     >>> loaded.plan.short()
     'dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full partition_activations precision=fp16'
@@ -139,4 +139,6 @@ def export_job(job: Job, kind: str) -> Exported:
     >>> b"--tensor-model-parallel-size 8" in script
     True
     """
+    from flopcast.interop.exports.kinds import kind_named
+
     return kind_named(kind).export(job)

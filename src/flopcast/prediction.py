@@ -1,19 +1,19 @@
 """The spine: job in, report out. It reads as the table of contents of flopcast.
 
-Nothing here opens a file: the curves come from `io.curves.load_book` (or a calibration of your own).
+Nothing here opens a file: the curves come from `library.curves.load_book` (or a calibration of your own).
 """
 
 from dataclasses import dataclass
 
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.errors import SpecError
-from flopcast.memory.peak import Memory, peak_memory
-from flopcast.nouns import remembered
+from flopcast.memory.peak import PeakMemory, peak_memory
 from flopcast.report.report import MemoryReport, Report, memory_report, summarise
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
+from flopcast.strict_model import cached_results
 from flopcast.timeline.step import run_step
 from flopcast.workload.advice import causes
 from flopcast.workload.lower import lower
@@ -44,7 +44,7 @@ class RealisedJob:
     memory: MemoryReport
 
 
-@remembered(8)  # memory is often asked for before a prediction
+@cached_results(8)  # memory is often asked for before a prediction
 def realised_job(job: Job) -> RealisedJob:
     """Return what a job runs and keeps.
 
@@ -82,7 +82,7 @@ def memory_of(job: Job) -> MemoryReport:
     return realised_job(job).memory
 
 
-def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
+def memory_by_class(job: Job) -> tuple[PeakMemory, tuple[int, ...]]:
     """Return the memory of every kind of stage of a job, and which kind each stage is.
 
     Raises

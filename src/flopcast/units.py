@@ -177,3 +177,36 @@ def _plain(value: Number) -> str:
 def _digits(value: Number, digits: int) -> str:
     """Return a number rounded to significant digits, with trailing zeros, which are also rounded."""
     return f"{value:#.{digits}g}".rstrip(".")
+
+
+def nine_digits(value: Number) -> float:
+    """Return the number rounded so that equal predictions print equal bytes on every machine.
+
+    Sums of floats differ in their last digits between processors and libraries; nine digits are far more
+    than any prediction is good for.
+
+    >>> nine_digits(0.1 + 0.2), nine_digits(123456789012.0)
+    (0.3, 123456789000.0)
+    """
+    return float(f"{value:.9g}")
+
+
+LARGE = {"T": 1e12, "B": 1e9, "M": 1e6}
+
+
+def show_usd(value: Number) -> str:
+    """Return dollars as text with three significant digits.
+
+    M, B and T stand for millions, billions and trillions, as in `--budget`.
+
+    >>> show_usd(0.0123), show_usd(4.5), show_usd(91437.2), show_usd(2.5e6), show_usd(1e9)
+    ('$0.0123', '$4.50', '$91,400', '$2.50 M', '$1.00 B')
+    >>> show_usd(999_960), show_usd(2.5e16)
+    ('$1.00 M', '$25,000 T')
+    """
+    for letter, scale in LARGE.items():
+        if math.isfinite(value) and (scaled := float(f"{value:.3g}") / scale) >= 1:
+            return f"${scaled:,.{2 - min(2, int(math.log10(scaled)))}f} {letter}"
+    if value >= 100:
+        return f"${float(f'{value:.3g}'):,.0f}"
+    return f"${value:.2f}" if value >= 0.995 else f"${value:.3g}"

@@ -5,7 +5,7 @@ import json
 import pytest
 from command_line import JOB, PLAN, flopcast
 
-from flopcast.io.asked import job_from
+from flopcast.requests.job_request import job_from
 
 NAMED = ("--model", "megatron-1.7b", "--cluster", "dgx-a100", "--plan", PLAN)
 OPTIONS = ("model", "cluster", "gpus", "plan", "stack", "seq", "site")

@@ -6,13 +6,13 @@ import pytest
 from command_line import JOB, PLAN, WORDS, flopcast
 
 from flopcast import load_job, predict
-from flopcast.calibration.collective_files import FABRICS
-from flopcast.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.cli import main as command_line
 from flopcast.cli.main import COMMANDS
 from flopcast.errors import InfeasibleError, InternalError, Problem, SpecError
-from flopcast.io import catalog
-from flopcast.io.suites import load_suite
+from flopcast.lab.calibration.collective_files import FABRICS
+from flopcast.lab.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
+from flopcast.lab.published.suite_files import load_suite
+from flopcast.library import catalog
 
 KEYS = {  # DESIGN: keys may be added, never renamed
     "format_version",

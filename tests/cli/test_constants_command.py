@@ -7,9 +7,9 @@ from contextlib import redirect_stdout
 import pytest
 from command_line import flopcast
 
-from flopcast.calibration.fitted import MEANINGS, Constant, Fitted
-from flopcast.cli.constants import as_json, as_markdown, as_text, constants
-from flopcast.io.constants import read, shipped, write
+from flopcast.cli.calibrate_constants import as_json, as_markdown, as_text, constants
+from flopcast.cost.constants import MEANINGS, Constant, Fitted
+from flopcast.library.constants import read, shipped, write
 
 
 def constant(name="gemm_level[a]", **changes):
@@ -165,7 +165,7 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_is_told_how_far_a_refit_is(table, monkeypatch):
     shown = Terminal()
-    monkeypatch.setattr("flopcast.cli.asking.sys.stderr", shown)
+    monkeypatch.setattr("flopcast.cli.options.sys.stderr", shown)
 
     with redirect_stdout(io.StringIO()):
         constants.main(["--runs", str(table)], standalone_mode=False)
@@ -181,7 +181,7 @@ def test_a_refit_that_is_interrupted_leaves_the_file_and_says_so(table, tmp_path
     def stop(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flopcast.validation.fitting.fit", stop)
+    monkeypatch.setattr("flopcast.lab.validation.leave_one_out.fit", stop)
     ended = flopcast("calibrate", "constants", "--runs", table, "--out", out)
 
     assert (ended.code, ended.out) == (130, "")

@@ -3,7 +3,7 @@
 import pytest
 from command_line import PLAN, WORDS, flopcast
 
-from flopcast.io.exports.kinds import KINDS
+from flopcast.interop.exports.kinds import KINDS
 
 JOB = (*WORDS, "--gpus", "8", "--plan", PLAN)
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from command_line import flopcast
 
-from flopcast.io.samples.packs import SAMPLES, open_pack
-from flopcast.measure.pack import Manifest, Sample
-from flopcast.measure.shapes import Shape
+from flopcast.lab.measure.sample_pack import Manifest, Sample
+from flopcast.lab.measure.shapes import Shape
+from flopcast.lab.samples.packs import SAMPLES, open_pack
 
 DEVICE = "h200-sxm-141gb"
 

@@ -7,7 +7,7 @@ import pytest
 from command_line import JOB, PLAN, WORDS, flopcast, process
 
 from flopcast.cli.main import group
-from flopcast.report.faults import FIELDS, KINDS
+from flopcast.render.error_json import FIELDS, KINDS
 
 WHOLE = (*WORDS, "--gpus", "8", "--plan", PLAN)
 TOO_LARGE = ("--model", "gpt3-175b", "--cluster", "dgx-a100", "--gpus", "1", "--seq", "2048")

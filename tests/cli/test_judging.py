@@ -2,7 +2,7 @@
 
 import pytest
 
-from flopcast.cli.judging import Judging
+from flopcast.cli.validate_options import Judging
 from flopcast.errors import SpecError
 
 

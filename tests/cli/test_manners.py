@@ -9,10 +9,10 @@ from children import ran
 from command_line import JOB as FILE
 from command_line import PLAN, WORDS, Ended, environment, flopcast, process
 
-from flopcast.cli.completion import CATALOG
 from flopcast.cli.main import COMMANDS, COMPLETE, group
-from flopcast.io import catalog
-from flopcast.io.exports.kinds import KINDS
+from flopcast.cli.suggestions import CATALOG
+from flopcast.interop.exports.kinds import KINDS
+from flopcast.library import catalog
 
 JOB = (*WORDS, "--gpus", "8", "--plan", PLAN)
 CONFIG = (

@@ -10,7 +10,7 @@ from children import child, ran
 from command_line import JOB, environment, process
 
 from flopcast.cli.main import COMMANDS
-from flopcast.io.yaml_text import MAX_BYTES
+from flopcast.files.yaml_text import MAX_BYTES
 
 LOADED = """\
 import sys
@@ -77,7 +77,7 @@ def test_memory_needs_no_measured_curves(path):
     loaded = modules("memory", path)
 
     assert "flopcast.memory.peak" in loaded
-    assert "flopcast.io.curves" not in loaded
+    assert "flopcast.library.curves" not in loaded
 
 
 def test_the_catalogue_is_listed_without_the_core():

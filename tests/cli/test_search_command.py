@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 from command_line import flopcast
 
-from flopcast.cli import watching
-from flopcast.search import sieve as sifting
+from flopcast.cli import progress
+from flopcast.search import top_candidates as sifting
 from flopcast.search.find import Progress
 
 JOB = """\
@@ -223,11 +223,11 @@ def test_a_fault_is_named_by_what_was_written(words, told):
 def test_a_terminal_is_told_how_much_time_is_left(monkeypatch):
     """Half done after two seconds: two are left."""
     clock = iter([0.0, 2.0, 2.1, 4.0])
-    monkeypatch.setattr(watching.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
     shown = StringIO()
     shown.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", shown)
-    watch = watching.OfSearch()
+    watch = progress.OfSearch()
 
     watch(Progress(doing="screening", done=50, total=100))
     watch(Progress(doing="screening", done=60, total=100))
@@ -243,7 +243,7 @@ def test_a_terminal_is_told_how_much_time_is_left(monkeypatch):
 def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
     shown = StringIO()
     monkeypatch.setattr("sys.stderr", shown)
-    watch = watching.OfSearch()
+    watch = progress.OfSearch()
 
     watch(Progress(doing="screening", done=50, total=100))
 
@@ -292,7 +292,7 @@ def test_breaking_off_prints_the_best_so_far(monkeypatch):
 
 
 def test_parquet_is_written_by_a_library_or_refused_by_name(monkeypatch, tmp_path):
-    monkeypatch.setattr("flopcast.io.tables.find_spec", lambda name: None)
+    monkeypatch.setattr("flopcast.files.tables.find_spec", lambda name: None)
 
     ended = flopcast("search", *WORDS, "--plan", FEW, "--parquet", tmp_path / "plans.parquet")
 

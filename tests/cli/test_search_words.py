@@ -4,7 +4,7 @@ import pytest
 
 from flopcast.cli.search import command
 from flopcast.errors import SpecError
-from flopcast.io.questions import question_from
+from flopcast.requests.search_request import question_from
 
 JOB = """\
 model: megatron-1.7b

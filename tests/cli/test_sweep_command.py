@@ -7,11 +7,11 @@ from io import StringIO
 import pytest
 from command_line import flopcast, process
 
-from flopcast.cli import crews, watching
-from flopcast.cli.sweeping import scenarios_of
-from flopcast.io.workers import crew
-from flopcast.io.workers.run import Did
-from flopcast.io.workers.tasks import Task
+from flopcast.cli import executors, progress
+from flopcast.cli.sweep_file import scenarios_of
+from flopcast.workers import executor
+from flopcast.workers.run import RunSummary
+from flopcast.workers.tasks import Task
 
 GRID = """\
 model: [megatron-1.7b, llama-2-70b]
@@ -117,15 +117,15 @@ def test_a_cluster_that_is_not_there_is_told(command, option, grid):
 
 @pytest.mark.parametrize(
     ("plans", "workers", "size"),
-    [(crews.MANY_PLANS - 1, None, 1), (crews.MANY_PLANS, None, 3), (10, 2, 2), (10**9, 1, 1)],
+    [(executors.MANY_PLANS - 1, None, 1), (executors.MANY_PLANS, None, 3), (10, 2, 2), (10**9, 1, 1)],
 )
 def test_large_spaces_take_every_core_and_small_ones_none_but_ours(plans, workers, size, monkeypatch):
-    monkeypatch.setattr(crews, "num_cores", lambda: 3)
+    monkeypatch.setattr(executors, "num_cores", lambda: 3)
 
-    crew = crews._crew(plans, workers, None, None)
+    executor = executors._executor(plans, workers, None, None)
 
-    assert crew.size == size
-    crew.close()
+    assert executor.size == size
+    executor.close()
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_a_sweep_that_is_broken_off_tells_what_is_answered_and_how_to_go_on(
             raise KeyboardInterrupt
         return done(task)
 
-    done, path = crew.done, tmp_path / "best.csv"
+    done, path = executor.done, tmp_path / "best.csv"
     words = ("sweep", grid, "--csv", path, *(("--ledger", tmp_path / "ledger.sqlite") if ledger else ()))
     whole = flopcast(*words[:2], "--json")
-    monkeypatch.setattr(crew, "done", interrupted)
+    monkeypatch.setattr(executor, "done", interrupted)
 
     ended = flopcast(*words, "--json")
     table = flopcast(*words[:4])
@@ -195,12 +195,12 @@ def test_the_last_axis_turns_fastest(grid):
 
 
 def test_the_time_that_is_left_is_that_of_plans_of_this_start():
-    watch = watching.OfSweep(2, 1000)
+    watch = progress.OfSweep(2, 1000)
     task = Task(name="0/screen/0", kind="screen", question="", part="")
 
-    watch(Did(task=task, weight=500, kept=True))
+    watch(RunSummary(task=task, weight=500, kept=True))
     before = watch.told(10.0)
-    watch(Did(task=task, weight=100, kept=False))
+    watch(RunSummary(task=task, weight=100, kept=False))
 
     assert "left" not in before
     assert watch.told(10.0) == "0 of 2 scenarios, 600 of 1000 plans, about 40 s left"
@@ -210,6 +210,6 @@ def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
     shown = StringIO()
     monkeypatch.setattr("sys.stderr", shown)
 
-    watching.OfSweep(1, 10).end()
+    progress.OfSweep(1, 10).end()
 
     assert shown.getvalue() == ""

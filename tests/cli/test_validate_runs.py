@@ -8,10 +8,10 @@ import pytest
 from command_line import flopcast
 
 from flopcast.api import predict
-from flopcast.cli.asking import with_progress
-from flopcast.io.runs.job import reproduce
-from flopcast.io.runs.judged import predict_with
-from flopcast.io.runs.table import read_table
+from flopcast.cli.options import with_progress
+from flopcast.lab.published.job import reproduce
+from flopcast.lab.published.predictions import predict_with
+from flopcast.lab.published.table import read_table
 
 HEADER = (
     "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,framework,"

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.grouped_matmul import GroupedMatmul

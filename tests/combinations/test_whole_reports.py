@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from combination_cases import LAYOUTS, MODELS, book_of, job_of, plan_of, programs_of, stack
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import peak_memory
 from flopcast.prediction import predict
+from flopcast.render.page.limits import by_limit
+from flopcast.render.page.memory import thinned
+from flopcast.render.page.pipeline import busy_by_column, end_of
+from flopcast.render.page.roofline import kernels
+from flopcast.render.page.time_breakdown import parts
+from flopcast.render.report_page import as_html
+from flopcast.render.report_text import as_text
 from flopcast.report.events import events, memory_by_category
-from flopcast.report.html import as_html
-from flopcast.report.page.limits import by_limit
-from flopcast.report.page.memory import thinned
-from flopcast.report.page.pipeline import busy_by_column, end_of
-from flopcast.report.page.roofline import kernels
-from flopcast.report.page.where import parts
-from flopcast.report.text import as_text
 
 MIXED = {  # a model, a division of sixteen devices, modes, a stack
     "experts spread and recomputed, in 8 bits": (

@@ -9,8 +9,8 @@ from conftest import make_job
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import price
 from flopcast.dtypes import ONE
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
@@ -24,7 +24,7 @@ from flopcast.operators.quantise import Quantise
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.workload.lower import lower
-from flopcast.workload.program import Hop, Segment
+from flopcast.workload.program import Segment, StageTransfer
 from flopcast.workload.realise import realise
 
 DEVICES = {  # device → a cluster of it
@@ -62,7 +62,7 @@ DEVICES = {  # device → a cluster of it
     "v100-sxm2-16gb": "dgx-1",
     "v100-sxm2-32gb": "aws-p3dn",
 }
-NO_HOP = Hop(forward=(), backward=())
+NO_HOP = StageTransfer(forward=(), backward=())
 
 
 @cache

@@ -1,25 +1,26 @@
-"""cost/kernels/relatives.py: laws that every borrowed kernel class keeps, and where narrow products end."""
+"""cost/kernels/fallback_classes.py: laws that every borrowed kernel class keeps, and where narrow products
+end."""
 
 import numpy as np
 import pytest
 from all_cases import all_cases
 
 from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, LOW_PRECISION_SPEED_UP, FallbackClass
 from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
-from flopcast.cost.kernels.relatives import NARROW_SPEED_UP, RELATIVES, Relative
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.memory_bound import KINDS
 
-NARROW = [name for name in RELATIVES if name.startswith("narrow_")]
+NARROW = [name for name in FALLBACK_CLASSES if name.startswith("narrow_")]
 
 
 def chain(name):
     """The class, whom it borrows from, whom that one borrows from, and so on."""
     found = [name]
-    while found[-1] in RELATIVES:
-        found.append(RELATIVES[found[-1]].name)
-        assert len(found) <= len(RELATIVES), f"{name} borrows in a circle"
+    while found[-1] in FALLBACK_CLASSES:
+        found.append(FALLBACK_CLASSES[found[-1]].name)
+        assert len(found) <= len(FALLBACK_CLASSES), f"{name} borrows in a circle"
     return found
 
 
@@ -31,7 +32,7 @@ def a100():
     return lambda name: book.find(device.name, name, 2e-6, device.relatives)
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_whoever_borrows_ends_at_a_class_that_is_measured_on_a100(name, a100):
     last = chain(name)[-1]
 
@@ -41,7 +42,7 @@ def test_whoever_borrows_ends_at_a_class_that_is_measured_on_a100(name, a100):
     assert found.curve.evidence.rows > 0
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_what_is_borrowed_is_of_the_same_engine(name):
     """A product's efficiency says nothing of a pass over memory, nor does the reverse."""
     families = {class_of(each).kind.family for each in chain(name)}
@@ -49,16 +50,16 @@ def test_what_is_borrowed_is_of_the_same_engine(name):
     assert len(families) == 1
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_a_relative_adds_a_doubt_and_changes_times_by_less_than_five(name):
-    relative = RELATIVES[name]
+    relative = FALLBACK_CLASSES[name]
 
     assert 0 < relative.log_sigma_factor <= 0.5
     assert 1.0 <= relative.time_ratio < 5.0
     assert relative.speed_up_ratio is None or 1.0 < relative.speed_up_ratio < 5.0
 
 
-@all_cases("kind", [name for name in KINDS if f"{name}.backward" in RELATIVES])
+@all_cases("kind", [name for name in KINDS if f"{name}.backward" in FALLBACK_CLASSES])
 def test_a_backward_that_is_borrowed_exists(kind):
     assert KINDS[kind].backward > 0
 
@@ -71,22 +72,22 @@ def test_every_pass_of_every_kind_that_moves_anything_is_priced_somehow(kind, a1
     assert all(a100(name).calibrated for name in passes)
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_borrowing_is_as_unsure_as_all_its_steps_together(name, a100):
     """Where the class itself was not measured; doubts of independent steps add as squares."""
     found = a100(name)
     steps = chain(name)[: chain(name).index(found.curve.name)] if found.curve.name != name else []
 
-    sigma = np.sqrt(sum(RELATIVES[step].log_sigma_factor ** 2 for step in steps))
+    sigma = np.sqrt(sum(FALLBACK_CLASSES[step].log_sigma_factor ** 2 for step in steps))
 
     assert found.class_log_sigma_factor == pytest.approx(sigma)
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_a_borrowed_curve_is_the_relatives_own_slower_by_every_step(name, a100):
     found = a100(name)
     steps = chain(name)[: chain(name).index(found.curve.name)] if found.curve.name != name else []
-    ratio = np.prod([RELATIVES[step].time_ratio_of(1.0) for step in steps])
+    ratio = np.prod([FALLBACK_CLASSES[step].time_ratio_of(1.0) for step in steps])
 
     own = a100(found.curve.name).curve
 
@@ -96,7 +97,7 @@ def test_a_borrowed_curve_is_the_relatives_own_slower_by_every_step(name, a100):
 @all_cases("name", NARROW)
 @all_cases("engine_ratio", [1.0, 2.0, 4.0, 6.0])
 def test_a_narrow_product_is_as_many_times_as_fast_whatever_its_engine_promises(name, engine_ratio):
-    relative = RELATIVES[name]
+    relative = FALLBACK_CLASSES[name]
     wide_s, efficiency = 1.0, 0.7
 
     narrow_bound_s = wide_s * efficiency / engine_ratio
@@ -107,13 +108,13 @@ def test_a_narrow_product_is_as_many_times_as_fast_whatever_its_engine_promises(
 
 @pytest.mark.parametrize("engine_ratio", [0.5, 1.0, 4.0])
 def test_a_class_that_names_no_speed_up_asks_for_no_engine(engine_ratio):
-    relative = Relative(name="gemm", log_sigma_factor=0.1, time_ratio=1.3)
+    relative = FallbackClass(name="gemm", log_sigma_factor=0.1, time_ratio=1.3)
 
     assert relative.time_ratio_of(engine_ratio) == 1.3
 
 
 def test_fewer_bits_are_faster_and_one_scale_for_all_is_faster_than_many():
-    speed = {name: ratio for name, (ratio, _) in NARROW_SPEED_UP.items()}
+    speed = {name: ratio for name, (ratio, _) in LOW_PRECISION_SPEED_UP.items()}
 
     assert speed["nvfp4"] > speed["fp8"] > speed["mxfp8"] > speed["fp8_block"] > 1.0
     assert speed["fp8"] < 2.0  # the engine's own ratio, which no whole product reaches
@@ -126,7 +127,7 @@ def test_fewer_bits_are_faster_and_one_scale_for_all_is_faster_than_many():
 )
 def test_published_times_of_linear_layers_lie_inside_the_interval(wide_ms, narrow_ms, name):
     """docs/examples/gemm_profiling of NVIDIA/TransformerEngine."""
-    ratio, sigma = NARROW_SPEED_UP[name]
+    ratio, sigma = LOW_PRECISION_SPEED_UP[name]
 
     assert abs(np.log(wide_ms / narrow_ms / ratio)) <= 1.6449 * sigma
 

@@ -6,16 +6,23 @@ import pytest
 from conftest import make_job
 
 from flopcast.api import predict_with
-from flopcast.cost.carried import DISTANCES, Level, carried, context_of, grown_log_sigma, scale_of
-from flopcast.io import catalog
+from flopcast.cost.constant_transfer import (
+    DISTANCES,
+    FittedLevel,
+    carried,
+    context_of,
+    grown_log_sigma,
+    scale_of,
+)
+from flopcast.library import catalog
 
 DERATE = "in_training_derate[megatron-2022@2022-05]"
-DOUBTS = {carried(distance): Level(ratio=1.0, log_sigma_factor=0.05) for distance in DISTANCES}
+DOUBTS = {carried(distance): FittedLevel(ratio=1.0, log_sigma_factor=0.05) for distance in DISTANCES}
 
 
 def sigma_of(seen):
     """The sigma of the derate that a small GPT on one DGX A100 is predicted with."""
-    level = Level(ratio=1.1, log_sigma_factor=0.03, seen=seen)
+    level = FittedLevel(ratio=1.1, log_sigma_factor=0.03, seen=seen)
     report = predict_with(make_job(), DOUBTS | {DERATE: level})
     return next(factor.log_sigma_factor for factor in report.factors if factor.name == DERATE)
 
@@ -47,7 +54,7 @@ def test_a_constant_is_less_sure_over_every_distance(distance):
 
 def test_doubts_of_several_distances_add_as_squares_and_fall_with_contexts_seen():
     far = {"generation": frozenset("abcd"), "family": frozenset(["experts"])}
-    level = Level(ratio=1.0, log_sigma_factor=0.0, seen=far)
+    level = FittedLevel(ratio=1.0, log_sigma_factor=0.0, seen=far)
 
     found = grown_log_sigma(level, DOUBTS, {"generation": "e", "family": "dense"})
 

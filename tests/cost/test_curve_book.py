@@ -5,14 +5,14 @@ import pytest
 from all_cases import all_cases
 from alone import DEVICES, OPERATORS
 
-from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.kernels.curve import Curve, Evidence
-from flopcast.cost.kernels.relatives import RELATIVES
-from flopcast.io import catalog
-from flopcast.io.curves import load_book, load_owner
+from flopcast.cost.kernels.curve import Curve, CurveEvidence
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
+from flopcast.library import catalog
+from flopcast.library.curves import load_book, load_owner
 from flopcast.operators.formats import FORMATS
 
-BORROWED = RELATIVES["bias_gelu"]  # of gelu
+BORROWED = FALLBACK_CLASSES["bias_gelu"]  # of gelu
 PLACES = [("ours", "bias_gelu"), ("ours", "gelu"), ("cousin", "bias_gelu"), ("cousin", "gelu")]
 
 
@@ -24,7 +24,7 @@ def curve_of(owner, name):
         axes=(),
         table=np.array(-0.1),
         launch_s=1e-6,
-        evidence=Evidence(source="made up", rows=1, rejected=0, relative_error=0.01),
+        evidence=CurveEvidence(source="made up", rows=1, rejected=0, relative_error=0.01),
     )
 
 
@@ -96,26 +96,26 @@ def test_exact_finds_only_what_was_asked():
     assert book.exact("cousin", "gelu") is None
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_a_relative_is_another_class_with_some_doubt(name):
-    relative = RELATIVES[name]
+    relative = FALLBACK_CLASSES[name]
 
     assert relative.name != name
     assert 0.02 <= relative.log_sigma_factor <= 0.3
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
     """A100 and GH200, the systems of data/operators: what all others borrow from."""
-    last = RELATIVES[name].name
+    last = FALLBACK_CLASSES[name].name
     while last in ("grouped_gemm", "expert_gemm"):  # its own relative stands in for it there
-        last = RELATIVES[last].name
+        last = FALLBACK_CLASSES[last].name
 
     for device in ("a100-sxm4-80gb", "gh200-96gb"):
         assert (device, last) in load_owner(device)
 
 
-@all_cases("name", RELATIVES)
+@all_cases("name", FALLBACK_CLASSES)
 def test_only_kernel_classes_that_exist_have_relatives(name):
     bases = ("gemm", "expert_gemm", "grouped_gemm")
     products = [f"narrow_{base}.{name}" for base in bases for name in FORMATS]

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from flopcast.cost.kernels.curve import MOST_RISE, Curve, Evidence, log_efficiency, outside
+from flopcast.cost.kernels.curve import MOST_RISE, Curve, CurveEvidence, log_efficiency, outside
 
-NO_EVIDENCE = Evidence(source="made up", rows=0, rejected=0, relative_error=0.0)
+NO_EVIDENCE = CurveEvidence(source="made up", rows=0, rejected=0, relative_error=0.0)
 FEW = settings(max_examples=60, deadline=None)
 
 

@@ -3,8 +3,9 @@
 import pytest
 from alone import site_with
 
-from flopcast.cost.factors import SHARED_DERATE, FactorBook, Level
-from flopcast.io import catalog
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.factors import SHARED_DERATE, FactorBook
+from flopcast.library import catalog
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.spec.stack import Derate
 
@@ -77,9 +78,9 @@ def test_two_predictions_do_not_share_factors():
 def test_a_stack_that_nobody_ran_has_the_shared_level_and_its_own_doubt_as_well(own, ran, expected):
     derate = Derate(ratio=1.15, own=own, log_sigma_factor=0.4)
     stack = catalog.stack("generic").model_copy(update={"derate": derate})
-    levels = {SHARED_DERATE: Level(ratio=1.04, log_sigma_factor=0.3)}
+    levels = {SHARED_DERATE: FittedLevel(ratio=1.04, log_sigma_factor=0.3)}
     if ran:
-        levels[f"{SHARED_DERATE}[{stack.label}]"] = Level(ratio=1.2, log_sigma_factor=0.02)
+        levels[f"{SHARED_DERATE}[{stack.label}]"] = FittedLevel(ratio=1.2, log_sigma_factor=0.02)
 
     factor = FactorBook(Site(), levels=levels).derate(stack)
 

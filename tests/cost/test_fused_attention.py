@@ -11,9 +11,9 @@ from alone import price_items
 from flopcast.cost.kernels.curve import log_efficiency
 from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
 from flopcast.dtypes import constant
-from flopcast.io import catalog
-from flopcast.io.catalog import folder
-from flopcast.io.curves import load_owner
+from flopcast.library import catalog
+from flopcast.library.catalog import folder
+from flopcast.library.curves import load_owner
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import kernel
 

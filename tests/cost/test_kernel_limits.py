@@ -7,8 +7,8 @@ from alone import DEVICES, OPERATORS, bound_of, changed_device, seconds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.io import catalog
-from flopcast.io.curves import load_owner
+from flopcast.library import catalog
+from flopcast.library.curves import load_owner
 
 JUDGED = ("a100-sxm4-80gb", "gh200-96gb")  # with every class measured; the others borrow most of theirs
 MEASURED = [

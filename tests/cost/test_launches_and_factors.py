@@ -10,11 +10,12 @@ from alone import site_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.cost.factors import SHARED_DERATE, FactorBook, Level, unexplained, unexplained_on
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.factors import SHARED_DERATE, FactorBook, unexplained, unexplained_on
 from flopcast.cost.host import EXPERT_LOOP_S, ROUTER, graphed, launch_seconds
 from flopcast.cost.single_groups import single_groups, to_price
 from flopcast.dtypes import constant
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import host_work, kernel
 from flopcast.operators.matmul import Matmul
@@ -141,7 +142,7 @@ def test_whatever_runs_has_a_price_and_groups_that_never_do_have_none(groups):
 def test_what_runs_taught_and_what_a_site_measured_multiply_and_the_nearest_sigma_holds(
     own, said, level, site
 ):
-    taught = {"gemm_level[a]": Level(ratio=level[0], log_sigma_factor=level[1])}
+    taught = {"gemm_level[a]": FittedLevel(ratio=level[0], log_sigma_factor=level[1])}
     here = Site(
         name="here", factors=(SiteFactor(name="gemm_level[a]", ratio=site[0], log_sigma_factor=site[1]),)
     )
@@ -173,7 +174,8 @@ def test_the_order_of_asking_changes_no_factor(sigmas, chance):
 
 def test_only_factors_that_were_asked_for_are_told():
     book = FactorBook(
-        site_with(**{"host": 2.0, "nvlink": 3.0}), {"gemm_level[a]": Level(ratio=2.0, log_sigma_factor=0.1)}
+        site_with(**{"host": 2.0, "nvlink": 3.0}),
+        {"gemm_level[a]": FittedLevel(ratio=2.0, log_sigma_factor=0.1)},
     )
     book.get("host", 0.3)
     copied = book.all()
@@ -186,13 +188,13 @@ def test_only_factors_that_were_asked_for_are_told():
 @pytest.mark.parametrize("name", STACKS)
 def test_a_derate_is_the_stacks_own_and_what_stacks_share_where_no_run_taught_of_it(name):
     stack = catalog.stack(name)
-    common = Level(ratio=1.1, log_sigma_factor=0.04)
+    common = FittedLevel(ratio=1.1, log_sigma_factor=0.04)
     own = f"{SHARED_DERATE}[{stack.label}]"
 
     alone = FactorBook(Site()).derate(stack)
     shared = FactorBook(Site(), {SHARED_DERATE: common}).derate(stack)
     taught = FactorBook(
-        Site(), {SHARED_DERATE: common, own: Level(ratio=1.3, log_sigma_factor=0.01)}
+        Site(), {SHARED_DERATE: common, own: FittedLevel(ratio=1.3, log_sigma_factor=0.01)}
     ).derate(stack)
 
     assert {alone.name, shared.name, taught.name} == {own}
@@ -207,7 +209,7 @@ def test_a_derate_is_the_stacks_own_and_what_stacks_share_where_no_run_taught_of
 
 def test_what_nothing_explains_is_named_by_family_stack_and_machine():
     stack, cluster = catalog.stack("megatron-core"), catalog.cluster("dgx-a100", 1)
-    book = FactorBook(Site(), {unexplained("dense"): Level(ratio=1.0, log_sigma_factor=0.07)})
+    book = FactorBook(Site(), {unexplained("dense"): FittedLevel(ratio=1.0, log_sigma_factor=0.07)})
     book.ask_unexplained(stack, cluster)
 
     (factor,) = book.all().values()

@@ -5,18 +5,18 @@ from itertools import product
 import numpy as np
 import pytest
 
+from flopcast.cost.kernels.borrowed_curve import converted_curve, rates_of
 from flopcast.cost.kernels.classes import MEMORY, class_of
-from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
-from flopcast.cost.kernels.lending import lent, rates_of
+from flopcast.cost.kernels.curve import Curve, CurveEvidence, log_efficiency
 from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION, bound_seconds, least_seconds
 from flopcast.dtypes import constant
-from flopcast.io import catalog
-from flopcast.io.curves import load_owner
+from flopcast.library import catalog
+from flopcast.library.curves import load_owner
 from flopcast.operators.memory_bound import MemoryBound
 
 A100, GH200 = catalog.device("a100-sxm4-80gb"), catalog.device("gh200-96gb")
 BEYOND_CACHES_LOG2 = 26.3  # 83 MB
-EVIDENCE = Evidence(source="by hand", rows=0, rejected=0, relative_error=0.0)
+EVIDENCE = CurveEvidence(source="by hand", rows=0, rejected=0, relative_error=0.0)
 
 
 def flat(efficiency, name="layernorm"):
@@ -33,7 +33,7 @@ def changed(device, **fields):
 
 def share(curve, lender, borrower):
     """Of the borrower's bandwidth."""
-    return float(np.exp(lent(curve, rates_of(lender), rates_of(borrower)).table[0]))
+    return float(np.exp(converted_curve(curve, rates_of(lender), rates_of(borrower)).table[0]))
 
 
 def test_a_kernel_that_multiprocessors_limit_keeps_its_seconds_but_for_those_of_its_bytes():
@@ -90,7 +90,8 @@ def test_lending_errs_less_than_the_share_of_bandwidth_between_the_two_measured_
             kept.append(np.abs(log_efficiency(other, shapes) - measured).mean())
             carried.append(
                 np.abs(
-                    log_efficiency(lent(other, rates_of(lender), rates_of(borrower)), shapes) - measured
+                    log_efficiency(converted_curve(other, rates_of(lender), rates_of(borrower)), shapes)
+                    - measured
                 ).mean()
             )
 

@@ -11,8 +11,8 @@ from alone import seconds_of
 
 from flopcast.cost.collectives.network import message_seconds
 from flopcast.cost.placement import Group
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from alone import changed_device, price_items, seconds_of
 
-from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
-from flopcast.cost.kernels.relatives import NARROW_SPEED_UP
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.kernels.fallback_classes import LOW_PRECISION_SPEED_UP
 from flopcast.cost.placement import axis_group
 from flopcast.dtypes import constant
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import kernel
@@ -51,7 +51,7 @@ def test_a_large_narrow_product_is_as_many_times_as_fast_as_a_wide_one_whatever_
 
     for name in formats:
         found = seconds_of(wide, cluster) / seconds_of(replace(wide, narrow=name), cluster)
-        assert found.item() == pytest.approx(NARROW_SPEED_UP[name][0], rel=0.02)
+        assert found.item() == pytest.approx(LOW_PRECISION_SPEED_UP[name][0], rel=0.02)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -158,7 +158,7 @@ def test_results_in_16_bits_keep_short_sums_from_gaining_what_long_ones_gain(inn
     found = added_s("") / added_s("fp8")
 
     assert found == pytest.approx(measured_ratio, rel=0.2)
-    assert found < 0.85 * NARROW_SPEED_UP["fp8"][0]
+    assert found < 0.85 * LOW_PRECISION_SPEED_UP["fp8"][0]
 
 
 # 32 groups of 1024 rows and 64 of 512, by 4096 x 7168, on B200 (data/peers/simumax): gradients that are

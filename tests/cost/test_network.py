@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.collectives.network import RELATIVE_COLLECTIVES, message_seconds, tier_of
-from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.cost.kernels.curve import Curve, CurveEvidence
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group, axis_group
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.spec.cluster import Tier
 from flopcast.spec.plan import Plan, one_plan
 
@@ -56,7 +56,7 @@ def flat_curve(fabric, name, efficiency):
         axes=(np.array([20.0]), np.array([1.0]), np.array([0.0])),
         table=np.full((1, 1, 1), np.log(efficiency)),
         launch_s=0.0,
-        evidence=Evidence(source="made up", rows=1, rejected=0, relative_error=0.0),
+        evidence=CurveEvidence(source="made up", rows=1, rejected=0, relative_error=0.0),
     )
 
 

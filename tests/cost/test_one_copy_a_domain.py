@@ -9,10 +9,10 @@ from test_network import LINK, NETWORK, NO_CURVES, cluster_of, flat_curve, group
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.collectives.network import ONE_COPY_A_DOMAIN, message_seconds, message_terms
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.exchanges import Dispatch, Routing
 
 FEW = settings(max_examples=50, deadline=None)

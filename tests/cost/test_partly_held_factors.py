@@ -5,9 +5,9 @@ import pytest
 from conftest import described_model, make_job
 
 from flopcast.cost.factors import FactorBook
+from flopcast.cost.item_prices import ItemPrice
 from flopcast.cost.price import price
-from flopcast.cost.prices import Price
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.spec.plan import Plan, batch_plans
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
@@ -36,7 +36,7 @@ def names_of(made, plan=None):
 
 
 def test_a_name_holds_where_its_mask_does():
-    one = Price(
+    one = ItemPrice(
         alone_s=np.ones((3, 1)),
         host_s=np.zeros((1, 1)),
         wholly=("always",),

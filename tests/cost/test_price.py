@@ -15,14 +15,14 @@ from alone import (
     site_with,
 )
 
-from flopcast.cost.factors import Level
-from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.kernels.curve import Curve, Evidence
-from flopcast.cost.kernels.relatives import RELATIVES
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.kernels.curve import Curve, CurveEvidence
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.cost.kernels.sustained import sustained_ratio
 from flopcast.dtypes import constant
-from flopcast.io import catalog
-from flopcast.io.curves import load_owner
+from flopcast.library import catalog
+from flopcast.library.curves import load_owner
 from flopcast.operators.item import host_work, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
@@ -68,7 +68,7 @@ def curve_of(owner, name, efficiency=0.5, launch_s=0.0, **facts):
         axes=(np.array([0.0, 60.0]),),
         table=np.full(2, np.log(efficiency)),
         launch_s=launch_s,
-        evidence=Evidence(source="made up", rows=9, rejected=0, relative_error=0.01),
+        evidence=CurveEvidence(source="made up", rows=9, rejected=0, relative_error=0.01),
         **facts,
     )
 
@@ -173,7 +173,7 @@ def test_the_level_of_a_stacks_derate_scales_its_products(ratio):
     items = [item_of(gemm()), item_of(streaming())]
     book = book_of(curve_of("a100-sxm4-80gb", "gemm"), curve_of("a100-sxm4-80gb", "gelu"))
 
-    level = Level(ratio=ratio, log_sigma_factor=0.05)
+    level = FittedLevel(ratio=ratio, log_sigma_factor=0.05)
     levels = {"in_training_derate[megatron-2022@2022-05]": level}
 
     priced = price_items(items, DGX, book=book, levels=levels)
@@ -219,7 +219,7 @@ def test_times_without_curves_are_less_certain_than_a_factor_of_a_quarter():
 def test_borrowing_is_a_factor_with_the_sigma_of_the_relative():
     factors = factors_of(streaming("bias_gelu"), DGX)
 
-    assert factors["borrowed[bias_gelu]"].log_sigma_factor == RELATIVES["bias_gelu"].log_sigma_factor
+    assert factors["borrowed[bias_gelu]"].log_sigma_factor == FALLBACK_CLASSES["bias_gelu"].log_sigma_factor
 
 
 def test_a_curve_of_ones_own_is_not_borrowed():
@@ -234,7 +234,7 @@ def test_the_doubt_of_borrowing_counts_once():
     variance = sum(factor.log_sigma_factor**2 for factor in borrowed.values())
 
     expected = sum(factor.log_sigma_factor**2 for factor in own.values())
-    assert variance == pytest.approx(expected + RELATIVES["bias_gelu"].log_sigma_factor ** 2)
+    assert variance == pytest.approx(expected + FALLBACK_CLASSES["bias_gelu"].log_sigma_factor ** 2)
 
 
 def test_the_sigma_of_a_level_does_not_hang_on_which_class_comes_first():

@@ -9,16 +9,16 @@ from alone import seconds_of as kernel_seconds_of
 from conftest import make_job
 
 from flopcast.cost.collectives.network import message_seconds
-from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.kernels.views import view_of
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.kernels.features import features_of
 from flopcast.cost.placement import Group
 from flopcast.dtypes import constant
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.prediction import predict
-from flopcast.report.as_json import as_json
+from flopcast.render.report_json import as_json
 from flopcast.spec.cluster import Tier
 
 LINK = Tier(name="link", devices=8, bytes_per_s=400e9, latency_s=2e-6, attained_fraction=1.0)
@@ -188,5 +188,5 @@ def test_where_no_product_of_experts_was_measured_the_dense_one_of_all_rows_stan
     ).coordinates()
     assert found.curve is dense
     assert found.class_log_sigma_factor > 0.1
-    of_experts = [axis.item() for axis in view_of(found.curve.name).table(shape)]
+    of_experts = [axis.item() for axis in features_of(found.curve.name).table(shape)]
     assert of_experts == [4096 * 512 * 1024, 1024, 512 / 4096]  # work, length of the sum, columns over rows

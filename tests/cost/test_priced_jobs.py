@@ -8,8 +8,8 @@ from conftest import make_job, zero_of
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import price
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractOperator
 from flopcast.spec.plan import Plan, batch_plans, one_plan
 from flopcast.spec.site import Site

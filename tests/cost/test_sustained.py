@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flopcast.cost.kernels.sustained import NODES_S, SHARES, sustained_ratio
-from flopcast.io import catalog
+from flopcast.library import catalog
 
 TABLES = {"h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm"}
 LEAST = {"h200-sxm-141gb": (1, 1), "b200-sxm-180gb": (2048, 1024)}  # rows; columns and length of the sum

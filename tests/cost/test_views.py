@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.cost.kernels.views import VIEWS, padding, uneven, view_of, wave
+from flopcast.cost.kernels.features import FEATURES, features_of, padding, uneven, wave
 
 A100 = 108  # multiprocessors
 
@@ -35,20 +35,20 @@ def test_a_size_is_uneven_or_it_is_not():
 
 def test_a_product_counts_its_tiles():
     """4096 × 4096 in tiles of 128 × 128: 1024 tiles, 9.48 waves of 108, so ten."""
-    found = view_of("gemm").terms["wave_128x128"](shape(4096, 4096, 512), A100)
+    found = features_of("gemm").terms["wave_128x128"](shape(4096, 4096, 512), A100)
 
     assert np.exp(found).item() == pytest.approx(1024 / 1080)
 
 
 def test_attention_counts_blocks_of_queries_over_all_heads():
     """16 heads of 2048 queries in blocks of 128: 256 blocks, 2.37 waves, so three."""
-    found = view_of("flash_attention").terms["wave_128"](shape(2048, 64, 16), A100)
+    found = features_of("flash_attention").terms["wave_128"](shape(2048, 64, 16), A100)
 
     assert np.exp(found).item() == pytest.approx(256 / 324)
 
 
 def test_the_head_of_an_attention_kernel_is_padded_to_32():
-    view = view_of("flash_attention.backward")
+    view = features_of("flash_attention.backward")
 
     queries, head, batch = view.table(shape(1024, 72, 8))
 
@@ -58,28 +58,28 @@ def test_the_head_of_an_attention_kernel_is_padded_to_32():
 
 @pytest.mark.parametrize("kind", [".latent", ".latent.backward"])
 def test_attention_with_heads_of_two_sizes_has_the_blocks_of_plain_attention(kind):
-    assert view_of(f"flash_attention{kind}") is view_of("flash_attention")
+    assert features_of(f"flash_attention{kind}") is features_of("flash_attention")
 
 
 def test_a_precision_of_a_class_is_seen_as_the_class():
-    assert view_of("grouped_gemm.fp8") is view_of("grouped_gemm")
+    assert features_of("grouped_gemm.fp8") is features_of("grouped_gemm")
 
 
 def test_narrow_products_are_seen_as_products_that_do_not_saturate():
-    narrow, wide = view_of("gemm.fp8"), view_of("gemm")
+    narrow, wide = features_of("gemm.fp8"), features_of("gemm")
 
     assert (narrow.saturates, wide.saturates) == (False, True)
     assert narrow.terms is wide.terms
 
 
 def test_a_stream_of_bytes_has_no_tiles():
-    view = view_of("gelu")
+    view = features_of("gelu")
 
     assert view.terms == {}
     assert view.table(shape(1e6)) == shape(1e6)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", FEATURES)
 @given(seed=st.integers(0, 99))
 @settings(max_examples=20, deadline=None)
 def test_a_term_takes_something_off_or_nothing(name, seed):
@@ -87,16 +87,18 @@ def test_a_term_takes_something_off_or_nothing(name, seed):
     sizes = tuple(draw.integers(1, 9000, 50).astype(float) for _ in range(5))
     sizes = sizes if name.endswith("grouped_gemm") else sizes[:3]
 
-    for term in VIEWS[name].terms.values():
+    for term in FEATURES[name].terms.values():
         assert (term(sizes, A100) <= 1e-12).all()
 
 
 def test_waves_take_their_share_of_how_fast_a_table_may_rise():
     """Attention's work grows as the square of its queries: what waves of 0.7 leave is 2 - 0.7."""
-    rises = view_of("flash_attention").rises(3, {"wave_64": 0.2, "wave_128": 0.5, "padding_head_32": 1.0})
+    rises = features_of("flash_attention").rises(
+        3, {"wave_64": 0.2, "wave_128": 0.5, "padding_head_32": 1.0}
+    )
 
     assert rises == pytest.approx((1.3, 1.0, 0.3))
 
 
 def test_an_axis_that_no_power_is_known_of_is_free():
-    assert view_of("softmax").rises(2, {}) == (1.0, None)
+    assert features_of("softmax").rises(2, {}) == (1.0, None)

@@ -1,4 +1,4 @@
-"""economics/power.py: every kernel, message and wait is of one kind of power, capped by a site's limit."""
+"""economics/energy.py: every kernel, message and wait is of one kind of power, capped by a site's limit."""
 
 import pytest
 from all_cases import all_cases
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from flopcast.cost.kernels.classes import KINDS as KERNEL_KINDS
 from flopcast.dtypes import constant
-from flopcast.economics.power import OF_FAMILY, WAITING, drawn_w, power_class
-from flopcast.io import catalog
+from flopcast.economics.energy import OF_FAMILY, WAITING, drawn_w, power_class
+from flopcast.library import catalog
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import blocking, host_work, kernel

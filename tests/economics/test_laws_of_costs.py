@@ -9,9 +9,9 @@ from conftest import make_job
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.report.as_json import as_json
+from flopcast.render.report_json import as_json
 from flopcast.spec.operations import POWER_CLASSES, Facility, Price
 from flopcast.spec.site import Site, SiteFactor
 

@@ -11,7 +11,7 @@ from flopcast.economics.failures import best_interval_s, lost_time
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import Energy, StepCost
 from flopcast.errors import InfeasibleError
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.spec.operations import HOUR_S, Reliability
 from flopcast.units import parse_tokens
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flopcast.economics.failures import best_interval_s, lost_time
 from flopcast.errors import InfeasibleError
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.spec.operations import Facility, Price, Reliability
 from flopcast.spec.site import Site

@@ -1,4 +1,4 @@
-"""economics/power.py and step.py: energy is power over time, money is devices' time, slopes are exact."""
+"""economics/energy.py and step.py: energy is power over time, money is devices' time, slopes are exact."""
 
 import math
 from dataclasses import replace
@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from conftest import make_job
 
-from flopcast.economics.power import drawn_w, power_class
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
+from flopcast.economics.energy import drawn_w, power_class
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.report.events import events
 from flopcast.spec.operations import POWER_CLASSES, Price
@@ -132,7 +132,9 @@ def test_where_reductions_stick_out_slopes_of_energy_miss_no_more_than_what_hide
     share = {f.name: f.share for f in step_j.factors}[name]
     true = math.log(nudged.cost.energy.step_j.value / step_j.value) / NUDGE
     reductions = sum(
-        share.path_s for share in report.timeline.mean_shares if share.item and share.item.stream == "dp"
+        share.path_s
+        for share in report.timeline.mean_attribution
+        if share.item and share.item.stream == "dp"
     )
     device = job.cluster.node.device
     extra_w = drawn_w("communication", device, Site()) - drawn_w("waiting", device, Site())
@@ -206,7 +208,7 @@ def test_without_a_price_or_a_board_power_there_is_no_cost():
 
 @pytest.mark.parametrize("name", catalog.names("jobs"))
 def test_a_device_draws_more_than_idle_and_no_more_than_its_board(name):
-    from flopcast.io.jobs import load_catalog_job
+    from flopcast.requests.job_files import load_catalog_job
 
     report = reported(load_catalog_job(name))
 

@@ -8,10 +8,11 @@ from conftest import make_job
 
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.errors import SpecError
-from flopcast.io.curves import load_book
-from flopcast.io.phases import load_phases, stated_phases
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.report.training import as_json, as_text, training
+from flopcast.render.training_run import as_json, as_text
+from flopcast.report.training import training
+from flopcast.requests.phase_files import load_phases, stated_phases
 from flopcast.spec.operations import Price, Reliability
 from flopcast.units import parse_tokens
 

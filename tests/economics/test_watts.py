@@ -7,8 +7,8 @@ import pytest
 from conftest import make_job
 
 from flopcast.api import predict
-from flopcast.economics.power import drawn_w
-from flopcast.economics.watts import WINDOW_S, watts_of_tasks
+from flopcast.economics.energy import drawn_w
+from flopcast.economics.power import WINDOW_S, watts_of_tasks
 from flopcast.spec.operations import POWER_CLASSES
 from flopcast.spec.site import Site
 

@@ -1,6 +1,6 @@
 """Low-rank adapters: what is trained, spared and kept, against printed counts and closed forms.
 
-Elsewhere: published runs with adapters (tests/validation/test_adapter_runs.py).
+Elsewhere: published runs with adapters (tests/lab/validation/test_adapter_runs.py).
 """
 
 from dataclasses import replace
@@ -10,14 +10,14 @@ from conftest import make_job
 from layer_examples import BLOCKS, HIDDEN, flop, operators, split
 from pydantic import ValidationError
 
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
 from flopcast.layers.adapters import Adapted, Adapters
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.matmul import Matmul
 from flopcast.prediction import memory_of, predict
-from flopcast.report.as_json import as_json
-from flopcast.report.text import as_text
+from flopcast.render.report_json import as_json
+from flopcast.render.report_text import as_text
 from flopcast.spec.model import Model
 from flopcast.workload.backward import derive_backward, kept_tensors
 

@@ -1,7 +1,7 @@
 """Experts: what is conserved however they are spread, what one of them is, and how uneven loads enter.
 
 Elsewhere: groups of ranks (tests/cost/test_placement.py), gradients and states of experts
-(tests/workload/test_expert_parallelism.py), published sizes (tests/io/test_catalogue_models.py).
+(tests/workload/test_expert_parallelism.py), published sizes (tests/library/test_catalogue_models.py).
 """
 
 import numpy as np

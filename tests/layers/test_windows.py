@@ -13,10 +13,10 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.price import kernel_seconds
 from flopcast.dtypes import constant
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
 from flopcast.layers.attention import Attention
 from flopcast.layers.windows import mean_keys
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.rewrites.flash_attention import flash_attention

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from flopcast.io import catalog
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.mlp import Mlp
+from flopcast.library import catalog
 from flopcast.memory.peak import peak_memory
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model

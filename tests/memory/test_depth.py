@@ -6,7 +6,7 @@ from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.memory.depth import depths, fullest
+from flopcast.memory.in_flight import depths, fullest
 from flopcast.memory.peak import level_bytes
 from flopcast.schedules import SCHEDULES
 

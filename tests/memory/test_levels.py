@@ -1,4 +1,5 @@
-"""memory/levels.py: batches of plans at their fullest, against a walk over every task of every stage."""
+"""memory/batch_peaks.py: batches of plans at their fullest, against a walk over every task of every
+stage."""
 
 from dataclasses import replace
 
@@ -8,8 +9,8 @@ from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.memory.depth import _undominated
-from flopcast.memory.levels import Weights, fullest_bytes, held_bytes
+from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes, held_bytes
+from flopcast.memory.in_flight import _undominated
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.orders import order_of
@@ -79,7 +80,7 @@ def pairs(programs):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_many_plans_are_as_full_as_a_walk_over_their_tasks_finds_each(schedule):
     programs = programs_of(schedule)
-    weights = Weights.of(programs)
+    weights = CategoryBytes.of(programs)
     plan, micro = pairs(programs)
 
     found = fullest_bytes(programs, weights, plan, micro.astype(float))
@@ -92,7 +93,7 @@ def test_many_plans_are_as_full_as_a_walk_over_their_tasks_finds_each(schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_categories_at_the_fullest_moment_add_up_to_it(schedule):
     programs = programs_of(schedule)
-    weights = Weights.of(programs)
+    weights = CategoryBytes.of(programs)
     plan, micro = pairs(programs)
 
     by_category = held_bytes(programs, weights, plan, micro.astype(float))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flopcast.io.suites import load_suite
+from flopcast.lab.published.suite_files import load_suite
 from flopcast.memory.peak import peak_memory
 from flopcast.prediction import memory_of
 from flopcast.spec.plan import one_plan

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from memory_cases import BLOCKS, HEADS, HIDDEN, LENGTH, VOCABULARY, Kept, stack_with
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.memory.peak import fits, seen_bytes
 
 STATES = ("parameters", "gradients", "optimizer_states")

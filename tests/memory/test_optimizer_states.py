@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from memory_cases import BLOCKS, GPT, HIDDEN, LENGTH, MEGATRON, VOCABULARY, Kept, stack_with
 
-from flopcast.io import catalog
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.library import catalog
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, one_plan

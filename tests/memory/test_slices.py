@@ -6,13 +6,13 @@ from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import price
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.memory.peak import memory_on, peak_memory
 from flopcast.spec.plan import one_plan
 from flopcast.timeline.closed_form import micro_batch_seconds
+from flopcast.workload.candidate_stages import CandidateStages
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
-from flopcast.workload.slices import Slices
 
 TWO_KINDS = {
     "hidden": 1024,
@@ -42,7 +42,7 @@ def both(request):
     low = high - np.array(listed).reshape(-1, job.plan.pipeline_parallel).T
     starts, ends = np.zeros(high.shape, dtype=bool), np.zeros(high.shape, dtype=bool)
     starts[0, 0] = ends[-1, -1] = True
-    slices = Slices(low=low, high=high, starts=starts, ends=ends)
+    slices = CandidateStages(low=low, high=high, starts=starts, ends=ends)
     return job, *(
         realise(lower(job.model, plans, job.batch), job.software, *division)
         for division in ((), (slices.stages,))

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from conftest import make_job
 
-from flopcast.api import validate_memory, validate_runs
-from flopcast.io.curves import load_book
-from flopcast.io.suites import load_suite
+from flopcast.accuracy import validate_memory, validate_runs
+from flopcast.lab.published.suite_files import load_suite
+from flopcast.library.curves import load_book
 from flopcast.memory.peak import fits, peak_memory
 from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, verdict
 from flopcast.prediction import memory_by_class, memory_of
 from flopcast.search.exact import play_each
-from flopcast.search.room import leaves_room
+from flopcast.search.memory_limit import within_memory
 from flopcast.spec.plan import Plan, batch_plans
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
@@ -82,7 +82,7 @@ def test_one_plan_gets_the_same_verdict_from_predict_search_and_a_batch_of_plans
         played = dict(play_each(jobs, load_book))
         for place, one in enumerate(jobs):
             alone = memory_of(one)
-            searched = bool(leaves_room(batch, here.cluster, None)[place].all())
+            searched = bool(within_memory(batch, here.cluster, None)[place].all())
             same = (
                 played[place].verdict == alone.verdict,
                 searched == (alone.verdict == "fits"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.cost.kernels.views import view_of
+from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import constant
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
@@ -132,7 +132,7 @@ def test_the_table_sees_the_mean_group_so_more_groups_of_equal_size_are_another_
         for place, value in enumerate((4096.0, 512.0, 256.0, 8.0, 1.0))
     )
 
-    rows, weight, groups = view_of(name).table(shape)
+    rows, weight, groups = features_of(name).table(shape)
 
     assert rows.tolist() == [512.0, 512.0]
     assert weight.tolist() == [512.0 * 256.0] * 2
@@ -143,6 +143,6 @@ def test_the_skew_term_is_nothing_for_equal_groups_and_the_fullest_groups_share_
     imbalance = np.array([1.0, 2.0, 8.0])
     shape = (*(np.full(3, value) for value in (4096.0, 512.0, 256.0, 8.0)), imbalance)
 
-    term = view_of("grouped_gemm").terms["skew"](shape, 108)
+    term = features_of("grouped_gemm").terms["skew"](shape, 108)
 
     assert np.exp(-term).tolist() == pytest.approx([1.0, 2.0, 8.0])

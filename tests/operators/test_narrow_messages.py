@@ -6,8 +6,8 @@ import pytest
 
 from flopcast.dtypes import constant
 from flopcast.operators.exchanges import Combine, Dispatch
+from flopcast.operators.low_precision_messages import DUALS, LowPrecisionMessage
 from flopcast.operators.messages import MESSAGES
-from flopcast.operators.narrow_messages import DUALS, Narrow
 
 WIDE = MESSAGES | {
     "hybrid_dispatch": partial(Dispatch, library="hybridep"),
@@ -16,7 +16,7 @@ WIDE = MESSAGES | {
 
 
 def narrow(kind):
-    return Narrow(kind=kind, axis="tp", message_bytes=constant(100), dual_bytes=constant(200))
+    return LowPrecisionMessage(kind=kind, axis="tp", message_bytes=constant(100), dual_bytes=constant(200))
 
 
 @pytest.mark.parametrize("kind", DUALS)

@@ -11,7 +11,7 @@ from flopcast.operators.dequantise import STORED_BYTES, Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.fused_pass import FusedPass
-from flopcast.operators.narrow_messages import DUALS, Narrow
+from flopcast.operators.low_precision_messages import DUALS, LowPrecisionMessage
 from flopcast.operators.optimizer import OptimizerUpdate
 
 LAWS = settings(max_examples=60)
@@ -109,7 +109,9 @@ def test_the_backward_of_a_fused_pass_reads_what_was_kept_besides(elements, kind
 @LAWS
 @given(there=count, back=count)
 def test_what_is_narrow_on_the_way_out_is_wide_on_the_way_back(kind, there, back):
-    message = Narrow(kind=kind, axis="ep", message_bytes=constant(there), dual_bytes=constant(back))
+    message = LowPrecisionMessage(
+        kind=kind, axis="ep", message_bytes=constant(there), dual_bytes=constant(back)
+    )
     dual = message.dual()
 
     assert (dual.collective, dual.message_bytes.item(), dual.axis) == (DUALS[kind], back, "ep")

@@ -4,7 +4,7 @@ from functools import cache
 
 from conftest import make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.spec.site import Site, SiteFactor
 

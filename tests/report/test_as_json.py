@@ -1,4 +1,4 @@
-"""report/as_json.py: the public keys, nine digits, and the same bytes for the same job."""
+"""render/report_json.py: the public keys, nine digits, and the same bytes for the same job."""
 
 import json
 import math
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sample_reports import PARTS, report_of, sample_report
 
 from flopcast.prediction import memory_of
-from flopcast.report.as_json import as_json, memory_as_json, nine_digits
+from flopcast.render.report_json import as_json, memory_as_json
+from flopcast.units import nine_digits
 
 PUBLIC = {  # the promise: keys may be added, never renamed
     "format_version", "job", "step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s",
@@ -35,8 +36,8 @@ ROWS = {
 PRINT_ONE = """
 import json
 from flopcast.api import predict
-from flopcast.io.jobs import load_catalog_job
-from flopcast.report.as_json import as_json
+from flopcast.requests.job_files import load_catalog_job
+from flopcast.render.report_json import as_json
 print(json.dumps(as_json(predict(load_catalog_job("paper/llemma-7b-perlmutter-pp4-tp2-dp2")))))
 """
 

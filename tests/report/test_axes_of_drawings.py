@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from flopcast.report.page.drawing import Axis, described_svg, figure, grid, label, legend, names, spanning
-from flopcast.report.page.table import (
+from flopcast.render.page.drawing import Axis, described_svg, figure, grid, label, legend, names, spanning
+from flopcast.render.page.table import (
     LEAST_SORTED,
     Markup,
     Quantity,

@@ -8,10 +8,10 @@ import pytest
 from chakra_reader import COLLECTIVE, COMPUTE, RECEIVE, SEND, Machine, read_trace
 
 from flopcast.errors import SpecError
-from flopcast.io.exports.traces import export_chakra, predicted
-from flopcast.io.jobs import job_of
-from flopcast.io.yaml_text import Document
-from flopcast.report.rank_graph import most_nodes
+from flopcast.files.yaml_text import Document
+from flopcast.interop.exports.rank_graph import most_nodes
+from flopcast.interop.exports.traces import export_chakra, predicted
+from flopcast.requests.job_files import job_of
 from flopcast.spec.batch import Batch
 
 LLAMA = {"base": "llama-3.2-1b", "vocabulary_multiple": 1}

@@ -1,4 +1,4 @@
-"""report/chrome.py: the same rows as the Perfetto trace, in JSON."""
+"""interop/exports/chrome.py: the same rows as the Perfetto trace, in JSON."""
 
 import json
 from functools import cache
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sample_reports import PARTS, sample_report
 from wire_reader import Trace
 
-from flopcast.io.trace import chrome_trace, perfetto_trace, write_trace
-from flopcast.report.chrome import chrome
-from flopcast.report.perfetto import STREAMS
+from flopcast.interop.exports.chrome import chrome
+from flopcast.interop.exports.perfetto import STREAMS
+from flopcast.interop.exports.trace_files import chrome_trace, perfetto_trace, write_trace
 
 
 @cache

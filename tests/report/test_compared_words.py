@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import sample_report
 
-from flopcast.report.versus import Versus, as_json, as_text, versus
+from flopcast.render.comparison import as_json, as_text
+from flopcast.report.versus import ReportComparison, versus
 from flopcast.units import show, show_seconds
 
 LAWS = settings(max_examples=50)
@@ -15,7 +16,7 @@ LAWS = settings(max_examples=50)
 
 def compared(ratio, low=None, high=None):
     """Two reports and a made-up ratio."""
-    return Versus(
+    return ReportComparison(
         first=sample_report("one stage"),
         second=sample_report("batched"),
         time_ratio=ratio,

@@ -4,10 +4,10 @@ import pytest
 from conftest import make_job
 from sample_reports import report_of, sample_report
 
-from flopcast.report.as_json import as_json, with_bounds
-from flopcast.report.costs import show_usd
-from flopcast.report.text import as_text
+from flopcast.render.report_json import as_json, with_bounds
+from flopcast.render.report_text import as_text
 from flopcast.spec.operations import Price
+from flopcast.units import show_usd
 
 KEYS = (
     "cost_usd_per_step",

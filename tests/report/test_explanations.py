@@ -8,11 +8,11 @@ import pytest
 from sample_reports import PARTS, report_of, sample_report, with_site
 
 from flopcast.errors import SpecError
-from flopcast.io.curves import load_book
-from flopcast.io.jobs import job_of
-from flopcast.io.yaml_text import Document
-from flopcast.report.explain.explanation import as_json, as_text
-from flopcast.report.explain.names import explain, explainable
+from flopcast.files.yaml_text import Document
+from flopcast.library.curves import load_book
+from flopcast.render.explanation import as_json, as_text
+from flopcast.report.explain.registry import explain, explainable
+from flopcast.requests.job_files import job_of
 
 MORE = {  # name → model, plan, stack
     "experts": ("qwen3-30b-a3b", "dp=16 ep=16 gbs=32 zero=1", "megatron-core-2025"),

@@ -1,4 +1,5 @@
-"""report/html.py: one well-formed page that needs no network, trusts no text, and agrees with the JSON."""
+"""render/report_page.py: one well-formed page that needs no network, trusts no text, and agrees with the
+JSON."""
 
 import json
 import re
@@ -14,14 +15,15 @@ from page_reader import Page
 from sample_reports import PARTS, report_of, sample_report
 
 from flopcast.api import report_page
-from flopcast.io.curves import load_book
-from flopcast.io.jobs import job_of
-from flopcast.io.yaml_text import read_yaml
-from flopcast.report.as_json import as_json, nine_digits
-from flopcast.report.costs import as_text
-from flopcast.report.html import as_html
-from flopcast.report.page.limits import LEAST_TOLD
+from flopcast.files.yaml_text import read_yaml
+from flopcast.library.curves import load_book
+from flopcast.render.cost_text import as_text
+from flopcast.render.page.limits import LEAST_TOLD
+from flopcast.render.report_json import as_json
+from flopcast.render.report_page import as_html
+from flopcast.requests.job_files import job_of
 from flopcast.search.scaled import scaled
+from flopcast.units import nine_digits
 
 EVERY = pytest.mark.parametrize("name", PARTS)
 MOST_BYTES = 1_000_000

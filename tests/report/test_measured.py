@@ -11,12 +11,13 @@ import pytest
 from conftest import make_job
 from sample_reports import report_of, sample_report
 
-from flopcast.io.logs.reading import read_log, read_log_file
+from flopcast.lab.logs.log import Log, LoggedSteps
+from flopcast.lab.logs.prediction_check import compare_with_log
+from flopcast.lab.logs.reader import read_log, read_log_file
+from flopcast.render.log_comparison import as_json, as_text
 from flopcast.report.flop_conventions import CONVENTIONS, match_convention
-from flopcast.report.log import Log, Steps
-from flopcast.report.measured import as_json, as_text, compare_with_log
 
-LOGS = Path(__file__).parents[1] / "io" / "logs"
+LOGS = Path(__file__).parents[1] / "lab" / "logs"
 HIDDEN, LAYERS, LENGTH, BATCH, PADDED = (
     1024,
     8,
@@ -47,7 +48,7 @@ BLOOM = {
 def made_log(times_s, framework="megatron-lm", device_flop_per_s=np.nan, **sizes):
     """A log of records with these step times, numbered from 1, the first of which is warm-up."""
     nothing = np.full(len(times_s), np.nan)
-    steps = Steps(
+    steps = LoggedSteps(
         step=np.arange(1.0, len(times_s) + 1),
         step_time_s=np.array(times_s),
         device_flop_per_s=np.full(len(times_s), device_flop_per_s),

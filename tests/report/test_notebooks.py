@@ -6,7 +6,7 @@ import pytest
 from page_reader import Page
 from sample_reports import PARTS, sample_report
 
-from flopcast.report.as_json import as_json
+from flopcast.render.report_json import as_json
 
 
 @pytest.mark.parametrize("name", PARTS)

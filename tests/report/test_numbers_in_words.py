@@ -8,16 +8,17 @@ import pytest
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
+from flopcast.render.comparison import as_text, rows_of, verdicts
+from flopcast.render.explanation import as_text as explained_text
+from flopcast.render.training_run import as_json as run_json
+from flopcast.render.training_run import as_text as run_text
 from flopcast.report import events as event_rows
 from flopcast.report.events import events
-from flopcast.report.explain.explanation import as_text as explained_text
-from flopcast.report.explain.explanation import told
-from flopcast.report.explain.names import explain, explainable
-from flopcast.report.training import as_json as run_json
-from flopcast.report.training import as_text as run_text
+from flopcast.report.explain.explanation import with_unit
+from flopcast.report.explain.registry import explain, explainable
 from flopcast.report.training import training
-from flopcast.report.versus import as_text, rows_of, verdicts, versus
+from flopcast.report.versus import versus
 from flopcast.spec.operations import Price, Reliability
 
 PREFIXES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -265,7 +266,7 @@ def test_executions_times_one_of_them_are_what_an_operator_takes(name):
                 checked += 1
             else:
                 assert float(times) == 0
-            assert told(leaf.amount, "s") in explained_text(leaf).splitlines()[0]
+            assert with_unit(leaf.amount, "s") in explained_text(leaf).splitlines()[0]
 
     assert checked > 10
 
@@ -280,7 +281,7 @@ def test_executions_times_one_of_them_are_what_an_operator_takes(name):
     ],
 )
 def test_an_explained_number_has_its_unit(amount, unit, text):
-    assert told(amount, unit) == text
+    assert with_unit(amount, unit) == text
 
 
 @pytest.mark.parametrize("most", [400, 1500])

@@ -4,7 +4,7 @@ import pytest
 from conftest import make_job
 
 from flopcast.api import predict
-from flopcast.report.text import as_text
+from flopcast.render.report_text import as_text
 from flopcast.spec.batch import Batch
 
 MODEL = {

@@ -1,4 +1,4 @@
-"""report/page: axes keep order and ratios, ticks are round, and every colour can be read."""
+"""render/page: axes keep order and ratios, ticks are round, and every colour can be read."""
 
 import re
 from itertools import pairwise
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from page_reader import Page
 from sample_reports import PARTS, sample_report
 
-from flopcast.report.html import as_html
-from flopcast.report.page.drawing import Axis, spanning
-from flopcast.report.page.shell import Section, document
-from flopcast.report.page.table import Markup, Quantity, bar, markup, rate, seconds, share, size, table
+from flopcast.render.page.drawing import Axis, spanning
+from flopcast.render.page.frame import Section, document
+from flopcast.render.page.table import Markup, Quantity, bar, markup, rate, seconds, share, size, table
+from flopcast.render.report_page import as_html
 
 LAWS = settings(max_examples=60)
 POSITIVE = st.floats(1e-3, 1e3)

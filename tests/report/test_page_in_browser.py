@@ -13,10 +13,10 @@ import pytest
 from conftest import make_job
 from sample_reports import report_of, sample_report
 
-from flopcast.report.html import as_html
-from flopcast.report.page.drawing import WIDTH
-from flopcast.report.page.over_time import LEFT, RIGHT, TIME_UNITS
-from flopcast.report.page.pipeline import MOST_TASKS, end_of
+from flopcast.render.page.drawing import WIDTH
+from flopcast.render.page.pipeline import MOST_TASKS, end_of
+from flopcast.render.page.time_axis import LEFT, RIGHT, TIME_UNITS
+from flopcast.render.report_page import as_html
 from flopcast.units import show_seconds
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")

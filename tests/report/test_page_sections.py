@@ -12,14 +12,11 @@ from conftest import make_job
 from page_reader import Page
 from sample_reports import PARTS, report_of, sample_report
 
-from flopcast.io.curves import load_book
-from flopcast.report.events import memory_by_category
-from flopcast.report.html import as_html
-from flopcast.report.page.limits import LEAST_TOLD, LIMITS, by_limit, limits, moved
-from flopcast.report.page.limits import axis as limits_axis
-from flopcast.report.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
-from flopcast.report.page.over_time import TIME_UNITS, stacked
-from flopcast.report.page.pipeline import (
+from flopcast.library.curves import load_book
+from flopcast.render.page.limits import LEAST_TOLD, LIMITS, by_limit, limits, moved
+from flopcast.render.page.limits import axis as limits_axis
+from flopcast.render.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
+from flopcast.render.page.pipeline import (
     COLUMNS,
     MOST_STAGES,
     MOST_TASKS,
@@ -29,11 +26,14 @@ from flopcast.report.page.pipeline import (
     pipeline,
     tasks_as_data,
 )
-from flopcast.report.page.roofline import axes, kernels, roofline
-from flopcast.report.page.scaling import GROWN, KEPT, MONEY, RATE, drawing, scaling
-from flopcast.report.page.scaling import axes as scaling_axes
-from flopcast.report.page.where import parts
-from flopcast.search.scaled import RATIOS, scaled
+from flopcast.render.page.roofline import axes, kernels, roofline
+from flopcast.render.page.scaling import MONEY, RATE, drawing, scaling
+from flopcast.render.page.scaling import axes as scaling_axes
+from flopcast.render.page.time_axis import TIME_UNITS, stacked
+from flopcast.render.page.time_breakdown import parts
+from flopcast.render.report_page import as_html
+from flopcast.report.events import memory_by_category
+from flopcast.search.scaled import GROWN, KEPT, RATIOS, scaled
 from flopcast.timeline.uncertainty import NO_LEVER, interval, saved_share
 from flopcast.units import show_seconds
 

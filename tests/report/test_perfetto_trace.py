@@ -1,4 +1,4 @@
-"""report/perfetto.py: bytes that an independent reader understands."""
+"""interop/exports/perfetto.py: bytes that an independent reader understands."""
 
 from functools import cache
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sample_reports import PARTS, sample_report
 from wire_reader import BEGIN, END, SEQUENCE, TIMESTAMP, Slice, Trace
 
+from flopcast.interop.exports.perfetto import STREAMS, perfetto
 from flopcast.report.events import Event, events
-from flopcast.report.perfetto import STREAMS, perfetto
 
 LAWS = settings(max_examples=50, deadline=None)
 

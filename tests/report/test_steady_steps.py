@@ -1,4 +1,4 @@
-"""report/log.py: which steps are steady, counted by hand, and what is read off them."""
+"""lab/logs/log.py: which steps are steady, counted by hand, and what is read off them."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.report.log import Log, Steps, steady_records
+from flopcast.lab.logs.log import Log, LoggedSteps, steady_records
 
 RUNS = st.lists(st.integers(2, 150), min_size=1, max_size=4)
 NOWHERE = math.nan
@@ -26,7 +26,7 @@ def log_of(records=30, **columns):
     given_columns = {
         name: np.broadcast_to(np.asarray(values, float), (records,)) for name, values in columns.items()
     }
-    steps = Steps(step=np.arange(1.0, records + 1), **(empty | given_columns))
+    steps = LoggedSteps(step=np.arange(1.0, records + 1), **(empty | given_columns))
     return Log(name="made up", framework="megatron", steps=steps, **facts)
 
 
@@ -135,8 +135,8 @@ def test_one_stutter_moves_the_mean_and_not_the_median():
 
 def test_restarts_are_counted_where_the_step_falls():
     log = log_of(9)
-    steps = Steps(
-        **{name: getattr(log.steps, name) for name in Steps.__dataclass_fields__ if name != "step"},
+    steps = LoggedSteps(
+        **{name: getattr(log.steps, name) for name in LoggedSteps.__dataclass_fields__ if name != "step"},
         step=np.array([1.0, 2, 3, 2, 3, 4, 1, 2, 3]),
     )
 

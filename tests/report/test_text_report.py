@@ -1,4 +1,4 @@
-"""report/text.py: the answer first, every number as the report has it."""
+"""render/report_text.py: the answer first, every number as the report has it."""
 
 import re
 
@@ -6,9 +6,9 @@ import pytest
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
 
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
-from flopcast.report.text import BAR, WIDTH, as_text, memory_text
+from flopcast.render.report_text import BAR, WIDTH, as_text, memory_text
 from flopcast.units import show, show_seconds
 
 

@@ -4,12 +4,12 @@ import pytest
 from conftest import make_job
 
 from flopcast.api import predict
-from flopcast.report.as_json import as_json
+from flopcast.render.report_json import as_json
+from flopcast.render.report_page import as_html
+from flopcast.render.report_text import as_text, memory_text
 from flopcast.report.events import events, memory_over_time
 from flopcast.report.flop_conventions import CONVENTIONS
-from flopcast.report.html import as_html
 from flopcast.report.recomputed import recomputed_flop
-from flopcast.report.text import as_text, memory_text
 
 PLAN = "tp=2 pp=2 dp=2 sp mbs=1 gbs=16 recompute=full precision=bf16"
 EIGHT = [{"seq": 512, "count": 3}, {"documents": [24, 1000]}, {}, {"seq": 2048, "count": 3}]

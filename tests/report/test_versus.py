@@ -5,9 +5,10 @@ import math
 import pytest
 from conftest import make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.report.versus import as_json, as_text, versus
+from flopcast.render.comparison import as_json, as_text
+from flopcast.report.versus import versus
 from flopcast.spec.operations import Price
 
 

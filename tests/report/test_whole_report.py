@@ -6,7 +6,7 @@ import pytest
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report, with_site
 
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH
 
@@ -69,7 +69,7 @@ def test_the_bubble_shrinks_as_the_textbook_says(micro_batches):
     timeline = report.timeline
     ideal = sum(
         share.path_s
-        for share in timeline.bottleneck_shares
+        for share in timeline.bottleneck_attribution
         if share.item is None or share.item.phase != "step"
     )
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from wire_reader import fields
 from wire_reader import varint as read_varint
 
-from flopcast.report.wire import delimited, message, packed, raw_varint, text, varint
+from flopcast.interop.exports.protobuf import delimited, message, packed, raw_varint, text, varint
 
 LAWS = settings(max_examples=80)
 numbers = st.integers(0, 2**64 - 1)

@@ -8,9 +8,9 @@ import pytest
 from conftest import make_job
 
 import flopcast
+from flopcast.render.page.time_axis import TIME_UNITS
+from flopcast.render.report_page import as_html
 from flopcast.report.events import events, memory_over_time
-from flopcast.report.html import as_html
-from flopcast.report.page.over_time import TIME_UNITS
 from flopcast.schedules.base import WEIGHT
 
 EACH = pytest.mark.parametrize("schedule", ["zb_h1", "zb_h2"])

@@ -21,8 +21,8 @@ EAGER = SCHEDULES["eager_1f1b"]
 FORWARD_S, BACKWARD_S = 1.0, 2.0
 
 
-def played_s(name, stages, micro, hop_s):
-    """Seconds of a pipeline of equal stages whose transfers take `hop_s` and occupy nobody."""
+def played_s(name, stages, micro, transfer_s):
+    """Seconds of a pipeline of equal stages whose transfers take `transfer_s` and occupy nobody."""
     todo = rows(name, stages, 1, micro)
     free_s, done_s = [0.0] * stages, {}
     lasts_s = {"F": FORWARD_S, "B": BACKWARD_S}
@@ -41,42 +41,44 @@ def played_s(name, stages, micro, hop_s):
                 )
                 if needs is not None and needs not in done_s:
                     break
-                hop = 0.0 if ends else hop_s
+                hop = 0.0 if ends else transfer_s
                 start_s = max(free_s[stage], done_s[needs] + hop if needs is not None else 0.0)
                 free_s[stage] = done_s[kind, stage, number] = start_s + lasts_s[kind]
                 tasks.pop(0)
     return max(free_s)
 
 
-def each_s(name, stages, hop_s):
+def each_s(name, stages, transfer_s):
     """Seconds of one more micro-batch in a long step."""
     few, many = 24 * stages, 48 * stages
-    return (played_s(name, stages, many, hop_s) - played_s(name, stages, few, hop_s)) / (many - few)
+    return (played_s(name, stages, many, transfer_s) - played_s(name, stages, few, transfer_s)) / (
+        many - few
+    )
 
 
-def round_trip_s(stages, hop_s, in_flight):
+def round_trip_s(stages, transfer_s, in_flight):
     """The larger of a stage's work and its share of a round trip, over all stages."""
     work_s = FORWARD_S + BACKWARD_S
     trips = [
-        ((stages - s) * work_s + 2 * hop_s * (stages - 1 - s)) / in_flight(stages - s)
+        ((stages - s) * work_s + 2 * transfer_s * (stages - 1 - s)) / in_flight(stages - s)
         for s in range(stages)
     ]
     return max(work_s, *trips)
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
-@pytest.mark.parametrize("hop_s", [0.0, 0.3, 1.5])
-def test_1f1b_waits_for_its_part_of_every_transfer(stages, hop_s):
-    expected = round_trip_s(stages, hop_s, lambda behind: behind)
+@pytest.mark.parametrize("transfer_s", [0.0, 0.3, 1.5])
+def test_1f1b_waits_for_its_part_of_every_transfer(stages, transfer_s):
+    expected = round_trip_s(stages, transfer_s, lambda behind: behind)
 
-    assert each_s("1f1b", stages, hop_s) == pytest.approx(expected, rel=0.01)
-    assert expected == pytest.approx(3.0 + 2 * hop_s * (stages - 1) / stages)
+    assert each_s("1f1b", stages, transfer_s) == pytest.approx(expected, rel=0.01)
+    assert expected == pytest.approx(3.0 + 2 * transfer_s * (stages - 1) / stages)
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
-@pytest.mark.parametrize("hop_s", [0.0, 0.3, 0.9, 1.5])
-def test_running_ahead_hides_transfers_up_to_half_of_a_micro_batchs_work(stages, hop_s):
-    assert each_s("eager_1f1b", stages, hop_s) == pytest.approx(3.0, rel=0.01)
+@pytest.mark.parametrize("transfer_s", [0.0, 0.3, 0.9, 1.5])
+def test_running_ahead_hides_transfers_up_to_half_of_a_micro_batchs_work(stages, transfer_s):
+    assert each_s("eager_1f1b", stages, transfer_s) == pytest.approx(3.0, rel=0.01)
 
 
 @pytest.mark.parametrize("stages", [2, 4])
@@ -89,8 +91,8 @@ def test_longer_transfers_are_waited_for_by_those_that_run_ahead_too(stages):
 
 @settings(max_examples=30)
 @given(st.integers(1, 6), st.integers(1, 20), st.floats(0.0, 5.0))
-def test_running_ahead_is_never_slower(stages, micro, hop_s):
-    ahead, plain = (played_s(name, stages, micro, hop_s) for name in ("eager_1f1b", "1f1b"))
+def test_running_ahead_is_never_slower(stages, micro, transfer_s):
+    ahead, plain = (played_s(name, stages, micro, transfer_s) for name in ("eager_1f1b", "1f1b"))
 
     assert ahead <= plain * (1 + 1e-12)
 

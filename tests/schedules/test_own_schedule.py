@@ -8,7 +8,7 @@ from order_cases import INTERLEAVED, PLAIN, SPLIT, rows
 from flopcast.errors import InternalError
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD
-from flopcast.spec.own_schedule import OwnSchedule, Row, faults, own_schedule
+from flopcast.spec.custom_schedule import OwnSchedule, Row, faults, schedule_of_rows
 
 SHAPES = [(name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", *SPLIT[:2]) for shape in PLAIN]
 SHAPES += [("interleaved_1f1b", *shape) for shape in INTERLEAVED]
@@ -34,7 +34,7 @@ def written(text):
 
 @all_cases(("name", "stages", "virtual", "micro"), SHAPES)
 def test_the_table_of_a_built_schedule_is_that_schedule(name, stages, virtual, micro):
-    own = own_schedule("mine.csv", table(name, stages, virtual, micro))
+    own = schedule_of_rows("mine.csv", table(name, stages, virtual, micro))
 
     order = schedule_of(own).order(stages, virtual, micro)
 
@@ -46,7 +46,7 @@ def test_the_table_of_a_built_schedule_is_that_schedule(name, stages, virtual, m
 
 @pytest.mark.parametrize(("name", "stages", "virtual", "micro"), SHAPES[::7])
 def test_micro_batches_in_flight_are_counted_up_to_the_first_backward(name, stages, virtual, micro):
-    own = schedule_of(own_schedule("mine.csv", table(name, stages, virtual, micro)))
+    own = schedule_of(schedule_of_rows("mine.csv", table(name, stages, virtual, micro)))
     numbers = (np.array([[float(n)]]) for n in (stages, virtual, micro))
     stage, sizes = np.arange(stages, dtype=float)[None], tuple(numbers)
 
@@ -56,7 +56,7 @@ def test_micro_batches_in_flight_are_counted_up_to_the_first_backward(name, stag
 
 
 def test_a_table_of_other_numbers_is_no_order_of_a_plan():
-    own = schedule_of(own_schedule("mine.csv", table("1f1b", 2, 1, 4)))
+    own = schedule_of(schedule_of_rows("mine.csv", table("1f1b", 2, 1, 4)))
 
     with pytest.raises(InternalError, match="no order of 2 × 1 chunks and 8 micro-batches"):
         own.order(2, 1, 8)

@@ -10,7 +10,7 @@ from order_cases import CASES, INTERLEAVED, PLAIN, SPLIT, input_of, number_of, r
 
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD, alternate
-from flopcast.spec.schedule_words import Word
+from flopcast.spec.schedule_names import Word
 
 EACH_CASE = all_cases(("name", "stages", "virtual", "micro"), CASES)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flopcast.spec.own_schedule import KINDS, OwnSchedule, Row, faults, own_schedule
+from flopcast.spec.custom_schedule import KINDS, OwnSchedule, Row, faults, schedule_of_rows
 
 LAWS = settings(max_examples=60)
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 2), st.integers(1, 4), st.booleans())
@@ -54,7 +54,7 @@ def test_whatever_a_machine_could_have_run_is_taken_and_read_back(size, chance):
     stages, chunks, micro_batches, split = size
     rows = run_at_random(*size, chance)
 
-    own = own_schedule("mine.csv", rows)
+    own = schedule_of_rows("mine.csv", rows)
 
     assert faults(rows) == ()
     assert (own.stages, own.chunks, own.micro_batches, own.splits_backward) == (

@@ -5,11 +5,11 @@ from conftest import make_job
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost
 from flopcast.search.exact import Exact
-from flopcast.search.find import Found
+from flopcast.search.find import SearchResult
 from flopcast.search.question import Question
 from flopcast.search.rank import against, losses_of, ranked
-from flopcast.search.settings import Sieves, settings_of
-from flopcast.search.sieve import Sieve
+from flopcast.search.settings import CandidatesBySetting, settings_of
+from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.plan import Plan
 from flopcast.timeline.uncertainty import Sensitivity, interval
 
@@ -53,7 +53,9 @@ def found(*plans, nearest=(), question=None, **parts):
     order = ranked(question, plans)
     best = order[0].losses[0] if order else losses_of(question, played(10.0))[0]
     lacking = tuple(against(best, one, losses_of(question, one)) for one in nearest)
-    sieves = Sieves(each=tuple(Sieve(candidates=500, possible=250) for _ in question.sized()))
+    candidates_by_setting = CandidatesBySetting(
+        each=tuple(TopCandidates(candidates=500, possible=250) for _ in question.sized())
+    )
     whole = {
         "question": question,
         "candidates": 1000,
@@ -63,10 +65,10 @@ def found(*plans, nearest=(), question=None, **parts):
         "plans": order,
         "on_front": order,
         "nearest": lacking,
-        "settings": settings_of(question, sieves, order, lacking, partial=False),
+        "settings": settings_of(question, candidates_by_setting, order, lacking, partial=False),
         "given": (),
         "rejected": None,
         "thinned": False,
         "partial": False,
     }
-    return Found(**(whole | parts))
+    return SearchResult(**(whole | parts))

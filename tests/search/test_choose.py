@@ -4,14 +4,14 @@ import pytest
 from conftest import described_model, make_job
 
 from flopcast.errors import InfeasibleError, SpecError
-from flopcast.io.curves import load_book
-from flopcast.io.jobs import job_of
-from flopcast.io.yaml_text import Document
+from flopcast.files.yaml_text import Document
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.search.choose import choose, usual_space
+from flopcast.requests.job_files import job_of
+from flopcast.search.default_plan import choose, usual_space
 from flopcast.search.grid import batches, plan_at
 from flopcast.search.space import usual_batch
-from flopcast.spec.divisors import dealt_out
+from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check
 
@@ -181,7 +181,7 @@ def test_the_same_job_gets_the_same_plan():
 
 @pytest.mark.parametrize(("blocks", "stages"), [(126, 16), (61, 16), (7, 4), (9, 8), (80, 3), (13, 2)])
 def test_uneven_stages_hold_every_block_and_are_as_equal_as_can_be(blocks, stages):
-    listed = dealt_out(blocks, stages)
+    listed = divided_over_chunks(blocks, stages)
 
     full = [count + (stage in (0, stages - 1)) for stage, count in enumerate(listed)]  # ends count as one
     assert sum(listed) == blocks
@@ -194,7 +194,7 @@ def test_blocks_that_no_number_of_stages_divides_get_stages_all_the_same():
 
     job = make_job(model=model, cluster="dgx-a100:2", plan="auto gbs=64 pp=4 vpp=1")
 
-    dealt = job.plan.model_copy(update={"stage_layers": dealt_out(47, 4)})
+    dealt = job.plan.model_copy(update={"stage_layers": divided_over_chunks(47, 4)})
     even_s, level_s = (
         predict(job.model_copy(update={"plan": plan}), load_book(job.cluster)).step_time_s
         for plan in (dealt, job.plan)
@@ -247,7 +247,7 @@ def test_where_states_alone_do_not_make_it_fit_parameters_are_sharded():
 def test_only_the_fastest_estimate_is_simulated_where_its_pipeline_has_very_many_tasks(monkeypatch):
     job = make_job(stack="megatron-core")
     chosen = choose(job, {"global_batch": 64}, load_book(job.cluster))
-    monkeypatch.setattr("flopcast.search.choose.PLAYED_TASKS", 1)
+    monkeypatch.setattr("flopcast.search.default_plan.PLAYED_TASKS", 1)
 
     alone = choose(job, {"global_batch": 64}, load_book(job.cluster))
 

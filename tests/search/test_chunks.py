@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 from conftest import make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.search.chunk_text import (
+    candidates_text,
     exact_text,
     question_text,
+    read_candidates,
     read_exact,
     read_question,
-    read_sieve,
-    sieve_text,
 )
 from flopcast.search.chunks import chunks, played, screened
 from flopcast.search.exact import groups
 from flopcast.search.grid import batches, num_plans, plan_at, plans_from
 from flopcast.search.question import Question
-from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
+from flopcast.search.top_candidates import TopCandidates
 
 JOB = make_job(cluster="selene:1", stack="megatron-core", plan="dp=8 gbs=64")
 SPACE = Space(gpus="4,8", gbs=64, mbs="1,2", vpp="1,2", cp=1, zero="0,1")
@@ -55,16 +55,16 @@ def test_a_question_reads_as_it_was_written():
 
 def test_sieves_of_chunks_read_as_they_were_written_and_join_to_the_whole():
     book, sized = load_book(JOB.cluster), tuple(QUESTION.sized())
-    whole = joined = Sieve()
+    whole = joined = TopCandidates()
 
     for chunk in chunks(QUESTION, 1_000_000):
         job = sized[chunk.place]
         whole = whole.joined(screened(QUESTION, chunk, lambda _: book))
     for chunk in chunks(QUESTION, 9):
         job = sized[chunk.place]
-        sieve = screened(QUESTION, chunk, lambda _: book)
-        assert read_sieve(sieve_text(sieve), job) == sieve
-        joined = joined.joined(sieve)
+        candidates_kept = screened(QUESTION, chunk, lambda _: book)
+        assert read_candidates(candidates_text(candidates_kept), job) == candidates_kept
+        joined = joined.joined(candidates_kept)
 
     assert joined == whole
     assert whole.candidates == num_plans(JOB, SPACE)
@@ -73,8 +73,8 @@ def test_sieves_of_chunks_read_as_they_were_written_and_join_to_the_whole():
 
 def test_played_plans_read_as_they_were_written():
     book, sized = load_book(JOB.cluster), tuple(QUESTION.sized())
-    sieve = screened(QUESTION, chunks(QUESTION, 30)[0], lambda _: book)
-    jobs = [one.job for one in sieve.to_play()]
+    candidates_kept = screened(QUESTION, chunks(QUESTION, 30)[0], lambda _: book)
+    jobs = [one.job for one in candidates_kept.to_play()]
 
     for members in groups(jobs)[:2]:
         some = [jobs[place] for place in members]

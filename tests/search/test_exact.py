@@ -3,14 +3,14 @@
 import pytest
 from conftest import described_model, make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search import exact
 from flopcast.search.exact import play_each
 from flopcast.search.grid import batches
 from flopcast.search.question import Question
-from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
+from flopcast.search.top_candidates import TopCandidates
 
 EXPERTS = described_model(hidden=2048, vocabulary=32000, num_experts=8, top_k=2, expert_hidden=4096)
 WORLDS = {
@@ -33,7 +33,9 @@ def best_of(name, most):
     """The jobs that screen fastest."""
     job, space = WORLDS[name]
     question = Question(jobs=(job,), space=space)
-    return [one.job for one in Sieve(most=most).after_all(question, batches(job, space), load_book).best]
+    return [
+        one.job for one in TopCandidates(most=most).after_all(question, batches(job, space), load_book).best
+    ]
 
 
 @pytest.mark.parametrize("name", WORLDS)

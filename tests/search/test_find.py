@@ -4,13 +4,13 @@ nothing that it had."""
 import pytest
 from conftest import described_model, make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.render.search_json import as_json
+from flopcast.render.search_text import as_text
 from flopcast.search import find as finding
-from flopcast.search import sieve as sifting
+from flopcast.search import top_candidates as sifting
 from flopcast.search.find import find
-from flopcast.search.found_json import as_json
-from flopcast.search.found_text import as_text
 from flopcast.search.grid import batches, plan_at
 from flopcast.search.question import Question
 from flopcast.search.space import Space

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from made_plans import JOB, factor, found, played
 
-from flopcast.search.found_drawing import HUES, as_html, as_svg
+from flopcast.render.search_drawing import HUES, as_html, as_svg
 from flopcast.search.question import Question
 
 STYLES = {hue: style for style, hue in HUES.items()}

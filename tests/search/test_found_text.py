@@ -7,10 +7,10 @@ from conftest import make_job
 from made_plans import JOB, factor, found, played
 
 from flopcast.errors import Problem
-from flopcast.search.found_json import as_json
-from flopcast.search.found_text import NEAREST, as_text
+from flopcast.render.search_json import as_json
+from flopcast.render.search_text import NEAREST, as_text
 from flopcast.search.question import Question
-from flopcast.search.settings import Rejected
+from flopcast.search.settings import RejectedPlan
 from flopcast.spec.plan import Plan
 
 COMMON = factor("gemm_level[a100]", 0.1, 0.5)
@@ -86,7 +86,7 @@ def test_the_rules_that_the_nearest_plan_breaks_are_told():
     broken = Problem(
         field="plan.zero", value=3, allowed="0 or 1", because="the stack has no more", fix="set"
     )
-    rejected = Rejected(plan=Plan(dp=8, gbs=16, zero=3), problems=(broken,))
+    rejected = RejectedPlan(plan=Plan(dp=8, gbs=16, zero=3), problems=(broken,))
     answer = found(rejected=rejected, possible=0, feasible=0)
 
     text, told = as_text(answer), as_json(answer, 5, 1.0, 1.0)["nearest_infeasible"]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flopcast.search.front import front, thinned
+from flopcast.search.pareto_front import front, thinned
 
 
 def by_definition(losses):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_plans import JOB
 
-from flopcast.search.sieve import BEST, Sieve, Sifted
+from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
 
 FEW = settings(max_examples=40)
 LOSS = st.integers(1, 6).map(float)
@@ -17,7 +17,9 @@ CHUNKS = st.lists(st.lists(PLAN, max_size=6), min_size=1, max_size=5)
 
 
 def sifted(order, step_s, used_bytes, over):
-    return Sifted(job=JOB, losses=(step_s, used_bytes), used_bytes=used_bytes, over_ratio=over, order=order)
+    return Candidate(
+        job=JOB, losses=(step_s, used_bytes), used_bytes=used_bytes, over_ratio=over, order=order
+    )
 
 
 def dominates(one, other):
@@ -37,7 +39,7 @@ def sieve_of(plans):
     best = sorted(feasible, key=lambda one: (one.losses[0], one.order))[:BEST]
     limit = best[0].losses[0] if best else float("inf")
     lacking = [one for one in kept if one.over_ratio > 1.0 and one.losses[0] < limit]
-    return Sieve(
+    return TopCandidates(
         candidates=len(kept),
         possible=len(kept),
         feasible=len(feasible),
@@ -48,18 +50,23 @@ def sieve_of(plans):
     )
 
 
-def told(sieve):
+def told(candidates_kept):
     """What a sieve holds, whatever the order of fronts."""
     names = ("best", "on_front", "faster")
-    kept = {name: sorted(one.order for one in getattr(sieve, name)) for name in names}
-    counts = (sieve.candidates, sieve.possible, sieve.feasible, sieve.thinned)
-    return counts, kept, sieve.nearest and sieve.nearest.order
+    kept = {name: sorted(one.order for one in getattr(candidates_kept, name)) for name in names}
+    counts = (
+        candidates_kept.candidates,
+        candidates_kept.possible,
+        candidates_kept.feasible,
+        candidates_kept.thinned,
+    )
+    return counts, kept, candidates_kept.nearest and candidates_kept.nearest.order
 
 
 @FEW
 @given(CHUNKS)
 def test_chunks_one_after_the_other_leave_what_all_plans_at_once_leave(chunks):
-    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+    joined = reduce(TopCandidates.joined, map(sieve_of, chunks), TopCandidates())
 
     assert told(joined) == told(sieve_of([plan for chunk in chunks for plan in chunk]))
 
@@ -67,26 +74,32 @@ def test_chunks_one_after_the_other_leave_what_all_plans_at_once_leave(chunks):
 @FEW
 @given(CHUNKS, st.integers(0, 5))
 def test_it_does_not_matter_which_chunks_are_joined_first(chunks, cut):
-    sieves = list(map(sieve_of, chunks))
+    candidates_by_setting = list(map(sieve_of, chunks))
 
-    left = reduce(Sieve.joined, sieves[:cut], Sieve())
-    right = reduce(Sieve.joined, sieves[cut:], Sieve())
+    left = reduce(TopCandidates.joined, candidates_by_setting[:cut], TopCandidates())
+    right = reduce(TopCandidates.joined, candidates_by_setting[cut:], TopCandidates())
 
-    assert told(left.joined(right)) == told(reduce(Sieve.joined, sieves, Sieve()))
+    assert told(left.joined(right)) == told(
+        reduce(TopCandidates.joined, candidates_by_setting, TopCandidates())
+    )
 
 
 @FEW
 @given(st.lists(PLAN, max_size=8))
 def test_a_chunk_without_plans_changes_nothing_on_either_side(plans):
-    sieve = sieve_of(plans)
+    candidates_kept = sieve_of(plans)
 
-    assert told(Sieve().joined(sieve)) == told(sieve.joined(Sieve())) == told(sieve)
+    assert (
+        told(TopCandidates().joined(candidates_kept))
+        == told(candidates_kept.joined(TopCandidates()))
+        == told(candidates_kept)
+    )
 
 
 @FEW
 @given(CHUNKS)
 def test_the_best_are_in_order_and_of_equal_ones_the_first_of_the_space_comes_first(chunks):
-    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+    joined = reduce(TopCandidates.joined, map(sieve_of, chunks), TopCandidates())
 
     places = [(one.losses[0], one.order) for one in joined.best]
     assert places == sorted(places)
@@ -96,7 +109,7 @@ def test_the_best_are_in_order_and_of_equal_ones_the_first_of_the_space_comes_fi
 @FEW
 @given(CHUNKS)
 def test_each_plan_is_played_once_and_the_best_and_their_front_are_among_them(chunks):
-    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+    joined = reduce(TopCandidates.joined, map(sieve_of, chunks), TopCandidates())
 
     played = [one.order for one in joined.to_play()]
     assert len(played) == len(set(played))
@@ -108,7 +121,7 @@ def test_each_plan_is_played_once_and_the_best_and_their_front_are_among_them(ch
 @FEW
 @given(CHUNKS)
 def test_whatever_is_kept_for_being_faster_is_faster_than_the_best_that_fits(chunks):
-    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+    joined = reduce(TopCandidates.joined, map(sieve_of, chunks), TopCandidates())
 
     limit = joined.best[0].losses[0] if joined.best else float("inf")
     assert all(one.losses[0] < limit and one.over_ratio > 1.0 for one in joined.faster)
@@ -118,7 +131,7 @@ def test_whatever_is_kept_for_being_faster_is_faster_than_the_best_that_fits(chu
 def test_no_more_than_so_many_of_the_best_are_kept_however_many_chunks_bring_some(sizes):
     chunks = [[(1.0 + (7 * n) % 97, 1.0, 0.5) for n in range(size)] for size in sizes]
 
-    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+    joined = reduce(TopCandidates.joined, map(sieve_of, chunks), TopCandidates())
 
     whole = sieve_of([plan for chunk in chunks for plan in chunk])
     assert [one.order for one in joined.best] == [one.order for one in whole.best]

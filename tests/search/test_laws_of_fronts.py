@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.search.front import front, thinned
+from flopcast.search.pareto_front import front, thinned
 
 FEW = settings(max_examples=40)
 ROWS = st.integers(1, 4).flatmap(

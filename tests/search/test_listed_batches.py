@@ -4,7 +4,7 @@ import pytest
 from conftest import make_job
 
 from flopcast.errors import InternalError, SpecError
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.search.screen import screen
 from flopcast.spec.plan import Plan, batch_plans, one_plan
 from flopcast.workload.lower import lower

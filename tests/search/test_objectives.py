@@ -6,7 +6,7 @@ import pytest
 from conftest import make_job
 
 from flopcast.economics.run import phase_of
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search.exact import play_each
 from flopcast.search.find import find

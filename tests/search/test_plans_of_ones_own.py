@@ -1,4 +1,5 @@
-"""search/why.py on plans that a user has, that lack room, or that break a rule: numbers to be checked."""
+"""render/search_reasons.py on plans that a user has, that lack room, or that break a rule: numbers to be
+checked."""
 
 import re
 
@@ -9,10 +10,10 @@ from hypothesis import strategies as st
 from made_plans import JOB, factor, played
 
 from flopcast.errors import Problem
+from flopcast.render.search_reasons import broken_rules, gap_to_best, reason_infeasible, reason_slower
 from flopcast.search.question import Question
 from flopcast.search.rank import against, losses_of, ranked
 from flopcast.search.space import Space
-from flopcast.search.why import why_given, why_infeasible, why_not, why_rejected
 from flopcast.units import parse_quantity
 
 FEW = settings(max_examples=30)
@@ -38,7 +39,7 @@ def percent(sentence):
 def test_a_plan_of_ones_own_that_is_faster_than_the_space_says_by_how_much(step_s):
     first, own = beside(played(10.0, GEMM), played(step_s, FABRIC, tp=2, dp=4))
 
-    told = why_given(own, first, QUESTION)
+    told = gap_to_best(own, first, QUESTION)
 
     assert percent(told) == pytest.approx(1 - step_s / 10.0, abs=6e-4)
     assert "faster than the best of the space" in told
@@ -49,9 +50,9 @@ def test_a_plan_of_ones_own_that_is_faster_than_the_space_says_by_how_much(step_
 def test_one_that_is_slower_is_told_as_any_plan_behind_the_first(step_s):
     first, own = beside(played(10.0, GEMM), played(step_s, GEMM, tp=2, dp=4))
 
-    told = why_given(own, first, QUESTION)
+    told = gap_to_best(own, first, QUESTION)
 
-    assert told == why_not(own, first, QUESTION)
+    assert told == reason_slower(own, first, QUESTION)
     assert percent(told) == pytest.approx(step_s / 10.0 - 1, abs=6e-4)
 
 
@@ -61,7 +62,7 @@ def test_one_that_lacks_room_says_how_many_bytes_and_where_it_would_stand(share)
     used_bytes = share * THERE_BYTES
     first, own = beside(played(10.0, GEMM), played(12.0, GEMM, tp=2, dp=4, used_bytes=used_bytes))
 
-    told = why_given(own, first, QUESTION)
+    told = gap_to_best(own, first, QUESTION)
 
     if own.played.verdict != "fits":
         over_bytes = used_bytes if share > 1 else own.played.high_bytes
@@ -75,10 +76,10 @@ def test_one_that_lacks_room_says_how_many_bytes_and_where_it_would_stand(share)
 def test_what_lacks_room_is_told_with_what_it_would_gain():
     _, other = beside(played(10.0, GEMM), played(8.0, GEMM, used_bytes=1.2 * THERE_BYTES, fits=False))
 
-    told = why_infeasible(other, QUESTION)
+    told = reason_infeasible(other, QUESTION)
 
     assert told.startswith("would be 20.0% faster than the best; needs")
-    assert why_infeasible(other, QUESTION, alone=True).startswith("the nearest needs")
+    assert reason_infeasible(other, QUESTION, alone=True).startswith("the nearest needs")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -88,7 +89,7 @@ def test_every_rule_that_is_broken_is_told_with_what_would_pass(count):
         for n in range(count)
     ]
 
-    told = why_rejected(problems)
+    told = broken_rules(problems)
 
     parts = told.split("; ")
     assert len(parts) == count
@@ -137,7 +138,7 @@ def test_plans_on_another_cluster_are_behind_by_what_their_own_devices_take():
     first, other = beside(played(10.0, GEMM), played(10.0, GEMM, job=wide, dp=16), question=rates)
 
     assert other.ratio == pytest.approx(2.0)
-    assert percent(why_not(other, first, rates)) == pytest.approx(1.0)
+    assert percent(reason_slower(other, first, rates)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

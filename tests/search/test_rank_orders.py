@@ -3,9 +3,9 @@
 import pytest
 from conftest import described_model, make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.search.choose import choose
+from flopcast.search.default_plan import choose
 from flopcast.search.find import find
 from flopcast.search.question import Question
 from flopcast.search.refine import Refining, refined

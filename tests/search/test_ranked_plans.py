@@ -11,9 +11,9 @@ import pytest
 from conftest import make_job
 
 from flopcast.errors import InfeasibleError
-from flopcast.search import choose as choosing
-from flopcast.search import sieve as sifting
-from flopcast.search.choose import PLAYED, Choice, choose
+from flopcast.search import default_plan as choosing
+from flopcast.search import top_candidates as sifting
+from flopcast.search.default_plan import PLAYED, ChosenPlan, choose
 from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
 from flopcast.spec.plan import Plan, batch_plans
@@ -203,8 +203,8 @@ def test_where_every_plan_breaks_a_rule_it_is_told_what_was_settled(world, fixed
 
 def test_a_choice_is_told_with_how_much_slower_the_next_is():
     first, second = Plan(dp=8, gbs=8), Plan(dp=4, tp=2, gbs=8)
-    alone = Choice(plan=first, possible=7, fitting=1, tight=False, next_best=None, next_ratio=1.0)
-    ahead = Choice(plan=first, possible=7, fitting=3, tight=False, next_best=second, next_ratio=1.125)
+    alone = ChosenPlan(plan=first, possible=7, fitting=1, tight=False, next_best=None, next_ratio=1.0)
+    ahead = ChosenPlan(plan=first, possible=7, fitting=3, tight=False, next_best=second, next_ratio=1.125)
 
     assert alone.told() == "plan chosen: the fastest of 1 that fit, of 7 possible"
     assert ahead.told() == (

@@ -3,7 +3,7 @@
 import pytest
 from conftest import described_model, make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.search.find import find
 from flopcast.search.question import Question
 from flopcast.search.refine import Refining, partly_recomputed, refined

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from made_plans import JOB, played
 
 from flopcast.errors import SpecError
+from flopcast.search.memory_limit import memory_ratio, used_memory_ratio
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.search.question import Question
-from flopcast.search.room import memory_ratio, played_ratio
 from flopcast.search.space import Space
 from flopcast.spec.operations import Price
 
@@ -69,7 +69,7 @@ def test_a_played_plan_is_judged_as_a_screened_one(size, fraction):
 
     sizes = (np.array([each]) for each in (size, one.high_bytes, one.fits))
 
-    assert played_ratio(one, fraction) == memory_ratio(*sizes, DEVICE_BYTES, fraction).item()
+    assert used_memory_ratio(one, fraction) == memory_ratio(*sizes, DEVICE_BYTES, fraction).item()
 
 
 def refused(**parts):

@@ -6,10 +6,9 @@ from itertools import pairwise
 import pytest
 from conftest import make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.report.page.scaling import GROWN, KEPT
-from flopcast.search.scaled import MOST_TASKS, RATIOS, scaled
+from flopcast.search.scaled import GROWN, KEPT, MOST_TASKS, RATIOS, scaled
 
 JOBS = {
     "replicas": {"cluster": "dgx-a100:4", "plan": "dp=8 tp=4 gbs=64 precision=fp16"},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import make_job
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import memory_of, predict
 from flopcast.report.metrics import measure
 from flopcast.search.screen import screen_each

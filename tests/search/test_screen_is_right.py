@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from conftest import described_model, make_job
 
+from flopcast.cost.deduplicate import PricedOnce
 from flopcast.cost.factors import FactorBook
+from flopcast.cost.item_prices import ItemPrice
 from flopcast.cost.price import price
-from flopcast.cost.priced_once import PricedOnce
-from flopcast.cost.prices import Price
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.search.exact import play_each
 from flopcast.search.grid import batches
 from flopcast.search.question import Question
 from flopcast.search.screen import screen
-from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
+from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.checks import Case
 from flopcast.spec.rows import rows_of
 from flopcast.timeline.closed_form import step_seconds
@@ -181,7 +181,7 @@ def test_items_of_equal_splits_cost_what_they_cost_plan_by_plan(monkeypatch, nam
     assert any(real(programs.items(), plans, job.cluster.scale_up_devices).narrowed)
     for item in programs.items():
         fast, slow = once.of(item), each.of(item)
-        assert isinstance(fast, Price)
+        assert isinstance(fast, ItemPrice)
         assert fast.factors == slow.factors
         shape = np.broadcast_shapes(fast.alone_s.shape, slow.alone_s.shape)
         for field in ("alone_s", "host_s"):
@@ -195,7 +195,7 @@ def test_the_exact_optimum_of_a_small_space_is_among_the_best_screened(name):
     job, space = family(name)
     space = space.model_copy(update={"global_batch": (64,), "recompute": ("none",)})
     question = Question(jobs=(job,), space=space)
-    kept = Sieve(most=10_000).after_all(question, batches(job, space), load_book)
+    kept = TopCandidates(most=10_000).after_all(question, batches(job, space), load_book)
 
     played = dict(play_each([one.job for one in kept.best], load_book))
 

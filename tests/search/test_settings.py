@@ -5,17 +5,17 @@ import csv
 import pytest
 from conftest import described_model, make_job
 
-from flopcast.io.curves import load_book
-from flopcast.io.tables import write_csv
+from flopcast.files.tables import write_csv
+from flopcast.library.curves import load_book
+from flopcast.render.search_json import as_json, as_rows
+from flopcast.render.search_text import as_text
 from flopcast.search.exact import play_each
 from flopcast.search.find import decided, find, to_play
-from flopcast.search.found_json import as_json, as_rows
-from flopcast.search.found_text import as_text
 from flopcast.search.grid import batches_on
 from flopcast.search.question import Question
-from flopcast.search.settings import Sieves, same_setting
-from flopcast.search.sieve import Sieve
+from flopcast.search.settings import CandidatesBySetting, same_setting
 from flopcast.search.space import Space
+from flopcast.search.top_candidates import TopCandidates
 
 JOB = make_job(cluster="selene:1", stack="megatron-core", plan="dp=8 gbs=64")
 SPACE = Space(gbs=64, mbs=2, pp=1, vpp=1, cp=1, zero=1, dp_shard=0, recompute="none", refine=False)
@@ -23,9 +23,9 @@ SPACE = Space(gbs=64, mbs=2, pp=1, vpp=1, cp=1, zero=1, dp_shard=0, recompute="n
 
 def sifted(question, most):
     """What is left where no more than so many plans are kept of each stream."""
-    return Sieves(
+    return CandidatesBySetting(
         each=tuple(
-            Sieve(most=most).after_all(question, batches_on(job, question.space), load_book)
+            TopCandidates(most=most).after_all(question, batches_on(job, question.space), load_book)
             for job in question.sized()
         )
     )
@@ -37,13 +37,15 @@ def test_a_setting_that_no_kept_plan_is_on_still_has_its_best_plan():
     question = Question(
         jobs=(JOB,), space=space, objectives=("tokens_per_s", "time_to_train"), total_tokens=1e9
     )
-    sieves = sifted(question, 1)
-    jobs = to_play(question, sieves, load_book)
+    candidates_by_setting = sifted(question, 1)
+    jobs = to_play(question, candidates_by_setting, load_book)
     played = dict(play_each(jobs, load_book))
 
-    answer = decided(question, sieves, [played[place] for place in range(len(jobs))], partial=False)
+    answer = decided(
+        question, candidates_by_setting, [played[place] for place in range(len(jobs))], partial=False
+    )
 
-    assert {one.job.cluster.num_devices for one in sieves.whole.to_play()} == {8}
+    assert {one.job.cluster.num_devices for one in candidates_by_setting.whole.to_play()} == {8}
     assert [one.job.cluster.num_devices for one in answer.settings] == [2, 4, 8]
     for setting in answer.settings:
         alone = find(Question(jobs=(setting.job,), space=SPACE, objectives=("tokens_per_s",)), load_book)

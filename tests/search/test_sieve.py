@@ -6,14 +6,14 @@ from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.io.curves import load_book
-from flopcast.search import sieve as sifting
-from flopcast.search.front import front
+from flopcast.library.curves import load_book
+from flopcast.search import top_candidates as sifting
 from flopcast.search.grid import batches, plan_at
+from flopcast.search.pareto_front import front
 from flopcast.search.question import Question
 from flopcast.search.screen import Screened, screen
-from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
+from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.plan import Plan, batch_plans
 
 JOB = make_job(cluster="selene:1", stack="megatron-core", plan="dp=8 gbs=64")
@@ -24,7 +24,7 @@ DEVICE_BYTES = JOB.cluster.node.device.memory_bytes
 
 def sifted(question, job, space, rows, most=sifting.BEST):
     """The space through the sieve, and everything that went into it."""
-    book, kept, seen = load_book(job.cluster), Sieve(most=most), []
+    book, kept, seen = load_book(job.cluster), TopCandidates(most=most), []
     for sized, plans in batches(job, space, rows):
         part = screen(sized, plans, book)
         seen += [
@@ -92,7 +92,7 @@ def steps_s(kept):
 
 
 def test_only_the_best_few_are_kept():
-    kept = Sieve(most=3)
+    kept = TopCandidates(most=3)
     for part in ([(5, 0.5), (1, 0.5), (4, 0.5)], [(2, 0.5), (6, 0.5)], [(3, 0.5), (1, 0.5)]):
         kept = kept.with_batch(QUESTION, JOB, *made(*part))
 
@@ -101,13 +101,15 @@ def test_only_the_best_few_are_kept():
 
 
 def test_plans_without_room_are_kept_where_they_would_be_better():
-    kept = Sieve().with_batch(QUESTION, JOB, *made((2, 0.5), (1.5, 1.2), (1, 2.0), (1.2, 2.5), (3, 1.1)))
+    kept = TopCandidates().with_batch(
+        QUESTION, JOB, *made((2, 0.5), (1.5, 1.2), (1, 2.0), (1.2, 2.5), (3, 1.1))
+    )
 
     assert steps_s(kept.faster) == [1.5, 1]
 
 
 def test_a_faster_plan_that_fits_later_makes_them_worthless():
-    before = Sieve().with_batch(QUESTION, JOB, *made((2, 0.5), (1.5, 1.2), (1, 2.0)))
+    before = TopCandidates().with_batch(QUESTION, JOB, *made((2, 0.5), (1.5, 1.2), (1, 2.0)))
 
     after = before.with_batch(QUESTION, JOB, *made((1.2, 0.5), (2, 0.4)))
 
@@ -116,7 +118,7 @@ def test_a_faster_plan_that_fits_later_makes_them_worthless():
 
 
 def test_the_nearest_plan_is_the_one_that_lacks_least():
-    kept = Sieve().with_batch(QUESTION, JOB, *made((1, 3.0), (9, 1.4)))
+    kept = TopCandidates().with_batch(QUESTION, JOB, *made((1, 3.0), (9, 1.4)))
     kept = kept.with_batch(QUESTION, JOB, *made((2, 2.0), (np.nan, 1.1)))
 
     assert steps_s([kept.nearest]) == [9]
@@ -130,7 +132,7 @@ def test_a_deadline_is_kept_but_for_what_estimates_may_miss_it_by():
     needed_s = tokens / (8 * JOB.batch.mean_sequence_tokens)
     asked = Question(jobs=(JOB,), space=SPACE, total_tokens=tokens, deadline_s=0.6 * needed_s)
 
-    kept = Sieve().with_batch(asked, JOB, *made(*rows))
+    kept = TopCandidates().with_batch(asked, JOB, *made(*rows))
 
     assert [one.job.plan.global_batch for one in kept.best] == [16]
 
@@ -138,7 +140,7 @@ def test_a_deadline_is_kept_but_for_what_estimates_may_miss_it_by():
 def test_each_plan_is_played_once_and_a_long_front_in_part():
     rows = [(1 + 0.01 * number, 0.9 - 0.01 * number) for number in range(50)]
 
-    kept = Sieve(most=5).with_batch(QUESTION, JOB, *made(*rows))
+    kept = TopCandidates(most=5).with_batch(QUESTION, JOB, *made(*rows))
 
     played = [one.order for one in kept.to_play()]
     assert len(kept.on_front) == 50
@@ -150,7 +152,7 @@ def test_a_front_that_is_too_long_to_keep_is_thinned_and_says_so(monkeypatch):
     monkeypatch.setattr(sifting, "LONGEST_FRONT", 10)
     rows = [(1 + 0.01 * number, 0.9 - 0.01 * number) for number in range(50)]
 
-    kept = Sieve().with_batch(QUESTION, JOB, *made(*rows))
+    kept = TopCandidates().with_batch(QUESTION, JOB, *made(*rows))
 
     assert len(kept.on_front) == 10
     assert kept.thinned
@@ -168,7 +170,7 @@ def streams(draw):
 @given(streams())
 @settings(max_examples=60)
 def test_any_stream_is_sifted_as_if_it_were_one_batch(parts):
-    kept = Sieve()
+    kept = TopCandidates()
     for part in parts:
         kept = kept.with_batch(QUESTION, JOB, *made(*part))
 

@@ -9,11 +9,11 @@ from conftest import described_model, make_job
 from pydantic import ValidationError
 
 from flopcast.errors import SpecError
-from flopcast.io.curves import load_book
-from flopcast.search.grid import batches, dealt_evenly, num_plans, plan_at
+from flopcast.library.curves import load_book
+from flopcast.search.grid import batches, divided_evenly, num_plans, plan_at
 from flopcast.search.screen import screen, screen_each
 from flopcast.search.space import Space
-from flopcast.spec.divisors import dealt_out, divisors
+from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.plan import Plan, structure_of
 from flopcast.workload.checks import check
 
@@ -177,11 +177,11 @@ def test_chunks_that_are_equal_with_the_ends_of_the_model_list_their_blocks():
 @pytest.mark.parametrize("blocks", [61, 62, 80, 126])
 def test_no_chunk_that_a_space_deals_out_is_much_longer_than_its_stage_allows(blocks):
     for stages, virtual in product((2, 4, 8, 16), range(2, 9)):
-        held = np.array(dealt_out(blocks, stages * virtual))
+        held = np.array(divided_over_chunks(blocks, stages * virtual))
         held[[0, -1]] += 1
         fullest = held.reshape(virtual, stages).sum(axis=0).max()
 
-        even = dealt_evenly(blocks, stages, virtual)
+        even = divided_evenly(blocks, stages, virtual)
 
         equal = blocks % (stages * virtual) == 0
         assert even == (equal or (held.min() > 0 and held.max() <= 1.1 * fullest / virtual))
@@ -195,7 +195,7 @@ def test_stages_that_blocks_do_not_divide_have_one_chunk_and_uneven_blocks():
     assert max(plan.pipeline_parallel for plan in plans) == 4  # never more stages than blocks
     for plan in plans:
         uneven = plan.pipeline_parallel > 1
-        assert plan.stage_layers == (dealt_out(7, plan.pipeline_parallel) if uneven else ())
+        assert plan.stage_layers == (divided_over_chunks(7, plan.pipeline_parallel) if uneven else ())
         assert plan.virtual_stages == 1
 
 

@@ -7,15 +7,14 @@ from conftest import described_model, make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.report.page.scaling import KEPT
 from flopcast.search.chunks import _cuts
 from flopcast.search.exact import play_each
-from flopcast.search.grid import batches, dealt_evenly, num_plans, plan_at, plans_by_structure
-from flopcast.search.rounds import tracks_of
-from flopcast.search.scaled import scaled
+from flopcast.search.grid import batches, divided_evenly, num_plans, plan_at, plans_by_structure
+from flopcast.search.scaled import KEPT, scaled
 from flopcast.search.space import Space
+from flopcast.search.stage_division import tracks_of
 
 EXPERTS = described_model(vocabulary=1024, num_experts=8, expert_hidden=512, top_k=1)
 SETTLED = {"zero": 1, "recompute": "none", "vpp": 1, "sp": [False], "dp_shard": 0}
@@ -134,7 +133,7 @@ def test_rounds_that_are_one_track_hold_blocks_of_one_kind_in_every_division(run
 @given(blocks=st.integers(2, 24), stages=st.integers(2, 4), virtual=st.integers(2, 4))
 @settings(max_examples=60, deadline=None)
 def test_equal_chunks_are_dealt_evenly_and_more_chunks_than_blocks_never(blocks, stages, virtual):
-    evenly = dealt_evenly(blocks, stages, virtual)
+    evenly = divided_evenly(blocks, stages, virtual)
 
     if blocks % (stages * virtual) == 0:
         assert evenly

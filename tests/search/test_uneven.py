@@ -8,9 +8,9 @@ from conftest import described_model, make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.search.screen import screen_each
-from flopcast.search.uneven import best_cuts, levelled
+from flopcast.search.uneven_stages import balanced_stages, best_cuts
 
 LARGE_HEAD = {
     "hidden": 1024,
@@ -84,7 +84,7 @@ def test_the_division_is_the_fastest_of_all_that_are_screened(model, gbs):
     all_layers = [tuple(np.diff(cuts).tolist()) for cuts in every_division(blocks, 4)]
     plans = of_divisions(job, [layers for layers in all_layers if 0 not in layers[1:-1]])
 
-    layers = levelled(job, book)
+    layers = balanced_stages(job, book)
 
     steps_s = screen_each(job, plans, book).step_time_s
     ours_s = screen_each(job, of_divisions(job, [layers]), book).step_time_s[0]
@@ -99,7 +99,7 @@ def test_several_chunks_of_a_stage_are_dealt_out_as_well_as_any_list_of_blocks()
     all_layers = [tuple(np.diff(cuts).tolist()) for cuts in every_division(8, 4)]
     plans = of_divisions(job, [layers for layers in all_layers if 0 not in layers[1:-1]])
 
-    layers = levelled(job, book)
+    layers = balanced_stages(job, book)
 
     steps_s = screen_each(job, plans, book).step_time_s
     ours_s = screen_each(job, of_divisions(job, [layers]), book).step_time_s[0]
@@ -118,24 +118,24 @@ def test_early_stages_that_keep_more_micro_batches_hold_fewer_blocks_where_memor
     assert not screen_each(job, [job.plan], book).fits[0]
     assert every.fits.any()
 
-    layers = levelled(job, book)
+    layers = balanced_stages(job, book)
 
     ours = screen_each(job, of_divisions(job, [layers]), book)
     assert ours.fits[0]
     assert ours.step_time_s[0] <= every.step_time_s[every.fits].min() * (1 + 2e-3)
-    assert levelled(job, book, headroom_fraction=0.1) is None
+    assert balanced_stages(job, book, headroom_fraction=0.1) is None
 
 
 def test_models_deeper_than_any_known_one_are_not_divided_anew():
     plan = "dp=4 pp=2 gbs=32 precision=fp16"
     known, deeper = (make_job(model=described_model(count=count), plan=plan) for count in (128, 130))
 
-    assert levelled(known, load_book(known.cluster)) is not None
-    assert levelled(deeper, load_book(deeper.cluster)) is None
+    assert balanced_stages(known, load_book(known.cluster)) is not None
+    assert balanced_stages(deeper, load_book(deeper.cluster)) is None
 
 
 @pytest.mark.parametrize("plan", ["dp=8 gbs=16", "dp=2 pp=4 gbs=16 schedule=zb_h1"])
 def test_a_question_that_is_not_answered_is_no_division(plan):
     job = make_job(plan=f"{plan} precision=fp16")
 
-    assert levelled(job, load_book(job.cluster)) is None
+    assert balanced_stages(job, load_book(job.cluster)) is None

@@ -8,11 +8,11 @@ from conftest import make_job
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flopcast.io.curves import load_book
-from flopcast.search.rounds import INNER, LAST, Chunks, tracks_of
+from flopcast.library.curves import load_book
 from flopcast.search.screen import screen_each
-from flopcast.search.uneven import levelled
+from flopcast.search.stage_division import INNER, LAST, Chunks, tracks_of
 from flopcast.search.uneven_chunks import MOST_TRACKS, WORTH_RATIO, best_chunks
+from flopcast.search.uneven_stages import balanced_stages
 
 TWO_KINDS = {
     "hidden": 1024,
@@ -96,7 +96,7 @@ def test_chunks_of_unlike_blocks_are_dealt_out_as_well_as_any_list_of_blocks():
         plans = [job.plan.model_copy(update={"stage_layers": one}) for one in lists]
         return screen_each(job, plans, book).step_time_s
 
-    ours = levelled(job, book)
+    ours = balanced_stages(job, book)
 
     assert screened([ours])[0] <= np.nanmin(screened(lists)) * WORTH_RATIO * 1.002
 
@@ -115,11 +115,11 @@ def test_an_early_stage_holds_fewer_blocks_of_all_its_chunks_where_memory_is_sho
     every = screen_each(job, [job.plan.model_copy(update={"stage_layers": one}) for one in lists], book)
     assert not every.fits[every.step_time_s.argmin()]
 
-    ours = lists.index(levelled(job, book))
+    ours = lists.index(balanced_stages(job, book))
 
     assert every.fits[ours]
     assert every.step_time_s[ours] <= every.step_time_s[every.fits].min() * WORTH_RATIO * 1.002
-    assert levelled(job, book, headroom_fraction=0.1) is None
+    assert balanced_stages(job, book, headroom_fraction=0.1) is None
 
 
 def test_blocks_that_alternate_in_many_chunks_keep_the_division_they_have():
@@ -127,4 +127,4 @@ def test_blocks_that_alternate_in_many_chunks_keep_the_division_they_have():
     model = TWO_KINDS | {"blocks": kinds, "pattern": [0, 1]}
     job = make_job(model=model, plan="dp=4 pp=2 vpp=4 gbs=32 precision=fp16")
 
-    assert levelled(job, load_book(job.cluster)) is None
+    assert balanced_stages(job, load_book(job.cluster)) is None

@@ -7,12 +7,12 @@ import pytest
 from conftest import make_job
 from made_plans import JOB, factor, found, played
 
-from flopcast.search.found_drawing import as_html, as_svg
-from flopcast.search.found_json import as_json, as_rows
-from flopcast.search.found_text import as_text
+from flopcast.render.search_drawing import as_html, as_svg
+from flopcast.render.search_json import as_json, as_rows
+from flopcast.render.search_reasons import reason_infeasible, reason_recommended, reason_slower
+from flopcast.render.search_text import as_text
 from flopcast.search.question import Question
 from flopcast.search.space import Space
-from flopcast.search.why import why_first, why_infeasible, why_not
 
 QUESTION = Question(jobs=(JOB,))
 COMMON = factor("gemm_level[a100]", 0.1, 0.5)
@@ -25,7 +25,7 @@ def test_a_runner_up_is_told_what_it_takes_more_of():
     )
     answer = found(BEST, other)
 
-    sentence = why_not(answer.plans[1], answer.plans[0], QUESTION)
+    sentence = reason_slower(answer.plans[1], answer.plans[0], QUESTION)
 
     assert "10.0% slower than the best (90 %: +10.0% to +10.0%)" in sentence
     assert "1.50 s more in pipeline bubble" in sentence
@@ -38,7 +38,7 @@ def test_steps_of_other_batches_are_compared_token_by_token():
     double = played(20.2, COMMON, gbs=32, breakdown={"mlp": 12.0, "attention": 6.0, "pipeline_bubble": 2.2})
     answer = found(BEST, double, question=rates)
 
-    sentence = why_not(answer.plans[1], answer.plans[0], rates)
+    sentence = reason_slower(answer.plans[1], answer.plans[0], rates)
 
     assert "1.0% slower" in sentence
     assert "100 ms more in pipeline bubble" in sentence
@@ -47,7 +47,7 @@ def test_steps_of_other_batches_are_compared_token_by_token():
 
 def test_the_first_is_told_what_limits_it_and_what_would_help():
     """Half of the step hangs on products: 10 % faster ones save half of 1 - 1 / 1.1."""
-    sentence = why_first(found(BEST, played(12.0, COMMON, tp=2, dp=4)))
+    sentence = reason_recommended(found(BEST, played(12.0, COMMON, tp=2, dp=4)))
 
     assert "ahead of every other plan" in sentence
     assert "mlp (60%) and attention (30%)" in sentence
@@ -57,7 +57,7 @@ def test_the_first_is_told_what_limits_it_and_what_would_help():
 def test_what_nobody_can_buy_is_no_advice():
     doubtful = played(10.0, factor("jitter", 0.1), factor("unexplained[x]", 0.1), factor("host", 0.1, 0.2))
 
-    sentence = why_first(found(doubtful))
+    sentence = reason_recommended(found(doubtful))
 
     assert "jitter" not in sentence
     assert "unexplained" not in sentence
@@ -67,7 +67,7 @@ def test_what_nobody_can_buy_is_no_advice():
 def test_a_simpler_plan_says_how_far_it_is_behind():
     intricate = played(9.9, COMMON, factor("fabric[x]", 0.1, 0.3), dp=1, tp=8)
 
-    sentence = why_first(found(intricate, BEST))
+    sentence = reason_recommended(found(intricate, BEST))
 
     assert "of 2 that cannot be told apart the simplest near the best" in sentence
     assert "1.0% slower than the best" in sentence
@@ -77,7 +77,7 @@ def test_a_plan_that_does_not_fit_is_told_how_many_bytes_it_lacks():
     device_bytes = JOB.cluster.node.device.memory_bytes
     large = played(8.0, COMMON, used_bytes=device_bytes + 7e9)
 
-    sentence = why_infeasible(found(BEST, nearest=[large]).nearest[0], QUESTION)
+    sentence = reason_infeasible(found(BEST, nearest=[large]).nearest[0], QUESTION)
 
     assert "20.0% faster than the best" in sentence
     assert "needs 7.00 GB more" in sentence
@@ -88,7 +88,7 @@ def test_a_tight_plan_lacks_what_its_high_end_lacks_and_names_the_option():
     device_bytes = JOB.cluster.node.device.memory_bytes
     tight = played(8.0, COMMON, used_bytes=0.99 * device_bytes, high_bytes=device_bytes + 3e9)
 
-    sentence = why_infeasible(found(BEST, nearest=[tight]).nearest[0], QUESTION)
+    sentence = reason_infeasible(found(BEST, nearest=[tight]).nearest[0], QUESTION)
 
     assert "needs 3.00 GB more" in sentence
     assert "GB more (tight: " in sentence
@@ -100,7 +100,7 @@ def test_a_plan_beyond_the_headroom_of_the_user_lacks_the_headroom():
     narrow = Question(jobs=(JOB,), space=Space(headroom_fraction=0.8))
     large = played(8.0, COMMON, used_bytes=0.9 * device_bytes)
 
-    sentence = why_infeasible(found(BEST, nearest=[large], question=narrow).nearest[0], narrow)
+    sentence = reason_infeasible(found(BEST, nearest=[large], question=narrow).nearest[0], narrow)
 
     assert f"needs {0.1 * device_bytes / 1e9:.2f} GB more" in sentence
     assert "80% of" in sentence
@@ -110,7 +110,7 @@ def test_a_deadline_that_is_missed_is_told_with_what_is_missing():
     tokens = BEST.job.step_tokens * 8640  # a day of steps of ten seconds
     late = Question(jobs=(JOB,), total_tokens=tokens, deadline_s=43200.0)
 
-    sentence = why_infeasible(found(nearest=[BEST], question=late).nearest[0], late, alone=True)
+    sentence = reason_infeasible(found(nearest=[BEST], question=late).nearest[0], late, alone=True)
 
     more = re.search(r"the nearest needs (\S+) h more than the deadline", sentence)
     assert 12.0 <= float(more.group(1)) < 12.5  # half a day, and what failures take

@@ -5,7 +5,7 @@ import re
 from conftest import make_job
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.yaml_text import resolve
+from flopcast.files.yaml_text import resolve
 
 PLAN = {"data_parallel": 8, "micro_batch": 1, "global_batch": 16, "precision": "fp16"}
 DEEPSPEED = "gpt-neox-deepspeed"  # divides layers by its own rule, not evenly

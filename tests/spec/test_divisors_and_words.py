@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
-from flopcast.spec.divisors import MANY, dealt_out, divisors, listed, nearest_divisor
+from flopcast.spec.divisors import MANY, divided_over_chunks, divisors, listed, nearest_divisor
 from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS, one_word, split_word
 
@@ -66,7 +66,7 @@ def test_a_list_shows_its_ends_and_hides_its_middle_where_it_is_long(length):
 
 @given(st.integers(2, 40), st.integers(2, 200))
 def test_with_embedding_and_head_as_blocks_all_stages_hold_as_many_but_one(chunks, blocks):
-    held = list(dealt_out(blocks, chunks))
+    held = list(divided_over_chunks(blocks, chunks))
 
     assert sum(held) == blocks
     if blocks % chunks:
@@ -79,7 +79,7 @@ def test_with_embedding_and_head_as_blocks_all_stages_hold_as_many_but_one(chunk
 
 @given(st.integers(3, 40), st.integers(40, 200))
 def test_what_is_left_over_stands_late(chunks, blocks):
-    inner = dealt_out(blocks, chunks)[1:-1]
+    inner = divided_over_chunks(blocks, chunks)[1:-1]
 
     assert all(earlier <= later for earlier, later in pairwise(inner))
 

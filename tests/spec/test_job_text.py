@@ -1,4 +1,4 @@
-"""spec/job_text.py: the text of a job, read again, is the job, whatever is in it."""
+"""spec/job_file.py: the text of a job, read again, is the job, whatever is in it."""
 
 import math
 
@@ -7,13 +7,13 @@ from conftest import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flopcast.io import catalog
-from flopcast.io.jobs import job_of, load_catalog_job
-from flopcast.io.validate import build
-from flopcast.io.yaml_text import read_yaml
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import read_yaml
+from flopcast.library import catalog
+from flopcast.requests.job_files import job_of, load_catalog_job
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
-from flopcast.spec.job_text import job_document, job_text
+from flopcast.spec.job_file import job_document, job_text
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.spec.stack import Stack

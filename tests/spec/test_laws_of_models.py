@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 from all_cases import all_cases
 
-from flopcast.io import catalog
 from flopcast.layers.embedding import Embedding
+from flopcast.library import catalog
 
 NAMES = catalog.names("models")
 EACH = all_cases("name", NAMES)

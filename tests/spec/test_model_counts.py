@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.spec.model import Model
 
 

@@ -7,14 +7,14 @@ import pytest
 from conftest import make_job
 from pydantic import BaseModel, ValidationError
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained, Tier
+from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source
 from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
-from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun

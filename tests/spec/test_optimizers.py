@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.spec.optimizers import OPTIMIZERS, moved_bytes, state_bytes
 from flopcast.spec.plan import Plan
 from flopcast.spec.stack import Optimizer

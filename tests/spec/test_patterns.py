@@ -5,7 +5,7 @@ import pytest
 from conftest import make_job
 from pydantic import ValidationError
 
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.prediction import memory_of, predict
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, one_plan

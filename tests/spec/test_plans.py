@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from flopcast.errors import InternalError
-from flopcast.io.edits import plan_words
+from flopcast.library.edits import plan_words
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import NUMERIC, Plan, batch_plans, one_plan, structure_of
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.io import catalog
-from flopcast.nouns import FrozenMapping, is_numeric, remembered
+from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
 from flopcast.spec.orders import interleaves, order_of, stage_layers, uneven
 from flopcast.spec.plan import NUMERIC, Plan, batch_plans
-from flopcast.spec.rows import alike, of_equal_program, of_equal_split, of_rows, rows_of, runs
-from flopcast.spec.schedule_words import CHUNKED, SPLIT, sends_ahead, splits_backward
+from flopcast.spec.rows import equal_rows, of_equal_program, of_equal_split, of_rows, rows_of, runs
+from flopcast.spec.schedule_names import CHUNKED, SPLIT, sends_ahead, splits_backward
+from flopcast.strict_model import FrozenMapping, cached_results, is_numeric
 
 LAWS = settings(max_examples=60)
 columns = st.integers(1, 30).flatmap(
@@ -42,7 +42,7 @@ def rows(table):
 @LAWS
 @given(table=columns)
 def test_rows_are_of_one_group_where_all_their_columns_are_equal(table):
-    found, told = alike(table), rows(table)
+    found, told = equal_rows(table), rows(table)
 
     for one in range(len(told)):
         for other in range(len(told)):
@@ -66,7 +66,7 @@ def test_runs_are_neighbours_that_are_equal(table):
 @LAWS
 @given(table=columns, values=st.lists(st.integers(0, 2), min_size=30, max_size=30))
 def test_what_a_group_shares_is_what_all_of_its_rows_have(table, values):
-    found, told = alike(table), rows(table)
+    found, told = equal_rows(table), rows(table)
     values = np.array(values[: len(told)])
 
     same = all(len({values[at] for at in range(len(told)) if told[at] == row}) == 1 for row in set(told))
@@ -197,7 +197,7 @@ def test_a_field_that_takes_numbers_and_no_truth_value_is_numeric(annotation, nu
 def test_a_result_is_kept_for_equal_nouns_and_worked_out_anew_for_one_without_a_hash():
     device, calls = catalog.device("h100-sxm5-80gb"), []
 
-    @remembered(8)
+    @cached_results(8)
     def peak(noun):
         calls.append(noun)
         return noun.peak("bf16")

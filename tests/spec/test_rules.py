@@ -6,7 +6,7 @@ from conftest import make_job
 from spec_cases import DEEPSPEED, edited, edits, faults, key, mixture, model, parts, traced
 
 from flopcast.errors import Problem
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import RULES, check
 

@@ -69,13 +69,13 @@ def order_of(stage, pipe):
     return [task for block in blocks_of(stage, pipe) for task in block]
 
 
-def hop_of(task, hop_s):
+def hop_of(task, transfer_s):
     """Seconds that a task's output travels; of its micro-batch, where these differ."""
     one = (task.kind, task.stage)
-    return hop_s[one] if one in hop_s else hop_s[*one, task.micro_batch]
+    return transfer_s[one] if one in transfer_s else transfer_s[*one, task.micro_batch]
 
 
-def overlapped(pipe, seconds, hop_s, free_s):
+def overlapped(pipe, seconds, transfer_s, free_s):
     """Every task starts when its stage is free and its input has arrived, a hop after it was made."""
     todo = [order_of(stage, pipe) for stage in range(pipe.stages)]
     clock, started, ended = list(free_s), {}, {}
@@ -87,7 +87,7 @@ def overlapped(pipe, seconds, hop_s, free_s):
             task, source = tasks[0], source_of(tasks[0], pipe)
             if source is not None and source not in ended:
                 continue
-            arrival = 0.0 if source is None else ended[source] + hop_of(source, hop_s)
+            arrival = 0.0 if source is None else ended[source] + hop_of(source, transfer_s)
             started[task] = max(clock[stage], arrival)
             ended[task] = clock[stage] = started[task] + seconds[task]
             tasks.pop(0)
@@ -96,7 +96,7 @@ def overlapped(pipe, seconds, hop_s, free_s):
     return started, ended
 
 
-def batched(pipe, seconds, hop_s, free_s):
+def batched(pipe, seconds, transfer_s, free_s):
     """A stage posts all messages of a gap at once, and goes on when the last of them has arrived.
 
     A message travels when both sides have come to their gap.
@@ -126,7 +126,7 @@ def batched(pipe, seconds, hop_s, free_s):
                 continue
             clock = posted[gap]
             for message, pair in zip(messages, sides, strict=True):
-                arrival = max(posted[side] for side in pair) + hop_of(message, hop_s)
+                arrival = max(posted[side] for side in pair) + hop_of(message, transfer_s)
                 clock = max(clock, arrival)
             for task in mine[at[stage]]:
                 started[task] = clock
@@ -168,7 +168,7 @@ def deepspeed_instructions(stage, pipe):
     return found
 
 
-def sequential(pipe, seconds, hop_s, free_s):
+def sequential(pipe, seconds, transfer_s, free_s):
     """One blocking instruction after the other; send and receive meet, and both take the hop."""
     todo = [deepspeed_instructions(stage, pipe) for stage in range(pipe.stages)]
     clock, started, ended = list(free_s), {}, {}
@@ -185,7 +185,7 @@ def sequential(pipe, seconds, hop_s, free_s):
             elif kind == "send":
                 other = stage + (1 if task.kind == DOWN else -1)
                 if todo[other] and todo[other][0] == ("receive", task):
-                    clock[stage] = clock[other] = max(clock[stage], clock[other]) + hop_of(task, hop_s)
+                    clock[stage] = clock[other] = max(clock[stage], clock[other]) + hop_of(task, transfer_s)
                     instructions.pop(0)
                     todo[other].pop(0)
         if sum(map(len, todo)) == before:

@@ -5,8 +5,8 @@ from collections import defaultdict
 import pytest
 from conftest import make_job
 
-from flopcast.economics.power import power_class
-from flopcast.io.curves import load_book
+from flopcast.economics.energy import power_class
+from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractOperator
 from flopcast.prediction import predict
 from flopcast.report.events import events
@@ -41,7 +41,7 @@ def test_kernels_are_busy_as_long_as_the_events_of_a_step_show(name):
             laid_out[event.operator] += event.end_s - event.start_s
 
     busy: dict[str, float] = defaultdict(float)
-    for share in report.timeline.mean_shares:
+    for share in report.timeline.mean_attribution:
         if isinstance(share.item.work, AbstractOperator):
             busy[share.item.name] += share.path_s * len(stages)
 
@@ -52,7 +52,7 @@ def test_kernels_are_busy_as_long_as_the_events_of_a_step_show(name):
 def test_no_device_is_busy_for_longer_than_the_step(name):
     report = report_of(name)
     seconds: dict[str, float] = defaultdict(float)
-    for share in report.timeline.mean_shares:
+    for share in report.timeline.mean_attribution:
         seconds[power_class(share.item)] += share.path_s
 
     assert all(each >= 0 for each in seconds.values())

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workbench import only, priced_job, priced_plans, repriced
 
-from flopcast.io import catalog
-from flopcast.io.suites import load_suite
+from flopcast.lab.published.suite_files import load_suite
+from flopcast.library import catalog
 from flopcast.spec.plan import Plan
 from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.step import run_step
@@ -85,12 +85,12 @@ def test_unequal_stages_stay_within_one_fill_of_the_slowest_stage(embedding_s, h
 
 @pytest.mark.parametrize("style", ["batched", "sequential"])
 @pytest.mark.parametrize("degrees", ["dp=2 pp=4", "pp=8"])
-@pytest.mark.parametrize("hop_s", [0.03, 0.3])
-def test_transfers_that_block_lengthen_the_estimate_as_they_lengthen_the_play(style, degrees, hop_s):
+@pytest.mark.parametrize("transfer_s", [0.03, 0.3])
+def test_transfers_that_block_lengthen_the_estimate_as_they_lengthen_the_play(style, degrees, transfer_s):
     # a stage between two others waits twice a micro-batch where messages are posted together, four times
     # where they block one by one
     job = make_job(stack=STACKS[style], plan=f"{degrees} gbs=256 precision=fp16")
-    hops = {("hop.activation", "forward"): hop_s, ("hop.gradient", "backward"): hop_s}
+    hops = {("hop.activation", "forward"): transfer_s, ("hop.gradient", "backward"): transfer_s}
 
     free = both(repriced(priced_job(job), only(BLOCK)))
     blocked = both(repriced(priced_job(job), only(BLOCK | hops)))

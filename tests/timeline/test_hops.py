@@ -8,8 +8,8 @@ from workbench import priced_job, repriced
 
 from flopcast.schedules import SCHEDULES
 from flopcast.timeline.closed_form import step_seconds
-from flopcast.timeline.hops import waits
 from flopcast.timeline.pipeline import graph, play
+from flopcast.timeline.point_to_point import waits
 from flopcast.timeline.step import run_step
 
 BLOCK_S = {("mlp.up", "forward"): 1.0, ("mlp.up.dgrad", "backward"): 2.0}
@@ -79,19 +79,19 @@ def test_transfers_of_a_whole_step_are_those_of_its_play_to_a_fill(style, schedu
 def test_messages_that_hold_up_nobody_are_waited_for_as_often_as_each_schedule_says(name, stages):
     rule = SCHEDULES[name]
     virtual = {"interleaved_1f1b": 3, "zb_v": 2}.get(name, 1)
-    hop_s = 1e-6
+    transfer_s = 1e-6
 
-    step_s = [longest_span_s(name, stages, virtual, 4 * stages, s) for s in (0.0, hop_s)]
+    step_s = [longest_span_s(name, stages, virtual, 4 * stages, s) for s in (0.0, transfer_s)]
 
-    waited = rule.hops_waited(np.array([[float(stages)]]), np.array([[float(virtual)]])).item()
-    assert (step_s[1] - step_s[0]) / (2 * hop_s) == pytest.approx(waited, rel=1e-3)
+    waited = rule.transfers_waited(np.array([[float(stages)]]), np.array([[float(virtual)]])).item()
+    assert (step_s[1] - step_s[0]) / (2 * transfer_s) == pytest.approx(waited, rel=1e-3)
 
 
-def longest_span_s(name, stages, virtual, micro, hop_s=0.0, passes_s=(1.0, 1.5, 0.75)):
+def longest_span_s(name, stages, virtual, micro, transfer_s=0.0, passes_s=(1.0, 1.5, 0.75)):
     """What the stage with the longest step needs for it; of equal stages, messages holding up nobody."""
     pipeline = graph(name, stages, virtual, micro, "overlapped")
     task_s = np.choose(pipeline.order.kind.ravel(), passes_s) / virtual
-    played = play(pipeline, task_s, np.append(0.0, np.full(2 * stages, hop_s)), np.zeros(stages))
+    played = play(pipeline, task_s, np.append(0.0, np.full(2 * stages, transfer_s)), np.zeros(stages))
     first = pipeline.node_of_task.reshape(stages, -1)[:, 0]
     skewed = name in ("zb_h2", "zb_v")
     begin_s = played.start_s[first] if skewed else 0.0

@@ -1,4 +1,4 @@
-"""timeline/inside.py: the items of one program, one by one."""
+"""timeline/program_items.py: the items of one program, one by one."""
 
 from itertools import pairwise
 
@@ -7,8 +7,8 @@ import pytest
 from conftest import make_job
 from workbench import any_priced, only, priced_job, repriced
 
-from flopcast.timeline.inside import lay_out
 from flopcast.timeline.layer import BLOCKING
+from flopcast.timeline.program_items import lay_out
 from flopcast.workload.program import POSITIONS, Segment
 
 PASSES = ("forward", "backward")

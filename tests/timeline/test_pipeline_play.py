@@ -12,7 +12,7 @@ from flopcast.errors import InternalError
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.spec.plan import Plan
-from flopcast.timeline.chains import MESSAGE, TASK, hop_index
+from flopcast.timeline.chains import MESSAGE, TASK, transfer_index
 from flopcast.timeline.pipeline import critical_path, graph, play
 
 STYLES = tuple(SIMULATIONS)
@@ -55,13 +55,13 @@ def random_case(pipe, seed):
     """Unequal seconds of every task and hop, and unequal moments at which the stages are free."""
     rng = np.random.default_rng(seed)
     seconds = {task: rng.uniform(0.1, 2.0) for task in tasks_of(pipe)}
-    hop_s = {(kind, stage): rng.uniform(0, 0.5) for kind in (DOWN, UP) for stage in range(pipe.stages)}
-    return seconds, hop_s, rng.uniform(0, 3, pipe.stages)
+    transfer_s = {(kind, stage): rng.uniform(0, 0.5) for kind in (DOWN, UP) for stage in range(pipe.stages)}
+    return seconds, transfer_s, rng.uniform(0, 3, pipe.stages)
 
 
-def played(pipe, style, seconds, hop_s, free_s):
+def played(pipe, style, seconds, transfer_s, free_s):
     hops = np.zeros(1 + 2 * pipe.stages)
-    for (kind, stage), value in hop_s.items():
+    for (kind, stage), value in transfer_s.items():
         hops[1 + 2 * stage + (kind == UP)] = value
     durations = np.array([seconds[task] for task in tasks_of(pipe)])
     return play(structure(pipe, style), durations, hops, np.asarray(free_s))
@@ -69,8 +69,8 @@ def played(pipe, style, seconds, hop_s, free_s):
 
 def equal_case(pipe, forward_s, backward_s):
     seconds = {task: forward_s if task.kind == DOWN else backward_s for task in tasks_of(pipe)}
-    hop_s = {(kind, stage): 0.0 for kind in (DOWN, UP) for stage in range(pipe.stages)}
-    return seconds, hop_s, np.zeros(pipe.stages)
+    transfer_s = {(kind, stage): 0.0 for kind in (DOWN, UP) for stage in range(pipe.stages)}
+    return seconds, transfer_s, np.zeros(pipe.stages)
 
 
 def starts_and_ends(pipe, run):
@@ -187,9 +187,9 @@ def test_unequal_stages_take_between_m_and_m_plus_p_minus_one_turns_of_the_slowe
     forward_s, backward_s = rng.uniform(0.1, 3, (2, pipe.stages))
     slowest = float((forward_s + backward_s).max())
     seconds = {t: (forward_s if t.kind == DOWN else backward_s)[t.stage] for t in tasks_of(pipe)}
-    _, hop_s, free_s = equal_case(pipe, 1.0, 1.0)
+    _, transfer_s, free_s = equal_case(pipe, 1.0, 1.0)
 
-    whole = played(pipe, "overlapped", seconds, hop_s, free_s).end_s.max()
+    whole = played(pipe, "overlapped", seconds, transfer_s, free_s).end_s.max()
 
     least = max(pipe.micro_batches * slowest, float((forward_s + backward_s).sum()))
     assert least - 1e-9 <= whole <= (pipe.micro_batches + pipe.stages - 1) * slowest + 1e-9
@@ -211,10 +211,10 @@ def test_transfers_that_block_never_let_a_task_start_earlier(style, pipe, seed):
 @given(pipe=plain_pipes, seed=st.integers(0, 2**32 - 1), slower=st.floats(1.0, 3.0))
 @LAWS
 def test_slower_links_never_make_a_task_start_earlier(style, pipe, seed, slower):
-    seconds, hop_s, free_s = random_case(pipe, seed)
-    slow_hop_s = {key: value * slower for key, value in hop_s.items()}
+    seconds, transfer_s, free_s = random_case(pipe, seed)
+    slow_hop_s = {key: value * slower for key, value in transfer_s.items()}
 
-    before = played(pipe, style, seconds, hop_s, free_s)
+    before = played(pipe, style, seconds, transfer_s, free_s)
     after = played(pipe, style, seconds, slow_hop_s, free_s)
 
     assert (after.start_s >= before.start_s - 1e-9).all()
@@ -224,10 +224,10 @@ def test_slower_links_never_make_a_task_start_earlier(style, pipe, seed, slower)
 @given(pipe=plain_pipes, seed=st.integers(0, 2**32 - 1), shift=st.floats(0, 100), scale=st.floats(0.1, 10))
 @LAWS
 def test_a_pipeline_knows_no_absolute_time_and_no_unit(style, pipe, seed, shift, scale):
-    seconds, hop_s, free_s = random_case(pipe, seed)
-    scaled = [{key: value * scale for key, value in values.items()} for values in (seconds, hop_s)]
+    seconds, transfer_s, free_s = random_case(pipe, seed)
+    scaled = [{key: value * scale for key, value in values.items()} for values in (seconds, transfer_s)]
 
-    run = played(pipe, style, seconds, hop_s, free_s)
+    run = played(pipe, style, seconds, transfer_s, free_s)
     other = played(pipe, style, *scaled, free_s * scale + shift)
 
     assert other.end_s == pytest.approx(run.end_s * scale + shift, rel=1e-9)
@@ -258,9 +258,9 @@ def test_one_stage_runs_back_to_back_whatever_a_transfer_costs(style):
 def test_one_micro_batch_goes_down_and_up_once_and_pays_every_hop(style):
     pipe = Pipe(stages=4, virtual=1, micro_batches=1)
     seconds, _, free_s = equal_case(pipe, 2.0, 3.0)
-    hop_s = {(kind, stage): 1.0 for kind in (DOWN, UP) for stage in range(4)}
+    transfer_s = {(kind, stage): 1.0 for kind in (DOWN, UP) for stage in range(4)}
 
-    run = played(pipe, style, seconds, hop_s, free_s)
+    run = played(pipe, style, seconds, transfer_s, free_s)
 
     assert run.end_s[run.graph.node_of_task].max() == pytest.approx(4 * (2.0 + 3.0) + 6 * 1.0)
 
@@ -270,11 +270,12 @@ def test_a_hop_holds_up_its_sender_only_where_it_blocks():
     # follows its first at once if transfers overlap, a hop later if they block
     pipe = Pipe(stages=2, virtual=1, micro_batches=2)
     seconds, _, free_s = equal_case(pipe, 1.0, 1.0)
-    hop_s = {(kind, stage): 1.0 for kind in (DOWN, UP) for stage in range(2)}
+    transfer_s = {(kind, stage): 1.0 for kind in (DOWN, UP) for stage in range(2)}
     second = Task(DOWN, 0, 0, 1)
 
     start = {
-        style: starts_and_ends(pipe, played(pipe, style, seconds, hop_s, free_s))[0] for style in STYLES
+        style: starts_and_ends(pipe, played(pipe, style, seconds, transfer_s, free_s))[0]
+        for style in STYLES
     }
 
     assert {style: float(start[style][second]) for style in STYLES} == {
@@ -293,7 +294,7 @@ def test_the_critical_path_adds_up_to_the_end_of_its_last_node(style, pipe, seed
 
     path, hops = critical_path(run, node)
 
-    total = run.start_s[path[-1]] + run.duration_s[path].sum() + run.hop_s[hops].sum()
+    total = run.start_s[path[-1]] + run.duration_s[path].sum() + run.transfer_s[hops].sum()
     assert total == pytest.approx(run.end_s[node], rel=1e-12)
     assert path[-1] < pipe.stages  # it begins with the moment from which a stage is free
 
@@ -306,19 +307,19 @@ def test_every_node_of_the_critical_path_starts_the_moment_its_forerunner_lets_i
 
     path, hops = critical_path(run, int(run.graph.last[0]))
 
-    moments = run.end_s[path[1:]] + run.hop_s[hops[:-1]]
+    moments = run.end_s[path[1:]] + run.transfer_s[hops[:-1]]
     assert run.start_s[path[:-1]] == pytest.approx(moments, rel=1e-12)
 
 
 def test_shortening_what_is_not_on_the_critical_path_changes_nothing():
     pipe = Pipe(stages=4, virtual=1, micro_batches=6)
-    seconds, hop_s, free_s = random_case(pipe, 7)
-    run = played(pipe, "overlapped", seconds, hop_s, free_s)
+    seconds, transfer_s, free_s = random_case(pipe, 7)
+    run = played(pipe, "overlapped", seconds, transfer_s, free_s)
     node = int(run.graph.last[0])
     on_path = set(run.graph.task[critical_path(run, node)[0][:-1]].tolist())
 
     quick = {task: s * (1.0 if i in on_path else 0.5) for i, (task, s) in enumerate(seconds.items())}
-    other = played(pipe, "overlapped", quick, hop_s, free_s)
+    other = played(pipe, "overlapped", quick, transfer_s, free_s)
 
     assert len(on_path) < len(seconds)
     assert other.end_s[node] == pytest.approx(run.end_s[node], rel=1e-12)
@@ -327,7 +328,7 @@ def test_shortening_what_is_not_on_the_critical_path_changes_nothing():
 def test_hops_are_numbered_by_sender_and_direction_and_zero_means_none():
     stages = np.arange(3)
 
-    down, up = hop_index(np.zeros(3, dtype=int), stages), hop_index(np.ones(3, dtype=int), stages)
+    down, up = transfer_index(np.zeros(3, dtype=int), stages), transfer_index(np.ones(3, dtype=int), stages)
 
     assert sorted([*down, *up]) == [1, 2, 3, 4, 5, 6]
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workbench import any_priced
 
-from flopcast.cost.prices import Price
+from flopcast.cost.item_prices import ItemPrice
 from flopcast.dtypes import ZERO, constant
 from flopcast.operators.item import HostWork, Item
-from flopcast.timeline.inside import lay_out
-from flopcast.timeline.paths import NEVER
+from flopcast.timeline.max_plus import NEVER
 from flopcast.timeline.program import simulate
+from flopcast.timeline.program_items import lay_out
 from flopcast.workload.program import POSITIONS, WHEN, Segment
 
 LAWS = settings(max_examples=50, deadline=None)
@@ -52,7 +52,7 @@ def built(*parts):
         items = tuple(item_of(entry, f"{part}.{number}") for number, entry in enumerate(found))
         segments.append(Segment(items=items, repeat=constant(repeat)))
         for item, entry in zip(items, found, strict=True):
-            prices[id(item)] = Price(
+            prices[id(item)] = ItemPrice(
                 alone_s=constant(entry.seconds), host_s=constant(entry.launch_s), wholly=()
             )
     return segments, replace(any_priced(), prices=prices)
@@ -190,7 +190,7 @@ def test_plans_of_a_batch_are_simulated_as_if_alone():
     compute, message = segments[0].items
     seconds = {id(compute): [1.0, 2.0, 0.5], id(message): [4.0, 0.0, 0.25]}
     prices = {
-        key: Price(alone_s=np.array(column)[:, None], host_s=ZERO, wholly=())
+        key: ItemPrice(alone_s=np.array(column)[:, None], host_s=ZERO, wholly=())
         for key, column in seconds.items()
     }
     counts = replace(segments[0], repeat=np.array([[1.0], [7.0], [4.0]]))

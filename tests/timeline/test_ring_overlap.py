@@ -7,8 +7,8 @@ from workbench import priced_job, priced_plans, repriced
 
 from flopcast.spec.plan import Plan
 from flopcast.timeline.closed_form import step_seconds
-from flopcast.timeline.inside import lay_out
 from flopcast.timeline.program import simulate
+from flopcast.timeline.program_items import lay_out
 from flopcast.workload.program import MIDDLE
 
 RANKS, LAYERS = 8, 8
@@ -21,14 +21,14 @@ def priced():
     return priced_job(make_job(stack="megatron-core", plan=f"cp={RANKS} mbs=1 gbs=16"))
 
 
-def with_hops(priced, hop_s):
+def with_hops(priced, transfer_s):
     """Blocks of one second, their gradients of 2.5, hops of so many; all else takes no time."""
 
     def seconds_of(item):
         name = item.name.removesuffix(".dgrad")
         if name in ("attention.flash", "attention.block", "attention.last_block"):
             return 2.5 * BLOCK_S if item.phase == "backward" else BLOCK_S
-        return hop_s if item.name.startswith("attention.pass_on") else 0.0
+        return transfer_s if item.name.startswith("attention.pass_on") else 0.0
 
     return repriced(priced, seconds_of)
 
@@ -38,29 +38,29 @@ def layer_s(segments, priced):
     return float(simulate(segments, priced, attribute=False).duration_s[MIDDLE, 0, 0]) / LAYERS
 
 
-@pytest.mark.parametrize("hop_s", CASES)
-def test_all_blocks_but_the_last_hide_hops_in_the_forward_pass(priced, hop_s):
+@pytest.mark.parametrize("transfer_s", CASES)
+def test_all_blocks_but_the_last_hide_hops_in_the_forward_pass(priced, transfer_s):
     """The first of n - 1 hops starts with the first block; the last block needs the last hop."""
-    played = with_hops(priced, hop_s)
+    played = with_hops(priced, transfer_s)
 
     found = layer_s(played.programs.forward, played)
 
-    assert found == pytest.approx(BLOCK_S + (RANKS - 1) * max(BLOCK_S, hop_s))
+    assert found == pytest.approx(BLOCK_S + (RANKS - 1) * max(BLOCK_S, transfer_s))
 
 
-@pytest.mark.parametrize("hop_s", CASES)
-def test_all_blocks_hide_hops_in_the_backward_pass(priced, hop_s):
+@pytest.mark.parametrize("transfer_s", CASES)
+def test_all_blocks_hide_hops_in_the_backward_pass(priced, transfer_s):
     """Keys and values pass on n - 1 times, and so do their gradients."""
-    played = with_hops(priced, hop_s)
+    played = with_hops(priced, transfer_s)
 
     found = layer_s(played.programs.backward, played)
 
-    assert found == pytest.approx(max(RANKS * 2.5 * BLOCK_S, 2 * (RANKS - 1) * hop_s))
+    assert found == pytest.approx(max(RANKS * 2.5 * BLOCK_S, 2 * (RANKS - 1) * transfer_s))
 
 
-@pytest.mark.parametrize("hop_s", CASES)
-def test_the_pass_laid_out_item_by_item_takes_as_long(priced, hop_s):
-    played = with_hops(priced, hop_s)
+@pytest.mark.parametrize("transfer_s", CASES)
+def test_the_pass_laid_out_item_by_item_takes_as_long(priced, transfer_s):
+    played = with_hops(priced, transfer_s)
 
     for segments in played.programs.passes:
         laid_out = lay_out(segments, played, plan=0, chunk_class=0, position=MIDDLE)

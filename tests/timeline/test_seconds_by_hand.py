@@ -131,7 +131,7 @@ def test_devices_are_busy_with_every_kernel_as_often_as_micro_batches_and_blocks
     kernels = {id(item): item for item in within if isinstance(item.work, AbstractOperator)}
 
     told = defaultdict(float)
-    for share in run_step(priced).mean_shares:
+    for share in run_step(priced).mean_attribution:
         told[id(share.item)] += share.path_s
 
     for place, item in kernels.items():
@@ -149,7 +149,7 @@ def test_messages_keep_devices_no_longer_than_all_of_them_last(name):
     timeline, by_place = run_step(priced), executions_of_a_step(programs, number)
     told = defaultdict(float)
 
-    for share in timeline.mean_shares:
+    for share in timeline.mean_attribution:
         told[id(share.item)] += share.path_s
 
     lasting_s = {id(item): priced.of(item).alone_s.max() for item in programs.items()}
@@ -157,12 +157,12 @@ def test_messages_keep_devices_no_longer_than_all_of_them_last(name):
         assert told[place] <= 2 * by_place[place] * lasting_s[place] / stages * (1 + 1e-9)
     mean, busiest = (
         sum(s.path_s for s in shares if s.item and s.item.component == "pp_communication")
-        for shares in (timeline.mean_shares, timeline.bottleneck_shares)
+        for shares in (timeline.mean_attribution, timeline.bottleneck_attribution)
     )
     assert mean * stages >= busiest * (1 - 1e-9)  # the busiest stage is one of them
 
 
-@all_cases("view", ["shares", "bottleneck_shares", "mean_shares"])
+@all_cases("view", ["shares", "bottleneck_attribution", "mean_attribution"])
 @all_cases("name", PARTS)
 def test_nothing_is_charged_to_what_takes_no_time(name, view):
     """A share's item names the factors that the step hangs on: one that moves nothing names none."""
@@ -189,7 +189,7 @@ def test_reductions_that_stick_out_are_told_by_the_one_that_lasts(slow):
 
     timeline = run_step(repriced(priced_job(job), only(forward | {(slow, "backward"): 100.0})))
 
-    for shares in (timeline.shares, timeline.bottleneck_shares, timeline.mean_shares):
+    for shares in (timeline.shares, timeline.bottleneck_attribution, timeline.mean_attribution):
         late = {share.item.name for share in shares if share.item.stream == "dp"}
         assert late == {slow}
         assert sum(share.path_s for share in shares) == pytest.approx(timeline.step_time_s)
@@ -200,7 +200,7 @@ def test_what_one_stage_does_is_a_share_of_the_mean_over_all_of_them():
     priced = priced_with("batched", "dp=2 pp=4 gbs=16", BLOCK | {lookup: 5.0, update: 3.0})
 
     told = defaultdict(float)
-    for share in run_step(priced).mean_shares:
+    for share in run_step(priced).mean_attribution:
         told[share.item.name, share.item.phase] += share.path_s
 
     assert told[lookup] == pytest.approx(8 * 5.0 / 4)  # eight micro-batches, on one of four stages

@@ -8,8 +8,8 @@ import pytest
 from conftest import make_job
 from workbench import priced_job, repriced
 
-from flopcast.timeline.inside import lay_out
 from flopcast.timeline.program import simulate
+from flopcast.timeline.program_items import lay_out
 from flopcast.timeline.step import run_step
 from flopcast.workload.program import MIDDLE
 

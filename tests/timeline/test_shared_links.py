@@ -1,4 +1,4 @@
-"""timeline/links.py: messages of several axes on one link, worked by hand and against conservation.
+"""timeline/shared_links.py: messages of several axes on one link, worked by hand and against conservation.
 
 Of equal blocks, each computes for w seconds, exchanges keys and values for c with the ranks that share its
 sequence, and gathers the next block's parameters for d meanwhile. Ends of the model cost nothing here.
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from workbench import priced_job, priced_plans, repriced, with_latency, without_latency
 
 from flopcast.spec.plan import Plan
-from flopcast.timeline.inside import lay_out
 from flopcast.timeline.layer import layer_links
 from flopcast.timeline.program import simulate
+from flopcast.timeline.program_items import lay_out
 from flopcast.timeline.step import run_step
 from flopcast.workload.program import LAST, MIDDLE
 

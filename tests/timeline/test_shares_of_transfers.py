@@ -1,4 +1,4 @@
-"""timeline/shares.py: transfers and ends of a step, each charged to its own direction and stage."""
+"""timeline/critical_path.py: transfers and ends of a step, each charged to its own direction and stage."""
 
 from collections import defaultdict
 
@@ -50,7 +50,7 @@ def test_the_busiest_of_equal_stages_waits_for_one_micro_batchs_way_to_the_other
     timeline = run_step(priced())
 
     own_s = BLOCKS_EACH * (FORWARD_S + BACKWARD_S)
-    found = told(timeline.bottleneck_shares)
+    found = told(timeline.bottleneck_attribution)
     assert found["mlp.up"] + found["mlp.up.dgrad"] == pytest.approx(own_s)
     assert found.get("hop.activation", 0.0) == 0.0  # nothing is sent to the first stage forward
     assert found["hop.gradient"] == pytest.approx(BACK_S)
@@ -62,7 +62,7 @@ def test_an_update_of_every_stage_stands_once_on_the_path_and_once_with_the_busi
     plain, longer = (run_step(priced(4, **{"optimizer.update": each})) for each in (0.0, update_s))
 
     assert longer.step_time_s - plain.step_time_s == pytest.approx(update_s)
-    for shares in (longer.shares, longer.bottleneck_shares):
+    for shares in (longer.shares, longer.bottleneck_attribution):
         assert told(shares).get("optimizer.update", 0.0) == pytest.approx(update_s)
 
 
@@ -79,7 +79,7 @@ def on_stage(priced, stage, seconds, name="optimizer.update"):
 def test_a_stage_whose_update_is_longest_is_the_busiest_though_its_passes_are_like_the_others(stage):
     timeline = run_step(on_stage(priced(4), stage, 5.0))
 
-    assert told(timeline.bottleneck_shares)["optimizer.update"] == pytest.approx(5.0)
+    assert told(timeline.bottleneck_attribution)["optimizer.update"] == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("stage", [0, STAGES - 1])
@@ -95,7 +95,7 @@ def test_a_long_update_of_one_stage_is_hidden_where_that_stage_is_not_waited_for
 def test_shares_of_transfers_never_exceed_the_gaps_that_they_fill(micro_batches):
     timeline = run_step(priced(micro_batches))
 
-    found = told(timeline.bottleneck_shares)
+    found = told(timeline.bottleneck_attribution)
     work_s = micro_batches * BLOCKS_EACH * (FORWARD_S + BACKWARD_S)
     hops_s = found["hop.gradient"] + found["hop.activation"]
     assert found["mlp.up"] + found["mlp.up.dgrad"] == pytest.approx(work_s)
@@ -124,7 +124,7 @@ def test_transfers_that_block_stand_on_the_path_whole_and_in_a_stages_gap_no_lon
     timeline = run_step(repriced(priced_job(job), lambda i: seconds.get((i.name, i.phase), 0.0)))
 
     each_s = 4 * (FORWARD_S + BACKWARD_S)  # of four blocks
-    found = told(timeline.bottleneck_shares)
+    found = told(timeline.bottleneck_attribution)
     assert timeline.step_time_s == pytest.approx(2 * each_s + ON_S + BACK_S)
     hops_s = found["hop.activation"] + found["hop.gradient"]
     assert 0 < hops_s <= ON_S + BACK_S
@@ -146,7 +146,7 @@ def test_a_stage_whose_reduction_is_longest_is_the_busiest(stage):
 
     timeline = run_step(on_stage(equal, stage, 5.0 / buckets, name="gradients.reduce"))
 
-    assert told(timeline.bottleneck_shares)["gradients.reduce"] == pytest.approx(5.0)
+    assert told(timeline.bottleneck_attribution)["gradients.reduce"] == pytest.approx(5.0)
     # the last stage's last backward ends three stages before the first's: its reduction is not waited for
     on_path_s = told(timeline.shares)["gradients.reduce"]
     assert on_path_s == pytest.approx(5.0 if stage == 0 else 0.0, abs=1e-9)

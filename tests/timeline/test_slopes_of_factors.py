@@ -7,7 +7,7 @@ from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import price
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.spec.plan import one_plan
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.timeline.step import run_step

@@ -1,4 +1,4 @@
-"""timeline/shares.py: both views of a step add up, and the path's shares are true derivatives."""
+"""timeline/critical_path.py: both views of a step add up, and the path's shares are true derivatives."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -49,7 +49,7 @@ def test_shares_of_the_critical_path_sum_to_the_step(name):
 def test_what_the_busiest_stage_does_and_its_waiting_sum_to_the_step(name):
     timeline = run_step(sample_priced(name))
 
-    busy_s = sum(share.path_s for share in timeline.bottleneck_shares)
+    busy_s = sum(share.path_s for share in timeline.bottleneck_attribution)
     assert busy_s + timeline.bottleneck_waits_s == pytest.approx(timeline.step_time_s, rel=1e-9)
     assert timeline.bottleneck_waits_s >= 0
 
@@ -59,7 +59,7 @@ def test_no_share_is_negative_or_empty(name):
     timeline = run_step(sample_priced(name))
 
     assert all(share.path_s > 0 or share.shift_s != 0 for share in timeline.shares)
-    assert all(share.path_s > 0 for share in timeline.bottleneck_shares)
+    assert all(share.path_s > 0 for share in timeline.bottleneck_attribution)
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -116,7 +116,7 @@ def test_the_busiest_stage_is_the_one_with_most_to_do():
     first = repriced(priced_job(job), only(BLOCK | {("embedding.lookup.wgrad", "backward"): 5.0}))
     last = repriced(priced_job(job), only(BLOCK | {("head.logits", "forward"): 5.0}))
 
-    found = [seconds_by_item(run_step(priced).bottleneck_shares) for priced in (first, last)]
+    found = [seconds_by_item(run_step(priced).bottleneck_attribution) for priced in (first, last)]
 
     assert found[0]["embedding.lookup.wgrad", "backward"] == pytest.approx(
         8 * 5.0
@@ -131,14 +131,16 @@ def test_the_busiest_stage_waits_for_the_others_to_fill_and_drain_the_pipeline()
     timeline = run_step(repriced(priced_job(job), only(BLOCK)))
 
     assert timeline.bottleneck_waits_s == pytest.approx(3 * 2 * 3.0)
-    assert sum(share.path_s for share in timeline.bottleneck_shares) == pytest.approx(8 * 2 * 3.0)
+    assert sum(share.path_s for share in timeline.bottleneck_attribution) == pytest.approx(8 * 2 * 3.0)
 
 
 def test_one_stage_never_waits_for_another():
     timeline = run_step(sample_priced("one device a replica"))
 
     assert timeline.bottleneck_waits_s == pytest.approx(0.0, abs=1e-12)
-    assert seconds_by_item(timeline.shares) == pytest.approx(seconds_by_item(timeline.bottleneck_shares))
+    assert seconds_by_item(timeline.shares) == pytest.approx(
+        seconds_by_item(timeline.bottleneck_attribution)
+    )
 
 
 def test_transfers_take_no_more_of_the_busiest_stage_than_its_gaps():
@@ -147,7 +149,7 @@ def test_transfers_take_no_more_of_the_busiest_stage_than_its_gaps():
 
     timeline = run_step(repriced(priced_job(job), only(BLOCK | hops)))
 
-    told = sum(s.path_s for s in timeline.bottleneck_shares if s.item.component == "pp_communication")
+    told = sum(s.path_s for s in timeline.bottleneck_attribution if s.item.component == "pp_communication")
     assert 0 < told <= timeline.step_time_s - 8 * 2 * 3.0
     assert told <= 0.5 * 2 * 16  # at most one wait before each of its tasks, two messages each
 

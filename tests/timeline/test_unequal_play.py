@@ -78,7 +78,7 @@ def test_both_views_of_a_mixed_step_sum_to_it(name, order):
     timeline = run_step(priced_job(job_of(name, listed(order))))
 
     on_path = sum(share.path_s for share in timeline.shares)
-    on_stage = sum(share.path_s for share in timeline.bottleneck_shares) + timeline.bottleneck_waits_s
+    on_stage = sum(share.path_s for share in timeline.bottleneck_attribution) + timeline.bottleneck_waits_s
     assert on_path == pytest.approx(timeline.step_time_s, rel=1e-9)
     assert on_stage == pytest.approx(timeline.step_time_s, rel=1e-9)
 
@@ -172,8 +172,8 @@ def assert_plays_as_the_oracle(style, case):
     stage = np.repeat(np.arange(pipe.stages)[:, None], order.kind.shape[1], axis=1)
     row = np.array(rows)[order.micro_batch].ravel()
     task_s = rng.uniform(0.1, 2.0, order.kind.size)
-    hop_s = rng.uniform(0, 0.5, (3, 1 + 2 * pipe.stages))
-    hop_s[:, 0] = 0.0
+    transfer_s = rng.uniform(0, 0.5, (3, 1 + 2 * pipe.stages))
+    transfer_s[:, 0] = 0.0
     free_s = rng.uniform(0, 3, pipe.stages)
     columns = (order.kind, stage, order.chunk, order.micro_batch)
     tasks = [
@@ -181,18 +181,18 @@ def assert_plays_as_the_oracle(style, case):
         for kind, s, chunk, m in zip(*(column.ravel().tolist() for column in columns), strict=True)
     ]
     hops = {
-        (kind, s, m): hop_s[rows[m], 1 + 2 * s + (kind == UP)]
+        (kind, s, m): transfer_s[rows[m], 1 + 2 * s + (kind == UP)]
         for kind in (DOWN, UP)
         for s in range(pipe.stages)
         for m in range(pipe.micro_batches)
     }
 
-    run = play(of_kinds(structure, row), task_s, hop_s.ravel(), free_s)
+    run = play(of_kinds(structure, row), task_s, transfer_s.ravel(), free_s)
 
     _, ended = SIMULATIONS[style](pipe, dict(zip(tasks, task_s, strict=True)), hops, free_s)
     assert run.end_s[run.graph.node_of_task] == pytest.approx([ended[task] for task in tasks], abs=1e-9)
     path, lags = critical_path(run, int(run.graph.last[0]))
-    total = run.start_s[path[-1]] + run.duration_s[path].sum() + run.hop_s[lags].sum()
+    total = run.start_s[path[-1]] + run.duration_s[path].sum() + run.transfer_s[lags].sum()
     assert total == pytest.approx(run.end_s[run.graph.last[0]])
 
 

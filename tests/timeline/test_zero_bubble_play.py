@@ -98,7 +98,7 @@ def test_every_task_runs_once_and_weights_come_behind_their_own_backward(name):
 def test_both_views_sum_to_the_step(name, stack):
     timeline = run_step(priced_job(job_of(name, stack=stack)))
 
-    stage_s = sum(share.path_s for share in timeline.bottleneck_shares) + timeline.bottleneck_waits_s
+    stage_s = sum(share.path_s for share in timeline.bottleneck_attribution) + timeline.bottleneck_waits_s
     assert sum(share.path_s for share in timeline.shares) == pytest.approx(timeline.step_time_s, rel=1e-9)
     assert stage_s == pytest.approx(timeline.step_time_s, rel=1e-9)
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import make_job
 from workbench import only, priced_job, repriced
 
-from flopcast.memory.depth import depths
+from flopcast.memory.in_flight import depths
 from flopcast.memory.peak import peak_memory
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
@@ -80,11 +80,16 @@ def test_a_micro_batch_goes_down_the_stages_up_and_the_same_way_back():
 def test_a_hop_costs_the_same_pair_of_stages_the_same_whichever_way_a_chunk_goes():
     """One micro-batch, hops alone: three down, three up, and the same for gradients."""
     pipeline = graph("zb_v", 4, 2, 1, "overlapped")
-    hop_s = np.zeros(9)
-    hop_s[1::2] = [1.0, 10.0, 100.0, 1000.0]  # activations between stages 0-1, 1-2, 2-3, and 3-0: none
-    hop_s[2::2] = [9000.0, 2.0, 20.0, 200.0]  # gradients that stages 0 (round to 3), 1, 2 and 3 would send
+    transfer_s = np.zeros(9)
+    transfer_s[1::2] = [1.0, 10.0, 100.0, 1000.0]  # activations between stages 0-1, 1-2, 2-3, and 3-0: none
+    transfer_s[2::2] = [
+        9000.0,
+        2.0,
+        20.0,
+        200.0,
+    ]  # gradients that stages 0 (round to 3), 1, 2 and 3 would send
 
-    run = play(pipeline, np.zeros(pipeline.order.kind.size), hop_s, np.zeros(4))
+    run = play(pipeline, np.zeros(pipeline.order.kind.size), transfer_s, np.zeros(4))
 
     assert run.end_s.max() == pytest.approx(2 * 111.0 + 2 * 222.0)
 
@@ -96,7 +101,7 @@ def test_both_views_sum_to_the_step(cluster):
         priced_job(job_of(plan=PLAN.replace("dp=2", f"tp={nodes} dp=2 sp"), cluster=cluster))
     )
 
-    stage_s = sum(share.path_s for share in timeline.bottleneck_shares) + timeline.bottleneck_waits_s
+    stage_s = sum(share.path_s for share in timeline.bottleneck_attribution) + timeline.bottleneck_waits_s
     assert sum(share.path_s for share in timeline.shares) == pytest.approx(timeline.step_time_s, rel=1e-9)
     assert stage_s == pytest.approx(timeline.step_time_s, rel=1e-9)
 

@@ -7,10 +7,10 @@ import numpy as np
 from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
+from flopcast.cost.item_prices import ItemPrice
 from flopcast.cost.price import price
-from flopcast.cost.prices import Price
 from flopcast.dtypes import ZERO
-from flopcast.io.curves import load_book
+from flopcast.library.curves import load_book
 from flopcast.spec.plan import batch_plans
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
@@ -38,7 +38,7 @@ def repriced(priced, seconds_of):
     for item in priced.programs.items():
         known = priced.of(item)
         seconds = np.zeros_like(known.alone_s) + seconds_of(item)
-        prices[id(item)] = Price(alone_s=seconds, host_s=ZERO, wholly=known.factors, link=known.link)
+        prices[id(item)] = ItemPrice(alone_s=seconds, host_s=ZERO, wholly=known.factors, link=known.link)
     return replace(priced, prices=prices)
 
 

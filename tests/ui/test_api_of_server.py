@@ -6,9 +6,9 @@ import pytest
 from server_at_hand import asked, data
 
 from flopcast.api import predict
-from flopcast.report.as_json import as_json
+from flopcast.render.report_json import as_json
 from flopcast.ui.openapi import OPERATIONS
-from flopcast.ui.words import job_from
+from flopcast.ui.request_fields import job_from
 
 JOB = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 16, "tp": 8, "gbs": 64, "mbs": 1}
 WHOLE = {"model": "llama-3-8b", "cluster": "dgx-h100:2", "plan": "dp=2 tp=8 mbs=1 gbs=64 sp"}

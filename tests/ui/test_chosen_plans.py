@@ -2,7 +2,7 @@
 
 from urllib.parse import parse_qsl
 
-from flopcast.ui.choice import CHOSEN, JOB_FIELDS, PLAN_FIELDS, chosen_word, without_stale
+from flopcast.ui.chosen_plan import CHOSEN, JOB_FIELDS, PLAN_FIELDS, chosen_word, without_stale
 
 JOB = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
 PLAN = {"tp": "1", "pp": "2", "vpp": "3", "gbs": "512", "plan": "stage_layers=5,6,6,6,6,3", "dp": ""}

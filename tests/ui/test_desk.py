@@ -16,7 +16,7 @@ from server_at_hand import LIMIT_S, asked
 from starlette.applications import Starlette
 
 from flopcast.cli.main import main
-from flopcast.ui import app, server, work
+from flopcast.ui import app, server, worker
 from flopcast.ui.app import MOST_KEPT_BYTES, Desk
 from flopcast.ui.pool import Answer, BrokenError, BusyError, TooLongError
 
@@ -177,11 +177,11 @@ def test_processor_time_is_limited_and_time_on_the_clock_is_not(monkeypatch):
             pass
         return "text/plain", "done"
 
-    monkeypatch.setattr(work, "TASKS", {"api.spin": spinning})
+    monkeypatch.setattr(worker, "TASKS", {"api.spin": spinning})
 
     def asked_for(**words):
         request = {"task": "api.spin", "words": words, "cpu_limit_s": 0.1}
-        return work._timed_answer(request, lambda _: None)
+        return worker._timed_answer(request, lambda _: None)
 
     assert asked_for(cpu_s=0.0, sleep_s=0.3).status == 200
     refused = asked_for(cpu_s=30.0, sleep_s=0.0)

@@ -7,12 +7,12 @@ from conftest import described_model
 
 from flopcast import api
 from flopcast.errors import SpecError
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
-from flopcast.report.html import as_html
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
+from flopcast.render.report_page import as_html
 from flopcast.search.screen import screen_each
-from flopcast.ui import answers
-from flopcast.ui.words import job_from
+from flopcast.ui import responses
+from flopcast.ui.request_fields import job_from
 
 DENSE = described_model(hidden=256, vocabulary=4096, count=8, heads=8)
 MODELS = {
@@ -66,7 +66,7 @@ def test_every_stack_writes_its_report_and_answers_its_page(stack):
                 screened = screen_each(taken[0], plans, book)
                 if not (screened.possible & (screened.step_time_s > 0)).all():
                     broken.append(f"{case}: a plan that is possible alone is not screened")
-            shown = json.loads(answers.report_parts(report)[1])["html"]
+            shown = json.loads(responses.report_parts(report)[1])["html"]
             broken += [
                 f"{case}: no {part} in {where}"
                 for where, text in (("the report", as_html(report)), ("the page", shown))

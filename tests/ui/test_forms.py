@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from test_pages import Outline
 
 from flopcast.errors import Problem
-from flopcast.io import catalog
-from flopcast.io.edits import plan_words
+from flopcast.library import catalog
+from flopcast.library.edits import plan_words
 from flopcast.spec.plan import Plan
 from flopcast.ui import page
-from flopcast.ui.answers import fields_of
+from flopcast.ui.error_responses import errors_as_html, errors_as_json
 from flopcast.ui.openapi import described
 from flopcast.ui.page import PAGES, START, known_fields
-from flopcast.ui.refusals import errors_as_html, errors_as_json
-from flopcast.ui.words import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
+from flopcast.ui.responses import fields_of
 
 JOB = {"model": "gpt3-175b", "cluster": "selene", "gpus": "64", "tp": "8", "gbs": "128"}
 

@@ -168,8 +168,8 @@ def test_files_are_what_the_page_shows(server):
     _, _, whole = asked(server, f"/report.html?{query}")
 
     from flopcast.api import predict
-    from flopcast.io.jobs import job_of
-    from flopcast.io.yaml_text import read_yaml
+    from flopcast.files.yaml_text import read_yaml
+    from flopcast.requests.job_files import job_of
 
     assert status == 200
     assert headers["content-disposition"] == 'attachment; filename="job.yaml"'

@@ -6,9 +6,9 @@ import zlib
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.io.asked import job_from as job_of_command_line
-from flopcast.ui.answers import fields_of
-from flopcast.ui.words import job_from, packed, question_from, unpacked
+from flopcast.requests.job_request import job_from as job_of_command_line
+from flopcast.ui.request_fields import job_from, packed, question_from, unpacked
+from flopcast.ui.responses import fields_of
 
 WHOLE = {
     "tp": "8", "pp": "2", "vpp": "1", "cp": "1", "ep": "1", "mbs": "1", "gbs": "64", "zero": "1",
@@ -98,9 +98,11 @@ def test_a_config_in_a_request_is_a_model():
     ],
 )
 def test_no_file_of_the_server_is_read(words, monkeypatch):
-    monkeypatch.setattr("flopcast.io.jobs.read_file", lambda *_: pytest.fail("a file was read"))
-    monkeypatch.setattr("flopcast.io.asked.read_file", lambda *_: pytest.fail("a file was read"))
-    monkeypatch.setattr("flopcast.io.sources.read_file", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr("flopcast.requests.job_files.read_file", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr(
+        "flopcast.requests.job_request.read_file", lambda *_: pytest.fail("a file was read")
+    )
+    monkeypatch.setattr("flopcast.requests.sources.read_file", lambda *_: pytest.fail("a file was read"))
 
     with pytest.raises(SpecError):
         job_from(START | words)

@@ -14,21 +14,21 @@ import ray
 from small_search import digest, question, quiet, search
 
 from flopcast.errors import SpecError
-from flopcast.io.workers import on_ray
-from flopcast.io.workers.ledger import open_ledger
-from flopcast.io.workers.on_ray import OnRay
-from flopcast.io.workers.run import answer
 from flopcast.search.chunk_text import question_text
+from flopcast.workers import ray_executor
+from flopcast.workers.ledger import open_ledger
+from flopcast.workers.ray_executor import RayExecutor
+from flopcast.workers.run import answer
 
 NUM_PLANS = 2  # of a chunk
 
 
 def found(address):
     """One search, and how many work at it."""
-    crew = OnRay(address)
-    told = digest(answer(search(NUM_PLANS), crew, None, quiet))
-    size = crew.size
-    crew.close()
+    executor = RayExecutor(address)
+    told = digest(answer(search(NUM_PLANS), executor, None, quiet))
+    size = executor.size
+    executor.close()
     return {"digest": told, "size": size}
 
 
@@ -36,9 +36,9 @@ def lines(address, path):
     """One search with a ledger: first what it found, then a line a part, last the digest."""
     with open_ledger(path, question_text(question()), "test") as ledger:
         print(json.dumps({"found": ledger.found}), flush=True)
-        crew = OnRay(address)
-        told = answer(search(NUM_PLANS), crew, ledger, tell)
-        crew.close()
+        executor = RayExecutor(address)
+        told = answer(search(NUM_PLANS), executor, ledger, tell)
+        executor.close()
     return {"digest": digest(told)}
 
 
@@ -50,7 +50,9 @@ def tell(progress):
 def faults(address):
     """Messages by what is wrong."""
     return {
-        "another program": of_task(address, lambda told, program: on_ray.done_elsewhere(told, "other")),
+        "another program": of_task(
+            address, lambda told, program: ray_executor.done_elsewhere(told, "other")
+        ),
         "no flopcast": of_task(address, absent()),
         "death": of_task(address, lambda told, program: os._exit(1)),
         "another version": of_version(address),
@@ -59,15 +61,15 @@ def faults(address):
 
 def of_task(address, task):
     """What is told where workers do this instead of their task."""
-    crew = OnRay(address)
-    crew._task = ray.remote(max_retries=1)(task)
-    crew.submit(search(1000).tasks[0])
+    executor = RayExecutor(address)
+    executor._task = ray.remote(max_retries=1)(task)
+    executor.submit(search(1000).tasks[0])
     try:
-        return crew.next_done()
+        return executor.next_done()
     except SpecError as error:
         return str(error)
     finally:
-        crew.close()
+        executor.close()
 
 
 def absent():
@@ -82,7 +84,7 @@ def of_version(address):
     """What is told where another Ray asks."""
     ray.__version__ = "2.0.0"
     try:
-        return OnRay(address).size
+        return RayExecutor(address).size
     except SpecError as error:
         return str(error)
 

@@ -13,17 +13,17 @@ import sys
 import time
 from pathlib import Path
 
-from flopcast.io.jobs import job_of
-from flopcast.io.workers.crew import Alone
-from flopcast.io.workers.ledger import open_ledger
-from flopcast.io.workers.processes import Processes
-from flopcast.io.workers.run import Search, answer
-from flopcast.io.yaml_text import Document
+from flopcast.files.yaml_text import Document
+from flopcast.render.search_json import as_json
+from flopcast.requests.job_files import job_of
 from flopcast.search.chunk_text import question_text
 from flopcast.search.chunks import chunks
-from flopcast.search.found_json import as_json
 from flopcast.search.question import Question
 from flopcast.search.space import Space
+from flopcast.workers.executor import SerialExecutor
+from flopcast.workers.ledger import open_ledger
+from flopcast.workers.process_executor import ProcessExecutor
+from flopcast.workers.run import Search, answer
 
 JOB = {
     "model": "megatron-1.7b", "cluster": "dgx-a100:1", "stack": "megatron-core",
@@ -54,12 +54,12 @@ def quiet(progress):
 
 def on_dask(address):
     """The same search on a cluster."""
-    from flopcast.io.workers.on_dask import OnDask
+    from flopcast.workers.dask_executor import DaskExecutor
 
-    crew = OnDask(address)
-    found = answer(search(7), crew, None, quiet)
-    size = crew.size
-    crew.close()
+    executor = DaskExecutor(address)
+    found = answer(search(7), executor, None, quiet)
+    size = executor.size
+    executor.close()
     return {"digest": digest(found), "size": size}
 
 
@@ -102,7 +102,7 @@ class Driver:
 def drive(path, workers, told):
     """What a driver does, to the end of its process; the digest is a file beside the ledger."""
     with os.fdopen(told, "w", buffering=1) as talk:
-        crew = Processes(workers) if workers else Alone()
+        executor = ProcessExecutor(workers) if workers else SerialExecutor()
         with open_ledger(path, question_text(question()), "test") as ledger:
             print(json.dumps({"found": ledger.found}), file=talk)
             seen = [0]
@@ -110,10 +110,10 @@ def drive(path, workers, told):
             def tell(progress):
                 if progress.done - progress.kept > 0:
                     seen[0] += 1
-                    print(json.dumps(crew.process_ids() if workers else []), file=talk)
+                    print(json.dumps(executor.process_ids() if workers else []), file=talk)
 
-            found = answer(search(), crew, ledger, tell)
-        crew.close()
+            found = answer(search(), executor, ledger, tell)
+        executor.close()
         path.with_suffix(".digest").write_text(digest(found))
     os._exit(0)
 

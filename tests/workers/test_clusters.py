@@ -20,10 +20,10 @@ from scripts import environment, scripted
 from small_search import digest, question
 
 from flopcast.errors import SpecError
-from flopcast.io.curves import load_book
-from flopcast.io.workers.on_dask import OnDask
-from flopcast.io.workers.on_ray import OnRay
+from flopcast.library.curves import load_book
 from flopcast.search.find import find
+from flopcast.workers.dask_executor import DaskExecutor
+from flopcast.workers.ray_executor import RayExecutor
 
 SCRIPT = Path(__file__).with_name("on_a_cluster.py")
 needs_ray = pytest.mark.skipif(sys.version_info >= (3, 15), reason="no wheel of Ray for this Python")
@@ -154,7 +154,7 @@ def test_what_is_wrong_with_workers_is_told(faults, wrong, told, mended):
 )
 def test_a_ray_cluster_that_is_not_there_is_told_at_once(address, told):
     with pytest.raises(SpecError, match=told):
-        OnRay(address)
+        RayExecutor(address)
 
 
 @pytest.mark.parametrize(
@@ -168,18 +168,18 @@ def test_a_head_that_fails_to_serve_a_driver_is_asked_again_and_nothing_else_is(
         raise RuntimeError(said)
 
     package = SimpleNamespace(init=init, shutdown=lambda: None)
-    monkeypatch.setattr("flopcast.io.workers.elsewhere.import_module", lambda _: package)
+    monkeypatch.setattr("flopcast.workers.remote_cluster.import_module", lambda _: package)
 
     with pytest.raises(SpecError, match=said.split(".", maxsplit=1)[0]):
-        OnRay("auto")
+        RayExecutor("auto")
 
     assert len(asked) == tries
 
 
-@pytest.mark.parametrize(("crew", "extra"), [(OnDask, "dask"), (OnRay, "ray")])
-def test_without_its_package_the_extra_is_named(monkeypatch, crew, extra):
-    absent = "flopcast.io.workers.elsewhere.import_module"
+@pytest.mark.parametrize(("executor", "extra"), [(DaskExecutor, "dask"), (RayExecutor, "ray")])
+def test_without_its_package_the_extra_is_named(monkeypatch, executor, extra):
+    absent = "flopcast.workers.remote_cluster.import_module"
     monkeypatch.setattr(absent, lambda name: __import__("no_such_module"))
 
     with pytest.raises(SpecError, match=rf"flopcast\[{extra}\]"):
-        crew("127.0.0.1:9")
+        executor("127.0.0.1:9")

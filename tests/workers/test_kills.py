@@ -13,7 +13,7 @@ import pytest
 from children import child, ran
 from scripts import environment
 
-from flopcast.calibration.operator_files import FILES
+from flopcast.lab.calibration.operator_files import FILES
 
 SEED = 16
 PLAN = ("--seq", "2048", "--plan", "gbs=64 mbs=1 tp=1 cp=1 vpp=1 zero=1")
@@ -25,7 +25,7 @@ gpus: 8
 sequence_length: [1024, 2048]
 plan: gbs=64 mbs=1 tp=1 cp=1 vpp=1 zero=1
 """
-HELD_OUT = Path(__file__).parents[1] / "validation" / "held_out_runs.csv"
+HELD_OUT = Path(__file__).parents[1] / "lab" / "validation" / "held_out_runs.csv"
 
 
 def measurements(folder):

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.io.workers.ledger import open_ledger
+from flopcast.workers.ledger import open_ledger
 
 
 @pytest.fixture

@@ -5,18 +5,18 @@ import random
 import pytest
 from small_search import digest, question, quiet, search
 
-from flopcast.io.curves import load_book
-from flopcast.io.workers import tasks
-from flopcast.io.workers.crew import AbstractCrew, Alone
-from flopcast.io.workers.ledger import open_ledger
-from flopcast.io.workers.run import Search, answer, run, search_of
-from flopcast.io.workers.tasks import done
+from flopcast.library.curves import load_book
 from flopcast.search.chunks import CHUNK_PLANS, chunks
 from flopcast.search.find import find
 from flopcast.search.grid import num_plans
+from flopcast.workers import tasks
+from flopcast.workers.executor import AbstractExecutor, SerialExecutor
+from flopcast.workers.ledger import open_ledger
+from flopcast.workers.run import Search, answer, run, search_of
+from flopcast.workers.tasks import done
 
 
-class Shuffled(AbstractCrew):
+class Shuffled(AbstractExecutor):
     """Workers that finish in no order, and count what they were given."""
 
     def __init__(self, size, seed=0, interrupted_at=None):
@@ -53,31 +53,31 @@ def expected():
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_results_in_any_order_give_the_same_answer(seed, expected):
-    crew = Shuffled(5, seed)
+    executor = Shuffled(5, seed)
 
-    found = answer(search(9), crew, None, quiet)
+    found = answer(search(9), executor, None, quiet)
 
     assert digest(found) == expected
-    assert len(crew.given) == len(set(crew.given)) > len(search(9).parts)
+    assert len(executor.given) == len(set(executor.given)) > len(search(9).parts)
 
 
 def test_no_more_is_handed_out_than_keeps_every_worker_busy():
-    crew = Shuffled(3)
+    executor = Shuffled(3)
 
-    answer(search(5), crew, None, quiet)
+    answer(search(5), executor, None, quiet)
 
-    assert crew.most == 2 * crew.size
+    assert executor.most == 2 * executor.size
 
 
 def test_several_searches_share_the_workers_and_each_has_its_own_answer(expected):
-    asked, crew = question(), Shuffled(4)
+    asked, executor = question(), Shuffled(4)
     searches = [Search(asked, name, chunks(asked, number)) for name, number in (("0", 9), ("1", 40))]
 
-    found = dict(run(searches, crew, None, quiet))
+    found = dict(run(searches, executor, None, quiet))
 
     assert {place: digest(one) for place, one in found.items()} == {0: expected, 1: expected}
-    assert {name.split("/")[0] for name in crew.given[: 2 * crew.size]} == {"0"}
-    assert {name.split("/")[0] for name in crew.given} == {"0", "1"}
+    assert {name.split("/")[0] for name in executor.given[: 2 * executor.size]} == {"0"}
+    assert {name.split("/")[0] for name in executor.given} == {"0", "1"}
 
 
 def test_a_part_of_the_ledger_spares_a_part_of_the_work(tmp_path, expected):
@@ -86,11 +86,11 @@ def test_a_part_of_the_ledger_spares_a_part_of_the_work(tmp_path, expected):
         for task in search(9).tasks[::2]:
             ledger.keep(task.name, done(task))
 
-    heard, crew = [], Shuffled(2)
+    heard, executor = [], Shuffled(2)
     with open_ledger(path, "question", "program") as ledger:
-        found = answer(search(9), crew, ledger, heard.append)
+        found = answer(search(9), executor, ledger, heard.append)
 
-    screened = [name for name in crew.given if "/screen/" in name]
+    screened = [name for name in executor.given if "/screen/" in name]
     assert digest(found) == expected
     assert screened == [task.name for task in search(9).tasks[1::2]]
     assert max(one.kept for one in heard) == sum(part.number for part in search(9).parts[::2])
@@ -126,7 +126,7 @@ def test_breaking_off_while_plans_are_played_ends_the_search():
 def test_one_process_without_a_ledger_makes_no_tasks(monkeypatch, expected):
     monkeypatch.setattr(tasks, "done", None)
 
-    assert digest(answer(search(), Alone(), None, quiet)) == expected
+    assert digest(answer(search(), SerialExecutor(), None, quiet)) == expected
 
 
 def test_a_search_is_cut_as_its_question_says():

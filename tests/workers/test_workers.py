@@ -12,14 +12,14 @@ from scripts import environment, scripted
 from small_search import SCRIPT, digest, question, quiet, search
 
 from flopcast.errors import InternalError, SpecError
-from flopcast.io.curves import load_book
-from flopcast.io.workers import processes
-from flopcast.io.workers.crew import Alone
-from flopcast.io.workers.ledger import open_ledger
-from flopcast.io.workers.processes import Processes
-from flopcast.io.workers.run import answer
-from flopcast.io.workers.tasks import Task, done_elsewhere
+from flopcast.library.curves import load_book
 from flopcast.search.find import find
+from flopcast.workers import process_executor
+from flopcast.workers.executor import SerialExecutor
+from flopcast.workers.ledger import open_ledger
+from flopcast.workers.process_executor import ProcessExecutor
+from flopcast.workers.run import answer
+from flopcast.workers.tasks import Task, done_elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_two_workers_of_a_dask_cluster_find_what_one_process_finds(tmp_path, exp
 @pytest.mark.parametrize("number", [7, 1000])
 def test_chunks_of_any_size_give_the_same(tmp_path, number, expected):
     with open_ledger(tmp_path / "ledger.sqlite", "question", "program") as ledger:
-        found = answer(search(number), Alone(), ledger, quiet)
+        found = answer(search(number), SerialExecutor(), ledger, quiet)
 
     assert digest(found) == expected
 
@@ -79,10 +79,10 @@ def test_chunks_of_any_size_give_the_same(tmp_path, number, expected):
 def test_what_is_kept_is_not_done_again(tmp_path, expected):
     path, heard = tmp_path / "ledger.sqlite", []
     with open_ledger(path, "question", "program") as ledger:
-        answer(search(7), Alone(), ledger, quiet)
+        answer(search(7), SerialExecutor(), ledger, quiet)
 
     with open_ledger(path, "question", "program") as ledger:
-        found = answer(search(7), Alone(), ledger, heard.append)
+        found = answer(search(7), SerialExecutor(), ledger, heard.append)
 
     assert digest(found) == expected
     assert all(progress.kept == progress.done for progress in heard)
@@ -90,7 +90,7 @@ def test_what_is_kept_is_not_done_again(tmp_path, expected):
 
 
 def test_a_search_that_is_broken_off_plays_what_it_has_screened_and_keeps_no_part_of_that(tmp_path):
-    class Interrupted(Alone):
+    class Interrupted(SerialExecutor):
         def next_done(self):
             calls.append(1)
             if len(calls) == 3:
@@ -109,22 +109,22 @@ def test_a_search_that_is_broken_off_plays_what_it_has_screened_and_keeps_no_par
 
 
 def test_a_task_that_kills_every_worker_is_told(monkeypatch):
-    crew = Processes(1)
-    monkeypatch.setattr(processes._Worker, "ask", lambda worker, task: worker.process.kill() or "")
+    executor = ProcessExecutor(1)
+    monkeypatch.setattr(process_executor._Worker, "ask", lambda worker, task: worker.process.kill() or "")
 
-    crew.submit(search(1000).tasks[0])
+    executor.submit(search(1000).tasks[0])
     with pytest.raises(SpecError, match="3 workers were killed at 0/screen/0"):
-        crew.next_done()
-    crew.close()
+        executor.next_done()
+    executor.close()
 
 
 def test_a_task_that_fails_by_itself_is_a_bug_of_ours(capfd):
-    crew = Processes(1)
+    executor = ProcessExecutor(1)
 
-    crew.submit(Task(name="0/screen/0", kind="screen", question="nonsense", part="{}"))
+    executor.submit(Task(name="0/screen/0", kind="screen", question="nonsense", part="{}"))
     with pytest.raises(InternalError, match="0/screen/0"):
-        crew.next_done()
-    crew.close()
+        executor.next_done()
+    executor.close()
     assert "ValidationError" in capfd.readouterr().err
 
 

@@ -15,8 +15,8 @@ from workload_cases import (
     stack_with,
 )
 
-from flopcast.io import catalog
 from flopcast.layers.latent_attention import LatentAttention
+from flopcast.library import catalog
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan, batch_plans, structure_of

@@ -9,12 +9,12 @@ from workload_cases import LENGTH, LLAMA, block_of, named, realised, stack_with
 
 from flopcast.cost.collectives.network import message_seconds
 from flopcast.cost.host import EXPERT_LOOP_S, graphed, launch_seconds
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import constant
-from flopcast.io import catalog
-from flopcast.io.curves import load_book
 from flopcast.layers.experts import Experts
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.exchanges import Combine, Dispatch, expected_copies
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import HostWork, kernel

@@ -36,13 +36,13 @@ from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.backward import exchanged_at_work
+from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.gradients import hidden_reductions, update_items
 from flopcast.workload.program import WHEN
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.rewrites.fused_experts import fused_experts
 from flopcast.workload.rewrites.weighted_experts import weighted_experts, weighted_joined_experts
 from flopcast.workload.stages import leaves_no_stage_empty
-from flopcast.workload.working import backward_peak
 
 FFN, HEAD_SIZE, KV_HEADS = 2816, 64, 8  # of LLAMA
 FREE = stack_with(

@@ -8,7 +8,7 @@ from flopcast.memory.peak import peak_memory
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.precision import RECIPES
-from flopcast.workload.casts import is_narrow
+from flopcast.workload.casts import is_low_precision
 
 BLOCKS = 8
 LINEARS = 1024 * 2048 + 1024 * 1024 + 3 * 1024 * 2816  # weights of one block that become narrow
@@ -111,7 +111,7 @@ def test_a_split_backward_keeps_the_casts_of_gradients_ahead_of_both_gradients()
 def test_blocks_that_nobody_narrows_have_no_narrow_product():
     programs = realised(LLAMA, MEGATRON, "mbs=1 gbs=8 precision=bf16")
 
-    assert not [i for i in programs.items() if is_narrow(i) and getattr(i.work, "narrow", "")]
+    assert not [i for i in programs.items() if is_low_precision(i) and getattr(i.work, "narrow", "")]
 
 
 def test_narrow_messages_run_in_chunks_under_their_products_as_wide_ones_do():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import GPT, HIDDEN, LLAMA, MEGATRON, MODELS, VOCABULARY, at, plan_of, plans_of, realised
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import one_plan
 from flopcast.workload.lower import lower

@@ -27,7 +27,7 @@ from workload_cases import (
     stack_with,
 )
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.operators.base import AbstractMessage
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import one_plan

@@ -21,8 +21,8 @@ from workload_cases import (
 )
 
 from flopcast.dtypes import constant
-from flopcast.io import catalog
 from flopcast.layers.adapters import Adapters
+from flopcast.library import catalog
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.item import kernel
@@ -32,7 +32,7 @@ from flopcast.operators.quantise import Quantise
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.precision import RECIPES, NarrowProducts
-from flopcast.workload.casts import is_narrow, weight_casts
+from flopcast.workload.casts import is_low_precision, weight_casts
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 from flopcast.workload.rewrites.quantise import quantise
@@ -66,7 +66,7 @@ def sent(items, collective):
 def test_every_linear_of_a_block_becomes_narrow_and_no_flop_is_lost(model, recipe):
     wide, narrow = (block(name, model=MODELS[model]) for name in ("bf16", recipe))
 
-    formats = {item.work.narrow for item in narrow.forward if is_narrow(item)}
+    formats = {item.work.narrow for item in narrow.forward if is_low_precision(item)}
 
     assert formats == {RECIPES[recipe].format}
     assert flop_of(narrow.forward) == pytest.approx(flop_of(wide.forward), rel=1e-12)
@@ -235,7 +235,7 @@ def test_weights_are_cast_once_a_step_or_in_every_forward(caching, when):
 def test_narrow_copies_of_weights_stand_beside_the_wide_ones(recipe, stack, copies):
     found = block(recipe, stack=stack)
 
-    assert at(found.narrow_weight_bytes) == pytest.approx(
+    assert at(found.low_precision_weight_bytes) == pytest.approx(
         WEIGHTS * copies * FORMATS[RECIPES[recipe].format].size_bytes
     )
 

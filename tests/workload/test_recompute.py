@@ -20,8 +20,8 @@ from workload_cases import (
     stack_with,
 )
 
-from flopcast.io import catalog
 from flopcast.layers.attention import CORE
+from flopcast.library import catalog
 from flopcast.workload.backward import WHOLE_LAYER, derive_backward
 
 FULL = "recompute=full"

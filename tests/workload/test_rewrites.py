@@ -28,7 +28,7 @@ from workload_cases import (
 
 from flopcast.dtypes import constant
 from flopcast.errors import FlopcastError, InternalError
-from flopcast.io.suites import load_suite
+from flopcast.lab.published.suite_files import load_suite
 from flopcast.layers.experts import Experts
 from flopcast.operators.item import kernel
 from flopcast.operators.memory_bound import KINDS, MemoryBound

@@ -3,7 +3,7 @@
 import pytest
 from workload_cases import LLAMA, MODELS, at, block_of, flop_of, messages, realised, stack_with
 
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.operators.matmul import Matmul
 
 PLAIN = catalog.stack("megatron-core")

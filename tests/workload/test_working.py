@@ -4,16 +4,16 @@ import pytest
 from workload_cases import BARE, GPT, HIDDEN, LENGTH, MODELS, at, block_of, realised, stack_with
 
 from flopcast.dtypes import constant
-from flopcast.io import catalog
+from flopcast.library import catalog
 from flopcast.operators.item import kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.workload.backward import kept_tensors, total_bytes
+from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
-from flopcast.workload.working import backward_peak
 
 NOTHING_AGAIN = frozenset()
 

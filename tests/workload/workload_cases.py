@@ -1,9 +1,9 @@
 """Small models under plans, made into programs. No cluster: a workload knows no hardware."""
 
-from flopcast.io import catalog
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.mlp import Mlp
+from flopcast.library import catalog
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.constants import constants
-from flopcast.cli.observing import from_run
-from flopcast.cli.scoring import score
+from flopcast.cli.calibrate_constants import constants
+from flopcast.cli.calibrate_score import score
+from flopcast.cli.import_measurements import from_run
 
 
 @click.group("calibrate")
@@ -46,8 +46,8 @@ def fit(data: Path, out: Path, device: str | None) -> None:
     flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves
     flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves
     """
-    from flopcast.cli.fitting import fit_all
-    from flopcast.cli.fitting_packs import fit_own, is_pack
+    from flopcast.cli.calibrate_fit import fit_all
+    from flopcast.cli.calibrate_packs import fit_own, is_pack
 
     if is_pack(data):
         fit_own(data, out, device, click.echo, partial(click.echo, err=True))
@@ -65,8 +65,8 @@ def jitter(suite: str) -> None:
     \b
     flopcast calibrate jitter --suite paper
     """
-    from flopcast.io.suites import load_suite
-    from flopcast.validation.compare import jitter_of
+    from flopcast.lab.published.suite_files import load_suite
+    from flopcast.lab.validation.compare import jitter_of
 
     found = jitter_of(load_suite(suite))
     if not found:

@@ -2,8 +2,8 @@
 
 import click
 
-from flopcast.cli.asking import print_json, writes_document
-from flopcast.cli.completion import kinds, names_of_kind
+from flopcast.cli.options import print_json, writes_document
+from flopcast.cli.suggestions import kinds, names_of_kind
 
 
 @click.command("catalog")
@@ -24,10 +24,10 @@ def command(kind: str | None, name: str | None) -> None:
     flopcast catalog models HuggingFaceTB/SmolLM2-1.7B
     """
     from flopcast.errors import Problem, SpecError
-    from flopcast.io import catalog
+    from flopcast.library import catalog
 
     if kind == "hub" and name is None:
-        from flopcast.io.hub import hub_models
+        from flopcast.library.hub import hub_models
 
         for model in sorted({model.id for model in hub_models().values()}):
             click.echo(model)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import OPTIONS, print_json, writes_document
+from flopcast.cli.options import OPTIONS, print_json, writes_document
 from flopcast.errors import Problem, SpecError
-from flopcast.io.asked import job_from
-from flopcast.io.sources import exists
+from flopcast.files.inputs import exists
+from flopcast.requests.job_request import job_from
 
 
 @click.command("compare")
@@ -29,7 +29,8 @@ def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
         --plan "dp=16 tp=8 pp=8 gbs=1536" plan.vpp=3
     """
     from flopcast.api import predict
-    from flopcast.report.versus import as_json, as_text, versus
+    from flopcast.render.comparison import as_json, as_text
+    from flopcast.report.versus import versus
 
     names, files, changes = _sides(words)
     first = job_from(files[0], changes[0], **named)

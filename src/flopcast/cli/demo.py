@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.io.whole_files import write_whole
+from flopcast.files.atomic_write import write_whole
 
 RUN = "31694544"
 
@@ -24,11 +24,12 @@ def command(out: Path) -> None:
     \b
     flopcast demo --out demo
     """
-    from flopcast.api import predict, report_page, validate_suite
-    from flopcast.cli.asking import writing
-    from flopcast.io.trace import write_trace
-    from flopcast.report.text import as_text
-    from flopcast.validation.demo import compared_text
+    from flopcast.accuracy import validate_suite
+    from flopcast.api import predict, report_page
+    from flopcast.cli.options import writing
+    from flopcast.interop.exports.trace_files import write_trace
+    from flopcast.render.demo_text import compared_text
+    from flopcast.render.report_text import as_text
 
     comparison = validate_suite("paper")
     row = next(row for row in comparison.suite.rows if row.id == RUN)

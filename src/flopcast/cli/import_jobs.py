@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from flopcast.io.sources import SCRIPT
-from flopcast.io.whole_files import write_whole
+from flopcast.files.atomic_write import write_whole
+from flopcast.requests.sources import SCRIPT
 
 PATH = click.Path(path_type=Path)
 TOLD = "Convert {told} to a job file.\n\n{more}"
@@ -18,8 +18,8 @@ flopcast predict FILE --cluster dgx-h100:2"""
 
 
 def job_commands() -> list[click.Command]:
-    """Return a command for each format of `io.foreign.kinds.KINDS`, and one for launch scripts."""
-    from flopcast.io.foreign.kinds import KINDS
+    """Return a command for each format of `interop.configs.formats.KINDS`, and one for launch scripts."""
+    from flopcast.interop.configs.formats import KINDS
 
     script = _command(SCRIPT, "a launch script of Megatron-LM", has_helper=False)
     return [script, *(_command(name, kind.told, bool(kind.helper)) for name, kind in KINDS.items())]
@@ -33,7 +33,7 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
 
     def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted:
-            from flopcast.io.foreign.kinds import helper_text
+            from flopcast.interop.configs.formats import helper_text
 
             click.echo(helper_text(kind), nl=False)
             context.exit()
@@ -71,10 +71,10 @@ def _values_of_scripts() -> list[click.Option]:
 
 def _import(kind: str, files: tuple[str, ...], out: Path | None, named: dict[str, object]) -> None:
     """Read the files, check the job as far as it is complete, and write it."""
-    from flopcast.cli.asking import check_writable, writing
-    from flopcast.io.asked import read_from
-    from flopcast.io.job_text import job_text
-    from flopcast.io.jobs import job_of
+    from flopcast.cli.options import check_writable, writing
+    from flopcast.library.job_yaml import job_text
+    from flopcast.requests.job_files import job_of
+    from flopcast.requests.job_request import read_from
 
     check_writable("--out", out)
     unsaid = dict.fromkeys(("plan", "stack", "site", "seq"))

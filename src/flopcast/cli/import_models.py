@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from flopcast.io.whole_files import write_whole
-from flopcast.io.yaml_text import Document
+from flopcast.files.atomic_write import write_whole
+from flopcast.files.yaml_text import Document
 
 PATH = click.Path(path_type=Path)
 
@@ -52,11 +52,11 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
     if not trace:
         _import(model, out)
         return
-    from flopcast.cli.asking import check_writable
-    from flopcast.io.hugging_face.traced import config_of
-    from flopcast.tracing.blocks import traced_model
-    from flopcast.tracing.counts import count
-    from flopcast.tracing.weightless import load_libraries
+    from flopcast.cli.options import check_writable
+    from flopcast.interop.tracing.blocks import traced_model
+    from flopcast.interop.tracing.counts import count
+    from flopcast.interop.tracing.weightless import load_libraries
+    from flopcast.requests.model_to_trace import config_of
 
     check_writable("--out", out)
     libraries = load_libraries()
@@ -70,9 +70,9 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
 
 def _import(config: str, out: Path | None) -> None:
     """Import the model that a config describes."""
-    from flopcast.cli.asking import check_writable
-    from flopcast.io.hugging_face.config import model_from_config
-    from flopcast.io.sources import read_model_file
+    from flopcast.cli.options import check_writable
+    from flopcast.interop.hugging_face.config import model_from_config
+    from flopcast.requests.sources import read_model_file
 
     check_writable("--out", out)
     document = read_model_file(config)
@@ -84,9 +84,9 @@ def _write(
     document: Document, mapping: dict[str, object], notes: tuple[str, ...], out: Path | None
 ) -> None:
     """Write the model as YAML, to stdout or a file, and what was assumed to stderr."""
-    from flopcast.cli.asking import writing
-    from flopcast.io.model_text import model_text
-    from flopcast.io.validate import build
+    from flopcast.cli.options import writing
+    from flopcast.files.validate import build
+    from flopcast.library.model_yaml import model_text
     from flopcast.spec.model import Model
 
     model = build(Model, document, mapping)

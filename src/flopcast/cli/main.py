@@ -4,7 +4,7 @@ Exit codes: 0 success, 1 wrong input (every error is listed), 2 no feasible plan
 Data goes to stdout, messages to stderr. With `--json`, stdout also holds errors, as one JSON object, and
 stderr shows the same errors as text.
 Answers: which module runs a command, and how are errors reported?
-Elsewhere: options that describe a job (asking.py), what each command does (one module each).
+Elsewhere: options that describe a job (options.py), what each command does (one module each).
 """
 
 import errno
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 import flopcast
-from flopcast.cli.faults import as_json, wants_json
+from flopcast.cli.json_errors import as_json, wants_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -34,13 +34,13 @@ COMMANDS = {  # name → (module, one line of help)
     "sweep": ("sweep", "Which plan is best for each scenario of a grid?"),
     "validate": ("validate", "How accurate are predictions of runs that others measured?"),
     "calibrate": ("calibrate", "Fit curves and constants to measurements."),
-    "import": ("importing", "Convert files of other software to a job, a model or measurements."),
-    "explain": ("explaining", "Where does a number of a prediction come from?"),
-    "export": ("exporting", "Write a job as a file of other software, or its step as a trace."),
-    "measure": ("measuring", "Benchmark the kernels and collectives of a GPU."),
+    "import": ("imports", "Convert files of other software to a job, a model or measurements."),
+    "explain": ("explain", "Where does a number of a prediction come from?"),
+    "export": ("export", "Write a job as a file of other software, or its step as a trace."),
+    "measure": ("measure", "Benchmark the kernels and collectives of a GPU."),
     "ui": ("ui", "Serve the web pages and the JSON API on this machine."),
     "catalog": ("catalog", "List the devices, clusters, models and stacks that ship with flopcast."),
-    "completion": ("completing", "Print the script that lets a shell complete commands and names."),
+    "completion": ("completion", "Print the script that lets a shell complete commands and names."),
     "schema": ("schema", "Print the JSON Schema of job files."),
     "demo": ("demo", "Predict a real 128-GPU run and compare it with the measured step."),
 }

@@ -2,12 +2,12 @@
 
 import click
 
-from flopcast.cli.asking import asks_for_job, print_json, writes_document
-from flopcast.io.asked import job_from
+from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.requests.job_request import job_from
 
 
 @click.command("memory")
-@asks_for_job
+@job_options
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
 def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object) -> None:
@@ -21,8 +21,8 @@ def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named
     flopcast memory job.yaml plan.recompute=selective plan.micro_batch=2
     """
     from flopcast.prediction import memory_of
-    from flopcast.report.as_json import FORMAT_VERSION, memory_as_json
-    from flopcast.report.text import memory_text
+    from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
+    from flopcast.render.report_text import memory_text
 
     asked = job_from(job, changes, **named)
     found = memory_of(asked)

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import asks_for_job, check_writable, print_json, writes_document, writing
-from flopcast.io.asked import job_from
-from flopcast.io.whole_files import write_whole
+from flopcast.cli.options import check_writable, job_options, print_json, writes_document, writing
+from flopcast.files.atomic_write import write_whole
+from flopcast.requests.job_request import job_from
 
 if TYPE_CHECKING:
     from flopcast.report.report import Report
 
 
 @click.command("predict")
-@asks_for_job
+@job_options
 @click.option("--log", type=click.Path(path_type=Path), help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
@@ -50,8 +50,8 @@ def command(
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --json
     """
     from flopcast.api import predict, report_page
-    from flopcast.report.as_json import as_json
-    from flopcast.report.text import as_text
+    from flopcast.render.report_json import as_json
+    from flopcast.render.report_text import as_text
 
     check_writable("--report", report)
     check_writable("--trace", trace)
@@ -66,7 +66,7 @@ def command(
             write_whole(report, report_page(made))
         click.echo(f"wrote {report}", err=True)
     if trace is not None:
-        from flopcast.io.trace import write_trace
+        from flopcast.interop.exports.trace_files import write_trace
 
         with writing("--trace", trace):
             write_trace(made, trace)
@@ -83,8 +83,9 @@ def _log_reader(
     """
     if path is None:
         return lambda _: "", lambda _: {}
-    from flopcast.io.logs.reading import read_log_file
-    from flopcast.report.measured import as_json, as_text, compare_with_log
+    from flopcast.lab.logs.prediction_check import compare_with_log
+    from flopcast.lab.logs.reader import read_log_file
+    from flopcast.render.log_comparison import as_json, as_text
 
     log = read_log_file(path)
     return (

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import asks_for_job, print_json, writes_document
-from flopcast.io.asked import job_from
+from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.requests.job_request import job_from
 
 
 @click.command("run")
-@asks_for_job
+@job_options
 @click.option("--tokens", help="Tokens to train: 2e12, 2T or 300B.")
 @click.option("--phases", type=click.Path(path_type=Path), help="A file of phases, instead of --tokens.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
@@ -37,8 +37,9 @@ def command(
     flopcast run job.yaml --phases phases.yaml --price "2.10 USD/h" cluster.reliability.restart_s="5 min"
     """
     from flopcast.api import predict
-    from flopcast.io.phases import changes_of_phase, stated_phases
-    from flopcast.report.training import as_json, as_text, training
+    from flopcast.render.training_run import as_json, as_text
+    from flopcast.report.training import training
+    from flopcast.requests.phase_files import changes_of_phase, stated_phases
 
     stated = stated_phases(tokens, phases)
     jobs = []

@@ -2,7 +2,7 @@
 
 import click
 
-from flopcast.cli.asking import print_json, writes_document
+from flopcast.cli.options import print_json, writes_document
 
 
 @click.command("schema")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import check_writable, print_json, writes_document
-from flopcast.cli.crews import crew_and_ledger, takes_workers
-from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
+from flopcast.cli.executors import executor_and_ledger, takes_workers
+from flopcast.cli.options import check_writable, print_json, writes_document
+from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch
 
 
 @click.command("search")
@@ -77,12 +77,12 @@ def command(
     time_to_train and run_cost, with failures. With a single objective, the Pareto front also takes memory
     into account. Exit code 2: no plan is feasible, and the nearest plan is shown.
     """
-    from flopcast.cli.searching import writers
-    from flopcast.io.questions import question_from
-    from flopcast.io.workers.run import answer, search_of
-    from flopcast.report.faults import no_plan
-    from flopcast.search.found_json import as_json
-    from flopcast.search.found_text import as_text, nearest
+    from flopcast.cli.search_files import writers
+    from flopcast.render.error_json import no_plan
+    from flopcast.render.search_json import as_json
+    from flopcast.render.search_text import as_text, nearest
+    from flopcast.requests.search_request import question_from
+    from flopcast.workers.run import answer, search_of
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     for name, path in files.items():
@@ -92,8 +92,8 @@ def command(
     question = question_from(job, changes, **named)
     watch = OfSearch()
     search = search_of(question)
-    with crew_and_ledger([search], **workers) as (crew, ledger):
-        found = answer(search, crew, ledger, watch)
+    with executor_and_ledger([search], **workers) as (executor, ledger):
+        found = answer(search, executor, ledger, watch)
     if wants_json:
         answered = as_json(found, top, watch.seconds, watch.screening_s)
         print_json(answered if found.plans else answered | no_plan("\n".join(nearest(found))))

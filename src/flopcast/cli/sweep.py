@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from flopcast.cli.asking import check_writable, print_json
-from flopcast.cli.crews import crew_and_ledger, takes_workers
-from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSweep
+from flopcast.cli.executors import executor_and_ledger, takes_workers
+from flopcast.cli.options import check_writable, print_json
+from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep
 
 TIMES = ("seconds", "screened_per_s")  # how long a search took; omitted, so that answers are reproducible
 SHORT = {"sequence_length": "seq"}
@@ -45,12 +45,12 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     plan: "gbs=512 cp=1"
     objective: tokens_per_s
     """
-    from flopcast.cli.sweeping import scenarios_of
-    from flopcast.io.tables import write_csv
-    from flopcast.io.workers.run import run, search_of
-    from flopcast.report.as_json import FORMAT_VERSION
-    from flopcast.report.faults import no_plan
-    from flopcast.search.found_json import as_json
+    from flopcast.cli.sweep_file import scenarios_of
+    from flopcast.files.tables import write_csv
+    from flopcast.render.error_json import no_plan
+    from flopcast.render.report_json import FORMAT_VERSION
+    from flopcast.render.search_json import as_json
+    from flopcast.workers.run import run, search_of
 
     check_writable("--csv", csv)
     scenarios = scenarios_of(grid)
@@ -58,8 +58,8 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     watch = OfSweep(len(searches), sum(search.num_plans for search in searches))
     answers: dict[int, dict[str, Any]] = {}
     try:
-        with crew_and_ledger(searches, **workers) as (crew, ledger):
-            for place, found in run(searches, crew, ledger, watch):
+        with executor_and_ledger(searches, **workers) as (executor, ledger):
+            for place, found in run(searches, executor, ledger, watch):
                 told = {key: value for key, value in as_json(found, top, 0, 0).items() if key not in TIMES}
                 answers[place] = scenarios[place].words | told
                 watch.answers += 1
@@ -97,7 +97,7 @@ def _broken_off(answered: int, asked: int, ledger: object) -> str:
 
 def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
     """Return one scenario as a flat row: settings, counts, the recommended plan (empty if none fits)."""
-    from flopcast.cli.sweeping import AXES
+    from flopcast.cli.sweep_file import AXES
 
     kept: tuple[str, ...] = (
         "short",
@@ -120,7 +120,7 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
 
 def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
     """Return one line per scenario: the values that vary, and the recommended plan or why none fits."""
-    from flopcast.cli.sweeping import AXES
+    from flopcast.cli.sweep_file import AXES
     from flopcast.units import show, show_seconds
 
     several = [name for name in AXES if len({str(answer[name]) for answer in answers}) > 1]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import check_writable, print_json, with_progress, writing
-from flopcast.cli.deciding import print_decisions
-from flopcast.cli.judging import Judging
-from flopcast.cli.judging_sites import print_from_one_run
-from flopcast.io.whole_files import write_whole
+from flopcast.cli.options import check_writable, print_json, with_progress, writing
+from flopcast.cli.validate_decisions import print_decisions
+from flopcast.cli.validate_options import Judging
+from flopcast.cli.validate_sites import print_from_one_run
+from flopcast.files.atomic_write import write_whole
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -114,9 +114,9 @@ def print_comparison(
     suites: Sequence[str], runs: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> None:
     """Print suites, or tables in their place, beside their predictions; all suites if nothing is named."""
-    from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
-    from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
-    from flopcast.validation.summary import as_json, as_markdown, as_text
+    from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
+    from flopcast.render.memory_suite import Tables, memory_as_json, memory_as_markdown, memory_as_text
+    from flopcast.render.suite_comparison import as_json, as_markdown, as_text
 
     asked = () if runs else suites or ALL_SUITES
     tables: Tables = {name: (validate_memory(name), {}) for name in asked if name in OF_MEMORY}
@@ -141,16 +141,16 @@ def published_runs(
     paths: list[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> dict[str, object]:
     """Print the results of tables of published runs, or return them as JSON data under "published"."""
-    from flopcast.api import validate_published
-    from flopcast.validation.published_page import runs_as_markdown
-    from flopcast.validation.published_summary import runs_as_json
-    from flopcast.validation.published_text import runs_as_text
+    from flopcast.accuracy import validate_published
+    from flopcast.render.published_json import runs_as_json
+    from flopcast.render.published_markdown import runs_as_markdown
+    from flopcast.render.published_text import runs_as_text
 
     judging.check()
     left_out = (judging.left_out,) if judging.left_out else ()
     found = validate_published(paths, judging.constants, left_out, with_progress)
     if judging.report is not None:
-        from flopcast.validation.published_html import runs_as_html
+        from flopcast.render.published_page import runs_as_html
 
         with writing("--report", judging.report):
             write_whole(judging.report, runs_as_html(found))

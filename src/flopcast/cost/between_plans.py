@@ -1,7 +1,7 @@
 """Two plans on one machine: the doubt about the ratio of their steps that no factor covers.
 
 Answers: which sigma does each of two plans add to the ratio, and from which ratio on do two plans differ?
-Elsewhere: the interval of a ratio (timeline/uncertainty.py), the constant (calibration/pairs.py).
+Elsewhere: the interval of a ratio (timeline/uncertainty.py), the constant (lab/calibration/plan_pairs.py).
 
 A factor gives all kernels of one kind the same level, but the error of a curve differs from shape to shape.
 So the doubt about a ratio grows with the share of factors that the two plans do not have in common.

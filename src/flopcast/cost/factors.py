@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
-from flopcast.cost.carried import Context, Level, grown_log_sigma
+from flopcast.cost.constant_transfer import Context, FittedLevel, grown_log_sigma
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
@@ -52,7 +52,8 @@ class Factor:
 class FactorBook:
     """Factors of one prediction by name: fitted levels (`levels`), then the site's own values.
 
-    `context` is the job's: a level is less sure in a context that its runs do not have (carried.py).
+    `context` is the job's: a level is less sure in a context that its runs do not have
+    (constant_transfer.py).
 
     This is the only mutable object of the core: pricing requests factors as it needs them, and only
     requested factors are reported.
@@ -67,7 +68,7 @@ class FactorBook:
     """
 
     site: Site
-    levels: Mapping[str, Level] = field(default_factory=dict)
+    levels: Mapping[str, FittedLevel] = field(default_factory=dict)
     found: dict[str, Factor] = field(default_factory=dict)
     context: Context = field(default_factory=dict)
 
@@ -98,7 +99,7 @@ class FactorBook:
                 return Factor(name=name, ratio=ratio * factor.ratio, log_sigma_factor=sigma)
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
 
-    def _sigma_of(self, level: Level) -> float:
+    def _sigma_of(self, level: FittedLevel) -> float:
         """Return the sigma of a level in the context of the job."""
         return grown_log_sigma(level, self.levels, self.context)
 

@@ -25,7 +25,7 @@ import numpy as np
 from flopcast.dtypes import ONE, Counts, Integers, constant
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plans
-from flopcast.spec.rows import Alike, alike
+from flopcast.spec.rows import EqualRows, equal_rows
 
 EXPERT_AXES = ("etp", "ep", "expert_dp")  # the closest ranks first
 SHARD_AXES = ("dp_shard", "dp_replicate", "expert_dp_shard", "expert_dp_replicate")
@@ -89,10 +89,10 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     if axis == "embedding":
         pair, apart = np.minimum(order["pp"], 2.0), before["pp"] * (order["pp"] - 1.0)
         reach = before["pp"] * order["pp"]
-        return _on_nodes(Level(pair, apart), nodes, before["pp"], reach)
+        return _on_nodes(RankLevel(pair, apart), nodes, before["pp"], reach)
     members = {"dp": ("cp", "dp"), "model": ("tp", "pp"), "stage": ("tp", "cp", "dp"), "world": names}
     if axis in order or axis in members:
-        levels = [Level(order[n], before[n]) for n in names if n in members.get(axis, (axis,))]
+        levels = [RankLevel(order[n], before[n]) for n in names if n in members.get(axis, (axis,))]
         return _together(levels, nodes)
     raise InternalError(f"no axis {axis!r}")
 
@@ -120,7 +120,7 @@ def ranks_per_domain(world: Counts, devices: int) -> Counts:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Level:
+class RankLevel:
     """`size` ranks, `stride` apart: one axis, or several that follow each other in the rank order."""
 
     size: Counts
@@ -135,7 +135,7 @@ class _Nodes:
     ranks: Counts
 
 
-def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> list[Level]:
+def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> list[RankLevel]:
     """Return the levels of an axis of experts or of shards, the closest ranks first.
 
     Experts fold the ranks of a stage, which follow each other in the one rank order that is built for them:
@@ -146,20 +146,20 @@ def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> 
     folded = (plans.expert_tensor_parallel, plans.expert_parallel, plans.expert_replicas)
     if axis in EXPERT_AXES:
         place = EXPERT_AXES.index(axis)
-        return [Level(folded[place], _product(folded[:place]))]
+        return [RankLevel(folded[place], _product(folded[:place]))]
     experts = axis.startswith("expert")
     shards = plans.expert_state_shards if experts else plans.state_shards / plans.context_parallel
     nearest = _product(folded[:2]) if experts else before["dp"]
     if not axis.endswith("shard"):
-        return [Level(plans.shard_groups, nearest * shards)]
-    sharing = [Level(shards, nearest)]
+        return [RankLevel(plans.shard_groups, nearest * shards)]
+    sharing = [RankLevel(shards, nearest)]
     if not experts:
-        sharing.append(Level(plans.context_parallel, before["cp"]))
+        sharing.append(RankLevel(plans.context_parallel, before["cp"]))
     names = plans.structure.rank_order.split("-")
     return sharing[::-1] if names.index("cp") < names.index("dp") else sharing
 
 
-def _together(levels: Sequence[Level], nodes: _Nodes) -> Group:
+def _together(levels: Sequence[RankLevel], nodes: _Nodes) -> Group:
     """Return all combinations of ranks of these levels, the closest first; adjacent levels are merged."""
     groups = []
     size, stride = levels[0].size, levels[0].stride
@@ -176,10 +176,10 @@ def _together(levels: Sequence[Level], nodes: _Nodes) -> Group:
 
 def _at_one_distance(size: Counts, stride: Counts, nodes: _Nodes) -> Group:
     """Return the groups of a level, which begin at each rank of the first stride and then repeat."""
-    return _on_nodes(Level(size, stride), nodes, stride, stride * size)
+    return _on_nodes(RankLevel(size, stride), nodes, stride, stride * size)
 
 
-def _on_nodes(level: Level, nodes: _Nodes, starts: Counts, period: Counts) -> Group:
+def _on_nodes(level: RankLevel, nodes: _Nodes, starts: Counts, period: Counts) -> Group:
     """Return how the ranks of a level are spread over nodes, for the group that touches the most nodes.
 
     Groups begin at a + b · `period`, for every a below `starts` and every b with a group in the world.
@@ -213,10 +213,10 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
     return _crossings(stride, stages, blocks, devices_per_node)
 
 
-def crossings_of_each(plans: Plans, devices_per_node: int) -> tuple[Alike, tuple[Integers, ...]]:
+def crossings_of_each(plans: Plans, devices_per_node: int) -> tuple[EqualRows, tuple[Integers, ...]]:
     """Return groups of plans with the same placement of stages, and the `crossings` of each group."""
     stride, blocks = _around_stages(plans)
-    equal = alike([stride[:, 0], plans.pipeline_parallel[:, 0], blocks[:, 0]])
+    equal = equal_rows([stride[:, 0], plans.pipeline_parallel[:, 0], blocks[:, 0]])
     shapes = np.concatenate([stride, plans.pipeline_parallel, blocks], axis=1)[equal.first].astype(int)
     return equal, tuple(_crossings(*shape, devices_per_node) for shape in shapes.tolist())
 

@@ -17,21 +17,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.carried import context_of
 from flopcast.cost.collectives.network import MessageCost, message_seconds
+from flopcast.cost.constant_transfer import context_of
+from flopcast.cost.deduplicate import priced_once
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST, FactorBook
 from flopcast.cost.host import launch_seconds, launches_experts
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.kernels.kernel_factors import kernel_factors, scale_ratio
 from flopcast.cost.kernels.narrow_results import with_results
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_seconds
-from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.cost.placement import Group
-from flopcast.cost.priced_once import priced_once
-from flopcast.cost.prices import LinkUse, Price, Priced, Used
 from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
@@ -68,7 +68,7 @@ class _Pricing:
     stack: Stack
     book: CurveBook
     factors: FactorBook
-    prices: dict[int, Price]
+    prices: dict[int, ItemPrice]
     used: dict[tuple[str, str], Used]
 
 
@@ -87,7 +87,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     Returns
     -------
     Priced
-        A price for every item of `programs.items()`, whatever its plan; shapes as in `Price`.
+        A price for every item of `programs.items()`, whatever its plan; shapes as in `ItemPrice`.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     _keep([item for item, _ in works], shapes, scaled_s, least_s, names, (doubt,), state)
 
 
-def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
+def _of_one_or_several(single: Single, prices: dict[int, ItemPrice]) -> ItemPrice:
     """Return the price of a dense product in plans with one group, of grouped products in the others."""
     dense, several = prices[id(single.dense)], prices.get(id(single.item))
     if several is None:
@@ -170,7 +170,7 @@ def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
         for name in price_of.names():
             held = np.asarray(here & price_of.partly.get(name, np.True_))
             partly[name] = partly.get(name, np.False_) | held
-    return Price(
+    return ItemPrice(
         alone_s=np.where(single.where, dense.alone_s, several.alone_s),
         host_s=np.where(single.where, dense.host_s, several.host_s),
         wholly=(),
@@ -211,7 +211,7 @@ def _keep(
     moves = _split((alone_s >= least_s).astype(np.float64), shapes)
     for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True):
         host_s = _launch_s(item, item_s, state)
-        state.prices[id(item)] = Price(
+        state.prices[id(item)] = ItemPrice(
             alone_s=item_s, host_s=host_s, wholly=names, partly=only, moves=moved
         )
 
@@ -284,7 +284,7 @@ def _price_messages(
     """Price the messages of one collective over one axis; those without a collective are free."""
     if not collective:
         for item, _ in messages:
-            state.prices[id(item)] = Price(alone_s=ZERO, host_s=ZERO, wholly=())
+            state.prices[id(item)] = ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=())
         return
     shapes, flat = zip(*(_alike(_sizes(message, group)) for _, message in messages), strict=True)
     size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
@@ -336,7 +336,9 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
     }[work.kind]
     ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
     speed = state.cluster.node.host.speed_ratio
-    state.prices[id(item)] = Price(alone_s=constant(seconds * ratio / speed), host_s=ZERO, wholly=(name,))
+    state.prices[id(item)] = ItemPrice(
+        alone_s=constant(seconds * ratio / speed), host_s=ZERO, wholly=(name,)
+    )
 
 
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:

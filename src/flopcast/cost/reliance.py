@@ -1,7 +1,7 @@
 """Warnings about prices: which kernels were not measured on this device.
 
 Answers: which curves of a prediction are another device's, and which are data-sheet estimates?
-Elsewhere: how a missing curve is replaced (kernels/book.py), prices (price.py).
+Elsewhere: how a missing curve is replaced (cost/kernels/curve_book.py), prices (price.py).
 """
 
 from collections.abc import Iterable

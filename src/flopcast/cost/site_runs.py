@@ -2,8 +2,8 @@
 
 Answers: given some measured times, what are the factors here, and how much of the unexplained part of a run
 does another step share?
-Elsewhere: how a run is measured and written (calibration/from_run.py), factors (factors.py), the runs as a
-noun (spec/site.py).
+Elsewhere: how a run is measured and written (lab/calibration/from_run.py), factors (factors.py), the runs
+as a noun (spec/site.py).
 
 The model is linear and Gaussian in logarithms. Before any run, the logarithms of factors are independent,
 with mean 0 and a sigma. A measured time has
@@ -19,8 +19,8 @@ included, and k their covariance with anything else,
     mean = kᵀ C⁻¹ gaps,   variance = prior variance - kᵀ C⁻¹ k.
 
 A surprising step counts less: beyond one sigma its noise grows so that its weight is that of Student's
-distribution of four degrees of freedom, as in the fit of constants (calibration/constants.py). Parts of a
-step, which have nothing unexplained, always count whole.
+distribution of four degrees of freedom, as in the fit of constants (lab/calibration/constant_fit.py). Parts
+of a step, which have nothing unexplained, always count whole.
 
 References
 ----------

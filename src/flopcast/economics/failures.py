@@ -18,7 +18,7 @@ from flopcast.units import show_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
+class LostTime:
     """Time that a run loses to checkpoints, restarts and repeated work, per second of its steps.
 
     All amounts are ratios to the time of the steps themselves; `wall` is 1 plus all losses.
@@ -82,7 +82,7 @@ def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> floa
     return ratio * mean_s
 
 
-def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> Lost:
+def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> LostTime:
     """Return the time that a job of so many devices loses to failures and checkpoints.
 
     Parameters
@@ -127,7 +127,7 @@ def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> Lost:
     grown = again * math.exp(again)
     restarts = Amount(math.expm1(again)).hanging_on(*restart, grown).hanging_on(*failures, -grown)
     saving = Amount(checkpoint_s / interval_s).hanging_on(*checkpoint)
-    return Lost(
+    return LostTime(
         interval_s=interval_s,
         time_between_failures_s=mean_s,
         saving=saving,

@@ -1,101 +1,137 @@
-"""Energy of devices during a step: seconds of each kind of work, times the power of that kind.
+"""Watts over a step: how much of it runs into the limit, the most in any window, the limit of least energy.
 
-Answers: how many joules does a step take, and which factors does this energy depend on?
-Elsewhere: the power of each kind (spec/operations.py), the timeline of the work (timeline/).
+Answers: what does the power supply of a device see, and which limit of power would take the fewest joules?
+Elsewhere: watts of one kind of work and joules of a step (energy.py), what a limit does to kernels
+(cost/kernels/clocks.py).
 
-Energy is the integral of power over the step. Every second of a device is spent on matrix products,
-attention, memory-bound kernels, exposed communication, or waiting for other stages or launches. Hidden
-communication draws no additional power, because the board is at its limit or near it.
+Boards and meters average over about a tenth of a second, in which many kernels run. So a task of the
+pipeline draws the mean of what it is made of, and a stage that waits draws the power of waiting.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from flopcast.cost.factors import Factor
-from flopcast.cost.kernels.classes import class_of
-from flopcast.cost.kernels.clocks import clock_ratio, limit_ratio, slowed_fraction
-from flopcast.cost.prices import Priced
-from flopcast.economics.amount import Amount, Slope, amount_of, total
-from flopcast.operators.base import AbstractMessage, AbstractOperator
-from flopcast.operators.item import Item
+import numpy as np
+
+from flopcast.cost.item_prices import Priced
+from flopcast.cost.kernels.clocks import limit_ratio
+from flopcast.dtypes import Floats
+from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class
 from flopcast.spec.cluster import Cluster, Device
-from flopcast.spec.operations import Draw
-from flopcast.spec.site import Site
+from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
 from flopcast.timeline.step import Timeline
-from flopcast.timeline.uncertainty import sensitivities
 
-WAITING = "waiting"
-CORE_BOUND = ("products", "attention")  # kinds of work that draw less at a lower core clock
-OF_FAMILY = {"gemm_level": "products", "attention_level": "attention", "memory_level": "memory"}
-
-
-def power_class(item: Item | None) -> str:
-    """Return the kind of work of an item, a name in spec.operations.POWER_CLASSES.
-
-    Host work, and launches that the device waits for (`item` is None), count as waiting.
-    """
-    work = item.work if item is not None else None
-    if isinstance(work, AbstractOperator):
-        return OF_FAMILY[class_of(work.kernel).kind.family]
-    return "communication" if isinstance(work, AbstractMessage) else WAITING
+WINDOW_S = 0.1  # over which boards and meters average: data/power reads its sensor every 100 ms
+AT_LIMIT_FRACTION = 0.97  # of the limit: at it, as data/power counts
+LIMIT_FRACTIONS = tuple(np.arange(1.0, LEAST_LIMIT_FRACTION - 0.001, -0.05).round(2).tolist())
 
 
-def drawn_w(kind: str, device: Device, site: Site) -> float:
-    """Return the watts of a device at one kind of work, 0 without a board power; at most the site's limit.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PowerDraw:
+    """Peak power of a device, time at its power limit, and the limit of least energy.
 
-    Where a limit or a set clock slows products and attention, they draw less.
-    """
-    draw: Draw = getattr(device.power, kind)
-    fraction = draw.fraction
-    if kind in CORE_BOUND:
-        slowed = limit_ratio(site, device) * clock_ratio(site, device, sustained=kind == "products")
-        fraction = slowed_fraction(fraction, slowed)
-    board_w = device.board_power_w or 0.0
-    return min(fraction * board_w, site.power_limit_w or board_w)
-
-
-def device_energy(
-    timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, whole: Mapping[str, Factor]
-) -> tuple[Amount, dict[str, float]]:
-    """Return the joules of one device in one step, averaged over all stages, and how busy the device is.
-
-    Parameters
+    Attributes
     ----------
-    whole : mapping of str to Factor
-        What scales the whole step and all that is done in it: jitter, and what nothing explains.
-
-    Returns
-    -------
-    joules : Amount
-        It hangs on the factors of the items' times, on those of the step, which tell how long the device
-        waits, and on `power_CLASS[DEVICE]`. Slopes are exact as long as the critical path stays and no
-        reduction sticks out of the backward: of one that does, what hides the rest is taken to stay.
-    busy : dict from kind of work to the share of the step that it takes
-        They sum to 1, the most first.
+    peak_w : float
+        The highest mean power in any window of `WINDOW_S`, on the stage that draws most.
+    at_limit_fraction : float
+        The part of the step in which a device runs at its power limit.
+    least_energy_limit_w : float
+        The limit, in steps of a twentieth of the board power, at which a step takes the fewest joules with
+        the rest of the node included; and the step's time and joules there, over those at full power. They
+        are estimates: the critical path is taken to stay as it is.
+    least_energy_time_ratio, least_energy_ratio : float
     """
+
+    peak_w: float
+    at_limit_fraction: float
+    least_energy_limit_w: float
+    least_energy_time_ratio: float
+    least_energy_ratio: float
+
+
+def power_draw(
+    timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, busy: Mapping[str, float]
+) -> PowerDraw:
+    """Return what a device of a played step draws; `busy` are shares of the step by kind of work."""
     device = cluster.node.device
+    beside_w = cluster.facility.node_overhead_fraction * (device.board_power_w or 0.0)
+    limit_w = site.power_limit_w or device.board_power_w or 0.0
+    at_limit = [kind for kind in busy if drawn_w(kind, device, site) >= AT_LIMIT_FRACTION * limit_w]
+    limit, time_ratio, energy_ratio = _least_energy(timeline, device, site, busy, beside_w)
+    return PowerDraw(
+        peak_w=_peak_w(timeline, priced, device, site),
+        at_limit_fraction=sum(busy[kind] for kind in at_limit),
+        least_energy_limit_w=limit * (device.board_power_w or 0.0),
+        least_energy_time_ratio=time_ratio,
+        least_energy_ratio=energy_ratio,
+    )
+
+
+def _least_energy(
+    timeline: Timeline, device: Device, site: Site, busy: Mapping[str, float], beside_w: float
+) -> tuple[float, float, float]:
+    """Return the limit as a share of the board power, and time and joules relative to no limit."""
+    shares = [(share.slope_s, power_class(share.item)) for share in timeline.shares]
+    on_path = sum(seconds for seconds, kind in shares if kind in CORE_BOUND) / timeline.step_time_s
+    now_ratio = limit_ratio(site, device)
+    free = {kind: share / (now_ratio if kind in CORE_BOUND else 1.0) for kind, share in busy.items()}
+    found = []
+    for limit in LIMIT_FRACTIONS:
+        there = site.model_copy(update={"power_limit_w": limit * (device.board_power_w or 0.0)})
+        ratio = limit_ratio(there, device)
+        step = 1.0 + on_path / now_ratio * (ratio - now_ratio)
+        lasting = {kind: share * (ratio if kind in CORE_BOUND else 1.0) for kind, share in free.items()}
+        lasting[WAITING] = max(0.0, step - sum(lasting.values()) + lasting.get(WAITING, 0.0))
+        joules = sum(share * drawn_w(kind, device, there) for kind, share in lasting.items())
+        found.append((joules + beside_w * step, step, limit))
+    (plain, plain_step, _), (least, step, limit) = found[0], min(found)
+    return limit, step / plain_step, least / plain
+
+
+def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> float:
+    """Return the most watts in any window, of all stages."""
+    kinds_w = watts_of_tasks(timeline, priced, device, site)
     wait_w = drawn_w(WAITING, device, site)
-    busy_s: dict[str, float] = defaultdict(float)
-    extra_j: dict[str, float] = defaultdict(float)  # by factor of time: joules above waiting
-    for share in timeline.mean_shares:
-        name = power_class(share.item)
-        busy_s[name] += share.path_s
-        more_w = drawn_w(name, device, site) - wait_w
-        for hung_on in priced.of(share.item).names(share.row) if share.item is not None else ():
-            extra_j[hung_on] += more_w * share.scaled_s
-    busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
-    parts = []
-    for name, seconds in busy_s.items():
-        draw = getattr(device.power, name)
-        work = Amount(seconds * drawn_w(name, device, site))
-        parts.append(work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor))
-    of_work = {
-        name: Slope(log_sigma_factor=priced.factors[name].log_sigma_factor, change=change)
-        for name, change in extra_j.items()
+    return max(
+        _stage_peak_w(timeline, timeline.stage == stage, kinds_w, wait_w)
+        for stage in range(len(timeline.update_s))
+    )
+
+
+def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Site) -> Floats:
+    """Return the mean watts of a task of each pass, (passes,), from what the mean stage does in it."""
+    kind_of = {
+        id(item): number
+        for number, segments in enumerate(priced.programs.passes)
+        for segment in segments
+        for item in segment.items
     }
-    waited = amount_of(wait_w * timeline.step_time_s, sensitivities(timeline, priced, {}))
-    joules = total([*parts, Amount(0.0, of_work), Amount(0.0, waited.slopes)])
-    for name, factor in whole.items():
-        joules = joules * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)
-    busy = {name: seconds / timeline.step_time_s for name, seconds in busy_s.items()}
-    return joules, dict(sorted(busy.items(), key=lambda pair: (-pair[1], pair[0])))
+    stages = len(timeline.update_s)
+    lasts_s = timeline.end_s - timeline.start_s
+    wait_w = drawn_w(WAITING, device, site)
+    extra_j: dict[int, float] = defaultdict(float)
+    for share in timeline.mean_attribution:
+        number = kind_of.get(id(share.item), -1)
+        extra_j[number] += share.path_s * (drawn_w(power_class(share.item), device, site) - wait_w)
+    found = []
+    for number in range(len(priced.programs.passes)):
+        seconds = float(lasts_s[timeline.kind == number].sum()) / stages
+        found.append(wait_w + (extra_j[number] / seconds if seconds > 0 else 0.0))
+    return np.array(found)
+
+
+def _stage_peak_w(timeline: Timeline, here: np.ndarray, kinds_w: Floats, wait_w: float) -> float:
+    """Return the most watts of one stage, whose tasks draw their mean power."""
+    begin, end = timeline.start_s[here], timeline.end_s[here]
+    moments = np.concatenate([begin, end, [0.0, timeline.step_time_s]])
+    slopes = np.concatenate([kinds_w[timeline.kind[here]] - wait_w, wait_w - kinds_w[timeline.kind[here]]])
+    order = np.argsort(moments[:-2], kind="stable")
+    times = np.concatenate([[0.0], moments[:-2][order], [timeline.step_time_s]])
+    drawn = wait_w + np.concatenate([[0.0], np.cumsum(slopes[order])])
+    joules = np.concatenate([[0.0], np.cumsum(drawn * np.diff(times))])
+    window_s = min(WINDOW_S, timeline.step_time_s)
+    starts = np.clip(np.concatenate([times, times - window_s]), 0.0, timeline.step_time_s - window_s)
+    inside = np.interp(starts + window_s, times, joules) - np.interp(starts, times, joules)
+    return float(inside.max() / window_s)

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import add
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.failures import Lost, lost_time
+from flopcast.economics.failures import LostTime, lost_time
 from flopcast.economics.step import StepCost
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.operations import HOUR_S
@@ -31,7 +31,7 @@ class Phase:
     phase_tokens: float
     num_steps: Number
     cost: StepCost
-    lost: Lost
+    lost: LostTime
     useful_s: Amount
     wall_s: Amount
     num_failures: Number

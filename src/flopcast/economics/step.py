@@ -1,7 +1,7 @@
 """Cost and energy of one step: dollars for the devices' time, joules for their power.
 
 Answers: how much money and energy do a step and 1e12 tokens take, and how wide are the intervals?
-Elsewhere: joules of a device (power.py), a whole run with its failures (run.py), default prices and powers
+Elsewhere: joules of a device (energy.py), a whole run with its failures (run.py), default prices and powers
 (spec/operations.py).
 The user pays for every device and second of the step, busy or not. Energy is that of the building: devices,
 the rest of the nodes, and the share that cooling and conversion add to both (PUE).
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.factors import Factor
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.economics.amount import Amount
-from flopcast.economics.power import device_energy, drawn_w
+from flopcast.economics.energy import device_energy, drawn_w
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S, Price

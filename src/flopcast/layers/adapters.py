@@ -27,7 +27,6 @@ from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.mlp import GATED, Mlp
-from flopcast.nouns import Noun
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -35,12 +34,13 @@ from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import Replicate
+from flopcast.strict_model import StrictModel
 
 Target = Literal["q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down"]
 FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter beside all of these
 
 
-class Adapters(Noun):
+class Adapters(StrictModel):
     """The linears of every block that have an adapter, and its rank.
 
     `q`, `k`, `v`, `gate` and `up` have an adapter each, as separate matrices do (Hugging Face PEFT,

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Floats, constant
-from flopcast.nouns import Noun
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+from flopcast.strict_model import StrictModel
 
 Norm = Literal["layernorm", "rmsnorm"]
 
@@ -129,7 +129,7 @@ class Weight:
     update: str = ""  # dtype in which ranks gather what others have updated; the plan's where it is empty
 
 
-class AbstractLayer(Noun, ABC):
+class AbstractLayer(StrictModel, ABC):
     """One architecture part: user fields (validated, frozen) and what follows from them.
 
     A layer is a pure function of its fields, of the hidden width and of a Split. It knows no device, no

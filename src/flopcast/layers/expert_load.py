@@ -1,7 +1,7 @@
 """Imbalance of experts and ranks if routing is uniform except for chance.
 
 Answers: how many rows has the fullest expert, over the mean one; how many the fullest rank?
-Elsewhere: the layer that asks (layers/experts.py), what uneven groups cost (cost/kernels/views.py).
+Elsewhere: the layer that asks (layers/experts.py), what uneven groups cost (cost/kernels/features.py).
 
 All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are estimates from below: a
 trained router follows its data, and what falls on an expert in one batch is less even than chance.

@@ -1,8 +1,8 @@
 """A block that was traced: its operators in order, whose sizes are polynomials of the micro-batch.
 
 Answers: which weights and items has a block for which flopcast has no layer?
-Elsewhere: how a trace becomes such a block (tracing/blocks.py), how its division is found
-(tracing/division.py), blocks made of halves (block.py).
+Elsewhere: how a trace becomes such a block (interop/tracing/blocks.py), how its division is found
+(interop/tracing/division.py), blocks made of halves (block.py).
 
 Tensor parallelism divides the products that the trace marks "column" or "row", and what lies between them.
 All other operators run whole on every rank (arXiv:1909.08053, section 3). Neither context, sequence nor
@@ -19,17 +19,17 @@ from flopcast.dtypes import ONE, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.traced_operators import TracedOperator, TracedTensor
-from flopcast.nouns import Noun
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.messages import AllReduce, Replicate
+from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 CORE = "core_attention"
 PROBES = (1024.0, 2048.0)  # tokens of a sequence: FLOP are a polynomial of second degree
 
 
-class TracedWeight(Noun):
+class TracedWeight(StrictModel):
     """A weight of one block; `active`, of a stack of experts, what one token uses of it."""
 
     name: str
@@ -38,7 +38,7 @@ class TracedWeight(Noun):
     divided: bool = Field(default=False, description="tensor parallelism divides it")
 
 
-class WholeProduct(Noun):
+class WholeProduct(StrictModel):
     """The weight of a product that tensor parallelism does not divide, and the reason."""
 
     weight: str

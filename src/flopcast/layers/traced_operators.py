@@ -1,7 +1,7 @@
 """Operators of a traced block on one rank: GEMMs, attention, and memory-bound passes between them.
 
 Answers: which sizes does each kind of operator have, and which part of it runs on one tensor-parallel rank?
-Elsewhere: the block that they make (traced.py), how a trace finds them (tracing/fusing.py).
+Elsewhere: the block that they make (traced.py), how a trace finds them (interop/tracing/fusing.py).
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
-from flopcast.nouns import Noun
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
+from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 
-class Size(Noun):
+class Size(StrictModel):
     """A polynomial in sequences b and tokens of a sequence s; a plain number is a constant.
 
     >>> from flopcast.layers.traced_operators import Size
@@ -53,7 +53,7 @@ class Size(Noun):
         return size
 
 
-class TracedTensor(Noun):
+class TracedTensor(StrictModel):
     """A tensor that is kept for the backward pass, or that divided operators read, and its elements."""
 
     name: str
@@ -66,7 +66,7 @@ class TracedTensor(Noun):
         return whole / split.tensor if self.divided else whole
 
 
-class AbstractTracedOperator(Noun):
+class AbstractTracedOperator(StrictModel):
     """The fields that all operators of a trace have.
 
     A GEMM with a weight [k, n] that is divided by columns writes n / ranks columns. One that is divided by

@@ -1,8 +1,8 @@
 """Bytes by category: one function each, in the dict that says how long it is there.
 
 Answers: which categories are there, and how large is each on a rank of every stage class?
-Elsewhere: which moment is the fullest (peak.py), how many micro-batches are held at it (depth.py), what
-a layer keeps of one (workload/backward.py) and needs while its backward runs (workload/working.py).
+Elsewhere: which moment is the fullest (peak.py), how many micro-batches are held at it (in_flight.py), what
+a layer keeps of one (workload/backward.py) and needs while its backward runs (workload/backward_memory.py).
 
 A new category is one function and one line in a dict:
 
@@ -30,6 +30,7 @@ from flopcast.memory.sharded import (
     gathered_parameters,
     gradient_shards,
     parameter_shards,
+    trained_shard,
     unreduced_gradients,
 )
 from flopcast.operators.base import AbstractMessage
@@ -38,7 +39,6 @@ from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
-from flopcast.workload.gradients import updated_parameters
 from flopcast.workload.optimizer import main_gradient_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
 from flopcast.workload.sharded import bucket_elements
@@ -58,7 +58,7 @@ def parameters(programs: Programs) -> Floats:
     return programs.parameters * wide_bytes - spared_bytes - sum(replaced, ZERO)
 
 
-def narrow_weights(programs: Programs) -> Floats:
+def low_precision_weights(programs: Programs) -> Floats:
     """Return copies of weights in 8 or 4 bits, in each layout that products read, in addition to 16 bits.
 
     Under ZeRO-3 those of one layer: they are cast when it has been gathered, and freed with it.
@@ -66,9 +66,13 @@ def narrow_weights(programs: Programs) -> Floats:
     held = programs.stages.stage_counts
     if programs.plans.structure.zero == 3:
         held = np.minimum(held, 1.0)
-        copies = [held[:, :, p] * layer.narrow_weight_bytes for p, layer in enumerate(programs.layers)]
+        copies = [
+            held[:, :, p] * layer.low_precision_weight_bytes for p, layer in enumerate(programs.layers)
+        ]
         return np.asarray(np.max(copies, axis=0))
-    each = [held[:, :, part] * layer.narrow_weight_bytes for part, layer in enumerate(programs.layers)]
+    each = [
+        held[:, :, part] * layer.low_precision_weight_bytes for part, layer in enumerate(programs.layers)
+    ]
     return sum(each, ZERO)
 
 
@@ -169,7 +173,7 @@ def gradient_buckets(programs: Programs) -> Floats:
 
 def update(programs: Programs) -> Floats:
     """Return temporaries of the optimizer: copies of the rank's shard."""
-    return _updated(programs) * programs.stack.memory.update_bytes
+    return trained_shard(programs) * programs.stack.memory.update_bytes
 
 
 def main_gradients(programs: Programs) -> Floats:
@@ -189,7 +193,7 @@ def communicators(programs: Programs) -> Floats:
 
 STANDING: dict[str, Category] = {
     "parameters": parameters,
-    "narrow_weights": narrow_weights,
+    "narrow_weights": low_precision_weights,
     "gradients": gradients,
     "optimizer_states": optimizer_states,
     "workspace": workspace,
@@ -295,11 +299,6 @@ def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
     return sum(
         (held[..., part] * size[:, :, None] for part, size in enumerate(of_layers)), ZERO[:, :, None]
     )
-
-
-def _updated(programs: Programs) -> Counts:
-    """Return the parameters that this rank's optimizer updates, (plans, stage classes)."""
-    return updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
 
 
 def _holds_any(programs: Programs) -> Counts:

@@ -4,8 +4,8 @@ Answers: how do the bytes of one stage of one plan come and go, and with which t
 Elsewhere: the fullest moment of many plans (peak.py), when tasks run (timeline/; a curve knows their order,
 not their seconds).
 
-Sizes are those of categories.py and counts those of depth.py, so that the peak of the curve is the one that
-`peak_memory` finds for the fullest stage of a class; other stages of the class hold less.
+Sizes are those of categories.py and counts those of in_flight.py, so that the peak of the curve is the one
+that `peak_memory` finds for the fullest stage of a class; other stages of the class hold less.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, STANDING, UPDATE, WAITING, Category, sizes
-from flopcast.memory.depth import NOTHING, depths
+from flopcast.memory.in_flight import NOTHING, depths
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.workload.program import Programs
@@ -24,7 +24,7 @@ PASSES = ("forward", "backward", "weight")  # by the kind of a task (schedules/b
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Curve:
+class MemoryCurve:
     """One stage's bytes at two moments of each task, in the order in which it runs them.
 
     Columns have one entry a moment, the start of a task and then its end: `task` is its place in the
@@ -59,7 +59,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Peak:
+class StagePeak:
     """The fullest moment of one stage.
 
     `moment` is the pass that runs then, or "update", which belongs to no chunk and no micro-batch: -1.
@@ -73,7 +73,7 @@ class Peak:
     by_category: dict[str, float]
 
 
-def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
+def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> MemoryCurve:
     """Return the memory over time of the first plan's step on one stage.
 
     Parameters
@@ -86,7 +86,9 @@ def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
     return memory_curves(programs, [stage], [rank_class])[0]
 
 
-def memory_curves(programs: Programs, stages: Iterable[int], rank_classes: Iterable[int]) -> list[Curve]:
+def memory_curves(
+    programs: Programs, stages: Iterable[int], rank_classes: Iterable[int]
+) -> list[MemoryCurve]:
     """Return the memory over time of several stages and rank classes, each as `memory_curve` returns it.
 
     What does not depend on the stage, the sizes of categories and the order of tasks, is worked out once.
@@ -117,7 +119,7 @@ class _Sizes:
     by_column: list[dict[str, Floats]]
 
 
-def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kinds: _Sizes) -> Curve:
+def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kinds: _Sizes) -> MemoryCurve:
     """Return the memory over time of one stage."""
     division, rows, kinds = programs.stages.of(0), programs.workload.rows, programs.workload.num_kinds
     at, classes = int(division.stage_class[stage]), len(division.chunk_counts)
@@ -131,7 +133,7 @@ def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kin
         for name, size_bytes in by_name.items():
             found[name] = found.get(name, np.zeros(len(moments.task))) + number @ size_bytes[at]
     update = {name: float(size[at]) for name, size in of_kinds.update.items()}
-    return Curve(
+    return MemoryCurve(
         task=moments.task,
         kind=order.kind[stage][moments.task],
         chunk=order.chunk[stage][moments.task],
@@ -142,7 +144,7 @@ def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kin
     )
 
 
-def peak_of(curve: Curve) -> Peak:
+def peak_of(curve: MemoryCurve) -> StagePeak:
     """Return the first of the fullest moments of a stage."""
     level = curve.level_bytes
     best = int(level.argmax())
@@ -153,7 +155,7 @@ def peak_of(curve: Curve) -> Peak:
         held = {name: float(size[best]) for name, size in curve.by_category.items()}
         moment = PASSES[int(curve.kind[best])]
         chunk, micro_batch = int(curve.chunk[best]), int(curve.micro_batch[best])
-    return Peak(
+    return StagePeak(
         allocated_bytes=max(curve.update_bytes, float(level[best])),
         moment=moment,
         chunk=chunk,

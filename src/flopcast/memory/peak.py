@@ -2,12 +2,12 @@
 
 Answers: how much memory does a rank of each stage class need, and when?
 Elsewhere: whether it fits (verdict.py), each category by itself (categories.py: a new one is added there),
-the moments of a step (depth.py), memory over the whole step of one plan (curve.py).
+the moments of a step (in_flight.py), memory over the whole step of one plan (curve.py).
 
 A stage is fullest at a moment of its order of tasks ("forward", "backward" or "weight": the pass that runs
 then), or at the end of the step ("update": activations are gone, gradients are copied and applied). Sizes
-are linear in the counts of depth.py, so that the fullest moment is found without seconds and without a walk
-over all tasks. All arrays: (plans, stage classes).
+are linear in the counts of in_flight.py, so that the fullest moment is found without seconds and without a
+walk over all tasks. All arrays: (plans, stage classes).
 
 Conventions. Stages with equal layers form one class, which has the memory of its fullest stage. There are
 four sizes: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes, held_bytes
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
-from flopcast.memory.depth import NOTHING, Depths, fullest
-from flopcast.memory.levels import Weights, fullest_bytes, held_bytes
+from flopcast.memory.in_flight import NOTHING, InFlight, fullest
 from flopcast.memory.sharded import built_whole
 from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, within
 from flopcast.schedules import filled_after
@@ -34,7 +34,7 @@ from flopcast.workload.program import Programs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Memory:
+class PeakMemory:
     """Bytes of one rank, by stage class.
 
     `by_category` adds up to `allocated_bytes`; a category that is empty at the fullest moment is 0 there.
@@ -59,8 +59,8 @@ class Memory:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Peak:
-    """Bytes of one rank at its fullest moment, as `Memory` has them; (plans, stage classes)."""
+class FullestMoment:
+    """Bytes of one rank at its fullest moment, as `PeakMemory` has them; (plans, stage classes)."""
 
     reserved_bytes: Floats
     device_used_bytes: Floats
@@ -69,19 +69,19 @@ class Peak:
     high_bytes: Floats
 
 
-def peak_memory(programs: Programs) -> Memory:
+def peak_memory(programs: Programs) -> PeakMemory:
     """Return the memory of every stage class of every plan.
 
     The larger of the fullest moment of the order and the update, chosen for each stage by itself. What the
     software keeps besides is the stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
     """
-    plans, weights = programs.plans, Weights.of(programs)
+    plans, weights = programs.plans, CategoryBytes.of(programs)
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
     every = np.arange(weights.shape[0])
     return _with_working(programs, held_bytes(programs, weights, every, micro_batches[:, 0]))
 
 
-def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> Peak:
+def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestMoment:
     """Return the peaks of every stage class, of plans and of others with different micro-batches.
 
     As `peak_memory` finds them, without categories.
@@ -95,18 +95,18 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> Peak:
 
     Returns
     -------
-    Peak
+    FullestMoment
         Arrays of shape (pairs, stage classes).
     """
     standing, update = (sum(sizes(part, programs).values(), ZERO) for part in (STANDING, UPDATE))
-    working = fullest_bytes(programs, Weights.of(programs), plan, micro_batches)
+    working = fullest_bytes(programs, CategoryBytes.of(programs), plan, micro_batches)
     return _peak(programs, of_rows(standing, plan) + np.maximum(working, of_rows(update, plan)), plan)
 
 
-def memory_on(programs: Programs, stage: int) -> Memory:
+def memory_on(programs: Programs, stage: int) -> PeakMemory:
     """Return the memory of every stage class of one plan, as if it were on this stage of the pipeline.
 
-    Of programs realised with slices (workload/slices.py), whose stage classes form no pipeline.
+    Of programs realised with slices (workload/candidate_stages.py), whose stage classes form no pipeline.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def memory_on(programs: Programs, stage: int) -> Memory:
     return _with_working(programs, found)
 
 
-def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
+def _with_working(programs: Programs, working: dict[str, Floats]) -> PeakMemory:
     """Return the memory of every stage class, with what it holds at its fullest moment."""
     standing = sizes(STANDING, programs)
     backward = standing | working
@@ -153,7 +153,7 @@ def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
     allocated = np.maximum(*totals)
     peak = _peak(programs, allocated, np.arange(len(allocated)))
     freed = ZERO if programs.stack.memory.keeps_gradients else standing["gradients"]
-    return Memory(
+    return PeakMemory(
         by_category=categories,
         allocated_bytes=allocated,
         resident_bytes=sum(standing.values(), ZERO) - freed + update["main_gradients"],
@@ -167,12 +167,12 @@ def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
     )
 
 
-def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> Peak:
+def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> FullestMoment:
     """Return what the driver shows as used, given what some plans have allocated."""
     reserved = allocated_bytes * (1.0 + programs.stack.memory.fragmentation_fraction)
     driver = of_rows(sum(sizes(DRIVER, programs).values(), ZERO), plan)
     whole = of_rows(built_whole(programs), plan)
-    return Peak(
+    return FullestMoment(
         reserved_bytes=reserved,
         device_used_bytes=np.maximum(reserved, whole) + driver,
         needed_bytes=np.maximum(allocated_bytes, whole) + driver,
@@ -181,7 +181,7 @@ def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> Peak:
     )
 
 
-def fits(memory: Memory | Peak, cluster: Cluster) -> np.ndarray:
+def fits(memory: PeakMemory | FullestMoment, cluster: Cluster) -> np.ndarray:
     """Return whether every stage of a plan fits its device, tightly or not; shape (plans,).
 
     The expected need is compared with the capacity in the data sheet (verdict.py). The cache of PyTorch's
@@ -191,7 +191,7 @@ def fits(memory: Memory | Peak, cluster: Cluster) -> np.ndarray:
     return within(memory.needed_bytes, cluster.node.device.memory_bytes)
 
 
-def seen_bytes(memory: Memory | Peak, cluster: Cluster) -> Floats:
+def seen_bytes(memory: PeakMemory | FullestMoment, cluster: Cluster) -> Floats:
     """Return what the driver shows, (plans, stage classes); at most the capacity if a stage fits."""
     capacity = cluster.node.device.memory_bytes
     shown_bytes: Floats = np.where(
@@ -202,7 +202,9 @@ def seen_bytes(memory: Memory | Peak, cluster: Cluster) -> Floats:
     return shown_bytes
 
 
-def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats) -> Floats:
+def level_bytes(
+    moments: InFlight, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats
+) -> Floats:
     """Return the bytes at some moments, without permanent allocations, (plans, moments).
 
     Parameters

@@ -28,14 +28,14 @@ def parameter_shards(programs: Programs) -> Floats:
     """
     plans = programs.plans
     whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
-    trained = _trained_shard(programs)
+    trained = trained_shard(programs)
     kept = float(programs.stack.sharding.keeps_low_precision)
     return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations]
 
 
 def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all."""
-    stack, shard = programs.stack, _trained_shard(programs)
+    stack, shard = programs.stack, trained_shard(programs)
     whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
     return np.where(
         _reduced_at_once(programs) > 0, shard * ELEMENT_BYTES[stack.sharding.gradient_dtype], whole_bytes
@@ -80,7 +80,7 @@ def built_whole(programs: Programs) -> Floats:
     return programs.parameters * ELEMENT_BYTES[plans.structure.activations]
 
 
-def _trained_shard(programs: Programs) -> Counts:
+def trained_shard(programs: Programs) -> Counts:
     """Return the trained parameters of the rank's shard."""
     return updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
 

@@ -1,7 +1,8 @@
 """The rule that decides whether memory fits, for one plan and for many.
 
 Answers: how far off may a predicted peak be, and does it fit a device of a given size?
-Elsewhere: the predicted peak itself (peak.py), what a search does with tight plans (search/room.py).
+Elsewhere: the predicted peak itself (peak.py), what a search does with tight plans
+(search/memory_limit.py).
 
 A stage *fits* if the high end of its interval is within the device's memory, is *tight* if only the
 expected need is, and *does not fit* if the expected need is larger than the device's memory.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Format:
+class NumberFormat:
     """Elements of `element_bytes`, and one scale of `scale_bytes` for each `block` of them.
 
     `engine` is the dtype under which a device lists the peak of its matrix engine (spec/cluster.py).
@@ -32,12 +32,12 @@ class Format:
         return self.element_bytes + self.scale_bytes / self.block
 
 
-FORMATS: dict[str, Format] = {
-    "fp8": Format(engine="fp8", element_bytes=1.0),  # one scale a tensor: arXiv:2209.05433
+FORMATS: dict[str, NumberFormat] = {
+    "fp8": NumberFormat(engine="fp8", element_bytes=1.0),  # one scale a tensor: arXiv:2209.05433
     # fp32 scales of 1 × 128 elements, of 128 × 128 of a weight: arXiv:2412.19437, section 3.3.2
-    "fp8_block": Format(engine="fp8", element_bytes=1.0, scale_bytes=4.0, block=128),
+    "fp8_block": NumberFormat(engine="fp8", element_bytes=1.0, scale_bytes=4.0, block=128),
     # 8-bit powers of two for 32 elements: OCP Microscaling Formats specification 1.0, table 1
-    "mxfp8": Format(engine="fp8", element_bytes=1.0, scale_bytes=1.0, block=32),
+    "mxfp8": NumberFormat(engine="fp8", element_bytes=1.0, scale_bytes=1.0, block=32),
     # 8-bit scales for 16 elements of 4 bits, and one fp32 scale a tensor: arXiv:2509.25149, section 2
-    "nvfp4": Format(engine="fp4", element_bytes=0.5, scale_bytes=1.0, block=16),
+    "nvfp4": NumberFormat(engine="fp4", element_bytes=0.5, scale_bytes=1.0, block=16),
 }

@@ -1,7 +1,7 @@
 """One kernel over several tensors, made of passes that a trace found one after the other.
 
 Answers: what does a run of norms, sums, activations and copies move where it is one kernel?
-Elsewhere: passes of known kinds (memory_bound.py), how runs are found (tracing/fusing.py).
+Elsewhere: passes of known kinds (memory_bound.py), how runs are found (interop/tracing/fusing.py).
 
 What lies between its passes is never written. The backward reads the gradients of what the forward wrote,
 writes those of what it read, and reads the tensors that were kept for it.

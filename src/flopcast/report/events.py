@@ -1,7 +1,7 @@
 """The timeline as rows: one schema for predicted and, later, measured runs.
 
 Answers: which task, and inside it which operator, runs on which stage and stream, from when to when?
-Elsewhere: the file format (perfetto.py), the drawing (html.py).
+Elsewhere: the file format (interop/exports/perfetto.py), the drawing (render/report_page.py).
 Columns: stage, chunk, micro_batch, layer, operator, phase, stream, start_s, end_s. Rows of whole tasks
 have stream "tasks". Long runs show the insides of the first and last micro-batches only. Seconds count
 from the synchronisation that begins the step and hold no jitter.
@@ -17,7 +17,7 @@ from flopcast.dtypes import Floats, Integers
 from flopcast.memory.curve import memory_curve
 from flopcast.report.report import Report
 from flopcast.schedules.base import BACKWARD, FORWARD
-from flopcast.timeline.inside import Inside, lay_out
+from flopcast.timeline.program_items import Inside, lay_out
 from flopcast.workload.program import MIDDLE
 
 MOST_INSIDE = 60_000  # rows of operators, so that a trace stays a few megabytes

@@ -1,7 +1,7 @@
 """FLOP that a plan's recompute repeats.
 
 Answers: how many FLOP of one step are run a second time, counted as model FLOP are?
-Elsewhere: what they are added to (metrics.py), what runs again (workload/reruns.py,
+Elsewhere: what they are added to (metrics.py), what runs again (workload/recompute_order.py,
 workload/checkpoints.py).
 
 Logical items are counted, uncut, by the conventions of metrics.py.
@@ -9,7 +9,6 @@ Logical items are counted, uncut, by the conventions of metrics.py.
 
 import numpy as np
 
-from flopcast.nouns import remembered
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
@@ -18,11 +17,12 @@ from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, one_plan, structure_of
 from flopcast.spec.stack import Stack
+from flopcast.strict_model import cached_results
 from flopcast.workload.backward import derive_backward
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.lower import lower
 from flopcast.workload.recompute import kinds_of_layers, recomputed_modules
-from flopcast.workload.reruns import Until
+from flopcast.workload.recompute_order import Until
 from flopcast.workload.stages import divide_all
 
 
@@ -45,7 +45,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     return causal_flop if causal else full_flop
 
 
-@remembered(1024)  # reports, audits and baselines ask for the same jobs
+@cached_results(1024)  # reports, audits and baselines ask for the same jobs
 def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tuple[float, float]:
     """Return FLOP that are recomputed, with scores and contexts counted in full and by half."""
     workload = lower(model, one_plan(structure_of(plan)), batch)

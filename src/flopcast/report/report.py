@@ -1,8 +1,8 @@
 """The report: everything that a reader may ask about one prediction.
 
 Answers: what is in a report, and how do timeline, prices and memory become one?
-Elsewhere: how it is shown (text.py, html.py), drawn over time (events.py, perfetto.py) and written as
-JSON (as_json.py).
+Elsewhere: how it is shown (render/report_text.py, render/report_page.py), drawn over time (events.py,
+interop/exports/perfetto.py) and written as JSON (render/report_json.py).
 """
 
 import math
@@ -14,17 +14,16 @@ import numpy as np
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
+from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.step import StepCost, step_cost
-from flopcast.economics.watts import Watts, watts
-from flopcast.memory.curve import Curve, memory_curves, peak_of
-from flopcast.memory.peak import Memory, seen_bytes
+from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
+from flopcast.memory.peak import PeakMemory, seen_bytes
 from flopcast.memory.verdict import Verdict, verdict
 from flopcast.report.metrics import Metrics, measure
-from flopcast.report.page.table import Cell, rate, seconds, share, size, table
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
@@ -145,14 +144,18 @@ class Report:
         return self.step_time_low_s, self.step_time_high_s
 
     @property
-    def watts(self) -> Watts | None:
+    def watts(self) -> PowerDraw | None:
         """Return a device's peak power and limit of least energy; None if no board power is known."""
         if self.cost.energy is None:
             return None
-        return watts(self.timeline, self.priced, self.job.cluster, self.job.site, self.cost.energy.busy)
+        return power_draw(
+            self.timeline, self.priced, self.job.cluster, self.job.site, self.cost.energy.busy
+        )
 
     def _repr_html_(self) -> str:
         """Return the answer as one HTML table for notebooks, without a style or a script."""
+        from flopcast.render.page.table import Cell, rate, seconds, share, size, table
+
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
         per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")
@@ -259,7 +262,7 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
         work and for launches that the device waits for. Components of no time are left out.
     """
     found: dict[str, float] = defaultdict(float)
-    for each in timeline.bottleneck_shares:
+    for each in timeline.bottleneck_attribution:
         found[each.item.component if each.item is not None else LAUNCH] += each.path_s
     for name, extra in ((BUBBLE, timeline.bottleneck_waits_s), (JITTER, jitter_s)):
         if extra > ROUNDING_SHARE * timeline.step_time_s:
@@ -267,14 +270,14 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
+def memory_report(job: Job, programs: Programs, memory: PeakMemory) -> MemoryReport:
     """Return memory of the fullest stage and of all stages of the first plan.
 
     Parameters
     ----------
     programs : Programs
         Of the plan: what each stage by itself holds is read off its own order of tasks (memory/curve.py).
-    memory : Memory
+    memory : PeakMemory
         Arrays (plans, stage classes): equal stages count as the fullest of them.
     """
     worst = memory.worst()
@@ -298,7 +301,7 @@ def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
     )
 
 
-def _stages_memory(programs: Programs, memory: Memory, seen_bytes: Floats) -> Iterator[StageMemory]:
+def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
     """Yield every stage at its own peak."""
     stage_class = programs.stages.of(0).stage_class.tolist()
     ranks = len(programs.workload.rows) or 1
@@ -309,7 +312,7 @@ def _stages_memory(programs: Programs, memory: Memory, seen_bytes: Floats) -> It
 
 
 def _stage_memory(
-    curves: Sequence[Curve], memory: Memory, seen_bytes: Floats, stage: int, at: int
+    curves: Sequence[MemoryCurve], memory: PeakMemory, seen_bytes: Floats, stage: int, at: int
 ) -> StageMemory:
     """Return one stage at its own peak; the driver's part is that of its class, `at`.
 

@@ -13,18 +13,12 @@ import math
 from dataclasses import dataclass
 
 from flopcast.economics.amount import Amount
-from flopcast.report.as_json import FORMAT_VERSION, nine_digits, with_bounds
-from flopcast.report.as_json import as_json as report_as_json
-from flopcast.report.costs import show_usd
 from flopcast.report.report import Report
 from flopcast.timeline.uncertainty import difference, holds_one, own_log_sigma_factor
-from flopcast.units import show, show_seconds
-
-LABELS = ("A", "B")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Versus:
+class ReportComparison:
     """Two reports, and the ratio of the second's time per token to the first's, with its 90 % interval.
 
     A ratio of 0.9 means that the second job needs 10 % less time per token. `sure` is True if the interval
@@ -45,13 +39,13 @@ class Versus:
         return not holds_one(self.low_ratio, self.high_ratio)
 
 
-def versus(first: Report, second: Report) -> Versus:
+def versus(first: Report, second: Report) -> ReportComparison:
     """Compare two reports, of any models and clusters.
 
     Examples
     --------
     >>> from flopcast.api import predict
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> report = predict(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"))
     >>> same = versus(report, report)
     >>> same.time_ratio, same.low_ratio, same.high_ratio, same.sure
@@ -60,7 +54,7 @@ def versus(first: Report, second: Report) -> Versus:
     ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
     low, high = difference(second.factors, first.factors, math.log(ratio))
     plans_log_sigma_factor = own_log_sigma_factor(first.factors, second.factors)
-    return Versus(
+    return ReportComparison(
         first=first,
         second=second,
         time_ratio=ratio,
@@ -86,147 +80,3 @@ def _ratio(first: Amount | None, second: Amount | None, plans_log_sigma_factor: 
 def settled(ratio: Amount) -> bool:
     """Return whether the interval of a ratio excludes 1."""
     return not holds_one(*ratio.bounds)
-
-
-def as_text(compared: Versus, names: tuple[str, str]) -> str:
-    """Return a table with one column per job, then the verdicts.
-
-    Parameters
-    ----------
-    compared : Versus
-    names : names of the jobs, such as those of their files
-    """
-    first, second = compared.first, compared.second
-    rows = rows_of(compared)
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    who = [
-        f"{label}  {name}: {report.job.plan.short()} {report.job.batch.told()}"
-        for label, name, report in zip(LABELS, names, (first, second), strict=True)
-    ]
-    return "\n".join([*who, "", *table, "", *verdicts(compared), *_warned(compared)])
-
-
-def rows_of(compared: Versus) -> list[tuple[str, str, str]]:
-    """Return rows of name, value of the first job and value of the second; the first row has the labels."""
-    first, second = compared.first, compared.second
-    return [("", *LABELS), *_facts(first, second), *_times(first, second)]
-
-
-def verdicts(compared: Versus) -> list[str]:
-    """Return one sentence each on time, cost and energy: which job is better, and whether that is sure."""
-    return [_verdict(compared), *_verdicts_of_costs(compared)]
-
-
-def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return the rows that describe the jobs and their results; "same" replaces an equal description."""
-    rows = [
-        (name, one, "same" if one == other else other) for name, one, other in _described(first, second)
-    ]
-    answers = zip(_answers(first), _answers(second), strict=True)
-    return rows + [(name, one, other) for (name, one), (_, other) in answers]
-
-
-def _described(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return the model, machine and stack of both jobs as rows."""
-    described = []
-    for report in (first, second):
-        job = report.job
-        described.append(
-            {
-                "model": job.model.name,
-                "cluster": f"{job.cluster.name}, {job.cluster.num_devices} devices",
-                "device": job.cluster.node.device.name,
-                "stack": job.stack.label,
-            }
-        )
-    one, other = described
-    return [(name, one[name], other[name]) for name in one]
-
-
-def _answers(report: Report) -> list[tuple[str, str]]:
-    """Return the results of one job by name: step, interval, rate, MFU, memory, price, cost, energy."""
-    memory = report.memory
-    verdict = memory.verdict if memory.fits else memory.verdict.upper()
-    price, usd, kwh = report.cost.price, report.cost.many_tokens_usd, report.cost.many_tokens_kwh
-    low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    return [
-        ("step", show_seconds(report.step_time_s)),
-        ("90 %", f"{low} to {high}"),
-        ("rate", show(report.metrics.tokens_per_s, "tokens/s")),
-        ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
-        ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
-        ("memory", f"{show(memory.expected_bytes, 'B')}, {verdict}"),
-        ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h per device"),
-        ("cost of 1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
-        ("energy of 1e12 tokens", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),
-    ]
-
-
-def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return the components of both steps, largest difference first; omit those below 0.5 %."""
-    names = first.breakdown.keys() | second.breakdown.keys()
-    pairs = [(name, first.breakdown.get(name, 0.0), second.breakdown.get(name, 0.0)) for name in names]
-    pairs.sort(key=lambda row: (-abs(row[1] - row[2]), row[0]))
-    least_s = 0.005 * max(first.step_time_s, second.step_time_s)
-    return [
-        ("  " + name.replace("_", " "), show_seconds(one), show_seconds(other))
-        for name, one, other in pairs
-        if max(one, other) >= least_s
-    ]
-
-
-def _verdict(compared: Versus) -> str:
-    """Return a sentence that says which job is faster, by how much, and whether that is settled."""
-    change = compared.time_ratio - 1
-    bounds = f"90 %: {compared.low_ratio - 1:+.1%} to {compared.high_ratio - 1:+.1%}"
-    if abs(change) < 5e-5:
-        return f"B takes as long per token as A ({bounds})"
-    word = "less" if change < 0 else "more"
-    settled = "" if compared.sure else "; the order is not settled"
-    return f"B takes {abs(change):.1%} {word} time per token than A ({bounds}){settled}"
-
-
-def _verdicts_of_costs(compared: Versus) -> list[str]:
-    """Return the same sentences about cost and energy, as far as they are known."""
-    lines = []
-    for word, what, ratio in (
-        ("costs", "", compared.usd_ratio),
-        ("draws", " energy", compared.energy_ratio),
-    ):
-        if ratio is None:
-            continue
-        low, high = ratio.bounds
-        bounds = f"90 %: {low - 1:+.1%} to {high - 1:+.1%}"
-        if settled(ratio):
-            less = "less" if ratio.value < 1 else "more"
-            lines.append(f"B {word} {abs(ratio.value - 1):.1%} {less}{what} per token than A ({bounds})")
-        else:
-            lines.append(f"it is not settled whether B {word} less{what} per token than A ({bounds})")
-    return lines
-
-
-def _warned(compared: Versus) -> list[str]:
-    """Return the warnings of both jobs, each with the label of its job."""
-    pairs = zip(LABELS, (compared.first, compared.second), strict=True)
-    return [f"warning   {label}: {text}" for label, report in pairs for text in report.warnings]
-
-
-def as_json(compared: Versus) -> dict[str, object]:
-    """Return the comparison as JSON data: both reports, and the ratios with their 90 % intervals."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "first": report_as_json(compared.first),
-        "second": report_as_json(compared.second),
-        "time_per_token_ratio": nine_digits(compared.time_ratio),
-        "time_per_token_ratio_low": nine_digits(compared.low_ratio),
-        "time_per_token_ratio_high": nine_digits(compared.high_ratio),
-        "settled": compared.sure,
-        **with_bounds("cost_per_token_ratio", compared.usd_ratio),
-        "cost_settled": None if compared.usd_ratio is None else settled(compared.usd_ratio),
-        **with_bounds("energy_per_token_ratio", compared.energy_ratio),
-        "energy_settled": None if compared.energy_ratio is None else settled(compared.energy_ratio),
-    }

@@ -4,15 +4,15 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.schedules.base import AbstractSchedule
+from flopcast.schedules.custom import CustomSchedule
 from flopcast.schedules.eager import EagerOneForwardOneBackward
-from flopcast.schedules.given import GivenOrder
 from flopcast.schedules.gpipe import GPipe
 from flopcast.schedules.interleaved import InterleavedOneForwardOneBackward
 from flopcast.schedules.one_forward_one_backward import OneForwardOneBackward
 from flopcast.schedules.zero_bubble import ZeroBubble
 from flopcast.schedules.zero_bubble_v import ZeroBubbleV
+from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.orders import interleaves
-from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import Plans
 
 SCHEDULES: dict[str, AbstractSchedule] = {
@@ -28,7 +28,7 @@ SCHEDULES: dict[str, AbstractSchedule] = {
 
 def schedule_of(asked: str | OwnSchedule) -> AbstractSchedule:
     """Return the schedule with a name of SCHEDULES, or a user's own schedule."""
-    return GivenOrder(asked) if isinstance(asked, OwnSchedule) else SCHEDULES[asked]
+    return CustomSchedule(asked) if isinstance(asked, OwnSchedule) else SCHEDULES[asked]
 
 
 def filled_after(plans: Plans) -> Counts:

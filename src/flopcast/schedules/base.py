@@ -100,7 +100,7 @@ class AbstractSchedule(ABC):
         """
         return 2.0 * virtual
 
-    def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
+    def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
         """Return the transfers there and back on the longest path of a step, where messages delay nobody.
 
         One way along the model and back: every other micro-batch's messages travel under work. More where

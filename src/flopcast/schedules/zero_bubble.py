@@ -64,7 +64,7 @@ class ZeroBubble(AbstractSplitSchedule):
         waiting: Counts = np.clip(behind, 0, self.depth * stage)
         return waiting
 
-    def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
+    def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
         """Return twice the way for ZB-H1, whose B return no earlier than those of 1F1B; once for ZB-H2."""
         return (3.0 - self.depth) * (stages - 1.0)
 

@@ -57,7 +57,7 @@ class ZeroBubbleV(AbstractSplitSchedule):
         """Return 0: until the last forward is done, each W follows its own B."""
         return 0.0 * (stage + stages + micro_batches)
 
-    def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
+    def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
         """Return the transfers down and up the V and back, and once more without its ends."""
         return np.maximum(3.0 * stages - 4.0, 0.0)
 

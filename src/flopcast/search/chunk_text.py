@@ -1,7 +1,7 @@
 """Questions, and what chunks of them leave, as text that another process can read.
 
 Answers: how are a question, a sieve and played plans written, and read again as exactly what they were?
-Elsewhere: what a chunk is (chunks.py), where texts are kept (io/workers/).
+Elsewhere: what a chunk is (chunks.py), where texts are kept (workers/).
 
 Texts are JSON: Python writes every float64 so that it reads the same again. A plan that was kept says what
 differs from a plan without words; its job is the question's.
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from flopcast.search.exact import Exact
 from flopcast.search.question import Question
-from flopcast.search.sieve import Sieve, Sifted
+from flopcast.search.top_candidates import Candidate, TopCandidates
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
@@ -33,38 +33,38 @@ def read_question(text: str) -> Question:
     return QUESTION.validate_json(text)
 
 
-def sieve_text(sieve: Sieve) -> str:
+def candidates_text(candidates_kept: TopCandidates) -> str:
     """Return the sieve of a chunk as text; a plan that it keeps in several places is written once."""
-    kept = {one.order: one for name in KEPT for one in getattr(sieve, name)}
-    if sieve.nearest is not None:
-        kept[sieve.nearest.order] = sieve.nearest
-    told = {field.name: getattr(sieve, field.name) for field in fields(Sieve)}
-    told |= {name: [one.order for one in getattr(sieve, name)] for name in KEPT}
-    told["nearest"] = None if sieve.nearest is None else sieve.nearest.order
-    return json.dumps(told | {"kept": [_told(one) for one in kept.values()]})
+    kept = {one.order: one for name in KEPT for one in getattr(candidates_kept, name)}
+    if candidates_kept.nearest is not None:
+        kept[candidates_kept.nearest.order] = candidates_kept.nearest
+    told = {field.name: getattr(candidates_kept, field.name) for field in fields(TopCandidates)}
+    told |= {name: [one.order for one in getattr(candidates_kept, name)] for name in KEPT}
+    told["nearest"] = None if candidates_kept.nearest is None else candidates_kept.nearest.order
+    return json.dumps(told | {"kept": [_candidate_text(one) for one in kept.values()]})
 
 
-def read_sieve(text: str, sized: Job) -> Sieve:
+def read_candidates(text: str, sized: Job) -> TopCandidates:
     """Return the sieve of a chunk of plans on one cluster from its text."""
     told = json.loads(text)
-    kept = {each["order"]: _sifted(each, sized) for each in told.pop("kept")}
+    kept = {each["order"]: _candidate(each, sized) for each in told.pop("kept")}
     told |= {name: tuple(kept[order] for order in told[name]) for name in KEPT}
     told["nearest"] = None if told["nearest"] is None else kept[told["nearest"]]
-    return Sieve(**told)
+    return TopCandidates(**told)
 
 
-def _told(one: Sifted) -> dict[str, object]:
+def _candidate_text(one: Candidate) -> dict[str, object]:
     """Return one kept plan as data, without its job."""
-    told = {field.name: getattr(one, field.name) for field in fields(Sifted) if field.name != "job"}
+    told = {field.name: getattr(one, field.name) for field in fields(Candidate) if field.name != "job"}
     return told | {"plan": plan_data(one.job.plan)}
 
 
-def _sifted(told: dict[str, object], sized: Job) -> Sifted:
+def _candidate(told: dict[str, object], sized: Job) -> Candidate:
     """Return one kept plan, on the cluster of its chunk."""
     plan = Plan.model_validate(told.pop("plan"))
     losses = told.pop("losses")
     job = sized.model_copy(update={"plan": plan})
-    return Sifted(job=job, losses=tuple(losses), **told)  # type: ignore[arg-type]
+    return Candidate(job=job, losses=tuple(losses), **told)  # type: ignore[arg-type]
 
 
 def plan_data(plan: Plan) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """A search in chunks that know nothing of each other.
 
 Answers: into which parts is a question cut, and what is done for one of them?
-Elsewhere: how that is written down (chunk_text.py), who does it and where it is kept (io/workers/), how
-chunks become one answer (sieve.py, find.py).
+Elsewhere: how that is written down (chunk_text.py), who does it and where it is kept (workers/), how
+chunks become one answer (top_candidates.py, find.py).
 
 Where a question is cut depends on the question alone, never on who works at it: the same chunks, taken
 together in their order, give the same answer.
@@ -11,11 +11,11 @@ together in their order, give the same answer.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import plans_by_structure, plans_from
 from flopcast.search.question import Question
-from flopcast.search.sieve import Sieve
+from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 
@@ -71,11 +71,11 @@ def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
         yield start, first, waiting
 
 
-def screened(question: Question, chunk: Chunk, book_of: BookOf) -> Sieve:
+def screened(question: Question, chunk: Chunk, book_of: BookOf) -> TopCandidates:
     """Return the sieve after all plans of a chunk."""
     job = tuple(question.sized())[chunk.place]
     parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
-    return Sieve().after_all(question, ((job, plans) for plans in parts), book_of)
+    return TopCandidates().after_all(question, ((job, plans) for plans in parts), book_of)
 
 
 def played(jobs: Sequence[Job], book_of: BookOf) -> tuple[Exact, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
@@ -92,8 +92,8 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
 
     Examples
     --------
-    >>> from flopcast.io.curves import load_book
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.library.curves import load_book
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
     >>> [place for place, exact in play_each([job, job], load_book)]
     [0, 1]

@@ -2,8 +2,9 @@
 
 Answers: which plans answer a question best, how sure is that, what would be faster and why is it not
 possible?
-Elsewhere: the question (question.py), the stream (grid.py, screen.py, sieve.py), the exact play (exact.py),
-the order (rank.py), sentences (why.py), how it is shown (found_text.py, found_json.py, found_drawing.py).
+Elsewhere: the question (question.py), the stream (grid.py, screen.py, top_candidates.py), the exact play
+(exact.py), the order (rank.py), sentences (render/search_reasons.py), how it is shown
+(render/search_text.py, render/search_json.py, render/search_drawing.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,15 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.search.exact import Exact, play_each
-from flopcast.search.front import front
 from flopcast.search.grid import num_plans
+from flopcast.search.memory_limit import used_memory_ratio
+from flopcast.search.pareto_front import front
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
 from flopcast.search.refine import Refining
-from flopcast.search.room import played_ratio
-from flopcast.search.settings import Rejected, Setting, Sieves, refined_each, screened_each, settings_of
+from flopcast.search.settings import (
+    CandidatesBySetting,
+    RejectedPlan,
+    Setting,
+    refined_each,
+    screened_each,
+    settings_of,
+)
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -41,11 +49,11 @@ class Progress:
     kept: int = 0
 
 
-Told = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Found:
+class SearchResult:
     """The answer of a search.
 
     Attributes
@@ -62,7 +70,7 @@ class Found:
         is feasible, the plan that breaks the limits by least.
     given : tuple of Ranked
         The question's own plans, feasible or not; empty if nothing else is feasible.
-    rejected : Rejected or None
+    rejected : RejectedPlan or None
         The plan that breaks fewest rules, if no plan keeps all of them.
     settings : tuple of Setting
         Every cluster, size and stack of the question, with its best plan or the reason why it has none.
@@ -82,13 +90,15 @@ class Found:
     on_front: tuple[Ranked, ...]
     nearest: tuple[Ranked, ...]
     given: tuple[Ranked, ...]
-    rejected: Rejected | None
+    rejected: RejectedPlan | None
     settings: tuple[Setting, ...] = ()
     thinned: bool
     partial: bool
 
 
-def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told | None = None) -> Found:
+def find(
+    question: Question, book_of: Callable[[Cluster], CurveBook], told: OnProgress | None = None
+) -> SearchResult:
     """Search the space of a question and return the best plans.
 
     Parameters
@@ -101,7 +111,7 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
 
     Returns
     -------
-    Found
+    SearchResult
         Where nothing is feasible, without plans, and with the nearest one. KeyboardInterrupt ends the
         screening early: what was seen so far is then played and ranked; a second one ends the play, and
         what was played is ranked. The answer says `partial`.
@@ -112,8 +122,8 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
         A number of devices is not one of whole nodes.
     """
     say = told or (lambda _: None)
-    sieves, partial = _sifted(question, book_of, say)
-    jobs = to_play(question, sieves, book_of)
+    candidates_by_setting, partial = _screened(question, book_of, say)
+    jobs = to_play(question, candidates_by_setting, book_of)
     played: dict[int, Exact] = {}
     try:
         for place, exact in play_each(jobs, book_of):
@@ -123,56 +133,73 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
         if not played:
             raise
         partial = True
-    return decided(question, sieves, [played.get(place) for place in range(len(jobs))], partial=partial)
+    return decided(
+        question, candidates_by_setting, [played.get(place) for place in range(len(jobs))], partial=partial
+    )
 
 
-def to_play(question: Question, sieves: Sieves, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
+def to_play(
+    question: Question, candidates_by_setting: CandidatesBySetting, book_of: Callable[[Cluster], CurveBook]
+) -> tuple[Job, ...]:
     """Return the jobs to simulate exactly: the best by estimate, their variants, the user's own plans."""
-    kept = (one.job for one in sieves.to_play())
-    return (*kept, *_refined(question, sieves, book_of), *question.given)
+    kept = (one.job for one in candidates_by_setting.to_play())
+    return (*kept, *_refined(question, candidates_by_setting, book_of), *question.given)
 
 
-def decided(question: Question, sieves: Sieves, played: Sequence[Exact | None], *, partial: bool) -> Found:
+def decided(
+    question: Question,
+    candidates_by_setting: CandidatesBySetting,
+    played: Sequence[Exact | None],
+    *,
+    partial: bool,
+) -> SearchResult:
     """Return the result, given the simulated jobs of `to_play` in order; None after an interrupt."""
-    own, sieve = len(played) - len(question.given), sieves.whole
+    own, candidates_kept = len(played) - len(question.given), candidates_by_setting.whole
     every, given = ([one for one in part if one is not None] for part in (played[:own], played[own:]))
     plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
     broken = _broken(question, every, plans)
-    settings = settings_of(question, sieves, plans, broken, partial=partial)
+    settings = settings_of(question, candidates_by_setting, plans, broken, partial=partial)
     rejected = [one.rejected for one in settings if one.rejected is not None]
-    return Found(
+    return SearchResult(
         question=question,
-        candidates=sieve.candidates,
-        possible=sieve.possible,
-        feasible=sieve.feasible,
+        candidates=candidates_kept.candidates,
+        possible=candidates_kept.possible,
+        feasible=candidates_kept.feasible,
         played=len(every),
-        refined=own - len(sieves.to_play()),
+        refined=own - len(candidates_by_setting.to_play()),
         plans=plans,
         on_front=_front(plans),
         nearest=tuple(_each_better(one for one in broken if one.ratio < 1.0)) if plans else broken[:1],
-        given=_beside(question, given, plans),
-        rejected=None if sieve.possible else min(rejected, key=lambda one: len(one.problems), default=None),
+        given=_with_own_plans(question, given, plans),
+        rejected=None
+        if candidates_kept.possible
+        else min(rejected, key=lambda one: len(one.problems), default=None),
         settings=settings,
-        thinned=sieve.thinned or len(sieve.on_front) > sieve.most,
+        thinned=candidates_kept.thinned or len(candidates_kept.on_front) > candidates_kept.most,
         partial=partial,
     )
 
 
-def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: Told) -> tuple[Sieves, bool]:
+def _screened(
+    question: Question, book_of: Callable[[Cluster], CurveBook], say: OnProgress
+) -> tuple[CandidatesBySetting, bool]:
     """Screen every batch of the space; return the sieves and whether the search was interrupted."""
-    sieves, total = Sieves.empty(question), sum(num_plans(job, question.space) for job in question.jobs)
+    candidates_by_setting, total = (
+        CandidatesBySetting.empty(question),
+        sum(num_plans(job, question.space) for job in question.jobs),
+    )
     try:
         for after in screened_each(question, book_of):
-            sieves = after
-            done = sum(sieve.candidates for sieve in sieves.each)
+            candidates_by_setting = after
+            done = sum(candidates_kept.candidates for candidates_kept in candidates_by_setting.each)
             say(Progress(doing="screening", done=done, total=total))
     except KeyboardInterrupt:
-        return sieves, True
-    return sieves, False
+        return candidates_by_setting, True
+    return candidates_by_setting, False
 
 
 def _refined(
-    question: Question, sieves: Sieves, book_of: Callable[[Cluster], CurveBook]
+    question: Question, candidates_by_setting: CandidatesBySetting, book_of: Callable[[Cluster], CurveBook]
 ) -> tuple[Job, ...]:
     """Return variants of the best plans, and of those that would be better but lack memory."""
     space = question.space
@@ -182,13 +209,13 @@ def _refined(
         orders=space.refine and all(job.plan.rank_order == USUAL_ORDER for job in question.jobs),
         headroom_fraction=space.headroom_fraction,
     )
-    return refined_each(sieves, asked, book_of)
+    return refined_each(candidates_by_setting, asked, book_of)
 
 
 def _over_ratio(question: Question, played: Exact) -> float:
     """Return the largest ratio of needed to available memory of a simulated plan."""
     tokens = question.total_tokens
-    over = [played_ratio(played, question.space.headroom_fraction)]
+    over = [used_memory_ratio(played, question.space.headroom_fraction)]
     over += [limit.objective.exact(played, tokens).value / limit.most for limit in question.limits]
     return max(over)
 
@@ -214,7 +241,9 @@ def _broken(question: Question, every: Sequence[Exact], plans: Sequence[Ranked])
     return tuple(against(best or each[0], one, each) for one, each in zip(over, losses, strict=True))
 
 
-def _beside(question: Question, given: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
+def _with_own_plans(
+    question: Question, given: Sequence[Exact], plans: Sequence[Ranked]
+) -> tuple[Ranked, ...]:
     """Return the plans that the user named, compared with the best."""
     if not plans:
         return ()

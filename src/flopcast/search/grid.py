@@ -19,12 +19,12 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
 from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space, usual_batch
-from flopcast.spec.divisors import dealt_out, divisors
+from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.orders import stage_layers
-from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import NUMERIC, Plan, Plans
-from flopcast.spec.rows import alike
+from flopcast.spec.rows import equal_rows
 
 SHARDED = 3  # the ZeRO stage that shards parameters
 FEW_CHUNKS = 4  # on a stage, that are tried whether they divide anything or not
@@ -55,7 +55,7 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
 
     Examples
     --------
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
     >>> few = Space(tp=1, pp="1,2", vpp=1, mbs=1, gbs=64, zero=0, cp=1)
     >>> [(plans.structure.recompute, plans.size) for _, plans in batches(job, few)]
@@ -106,7 +106,7 @@ def plans_from(
 
     Examples
     --------
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
     >>> few = Space(tp=1, pp="1,2", vpp=1, mbs=1, gbs=64, zero=0, cp=1)
     >>> plans_by_structure(job, few)[:3], [plans.size for plans in plans_from(job, few, 0, 1, 3)]
@@ -235,14 +235,14 @@ def _cuts(job: Job, space: Space) -> Table:
     asked = space.virtual_stages or tuple(sorted(usual))
     table = _joined(table, "virtual_stages", _column(asked))
     virtual, stages = table["virtual_stages"], table["pipeline_parallel"]
-    equal = alike([stages, virtual])
+    equal = equal_rows([stages, virtual])
     pairs = np.stack([stages, virtual], axis=1)[equal.first].astype(int).tolist()
-    even = np.array([dealt_evenly(blocks, *pair) for pair in pairs], dtype=bool)[equal.group]
+    even = np.array([divided_evenly(blocks, *pair) for pair in pairs], dtype=bool)[equal.group]
     table = _kept(table, (virtual == 1) | ((stages > 1) & even))
     return _with_experts(job, space, table)
 
 
-def dealt_evenly(blocks: int, stages: int, virtual: int) -> bool:
+def divided_evenly(blocks: int, stages: int, virtual: int) -> bool:
     """Return whether no chunk is much longer than the mean chunk of the fullest stage.
 
     Embedding and head count as a block each. Chunks of one round run at the same time: if some are twice as
@@ -252,13 +252,13 @@ def dealt_evenly(blocks: int, stages: int, virtual: int) -> bool:
     --------
     Llama 3 405B with one block a chunk, less at both ends; DeepSeek-V3, with one or two:
 
-    >>> dealt_evenly(126, 16, 8), dealt_evenly(61, 16, 3)
+    >>> divided_evenly(126, 16, 8), divided_evenly(61, 16, 3)
     (True, False)
     """
     chunks = stages * virtual
     if blocks % chunks == 0 or chunks > blocks + 2:
         return blocks % chunks == 0
-    held = np.array(dealt_out(blocks, chunks))
+    held = np.array(divided_over_chunks(blocks, chunks))
     held[[0, -1]] += 1
     fullest = held.reshape(virtual, stages).sum(axis=0).max()
     return bool(held.max() * virtual <= EVEN_RATIO * fullest)

@@ -1,7 +1,7 @@
 """Objectives of a search as losses: estimated for millions of plans, exact for a few.
 
 Answers: which objectives are there, in which units, and how does each follow from a step?
-Elsewhere: the step itself (screen.py, exact.py), which plans are best by it (sieve.py, rank.py).
+Elsewhere: the step itself (screen.py, exact.py), which plans are best by it (top_candidates.py, rank.py).
 
 A loss is a number to minimise: seconds per token if the user asks for tokens per second. It is the step
 time multiplied by a number that depends only on the plan, so its interval follows from the factors of the
@@ -17,12 +17,11 @@ from flopcast.economics.failures import lost_time
 from flopcast.economics.run import Phase, phase_of
 from flopcast.economics.step import KWH_J, MANY_TOKENS
 from flopcast.errors import InfeasibleError, InternalError
-from flopcast.report.costs import show_usd
 from flopcast.search.exact import Exact
 from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S
 from flopcast.timeline.uncertainty import Sensitivity, interval
-from flopcast.units import Number, show, show_seconds
+from flopcast.units import Number, show, show_seconds, show_usd
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

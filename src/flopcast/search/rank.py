@@ -1,7 +1,7 @@
 """Played plans in order: the best first, and with it all that cannot be told apart from it.
 
 Answers: which plan is recommended, how far behind is every other, and is that settled?
-Elsewhere: what plans are ranked by (objectives.py), why one is behind (why.py).
+Elsewhere: what plans are ranked by (objectives.py), why one is behind (render/search_reasons.py).
 
 What two plans share cancels in their ratio, so a difference is surer than either value. Where its 90 %
 interval holds 1, the two are equal for all that is known. Recommended is the simplest of those equal ones
@@ -102,8 +102,8 @@ def simplicity(played: Exact) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> from flopcast.io.curves import load_book
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.library.curves import load_book
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> from flopcast.search.exact import play_each
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
     >>> [simplicity(played) for _, played in play_each([job], load_book)]

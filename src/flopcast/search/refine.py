@@ -1,7 +1,7 @@
 """Good plans made better in what a space has one value of: blocks of stages, recompute, order of ranks.
 
 Answers: which plans near these are worth an exact play too?
-Elsewhere: the best division of one plan (uneven.py), which plans are kept (sieve.py).
+Elsewhere: the best division of one plan (uneven_stages.py), which plans are kept (top_candidates.py).
 
 Screening deals blocks out evenly, recomputes all of them or none, and numbers ranks in one order. Of the
 plans that are best so, and of those that would be better but lack memory, variants follow:
@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import crossings
 from flopcast.memory.peak import peak_memory
-from flopcast.search.room import leaves_room
-from flopcast.search.uneven import levelled
+from flopcast.search.memory_limit import within_memory
+from flopcast.search.uneven_stages import balanced_stages
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, one_plan
@@ -84,7 +84,7 @@ def refined(
 
 def _levelled(job: Job, book: CurveBook, headroom_fraction: float | None) -> Iterator[Job]:
     """Yield the job with more equal stages, or None if its division does not change."""
-    layers = levelled(job, book, headroom_fraction)
+    layers = balanced_stages(job, book, headroom_fraction)
     if layers is None or layers == (job.plan.stage_layers or (layers[0],) * len(layers)):
         return
     yield from _possible(job, {"stage_layers": layers})
@@ -154,4 +154,4 @@ def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
 def _fits(job: Job, headroom_fraction: float | None) -> bool:
     """Return whether the plan fits the part of the memory that may be used."""
     memory = peak_memory(realise(lower(job.model, one_plan(job.plan), job.batch), job.software))
-    return bool(leaves_room(memory, job.cluster, headroom_fraction).all())
+    return bool(within_memory(memory, job.cluster, headroom_fraction).all())

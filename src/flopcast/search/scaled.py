@@ -1,19 +1,41 @@
 """One plan on fewer and on more devices, everything else the same.
 
 Answers: what would more data-parallel replicas of a plan give, with the same batch and with a larger one?
-Elsewhere: the best plan of each size (find.py), how the curve is drawn (report/page/scaling.py).
+Elsewhere: the best plan of each size (find.py), how the curve is drawn (render/page/scaling.py).
 """
 
-from flopcast.cost.kernels.book import CurveBook
+from dataclasses import dataclass
+
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.prediction import predict
-from flopcast.report.page.scaling import GROWN, KEPT, ScaledStep
 from flopcast.report.report import Report
 from flopcast.search.space import sized
 from flopcast.spec.job import Job
 
 RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the devices
 MOST_TASKS = 40_000  # of a pipeline that is played for one mark of a drawing
+
+
+KEPT, GROWN = "same global batch", "batch grows with the devices"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScaledStep:
+    """The step of a plan on some number of devices.
+
+    `batch` is KEPT or GROWN; `fits` is whether the fullest stage fits; `many_usd` is the cost of 1e12
+    tokens in dollars, or None if no price is known.
+    """
+
+    batch: str
+    num_devices: int
+    global_batch: int
+    step_time_s: float
+    tokens_per_s: float
+    mfu_ratio: float
+    fits: bool
+    many_usd: float | None
 
 
 def scaled(report: Report, book: CurveBook) -> tuple[ScaledStep, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats
 from flopcast.errors import Problem, SpecError
@@ -22,7 +22,7 @@ from flopcast.schedules import filled_after
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, Plans, batch_plans, structure_of
-from flopcast.spec.rows import Alike, of_equal_program, rows_of, runs
+from flopcast.spec.rows import EqualRows, of_equal_program, rows_of, runs
 from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
@@ -55,7 +55,7 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     plans : Plans
         Of one structure, as grid.py makes them.
     book : CurveBook
-        Curves of the job's cluster (io/curves.py).
+        Curves of the job's cluster (library/curves.py).
 
     Returns
     -------
@@ -84,7 +84,7 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     return result
 
 
-def _of_one_program(plans: Plans) -> Alike:
+def _of_one_program(plans: Plans) -> EqualRows:
     """Return adjacent rows with the same program, which differ only in their global batch.
 
     Their programs are the same, their steps differ in how often these run. A step of one micro-batch

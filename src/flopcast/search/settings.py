@@ -1,8 +1,8 @@
 """The settings of a search: each cluster, size, stack and limit of power that a question names.
 
 Answers: which plans of every setting are simulated exactly, and which is its best plan, or why has it none?
-Elsewhere: the best plans of one stream (sieve.py), the best of all settings together (find.py), how the
-answer is shown (found_text.py, found_json.py).
+Elsewhere: the best plans of one stream (top_candidates.py), the best of all settings together (find.py),
+how the answer is shown (render/search_text.py, render/search_json.py).
 
 A setting keeps its own best plans even if another is cheaper or faster: a user who names two clusters wants
 an answer for both.
@@ -14,14 +14,14 @@ from functools import reduce
 
 import numpy as np
 
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem
 from flopcast.search.exact import Exact
 from flopcast.search.grid import batches_on, plan_at
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
 from flopcast.search.refine import Refining, refined
-from flopcast.search.sieve import BEST, Sieve, Sifted
+from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -32,7 +32,7 @@ CHECKED = 64  # plans of an impossible setting whose broken rules are counted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Rejected:
+class RejectedPlan:
     """The plan that breaks fewest rules, if none keeps all of them."""
 
     plan: Plan
@@ -54,7 +54,7 @@ class Setting:
         Its best plan by the first objective.
     nearest : Ranked or None
         If there is no best plan, the simulated plan that breaks the limits by least.
-    rejected : Rejected or None
+    rejected : RejectedPlan or None
         The plan that breaks fewest rules, if no plan keeps all of them.
     """
 
@@ -64,35 +64,37 @@ class Setting:
     feasible: int
     best: Ranked | None = None
     nearest: Ranked | None = None
-    rejected: Rejected | None = None
+    rejected: RejectedPlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sieves:
+class CandidatesBySetting:
     """The best plans so far of every setting, in the order of `Question.sized`."""
 
-    each: tuple[Sieve, ...]
+    each: tuple[TopCandidates, ...]
 
     @classmethod
-    def empty(cls, question: Question) -> "Sieves":
+    def empty(cls, question: Question) -> "CandidatesBySetting":
         """Return sieves without plans."""
-        return cls(each=tuple(Sieve() for _ in question.sized()))
+        return cls(each=tuple(TopCandidates() for _ in question.sized()))
 
     @property
-    def whole(self) -> Sieve:
+    def whole(self) -> TopCandidates:
         """Return the top candidates of all settings together."""
-        return reduce(Sieve.joined, self.each)
+        return reduce(TopCandidates.joined, self.each)
 
-    def with_one(self, place: int, sieve: Sieve) -> "Sieves":
+    def with_one(self, place: int, candidates_kept: TopCandidates) -> "CandidatesBySetting":
         """Return the sieves with the one of a setting replaced."""
-        return Sieves(each=(*self.each[:place], sieve, *self.each[place + 1 :]))
+        return CandidatesBySetting(each=(*self.each[:place], candidates_kept, *self.each[place + 1 :]))
 
-    def to_play(self) -> tuple[Sifted, ...]:
+    def to_play(self) -> tuple[Candidate, ...]:
         """Return the best plans overall and the best few of every setting, each plan once."""
         kept = {one.order: one for one in self.whole.to_play()}
         if len(self.each) > 1:
-            for sieve in self._placed():
-                few = sieve.best[: self.most_of_each] or tuple(filter(None, (sieve.nearest,)))
+            for candidates_kept in self._placed():
+                few = candidates_kept.best[: self.most_of_each] or tuple(
+                    filter(None, (candidates_kept.nearest,))
+                )
                 kept |= {one.order: one for one in few if one.order not in kept}
         return tuple(kept.values())
 
@@ -101,15 +103,17 @@ class Sieves:
         """Return the number of plans per setting to simulate in any case; fewer for many settings."""
         return max(1, min(BEST_OF_EACH, BEST // len(self.each)))
 
-    def _placed(self) -> Iterator[Sieve]:
+    def _placed(self) -> Iterator[TopCandidates]:
         """Yield the sieves, with plans numbered by their place in the whole space."""
         before = 0
-        for sieve in self.each:
-            yield sieve.after(before)
-            before += sieve.candidates
+        for candidates_kept in self.each:
+            yield candidates_kept.after(before)
+            before += candidates_kept.candidates
 
 
-def screened_each(question: Question, book_of: Callable[[Cluster], CurveBook]) -> Iterator[Sieves]:
+def screened_each(
+    question: Question, book_of: Callable[[Cluster], CurveBook]
+) -> Iterator[CandidatesBySetting]:
     """Screen all plans of a question; yield the sieves after every batch.
 
     Raises
@@ -117,31 +121,36 @@ def screened_each(question: Question, book_of: Callable[[Cluster], CurveBook]) -
     SpecError
         A number of devices does not fill whole nodes.
     """
-    sieves = Sieves.empty(question)
+    candidates_by_setting = CandidatesBySetting.empty(question)
     for place, job in enumerate(question.sized()):
         on_job = batches_on(job, question.space)
-        for sieve in Sieve().after_each(question, on_job, book_of):
-            sieves = sieves.with_one(place, sieve)
-            yield sieves
+        for candidates_kept in TopCandidates().after_each(question, on_job, book_of):
+            candidates_by_setting = candidates_by_setting.with_one(place, candidates_kept)
+            yield candidates_by_setting
 
 
 def refined_each(
-    sieves: Sieves, asked: Refining, book_of: Callable[[Cluster], CurveBook]
+    candidates_by_setting: CandidatesBySetting, asked: Refining, book_of: Callable[[Cluster], CurveBook]
 ) -> tuple[Job, ...]:
     """Return variants of the best plans overall and of each setting, each variant once."""
-    whole = sieves.whole
+    whole = candidates_by_setting.whole
     best, lacking = ([one.job for one in part] for part in (whole.best, whole.lacking))
     found = list(refined(best, lacking, asked, book_of))
-    if len(sieves.each) > 1:
-        for sieve in sieves.each:
-            few = [one.job for one in sieve.best[: sieves.most_of_each]]
+    if len(candidates_by_setting.each) > 1:
+        for candidates_kept in candidates_by_setting.each:
+            few = [one.job for one in candidates_kept.best[: candidates_by_setting.most_of_each]]
             found += refined(few, [], asked, book_of)
-    known = {_key(one.job) for one in sieves.to_play()}
+    known = {_key(one.job) for one in candidates_by_setting.to_play()}
     return tuple({_key(job): job for job in found if _key(job) not in known}.values())
 
 
 def settings_of(
-    question: Question, sieves: Sieves, plans: Sequence[Ranked], broken: Sequence[Ranked], *, partial: bool
+    question: Question,
+    candidates_by_setting: CandidatesBySetting,
+    plans: Sequence[Ranked],
+    broken: Sequence[Ranked],
+    *,
+    partial: bool,
 ) -> tuple[Setting, ...]:
     """Return every setting with its best plan, or with the reason why it has none.
 
@@ -155,17 +164,17 @@ def settings_of(
         Whether the search was interrupted, so that a setting without plans may still have some.
     """
     found = []
-    for job, sieve in zip(question.sized(), sieves.each, strict=True):
+    for job, candidates_kept in zip(question.sized(), candidates_by_setting.each, strict=True):
         here = [one for one in plans if same_setting(one.played, job)]
         best = min(here, key=lambda one: one.losses[0].value, default=None)
         over = (one for one in broken if best is None and same_setting(one.played, job))
-        lacks_rules = not sieve.possible and not partial
+        lacks_rules = not candidates_kept.possible and not partial
         found.append(
             Setting(
                 job=job,
-                candidates=sieve.candidates,
-                possible=sieve.possible,
-                feasible=sieve.feasible,
+                candidates=candidates_kept.candidates,
+                possible=candidates_kept.possible,
+                feasible=candidates_kept.feasible,
                 best=best,
                 nearest=next(over, None),
                 rejected=_rejected(question, job) if lacks_rules else None,
@@ -185,14 +194,14 @@ def _key(job: Job) -> tuple[object, ...]:
     return job.cluster, job.stack, job.site, job.plan
 
 
-def _rejected(question: Question, job: Job) -> Rejected | None:
+def _rejected(question: Question, job: Job) -> RejectedPlan | None:
     """Return the plan of a setting that breaks fewest rules, among a sample from every batch."""
-    found: list[Rejected] = []
+    found: list[RejectedPlan] = []
     for sized, plans in batches_on(job, question.space):
         places = np.unique(np.linspace(0, plans.size - 1, min(4, plans.size)).astype(int))
         for plan in (plan_at(plans, place) for place in places.tolist()):
             problems = check(sized.model_copy(update={"plan": plan}))
-            found.append(Rejected(plan=plan, problems=problems))
+            found.append(RejectedPlan(plan=plan, problems=problems))
         if len(found) >= CHECKED:
             break
     return min(found, key=lambda one: len(one.problems), default=None)

@@ -2,7 +2,7 @@
 
 Answers: which values may each field of a plan take, on how many devices, inside which limits?
 Elsewhere: all plans of a space as columns (grid.py), what they take (screen.py), the one that is chosen
-where none is given (choose.py).
+where none is given (default_plan.py).
 
 A field that is left out takes every value that is built and that can matter: every divisor for a degree,
 every ZeRO stage of the stack. Three are narrower, because a step's time is not all that they change or
@@ -18,14 +18,14 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field_validator
 
 from flopcast.errors import Problem, SpecError
-from flopcast.nouns import Noun
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan
 from flopcast.spec.precision import RECIPES, Precision
 from flopcast.spec.recompute import FIELDS
 from flopcast.spec.rules_size import MOST_DEVICES
-from flopcast.spec.schedule_words import Schedule
+from flopcast.spec.schedule_names import Schedule
+from flopcast.strict_model import StrictModel
 
 ALL = "all"
 USUAL_TOKENS = (
@@ -126,7 +126,7 @@ def _degrees(long_name: str, short_name: str, description: str) -> tuple[int, ..
     return field
 
 
-class Space(Noun):
+class Space(StrictModel):
     """Plans that a search looks at: for every field the values that it may take.
 
     Numbers are lists, or one word: "1,2,4", "256..4096" (doubling), "256..1024:256" (steps), "all". A field

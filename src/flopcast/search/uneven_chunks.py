@@ -1,7 +1,8 @@
 """Division of blocks over stages with several chunks: even stages first, then even chunks.
 
 Answers: of all ways to divide a model's blocks over the chunks of all stages, which has the shortest step?
-Elsewhere: one chunk a stage, time and memory of slices (uneven.py), divisions within a limit (rounds.py).
+Elsewhere: one chunk a stage, time and memory of slices (uneven_stages.py), divisions within a limit
+(stage_division.py).
 
 In closed form a step takes micro-batches · slowest + others / chunks of a stage, however the time of a
 stage is spread over its chunks. But the chunks of one round run at the same time on neighbouring stages,
@@ -14,14 +15,14 @@ the pipeline.
 import numpy as np
 
 from flopcast.dtypes import Floats
-from flopcast.search.rounds import EVENNESS, Allowed, Chunks, Division, Rounds, tracks_of
+from flopcast.search.stage_division import EVENNESS, Allowed, ChunkDivision, Chunks, Rounds, tracks_of
 
 GROWTH = (1.01, 1.05, 1.2, 2.0)  # of the mean stage: levels below which a first division is looked for
 WORTH_RATIO = 1.01  # how much slower a stage may be for chunks that are more even
 MOST_TRACKS = 2  # more would be more states than are worth their time
 
 
-def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> Division | None:
+def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> ChunkDivision | None:
     """Return the division with the shortest step in closed form, unless more even chunks are worth more.
 
     Parameters
@@ -47,7 +48,7 @@ def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> Divisio
     return _most_even(rounds.by_first_round(), _traded(rounds, fastest, micro_batches, least_s))
 
 
-def _fastest(rounds: Rounds, mean_s: float) -> Division | None:
+def _fastest(rounds: Rounds, mean_s: float) -> ChunkDivision | None:
     """Return the division whose slowest stage is fastest."""
     low_s, found = mean_s * (1.0 - EVENNESS), None
     for growth in GROWTH:
@@ -67,7 +68,7 @@ def _fastest(rounds: Rounds, mean_s: float) -> Division | None:
     return found
 
 
-def _traded(rounds: Rounds, fastest: Division, micro_batches: int, least_s: float) -> Division:
+def _traded(rounds: Rounds, fastest: ChunkDivision, micro_batches: int, least_s: float) -> ChunkDivision:
     """Return the best division if a slower stage may allow a smaller sum."""
     virtual, lowest_s, best = rounds.chunks.virtual, fastest.slowest_s, fastest
     level_s = (best.step_s(micro_batches) - least_s / virtual) / (micro_batches - 1.0 / virtual)
@@ -83,7 +84,7 @@ def _traded(rounds: Rounds, fastest: Division, micro_batches: int, least_s: floa
     return best
 
 
-def _most_even(rounds: Rounds, best: Division) -> Division:
+def _most_even(rounds: Rounds, best: ChunkDivision) -> ChunkDivision:
     """Return the division with the shortest longest chunk among those with about equally fast stages.
 
     Of several such divisions it is the one with the least weight in `rounds`.

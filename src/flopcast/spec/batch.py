@@ -10,13 +10,13 @@ import numpy as np
 from pydantic import AliasChoices, Field
 
 from flopcast.dtypes import Counts
-from flopcast.nouns import Noun
+from flopcast.strict_model import StrictModel
 
 Documents = tuple[Annotated[int, Field(ge=1)], ...]
 Rows = tuple[int, ...]  # which of the kinds each micro-batch of a step is, first to last
 
 
-class MicroBatch(Noun):
+class MicroBatch(StrictModel):
     """One micro-batch of a step, or several alike that follow each other.
 
     Attributes
@@ -37,7 +37,7 @@ class MicroBatch(Noun):
     count: int = Field(default=1, ge=1)
 
 
-class RankBatch(Noun):
+class RankBatch(StrictModel):
     """The micro-batches of some data-parallel ranks in a step; these ranks all run the same.
 
     Attributes
@@ -52,7 +52,7 @@ class RankBatch(Noun):
     count: int = Field(default=1, ge=1)
 
 
-class Batch(Noun):
+class Batch(StrictModel):
     """Sequences of one fixed length, each of one document or of several; or micro-batches that differ.
 
     Attributes

@@ -7,13 +7,13 @@ machine sustains (spec/site.py). Bandwidths count one direction per device; peak
 
 from pydantic import ConfigDict, Field, model_validator
 
-from flopcast.nouns import FractionByName, Noun, PositiveByName, nameable
 from flopcast.operators.exchanges import OF_LIBRARIES
 from flopcast.spec.model import Source
 from flopcast.spec.operations import Facility, Power, Price, Reliability
+from flopcast.strict_model import FractionByName, PositiveByName, StrictModel, nameable
 
 
-class Sustained(Noun):
+class Sustained(StrictModel):
     """Time of a GEMM on a busy device over the time that its curve gives.
 
     Benchmarks time each GEMM for milliseconds, before the power limit lowers the clock. A training step
@@ -25,7 +25,7 @@ class Sustained(Noun):
     log_sigma_factor: float = Field(default=0.0, ge=0)
 
 
-class Device(Noun):
+class Device(StrictModel):
     """An accelerator, from its data sheet.
 
     Attributes
@@ -38,12 +38,12 @@ class Device(Noun):
         Dense matrix peak by dtype. Data sheets print the sparse figure in large type: it is twice this.
     generation : str
         The architecture, such as "hopper": constants fitted on runs of one generation are less sure on
-        another (cost/carried.py).
+        another (cost/constant_transfer.py).
     multiprocessors : int
         Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
     clock_hz : float or None
         The highest clock of the multiprocessors. If it is not known (None), borrowed memory-bound curves
-        keep their share of the bandwidth (cost/kernels/lending.py).
+        keep their share of the bandwidth (cost/kernels/borrowed_curve.py).
     cache_bytes : float
         Size of the last-level cache; 0 if it is not known.
     kernel_launch_s : float
@@ -66,7 +66,7 @@ class Device(Noun):
     curves, relatives : str, tuple of str
         The device whose measured curves are used, and devices whose curves replace missing ones, nearest
         first. The efficiency of a relative is used, not its seconds; memory-bound curves are converted
-        (cost/kernels/lending.py).
+        (cost/kernels/borrowed_curve.py).
     """
 
     name: str
@@ -106,7 +106,7 @@ class Device(Noun):
         return self.peak(dtype) / self.peak("bf16" if "bf16" in self.peak_flop_per_s else "fp16")
 
 
-class Host(Noun):
+class Host(StrictModel):
     """The processor that launches kernels.
 
     An eager framework issues every kernel from one Python thread, so single-thread speed decides whether
@@ -119,7 +119,7 @@ class Host(Noun):
     source: tuple[Source, ...] = ()
 
 
-class Tier(Noun):
+class Tier(StrictModel):
     """One level of the network. `devices` share it without leaving it; 0 means the whole cluster.
 
     A tier is not a node: where a fast fabric spans several nodes, its `devices` are more than a node has.
@@ -172,7 +172,7 @@ class Tier(Noun):
         return self
 
 
-class Node(Noun):
+class Node(StrictModel):
     """One server: `devices` equal accelerators behind one host.
 
     Ranks are numbered node by node, so this number decides which axes of a plan stay on fast links.
@@ -185,14 +185,14 @@ class Node(Noun):
     host: Host
 
 
-class NodeGroup(Noun):
+class NodeGroup(StrictModel):
     """Equal nodes, `count` of them."""
 
     node: Node
     count: int = Field(ge=1)
 
 
-class Jitter(Noun):
+class Jitter(StrictModel):
     """Mean step over best step, as a distribution: what shared machines add to a clean step.
 
     `ratio` is its mean, never below 1; `log_sigma_factor` how much it differs from run to run.
@@ -203,7 +203,7 @@ class Jitter(Noun):
     source: tuple[Source, ...] = ()
 
 
-class Cluster(Noun):
+class Cluster(StrictModel):
     """Groups of equal nodes, joined by tiers from the fastest to the widest.
 
     The last tier must reach every device (`devices: 0`). `jitter` belongs to the machine, not to the

@@ -10,12 +10,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.nouns import Noun
+from flopcast.strict_model import StrictModel
 
 ZeroStage = Literal[0, 1, 2, 3]
 
 
-class Gradients(Noun):
+class Gradients(StrictModel):
     """The reduction of gradients between the last backward and the update.
 
     Attributes
@@ -101,7 +101,7 @@ class Gradients(Noun):
         return max(self.bucket_elements, self.bucket_elements_per_rank * data_parallel)
 
 
-class Sharding(Noun):
+class Sharding(StrictModel):
     """The sharding of gradients and parameters by ZeRO-2, ZeRO-3 and FSDP, and its communication.
 
     A *unit* is gathered at once: a block, or embedding and head as `ends` says.

@@ -31,7 +31,7 @@ def nearest_divisor(number: int, wanted: int) -> int:
     return min(divisors(number), key=lambda d: (abs(d - wanted), d))
 
 
-def dealt_out(blocks: int, chunks: int) -> tuple[int, ...]:
+def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
     """Return blocks of each chunk: equal, or with embedding and head counted as a block each.
 
     What is left over stands late, before the head: earlier stages keep more micro-batches in flight.
@@ -40,11 +40,11 @@ def dealt_out(blocks: int, chunks: int) -> tuple[int, ...]:
     --------
     Llama 3 405B on 16 stages: one block less on the first and the last (arXiv:2407.21783, section 3.3.2).
 
-    >>> dealt_out(126, 16)
+    >>> divided_over_chunks(126, 16)
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
-    >>> dealt_out(61, 16)
+    >>> divided_over_chunks(61, 16)
     (2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3)
-    >>> dealt_out(32, 4)
+    >>> divided_over_chunks(32, 4)
     (8, 8, 8, 8)
     """
     if blocks % chunks == 0:

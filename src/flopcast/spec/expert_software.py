@@ -9,12 +9,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.nouns import Noun
+from flopcast.strict_model import StrictModel
 
 Library = Literal["all_to_all", "deepep", "hybridep"]
 
 
-class ExpertSoftware(Noun):
+class ExpertSoftware(StrictModel):
     """The settings of a stack for experts; without effect on models without any.
 
     Attributes

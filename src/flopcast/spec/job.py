@@ -2,16 +2,16 @@
 
 from pydantic import ConfigDict
 
-from flopcast.nouns import Noun, nameable
 from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
+from flopcast.strict_model import StrictModel, nameable
 
 
-class Job(Noun):
+class Job(StrictModel):
     """Model × cluster × plan × stack (× site), on one batch.
 
     Each noun is valid by itself; whether they go together is asked of `spec.checks.check`.

@@ -16,14 +16,14 @@ from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.multi_token import MultiTokenPrediction
-from flopcast.nouns import Noun
+from flopcast.strict_model import StrictModel
 
 WHOLE = Split(
     sequences=constant(1), length=constant(1), tensor=constant(1), sequence_parallel=False, dtype="bf16"
 )
 
 
-class Source(Noun):
+class Source(StrictModel):
     """The source of some numbers.
 
     `covers` names the fields or aspects that come from this source ("all" by default); `title` is a paper
@@ -38,7 +38,7 @@ class Source(Noun):
     fitted_on: tuple[str, ...] = Field(default=(), description="whole runs that gave the numbers")
 
 
-class Model(Noun):
+class Model(StrictModel):
     """A decoder: embedding, runs of equal blocks, final norm, head.
 
     Attributes

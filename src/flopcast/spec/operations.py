@@ -11,14 +11,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.nouns import Noun
 from flopcast.spec.model import Source
+from flopcast.strict_model import StrictModel
 
 POWER_CLASSES = ("products", "attention", "memory", "communication", "waiting")
 HOUR_S = 3600.0
 
 
-class Price(Noun):
+class Price(StrictModel):
     """The price of one device per hour, with its share of the node, from a public price list.
 
     Attributes
@@ -50,7 +50,7 @@ class Price(Noun):
         return f"{self.device_usd_per_hour:g} USD/h per device ({origin})"
 
 
-class Draw(Noun):
+class Draw(StrictModel):
     """Power as a fraction of the board power, and the sigma of its logarithm."""
 
     fraction: float = Field(gt=0, le=1, description="of the board power")
@@ -62,7 +62,7 @@ def _draw(fraction: float, log_sigma_factor: float) -> Draw:
     return Draw(fraction=fraction, log_sigma_factor=log_sigma_factor)
 
 
-class Power(Noun):
+class Power(StrictModel):
     """The power of a device during each kind of work, as fractions of its board power.
 
     Attributes
@@ -103,7 +103,7 @@ class Power(Noun):
     idle: Draw = _draw(0.15, 0.25)
 
 
-class Facility(Noun):
+class Facility(StrictModel):
     """The power that is drawn in addition to the devices.
 
     Attributes
@@ -128,7 +128,7 @@ class Facility(Noun):
     power_usage_effectiveness_log_sigma_factor: float = Field(default=0.1, ge=0)
 
 
-class Reliability(Noun):
+class Reliability(StrictModel):
     """The rate of interruptions of a run, and the time of an interruption and of a checkpoint.
 
     Attributes

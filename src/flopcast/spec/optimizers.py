@@ -20,7 +20,7 @@ QUANTISED_BYTES = 1 + FP32_BYTES / 256  # a code, and its part of the block's sc
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class OptimizerKind:
     """One optimizer.
 
     `moments` counts the full-size tensors beside the weight: in the stack's dtypes, or `quantised` in
@@ -34,12 +34,16 @@ class Kind:
     passes: int = 0
 
 
-OPTIMIZERS: Mapping[str, Kind] = {
-    "adamw": Kind(moments=2),  # arXiv:1711.05101
-    "adamw_8bit": Kind(moments=2, quantised=True),  # arXiv:2110.02861; blocks: bitsandbytes since 0.44
-    "adafactor": Kind(moments=0, factored=True, passes=3),  # arXiv:1804.04235, algorithm 4, no momentum
-    "sgd": Kind(moments=0),
-    "sgd_momentum": Kind(moments=1),
+OPTIMIZERS: Mapping[str, OptimizerKind] = {
+    "adamw": OptimizerKind(moments=2),  # arXiv:1711.05101
+    "adamw_8bit": OptimizerKind(
+        moments=2, quantised=True
+    ),  # arXiv:2110.02861; blocks: bitsandbytes since 0.44
+    "adafactor": OptimizerKind(
+        moments=0, factored=True, passes=3
+    ),  # arXiv:1804.04235, algorithm 4, no momentum
+    "sgd": OptimizerKind(moments=0),
+    "sgd_momentum": OptimizerKind(moments=1),
 }
 
 

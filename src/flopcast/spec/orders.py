@@ -10,8 +10,8 @@ blocks.
 
 import numpy as np
 
-from flopcast.spec.divisors import dealt_out
-from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.plan import Plan, Plans
 
 
@@ -49,4 +49,4 @@ def stage_layers(plans: Plans, row: int) -> tuple[int, ...]:
     chunks = int(plans.pipeline_parallel[row, 0] * plans.virtual_stages[row, 0])
     if _listed(plans) or plans.uneven_blocks % chunks == 0:
         return plans.structure.stage_layers
-    return dealt_out(plans.uneven_blocks, chunks)
+    return divided_over_chunks(plans.uneven_blocks, chunks)

@@ -6,11 +6,11 @@ Elsewhere: the job that a phase changes (job.py), what the run costs (economics/
 
 from pydantic import Field, field_validator
 
-from flopcast.nouns import Noun
+from flopcast.strict_model import StrictModel
 from flopcast.units import parse_tokens
 
 
-class StatedPhase(Noun):
+class StatedPhase(StrictModel):
     """Tokens, and what differs from the job meanwhile.
 
     `changes` are KEY=VALUE as on the command line, "plan.gbs=2048 batch.seq=8192"; blanks part them.
@@ -37,7 +37,7 @@ class StatedPhase(Noun):
         return parse_tokens(value) if isinstance(value, str) else value
 
 
-class StatedRun(Noun):
+class StatedRun(StrictModel):
     """All phases of a run, in their order."""
 
     phases: tuple[StatedPhase, ...] = Field(min_length=1)

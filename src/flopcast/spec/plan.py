@@ -18,16 +18,16 @@ from pydantic.fields import FieldInfo
 from flopcast.dtypes import Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
-from flopcast.nouns import Noun
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, short_name, tensor_degree
 from flopcast.spec.precision import Precision, activation_dtype
-from flopcast.spec.schedule_words import Schedule, splits_backward
+from flopcast.spec.schedule_names import Schedule, splits_backward
+from flopcast.strict_model import StrictModel
 
 
-class Plan(Noun):
+class Plan(StrictModel):
     """One way to run a step. Long names are the glossary's, short ones the field's.
 
     Attributes

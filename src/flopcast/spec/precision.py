@@ -2,7 +2,7 @@
 
 Answers: what does a plan's `precision` mean; what may a stack do differently?
 Elsewhere: the formats (operators/formats.py), the rewrite that applies a recipe
-(workload/rewrites/quantise.py), how fast narrow products run (cost/kernels/relatives.py), the rules
+(workload/rewrites/quantise.py), how fast narrow products run (cost/kernels/fallback_classes.py), the rules
 (rules_precision.py).
 
 All three products of a linear layer (forward, input gradient, weight gradient) run narrow in every recipe
@@ -15,8 +15,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.nouns import Noun
 from flopcast.operators.formats import FORMATS
+from flopcast.strict_model import StrictModel
 
 Precision = Literal["fp16", "bf16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
 NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
@@ -51,8 +51,8 @@ class Recipe:
         not those whose second layout needs the wide elements, which arrive in 16 bits and are cast then.
     source : str
         Where these facts stand; `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine;
-        `narrow_updates`: Megatron-Core, core/distributed: buffers of 8-bit parameters hold their bytes, but
-        those of MXFP8 bf16 (`reuse_grad_buf_for_mxfp8_param_ag`).
+        `low_precision_updates`: Megatron-Core, core/distributed: buffers of 8-bit parameters hold their
+        bytes, but those of MXFP8 bf16 (`reuse_grad_buf_for_mxfp8_param_ag`).
     """
 
     format: str
@@ -61,7 +61,7 @@ class Recipe:
     transforms: bool = False
     agrees: Literal["stage", "tensor", ""]
     both_layouts: bool
-    narrow_updates: bool
+    low_precision_updates: bool
     source: str
 
 
@@ -74,7 +74,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=BOTH_PASSES,
         agrees="stage",
         both_layouts=False,
-        narrow_updates=True,
+        low_precision_updates=True,
         source=f"arXiv:2209.05433, section 4.3; DelayedScaling: {TE}/fp8.py",
     ),
     "fp8_current": Recipe(  # per tensor, scales from the tensor itself
@@ -83,7 +83,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=1,
         agrees="tensor",
         both_layouts=False,
-        narrow_updates=True,
+        low_precision_updates=True,
         source=f"Float8CurrentScaling: {TE}/tensor/float8_tensor.py",
     ),
     "fp8_blockwise": Recipe(
@@ -92,7 +92,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=0,
         agrees="",
         both_layouts=True,
-        narrow_updates=True,
+        low_precision_updates=True,
         source=f"arXiv:2412.19437, section 3.3; Float8BlockScaling: {TE}/tensor/float8_blockwise_tensor.py",
     ),
     "mxfp8": Recipe(
@@ -101,7 +101,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=0,
         agrees="",
         both_layouts=True,
-        narrow_updates=False,
+        low_precision_updates=False,
         source=f"arXiv:2506.08027, section 3; MXFP8BlockScaling: {TE}/tensor/mxfp8_tensor.py",
     ),
     "nvfp4": Recipe(  # stochastic rounding happens inside the passes of the cast
@@ -111,7 +111,7 @@ RECIPES: dict[str, Recipe] = {
         transforms=True,
         agrees="tensor",
         both_layouts=True,
-        narrow_updates=False,
+        low_precision_updates=False,
         source=f"arXiv:2509.25149, sections 2 and 4; NVFP4Quantizer: {TE}/csrc/quantizer.cpp",
     ),
 }
@@ -135,7 +135,7 @@ def product_engine(precision: str) -> str:
     return FORMATS[RECIPES[precision].format].engine if precision in RECIPES else precision
 
 
-class NarrowProducts(Noun):
+class NarrowProducts(StrictModel):
     """Settings of a stack around 8-bit products; without effect on plans in 16 bits.
 
     Attributes
@@ -143,8 +143,8 @@ class NarrowProducts(Noun):
     narrow_parameters : bool
         Whether narrow weights are all that the model keeps of its narrow products (`fp8_param_gather` of
         Megatron-Core): no copy in 16 bits lies beside them, and ranks that share states gather what others
-        have updated in 8 bits, where the recipe can (`narrow_updates`). Not under nvfp4, whose parameters
-        stay wide.
+        have updated in 8 bits, where the recipe can (`low_precision_updates`). Not under nvfp4, whose
+        parameters stay wide.
     weight_caching : bool
         Whether weights are cast once a step, in its first micro-batch (`is_first_microbatch` of
         Transformer Engine), or in every forward. The copies stay until the backward in both.

@@ -17,7 +17,7 @@ from flopcast.spec.plan import NUMERIC, Plans
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Alike:
+class EqualRows:
     """Groups of rows: `first` is a row of each group, (groups,); `group` that of every row, (rows,)."""
 
     first: Integers
@@ -35,12 +35,12 @@ class Alike:
         return len(values) == 1 or bool((values == values[self.first][self.group]).all())
 
 
-def alike(columns: Sequence[np.ndarray]) -> Alike:
+def equal_rows(columns: Sequence[np.ndarray]) -> EqualRows:
     """Return groups of rows that are equal in some columns of whole numbers, (rows,) each.
 
     Examples
     --------
-    >>> found = alike([np.array([2, 1, 2, 2]), np.array([8, 8, 8, 4])])
+    >>> found = equal_rows([np.array([2, 1, 2, 2]), np.array([8, 8, 8, 4])])
     >>> found.first.tolist(), found.group.tolist()
     ([1, 3, 0], [2, 0, 2, 1])
     """
@@ -50,10 +50,10 @@ def alike(columns: Sequence[np.ndarray]) -> Alike:
         if len(values) > 1:
             code = code * len(values) + place.reshape(-1)
     _, first, group = np.unique(code, return_index=True, return_inverse=True)
-    return Alike(first, group.reshape(-1))
+    return EqualRows(first, group.reshape(-1))
 
 
-def runs(columns: Sequence[np.ndarray]) -> Alike:
+def runs(columns: Sequence[np.ndarray]) -> EqualRows:
     """Return runs of adjacent rows that are equal in some columns, (rows,) each, without sorting.
 
     Examples
@@ -67,10 +67,10 @@ def runs(columns: Sequence[np.ndarray]) -> Alike:
     for column in columns:
         begins[1:] |= column[1:] != column[:-1]
     group: Integers = begins.cumsum() - 1
-    return Alike(np.flatnonzero(begins), group)
+    return EqualRows(np.flatnonzero(begins), group)
 
 
-def of_equal_split(plans: Plans) -> Alike:
+def of_equal_split(plans: Plans) -> EqualRows:
     """Return groups of plans whose layers are equal: degrees inside a stage, and the micro-batch."""
     seen = (
         plans.tensor_parallel,
@@ -79,10 +79,10 @@ def of_equal_split(plans: Plans) -> Alike:
         plans.expert_tensor_parallel,
         plans.micro_batch,
     )
-    return alike([column[:, 0] for column in seen])
+    return equal_rows([column[:, 0] for column in seen])
 
 
-def of_equal_program(plans: Plans) -> Alike:
+def of_equal_program(plans: Plans) -> EqualRows:
     """Return runs of adjacent plans that differ only in their global batch and share their programs."""
     return runs([getattr(plans, name)[:, 0] for name in NUMERIC if name != "global_batch"])
 

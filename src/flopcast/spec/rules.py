@@ -18,11 +18,11 @@ from flopcast.layers.modules import module_of
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.divisors import dealt_out, divisors, listed, nearest_divisor
+from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.spec.divisors import divided_over_chunks, divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
 from flopcast.spec.orders import interleaves, uneven
-from flopcast.spec.own_schedule import OwnSchedule
-from flopcast.spec.schedule_words import CHUNKED
+from flopcast.spec.schedule_names import CHUNKED
 
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
@@ -158,7 +158,7 @@ def _unequal_stages(case: Case) -> str:
     blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
     chunks = stages * first(case.plans.virtual_stages)
     if chunks <= blocks:
-        return f"set stage_layers to {','.join(map(str, dealt_out(blocks, chunks)))}"
+        return f"set stage_layers to {','.join(map(str, divided_over_chunks(blocks, chunks)))}"
     return f"set pipeline_parallel to {nearest_divisor(blocks, stages)} and virtual_stages to 1"
 
 

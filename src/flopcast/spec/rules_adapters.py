@@ -22,7 +22,7 @@ def _unknown(case: Case) -> list[str]:
     return [name for name in targets if name not in _known(case)]
 
 
-def _narrow(case: Case) -> bool:
+def stores_fewer_bits(case: Case) -> bool:
     """Return whether frozen weights are stored in a dtype of their own."""
     return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
 
@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="model.adapters.base_dtype",
-        holds=lambda c: not (_narrow(c) and _has_experts(c)),
+        holds=lambda c: not (stores_fewer_bits(c) and _has_experts(c)),
         value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
         allowed=lambda _: "model, where blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",

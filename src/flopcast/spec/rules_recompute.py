@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from flopcast.layers.modules import known_modules
-from flopcast.nouns import remembered
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.model import WHOLE, Model
 from flopcast.spec.orders import stage_layers, uneven
-from flopcast.spec.rows import alike
+from flopcast.spec.rows import equal_rows
+from flopcast.strict_model import cached_results
 
 
-@remembered(64)  # many plans of one model are checked
+@cached_results(64)  # many plans of one model are checked
 def _modules(model: Model) -> tuple[str, ...]:
     """Return modules that the blocks of a model have, which selective recompute may name."""
     return known_modules(item for block in model.blocks for item in block.forward(model.hidden, WHOLE))
@@ -46,7 +46,7 @@ def _largest_chunk(case: Case) -> np.ndarray:
         return np.full((case.plans.size, 1), float(max(case.plans.structure.stage_layers)))
     blocks = sum(block.count for block in case.model.blocks)
     chunks: np.ndarray = np.ceil(blocks / (case.plans.pipeline_parallel * case.plans.virtual_stages))
-    equal = alike([case.plans.pipeline_parallel[:, 0], case.plans.virtual_stages[:, 0]])
+    equal = equal_rows([case.plans.pipeline_parallel[:, 0], case.plans.virtual_stages[:, 0]])
     listed = [max(stage_layers(case.plans, row), default=0) for row in equal.first.tolist()]
     return np.where(uneven(case.plans), np.array(listed)[equal.group][:, None], chunks)
 

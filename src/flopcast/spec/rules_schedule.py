@@ -9,7 +9,7 @@ Elsewhere: chunks and micro-batches of interleaved 1F1B, split backwards (rules.
 import numpy as np
 
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.custom_schedule import OwnSchedule
 
 
 def _gathers_what_it_hands_on(case: Case) -> np.ndarray:

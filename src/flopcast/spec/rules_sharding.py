@@ -12,6 +12,7 @@ from flopcast.layers.experts import Experts
 from flopcast.operators.memory_bound import KINDS
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
+from flopcast.spec.rules_adapters import stores_fewer_bits
 
 
 def _zero(case: Case) -> int:
@@ -43,11 +44,6 @@ def _whole_expert_shards(case: Case) -> np.ndarray:
     whole = plans.expert_replicas % plans.shard_groups == 0
     uneven = plans.replicas % plans.state_shards != 0  # another rule says so
     return np.asarray(whole | (plans.shard_groups == 1) | uneven)
-
-
-def _stored_narrow(case: Case) -> bool:
-    """Return whether frozen weights are stored in fewer than 16 bits."""
-    return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
 
 
 def _unknown_copies(case: Case) -> str:
@@ -115,7 +111,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.zero",
-        holds=lambda c: _zero(c) < 3 or not _stored_narrow(c),
+        holds=lambda c: _zero(c) < 3 or not stores_fewer_bits(c),
         value=_zero,
         allowed=lambda c: f"{listed(_whole_stages(c))} with adapters beside 4-bit weights",
         because="4-bit weights that are gathered and dequantised unit by unit are not supported yet",

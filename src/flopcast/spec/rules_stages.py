@@ -9,7 +9,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.divisors import dealt_out
+from flopcast.spec.divisors import divided_over_chunks
 
 
 def _given(case: Case) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def _mended(case: Case) -> str:
             missing -= changed - layers[chunk]
             layers[chunk] = changed
     if len(layers) != chunks or sum(layers) != blocks or 0 in layers[1:-1]:
-        layers = list(dealt_out(blocks, chunks))
+        layers = list(divided_over_chunks(blocks, chunks))
     return ",".join(map(str, layers))
 
 

@@ -3,8 +3,8 @@
 Answers: what must hold between a model with a traced block, a plan and a stack, why, and what fixes it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/traced.py).
-A trace marks the products that tensor parallelism divides (tracing/division.py). It does not record which
-axis of a tensor holds positions, nor which passes work on each token by itself.
+A trace marks the products that tensor parallelism divides (interop/tracing/division.py). It does not record
+which axis of a tensor holds positions, nor which passes work on each token by itself.
 """
 
 import numpy as np

@@ -7,13 +7,13 @@ Precedence: site > cluster > device > relative.
 
 from pydantic import Field
 
-from flopcast.nouns import Noun
 from flopcast.spec.model import Source
+from flopcast.strict_model import StrictModel
 
 LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
 
 
-class SiteFactor(Noun):
+class SiteFactor(StrictModel):
     """One named factor as measured here.
 
     Attributes
@@ -32,7 +32,7 @@ class SiteFactor(Noun):
     log_sigma_factor: float | None = Field(default=None, ge=0)
 
 
-class RunShare(Noun):
+class RunShare(StrictModel):
     """One factor of a measured time: its sigma before anything was measured here, and its share.
 
     `share` is d log(time) / d log(factor).
@@ -43,7 +43,7 @@ class RunShare(Noun):
     log_sigma_factor: float = Field(ge=0)
 
 
-class SiteRun(Noun):
+class SiteRun(StrictModel):
     """One time that was measured here, of a step or of a part of it, beside its prediction.
 
     Attributes
@@ -64,7 +64,7 @@ class SiteRun(Noun):
     shares: tuple[RunShare, ...] = ()
 
 
-class Site(Noun):
+class Site(StrictModel):
     """A named set of factors, measured on one machine.
 
     Factors scale times and never add to them, so that a site file of an A100 cluster stays true for

@@ -12,15 +12,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.nouns import Noun
 from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.model import Source
 from flopcast.spec.plan_fields import RankOrder
 from flopcast.spec.precision import NarrowProducts
+from flopcast.strict_model import StrictModel
 
 
-class Pipeline(Noun):
+class Pipeline(StrictModel):
     """The transfers of activations between stages, and the division of layers over stages.
 
     `transfers`: "sequential" posts one blocking message after the other and both sides wait
@@ -43,7 +43,7 @@ class Pipeline(Noun):
     host_s: float = Field(default=0.0, ge=0, description="host time of one blocking message")
 
 
-class Contention(Noun):
+class Contention(StrictModel):
     """The compute time that is lost to overlapping messages.
 
     A collective's kernels hold multiprocessors and memory bandwidth. How much one of them slows what
@@ -54,7 +54,7 @@ class Contention(Noun):
     kernel_share: float = Field(default=0.0, ge=0, le=1, description="of overlapped messages")
 
 
-class Optimizer(Noun):
+class Optimizer(StrictModel):
     """The update, per parameter of the rank's shard.
 
     Adam in mixed precision keeps an fp32 weight and two fp32 moments, 12 bytes, and reads and writes
@@ -84,7 +84,7 @@ class Optimizer(Noun):
     step_host_s: float = Field(default=5e-3, ge=0, description="fixed host time of a step")
 
 
-class HostCost(Noun):
+class HostCost(StrictModel):
     """The host time of launching work, on a host of speed 1.
 
     A program lasts at least as long as its launches: small kernels are bound by these numbers, not by
@@ -104,7 +104,7 @@ class HostCost(Noun):
     )
 
 
-class Memory(Noun):
+class Memory(StrictModel):
     """The memory of the software in addition to parameters, gradients, states and saved activations.
 
     Allocated bytes are given out by the framework; `fragmentation_fraction` is what its allocator holds
@@ -155,7 +155,7 @@ class Memory(Noun):
         return self.weight_gradients == "written"
 
 
-class Derate(Noun):
+class Derate(StrictModel):
     """In-training GEMM time over isolated GEMM time, which kernel benchmarks do not show.
 
     In training, caches are cold and other streams share the memory. The ratio is 1 for every stack: the
@@ -170,7 +170,7 @@ class Derate(Noun):
     log_sigma_factor: float = Field(default=0.1, ge=0)
 
 
-class Stack(Noun):
+class Stack(StrictModel):
     """One training framework of one era.
 
     Attributes

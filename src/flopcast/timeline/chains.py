@@ -18,13 +18,13 @@ from flopcast.schedules.interleaved import warm_up
 
 TASK, MESSAGE, MARK = 0, 1, 2
 NOTHING = -1
-NO_HOP = 0
+NO_TRANSFER = 0
 
 
-def hop_index(kind: Integers, stage: Integers) -> Integers:
+def transfer_index(kind: Integers, stage: Integers) -> Integers:
     """Return the index of a transfer's duration: 0 for none, then forward and backward of each sender.
 
-    >>> hop_index(np.array([FORWARD, BACKWARD]), np.array([0, 3])).tolist()
+    >>> transfer_index(np.array([FORWARD, BACKWARD]), np.array([0, 3])).tolist()
     [1, 8]
     """
     hop: Integers = 1 + 2 * stage + (kind == BACKWARD)
@@ -102,8 +102,8 @@ def _overlapped_chains(order: Order) -> Chains:
     tasks = order.kind.shape[1]
     back = order.folded & (order.chunk.ravel() % 2 == 1)
     stage = np.where(back, np.arange(producer.size), producer) // tasks
-    hop = hop_index(order.kind.ravel()[producer], stage)
-    lag = np.where(producer >= 0, hop, NO_HOP)
+    hop = transfer_index(order.kind.ravel()[producer], stage)
+    lag = np.where(producer >= 0, hop, NO_TRANSFER)
     return _tasks(order, producer[:, None], lag[:, None], producer[:, None])
 
 
@@ -116,7 +116,7 @@ def _batched_chains(order: Order) -> Chains:
     senders = np.flatnonzero(consumer >= 0)
     after, before = _gaps(order)
     send, receive = after[senders], before[consumer[senders]]  # first task behind each side's gap
-    hop = hop_index(order.kind.ravel()[senders], senders // tasks)
+    hop = transfer_index(order.kind.ravel()[senders], senders // tasks)
     has_send = send < (senders // tasks + 1) * tasks  # there is a task behind the gap
     both = np.concatenate([send[has_send], send[has_send], receive, receive])
     ends = _posted(send, senders // tasks, tasks), _posted(receive, consumer[senders] // tasks, tasks)
@@ -168,7 +168,7 @@ def _columns(
     )  # where a node's entries go, less their place
     place = np.repeat(row, counts)
     place += np.arange(len(node))
-    waits, lags, cargo = (np.full(size * width, empty) for empty in (NOTHING, NO_HOP, 0))
+    waits, lags, cargo = (np.full(size * width, empty) for empty in (NOTHING, NO_TRANSFER, 0))
     for column, values in zip((waits, lags, cargo), told, strict=True):
         column[place] = values[sort]
     return waits.reshape(size, width), lags.reshape(size, width), cargo.reshape(size, width)
@@ -217,7 +217,7 @@ def _sequential_chains(order: Order) -> Chains:
         task=task_of,
         position=position,
         waits=waits,
-        lag=np.full(waits.shape, NO_HOP),
+        lag=np.full(waits.shape, NO_TRANSFER),
         cargo=np.zeros_like(waits),
         lengths=np.array(lengths),
     )

@@ -1,8 +1,8 @@
 """The step in closed form, for whole batches of plans at once: what a search screens by.
 
 Answers: about how long is a step, without playing it?
-Elsewhere: what stages wait for messages (hops.py), the exact step of one plan (step.py), which plans are
-possible (search/screen.py).
+Elsewhere: what stages wait for messages (point_to_point.py), the exact step of one plan (step.py), which
+plans are possible (search/screen.py).
 
 Exact for equal stages with free transfers, and wherever there is one stage. For unequal stages both
 this estimate and the exact play lie between m and m + p - 1 turns of the slowest stage (m micro-batches,
@@ -16,14 +16,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import FORWARD, AbstractSplitSchedule
-from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.timeline.durations import durations
-from flopcast.timeline.hops import waits
-from flopcast.timeline.paths import NEVER
+from flopcast.timeline.max_plus import NEVER
+from flopcast.timeline.point_to_point import waits
 from flopcast.timeline.program import Simulated
 from flopcast.timeline.serial import serial_seconds
 from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Programs

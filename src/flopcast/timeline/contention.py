@@ -22,7 +22,7 @@ r is the device's `collective_slowdown_fraction` times the stack's `contention.k
 
 import numpy as np
 
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Flags
 from flopcast.operators.item import Item
 from flopcast.spec.plan import Plans

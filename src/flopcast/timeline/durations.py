@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import Item
-from flopcast.spec.rows import Alike, alike, of_equal_split, of_rows, rows_of
+from flopcast.spec.rows import EqualRows, equal_rows, of_equal_split, of_rows, rows_of
 from flopcast.timeline.layer import BLOCKING, SLOWED, layer_paths, streams_of
-from flopcast.timeline.links import may_share
-from flopcast.timeline.paths import NEVER
+from flopcast.timeline.max_plus import NEVER
 from flopcast.timeline.program import Simulated, waits_for_gathers
+from flopcast.timeline.shared_links import may_share
 from flopcast.workload.program import POSITIONS, Segment
 
 
@@ -69,7 +69,7 @@ def durations(segments: Sequence[Segment], priced: Priced) -> Simulated:
     return _ends(states, streams, gathers, (size, classes))
 
 
-def _candidates(priced: Priced) -> tuple[Alike, Alike, Alike]:
+def _candidates(priced: Priced) -> tuple[EqualRows, EqualRows, EqualRows]:
     """Return groupings of plans in which layers may cost the same, the coarsest first.
 
     Plans of equal split; those that differ in how many stages and chunks hold their layers alone; and each
@@ -79,12 +79,12 @@ def _candidates(priced: Priced) -> tuple[Alike, Alike, Alike]:
     ranks = (plans.data_parallel * plans.pipeline_parallel, plans.data_parallel, plans.data_shard)
     split = of_equal_split(plans)
     columns = (*ranks, plans.pipeline_parallel > 1)
-    sharing = alike([split.group, *(column[:, 0] for column in columns)])
+    sharing = equal_rows([split.group, *(column[:, 0] for column in columns)])
     every = np.arange(plans.size)
-    return split, sharing, Alike(every, every)
+    return split, sharing, EqualRows(every, every)
 
 
-def _rows(candidates: Sequence[Alike], items: tuple[Item, ...], priced: Priced) -> Alike:
+def _rows(candidates: Sequence[EqualRows], items: tuple[Item, ...], priced: Priced) -> EqualRows:
     """Return the coarsest grouping in which a layer's items cost the same and contend equally.
 
     What compute loses to messages, and which links these share, hang on more than the split.
@@ -95,7 +95,7 @@ def _rows(candidates: Sequence[Alike], items: tuple[Item, ...], priced: Priced) 
     return next(rows for rows in candidates[met:] if all(rows.holds(each) for each in values))
 
 
-def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, rows: Alike) -> Floats:
+def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, rows: EqualRows) -> Floats:
     """Return the matrix of one layer for one plan of each group, (streams, streams, positions, groups)."""
     if np.array_equal(rows.group, np.arange(rows.size)):
         matrix_s = layer_paths(items, streams, priced).longest_s

@@ -1,8 +1,8 @@
 """One layer as a matrix from the times at which streams are free before it to those after it.
 
 Answers: how do the items of a layer wait for each other, and how much do its messages slow each other?
-Elsewhere: many layers (paths.py), whole programs (program.py), the items' own seconds (cost/price.py), the
-loss of compute to messages (contention.py) and of messages to each other (links.py).
+Elsewhere: many layers (max_plus.py), whole programs (program.py), the items' own seconds (cost/price.py),
+the loss of compute to messages (contention.py) and of messages to each other (shared_links.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.host import launches_experts, several_experts
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.operators.item import Item
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
-from flopcast.timeline.links import Lost, Period, Shared, shared_links
-from flopcast.timeline.paths import Paths, unit
+from flopcast.timeline.max_plus import Paths, unit
+from flopcast.timeline.shared_links import Period, QueueLoss, SharedLinkLoss, shared_links
 from flopcast.workload.program import WHEN
 
 BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
@@ -70,14 +70,14 @@ def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
     return tuple(name for name in STREAMS if name in used)
 
 
-def layer_links(items: tuple[Item, ...], priced: Priced) -> tuple[Shared | None, ...]:
-    """Return the time that messages of one layer lose to each other, by item (links.py)."""
+def layer_links(items: tuple[Item, ...], priced: Priced) -> tuple[SharedLinkLoss | None, ...]:
+    """Return the time that messages of one layer lose to each other, by item (shared_links.py)."""
     return _links(items, [_cost(item, priced) for item in items], priced, slopes=False)
 
 
 def _links(
     items: tuple[Item, ...], costs: list[tuple[Floats, Floats]], priced: Priced, slopes: bool
-) -> tuple[Shared | None, ...]:
+) -> tuple[SharedLinkLoss | None, ...]:
     """Return the same as `layer_links`, for items whose costs are known."""
 
     def period() -> Period:
@@ -110,7 +110,7 @@ def layer_paths(
     return _run(items, streams, costs, links, priced, columns)
 
 
-def _of_message(lost: Lost, item: Item, number: int, columns: Columns) -> Counts:
+def _of_message(lost: QueueLoss, item: Item, number: int, columns: Columns) -> Counts:
     """Return the loss of a message as executions of items, in the columns of the program."""
     found = np.zeros((*np.broadcast_shapes(lost.fraction.shape, executions(item).shape), columns.width))
     if columns.number:
@@ -176,7 +176,7 @@ class _Running:
             if self.columns.number:
                 self.paths.counts[:, place, ..., column] += executed
 
-    def add_loss(self, name: str, lost: Lost, alone_s: Floats, counts: Counts) -> None:
+    def add_loss(self, name: str, lost: QueueLoss, alone_s: Floats, counts: Counts) -> None:
         """Add the loss of a message of `alone_s` seconds to a stream."""
         if name in self.streams:
             place = self.streams.index(name)
@@ -189,7 +189,7 @@ def _run(
     items: tuple[Item, ...],
     streams: tuple[str, ...],
     costs: list[tuple[Floats, Floats]],
-    links: tuple[Shared | None, ...],
+    links: tuple[SharedLinkLoss | None, ...],
     priced: Priced,
     columns: Columns,
 ) -> Paths:

@@ -25,8 +25,17 @@ from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
-from flopcast.spec.own_schedule import OwnSchedule
-from flopcast.timeline.chains import CHAINS, MARK, MESSAGE, NO_HOP, NOTHING, TASK, Chains, hop_index
+from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.timeline.chains import (
+    CHAINS,
+    MARK,
+    MESSAGE,
+    NO_TRANSFER,
+    NOTHING,
+    TASK,
+    Chains,
+    transfer_index,
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -43,7 +52,7 @@ class Graph:
     stage: Integers
     task: Integers  # flat index of the task, or of the task whose output a message carries
     waits: Integers  # (nodes, some): all nodes that it waits for, `before` first and where there is none
-    lag: Integers  # same shape: which hop follows each of these; see `hop_index`
+    lag: Integers  # same shape: which hop follows each of these; see `transfer_index`
     cargo: Integers  # same shape: the task whose output travels in that hop
     hop: Integers  # (nodes,): which hop a message is; NO_HOP for other nodes
     rounds: Integers  # bounds of runs of nodes that can be computed together
@@ -76,13 +85,13 @@ def of_kinds(structure: Graph, row: Integers) -> Graph:
     Parameters
     ----------
     row : (stages · tasks,)
-        Which kind of micro-batch each task works on. Kind k's hops have the indices of `hop_index` plus
-        k times their number.
+        Which kind of micro-batch each task works on. Kind k's hops have the indices of `transfer_index`
+        plus k times their number.
     """
     number = 1 + 2 * structure.order.kind.shape[0]
 
     def moved(hop: Integers, task: Integers) -> Integers:
-        return np.where(hop == NO_HOP, NO_HOP, hop + number * row[task])
+        return np.where(hop == NO_TRANSFER, NO_TRANSFER, hop + number * row[task])
 
     return replace(
         structure, lag=moved(structure.lag, structure.cargo), hop=moved(structure.hop, structure.task)
@@ -104,13 +113,13 @@ def _levelled(order: Order, chains: Chains) -> Graph:
     waits[:stages] = source[:, None]
     waits[stages:, 0] = before
     waits[stages:, 1:] = np.where(found == NOTHING, before[:, None], place[found])
-    lag = np.full(waits.shape, NO_HOP)
+    lag = np.full(waits.shape, NO_TRANSFER)
     lag[stages:, 1:] = chains.lag[sequence]
     cargo = np.zeros(waits.shape, dtype=np.intp)
     cargo[stages:, 1:] = chains.cargo[sequence]
     task = np.concatenate([source * 0, chains.task[sequence]])
     kinds = np.concatenate([np.full(stages, MARK), kind])
-    hop = hop_index(order.kind.ravel()[task], task // order.kind.shape[1])
+    hop = transfer_index(order.kind.ravel()[task], task // order.kind.shape[1])
     node_of_task = np.zeros(order.kind.size, dtype=np.intp)
     is_task = kind == TASK
     node_of_task[chains.task[sequence][is_task]] = stages + np.flatnonzero(is_task)
@@ -122,7 +131,7 @@ def _levelled(order: Order, chains: Chains) -> Graph:
         waits=waits,
         lag=lag,
         cargo=cargo,
-        hop=np.where(kinds == MESSAGE, hop, NO_HOP),
+        hop=np.where(kinds == MESSAGE, hop, NO_TRANSFER),
         rounds=np.cumsum([stages] + [len(run) for run in runs]),
         last=place[np.cumsum(chains.lengths) - 1],
         node_of_task=node_of_task,
@@ -167,24 +176,24 @@ def _rounds(chains: Chains) -> list[Integers]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Played:
+class NodeTimes:
     """Start and end of every node, in seconds after the start of the sources.
 
-    Arrays (nodes,) in the order of the graph; `hop_s` by `hop_index`. `held` marks nodes that end when
-    another input has arrived, later than their duration says.
+    Arrays (nodes,) in the order of the graph; `transfer_s` by `transfer_index`. `held` marks nodes that end
+    when another input has arrived, later than their duration says.
     """
 
     graph: Graph
     start_s: Floats
     end_s: Floats
     duration_s: Floats
-    hop_s: Floats
+    transfer_s: Floats
     held: np.ndarray
 
 
 def play(
-    structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats, not_before_s: Floats | None = None
-) -> Played:
+    structure: Graph, task_s: Floats, transfer_s: Floats, free_s: Floats, not_before_s: Floats | None = None
+) -> NodeTimes:
     """Run a pipeline.
 
     Parameters
@@ -192,8 +201,8 @@ def play(
     task_s : (stages · tasks,)
         Duration of every task of the order, stage after stage.
     hop_s : (1 + 2 · stages,)
-        Duration of hops by `hop_index`; the first is 0. Of several kinds of micro-batches one such array
-        behind the other (`of_kinds`).
+        Duration of hops by `transfer_index`; the first is 0. Of several kinds of micro-batches one such
+        array behind the other (`of_kinds`).
     free_s : (stages,)
         When each stage is free to begin.
     not_before_s : (stages · tasks,)
@@ -201,16 +210,16 @@ def play(
 
     Returns
     -------
-    Played
+    NodeTimes
         Exact for these durations. It only adds and takes maxima: longer durations never end earlier.
     """
     g = structure
-    duration = np.where(g.kind == TASK, task_s[g.task], np.where(g.kind == MESSAGE, hop_s[g.hop], 0.0))
+    duration = np.where(g.kind == TASK, task_s[g.task], np.where(g.kind == MESSAGE, transfer_s[g.hop], 0.0))
     duration[: len(free_s)] = 0.0
     earliest = np.full(len(duration), -np.inf)
     if not_before_s is not None:
         earliest = np.where(g.kind == TASK, not_before_s[g.task], earliest)
-    lag = hop_s[g.lag]
+    lag = transfer_s[g.lag]
     end = np.zeros(len(duration))
     end[: len(free_s)] = free_s
     holds = bool((earliest > -np.inf).any())
@@ -222,17 +231,19 @@ def play(
             np.maximum(ended, earliest[low:high], out=ended)
     start = (end[g.waits] + lag).max(axis=1)
     held = end > start + duration
-    return Played(graph=g, start_s=start, end_s=end, duration_s=duration, hop_s=hop_s, held=held)
+    return NodeTimes(
+        graph=g, start_s=start, end_s=end, duration_s=duration, transfer_s=transfer_s, held=held
+    )
 
 
-def critical_path(played: Played, node: int) -> tuple[Integers, Integers]:
+def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
     """Return the nodes on the longest path that ends at `node`, last first, and the transfer before each.
 
     The first entry is `node`, the last a source. Durations of the nodes plus the hops between them, from
     the moment at which the source is free, sum to the end of `node`. A node that was held is followed by
     its own stage's source: from there to its end, the path is that of what it waited for.
     """
-    g, end, hop = played.graph, played.end_s, played.hop_s
+    g, end, hop = played.graph, played.end_s, played.transfer_s
     latest = (end[g.waits] + hop[g.lag]).argmax(axis=1)  # its own chain first, where several are equal
     chosen = np.arange(len(latest)), latest
     before = np.where(played.held, g.stage, g.waits[chosen]).tolist()
@@ -241,6 +252,6 @@ def critical_path(played: Played, node: int) -> tuple[Integers, Integers]:
         node = before[node]
         path.append(node)
     nodes = np.array(path, dtype=np.intp)
-    hops = np.where(played.held, NO_HOP, g.lag[chosen])[nodes]
-    hops[-1] = NO_HOP
+    hops = np.where(played.held, NO_TRANSFER, g.lag[chosen])[nodes]
+    hops[-1] = NO_TRANSFER
     return nodes, hops

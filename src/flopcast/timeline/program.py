@@ -6,7 +6,7 @@ Elsewhere: the items' own seconds (cost/price.py), how programs follow each othe
 
 Streams are in-order queues. Times form a max-plus linear system: one layer is a matrix from the free
 times of the streams before it to those after it (layer.py), and equal layers in a row are a power of that
-matrix (paths.py), so a program costs as much to simulate with 2 layers as with 100.
+matrix (max_plus.py), so a program costs as much to simulate with 2 layers as with 100.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats
 from flopcast.operators.item import Item
 from flopcast.timeline.layer import BLOCKING, SLOWED, Columns, layer_paths, num_columns, streams_of
-from flopcast.timeline.links import may_share
-from flopcast.timeline.paths import NEVER, Paths, repeated
+from flopcast.timeline.max_plus import NEVER, Paths, repeated
+from flopcast.timeline.shared_links import may_share
 from flopcast.workload.program import POSITIONS, Segment
 
 
@@ -35,7 +35,7 @@ class Simulated:
     stage.
 
     Counts say how often each item is on the critical path: seconds · counts = time. If messages share
-    links, as many columns again hold the rest of the derivative (links.py, `Lost.slope`).
+    links, as many columns again hold the rest of the derivative (shared_links.py, `Lost.slope`).
     """
 
     duration_s: Floats

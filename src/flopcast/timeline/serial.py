@@ -6,7 +6,7 @@ Elsewhere: items that overlap (program.py), the prices themselves (cost/price.py
 
 import numpy as np
 
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.item import Item
 

@@ -12,18 +12,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.item_prices import Priced
 from flopcast.cost.placement import crossings
-from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.batch import Rows
-from flopcast.timeline.chains import hop_index
-from flopcast.timeline.paths import NEVER
-from flopcast.timeline.pipeline import Graph, Played, graph, of_kinds, play
+from flopcast.timeline.chains import transfer_index
+from flopcast.timeline.critical_path import (
+    TimeAttribution,
+    attribute_critical_path,
+    attribute_mean_stage,
+    attribute_stage,
+    busiest_stage,
+    transfer_items,
+)
+from flopcast.timeline.max_plus import NEVER
+from flopcast.timeline.pipeline import Graph, NodeTimes, graph, of_kinds, play
 from flopcast.timeline.program import Simulated, simulate
-from flopcast.timeline.run import ProgramOfTask, Run
 from flopcast.timeline.serial import serial_seconds
-from flopcast.timeline.shares import Share, busiest_stage, hop_items, mean_shares, path_shares, stage_shares
+from flopcast.timeline.simulation import ProgramOfTask, StepSimulation
 from flopcast.workload.program import positions
 
 Passes = tuple[Simulated, ...]  # forward, backward, and weight gradients where they are apart
@@ -35,8 +42,8 @@ class Timeline:
 
     Moments count from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
     entry a task: `kind` is FORWARD, BACKWARD or WEIGHT, `chunk` the virtual stage. `shares`,
-    `bottleneck_shares` and `mean_shares` are views of shares.py: what the step hangs on, what one stage
-    does, what stages do on average.
+    `bottleneck_attribution` and `mean_attribution` are views of critical_path.py: what the step hangs on,
+    what one stage does, what stages do on average.
     """
 
     step_time_s: float  # without jitter
@@ -49,11 +56,11 @@ class Timeline:
     rank_class: int  # of data-parallel ranks, where their micro-batches differ: the slowest one
     start_s: Floats
     end_s: Floats
-    shares: tuple[Share, ...]  # along the critical path; sum to the step
-    bottleneck_shares: tuple[Share, ...]  # what the busiest stage does
+    shares: tuple[TimeAttribution, ...]  # along the critical path; sum to the step
+    bottleneck_attribution: tuple[TimeAttribution, ...]  # what the busiest stage does
     bottleneck_waits_s: float  # and how long it waits: together the step
     bottleneck: int  # the busiest stage
-    mean_shares: tuple[Share, ...]  # what the mean stage does
+    mean_attribution: tuple[TimeAttribution, ...]  # what the mean stage does
     forward: Simulated
     backward: Simulated
     weight: Simulated | None  # where the backward is split
@@ -101,7 +108,7 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     g = run.played.graph
     stages, tasks = g.order.kind.shape
     busiest = busiest_stage(run)
-    shares, waits_s = stage_shares(run, busiest)
+    shares, waits_s = attribute_stage(run, busiest)
     return Timeline(
         step_time_s=run.step_time_s,
         stage=np.repeat(np.arange(stages), tasks),
@@ -113,11 +120,11 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
         rank_class=slowest,
         start_s=run.played.start_s[g.node_of_task],
         end_s=run.played.end_s[g.node_of_task],
-        shares=path_shares(run),
-        bottleneck_shares=shares,
+        shares=attribute_critical_path(run),
+        bottleneck_attribution=shares,
         bottleneck_waits_s=waits_s,
         bottleneck=busiest,
-        mean_shares=mean_shares(run),
+        mean_attribution=attribute_mean_stage(run),
         forward=run.forward,
         backward=run.backward,
         weight=run.weight,
@@ -128,7 +135,7 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     )
 
 
-def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> Run:
+def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> StepSimulation:
     """Return the played pipeline of simulated programs with its start and end, without a breakdown.
 
     `kinds` are those of its micro-batches, in order; empty where they are alike.
@@ -142,15 +149,17 @@ def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> Run:
     update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
     programs_of_tasks = _rows(pipeline, division.chunk_class, micro, kinds, plan)
     task_s = _task_seconds(pipeline, programs_of_tasks, passes)
-    leaves = hop_leaves(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
-    hop_s = _hop_seconds(priced, plan, leaves)
+    leaves = transfer_leaves_node(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
+    transfer_s = _transfer_seconds(priced, plan, leaves)
     if kinds:
         pipeline = of_kinds(pipeline, programs_of_tasks.row)
-        hop_s = np.concatenate([_hop_seconds(priced, row, leaves) for row in range(max(kinds) + 1)])
+        transfer_s = np.concatenate(
+            [_transfer_seconds(priced, row, leaves) for row in range(max(kinds) + 1)]
+        )
     arrived_s = _arrived(pipeline, programs_of_tasks, passes[FORWARD], update_s)
-    played = play(pipeline, task_s, hop_s, update_s, arrived_s)
+    played = play(pipeline, task_s, transfer_s, update_s, arrived_s)
     reduced_s, chain_start = _reduced(played, programs_of_tasks, passes)
-    return Run(
+    return StepSimulation(
         priced=priced,
         plan=plan,
         played=played,
@@ -197,7 +206,7 @@ def _arrived(pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update
     return np.asarray(np.where(gathers_s > 0, there_s, NEVER).ravel())
 
 
-def hop_leaves(leaves: Integers) -> Integers:
+def transfer_leaves_node(leaves: Integers) -> Integers:
     """Return 1 where a transfer leaves its node, by hop index; `leaves` tells it for each boundary.
 
     Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks the last stage's hop
@@ -208,29 +217,31 @@ def hop_leaves(leaves: Integers) -> Integers:
     for kind in (FORWARD, BACKWARD):
         sender = np.arange(stages)
         boundary = (sender - 1) % stages if kind == BACKWARD else sender
-        by_hop[hop_index(np.full(stages, kind), sender)] = leaves[boundary]
+        by_hop[transfer_index(np.full(stages, kind), sender)] = leaves[boundary]
     return by_hop
 
 
-def _hop_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
+def _transfer_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
     """Return the durations by hop index.
 
     What travels together (an activation, and a mask where the stack sends one) follows one after the other.
     """
-    each = np.array([[_one_hop_s(priced, plan, kind, crosses) for crosses in (0, 1)] for kind in (0, 1)])
+    each = np.array(
+        [[_one_transfer_s(priced, plan, kind, crosses) for crosses in (0, 1)] for kind in (0, 1)]
+    )
     kinds = (np.arange(len(leaves)) - 1) % 2
-    hop_s: Floats = each[kinds, leaves]
-    hop_s[0] = 0.0  # no hop
-    return hop_s
+    transfer_s: Floats = each[kinds, leaves]
+    transfer_s[0] = 0.0  # no hop
+    return transfer_s
 
 
-def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
+def _one_transfer_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
     """Return the seconds of one transfer forward or backward, inside a node or between nodes."""
-    items = hop_items(priced.programs, kind, crosses > 0)
+    items = transfer_items(priced.programs, kind, crosses > 0)
     return sum(priced.seconds(item, plan) for item in items)
 
 
-def _reduced(played: Played, of_task: ProgramOfTask, passes: Passes) -> tuple[Floats, Integers]:
+def _reduced(played: NodeTimes, of_task: ProgramOfTask, passes: Passes) -> tuple[Floats, Integers]:
     """Return when each stage ends its tasks and overlapped reductions, and the task that began the wait.
 
     Gradients are complete in the last kind of pass: the backward, or separate weight gradients.
@@ -273,7 +284,7 @@ def _lost(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
     return each_s.reshape(kind.shape)
 
 
-def played_seconds(priced: Priced, plan: int = 0) -> float:
+def simulated_seconds(priced: Priced, plan: int = 0) -> float:
     """Return the step time of a plan, simulated exactly as `run_step` does, without its shares."""
     passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
     rows = priced.programs.workload.rows or ((),)

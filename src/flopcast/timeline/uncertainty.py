@@ -2,7 +2,7 @@
 
 Answers: which factors does the step depend on, and how wide is its interval?
 `d log(step) / d log(factor)` follows from the items of the critical path that the factor scales
-(shares.py). Independent log-normal factors give the sigma of log(step). In the difference of two
+(critical_path.py). Independent log-normal factors give the sigma of log(step). In the difference of two
 predictions, shared factors cancel.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
 from flopcast.cost.factors import NINETY_PERCENT, Factor
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
 from flopcast.timeline.step import Timeline
 
 FASTER_RATIO = 1.1  # speed-up by which `saved_share` judges the factors that limit a step

@@ -1,7 +1,7 @@
 """The server's application: pages, their answers, an API of JSON.
 
 Answers: which address gives what?
-Elsewhere: limits of requests (limits.py), where it listens (server.py), what is answered (answers.py).
+Elsewhere: limits of requests (limits.py), where it listens (server.py), what is answered (responses.py).
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from flopcast.report.faults import BUG, INPUT, LIMIT
-from flopcast.report.page.style import STYLE
+from flopcast.render.error_json import BUG, INPUT, LIMIT
+from flopcast.render.page.style import STYLE
 from flopcast.ui import page
-from flopcast.ui.choice import CHOSEN, PLAN_FIELDS, Fields, chosen_word, without_stale
+from flopcast.ui.chosen_plan import CHOSEN, PLAN_FIELDS, Fields, chosen_word, without_stale
+from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json, refusal
 from flopcast.ui.limits import WAITING, Limits, busy
 from flopcast.ui.openapi import described
 from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
-from flopcast.ui.refusals import DATA, RETRY_AFTER_S, errors_as_json, refusal
 
 LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
 WAIT_RATIO = 6.0  # limit of wall-clock time over that of processor time, as the machine may be busy

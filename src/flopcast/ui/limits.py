@@ -12,8 +12,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flopcast.report.faults import LIMIT
-from flopcast.ui.refusals import JSON, RETRY_AFTER_S, errors_as_json
+from flopcast.render.error_json import LIMIT
+from flopcast.ui.error_responses import JSON, RETRY_AFTER_S, errors_as_json
 
 MOST_BODY_BYTES = 256 << 10
 MOST_HEADER_BYTES = 64 << 10  # an address carries a packed document

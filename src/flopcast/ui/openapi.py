@@ -1,13 +1,13 @@
 """The description of the JSON API, in OpenAPI 3.1.
 
 Answers: which requests are there, what may they say, what do they answer?
-Elsewhere: what the words mean (words.py), the answers (answers.py).
+Elsewhere: what the words mean (request_fields.py), the answers (responses.py).
 """
 
 import flopcast
-from flopcast.report.faults import FIELDS, KINDS
+from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.ui.page import known_fields
-from flopcast.ui.words import OF_JOB, OF_PLAN, OF_SEARCH
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
 
 WHOLE = ("gpus", "seq", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 OPERATIONS = {

@@ -1,7 +1,7 @@
 """The pages: a form of what is asked on one side, the answer on the other; whole without a script.
 
 Answers: which fields does a form have, and what stands around an answer?
-Elsewhere: answers (answers.py), what fields mean (words.py), the script that spares loading
+Elsewhere: answers (responses.py), what fields mean (request_fields.py), the script that spares loading
 (static/app.js).
 """
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from html import escape
 from urllib.parse import urlencode
 
-from flopcast.io import catalog
-from flopcast.io.jobs import USUAL
+from flopcast.library import catalog
+from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.spec.precision import RECIPES
-from flopcast.ui.choice import CHOSEN
-from flopcast.ui.words import FREE, OF_JOB, OF_PLAN, OF_SEARCH, USUAL_CLUSTER
+from flopcast.ui.chosen_plan import CHOSEN
+from flopcast.ui.request_fields import FREE, OF_JOB, OF_PLAN, OF_SEARCH, USUAL_CLUSTER
 
 PAGES = {"predict": ("/", "Predict"), "search": ("/search", "Search"), "compare": ("/compare", "Compare")}
 FILES = {

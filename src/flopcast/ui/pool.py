@@ -1,9 +1,9 @@
 """Processes that answer requests, so that a slow one neither blocks the server nor outlives its time.
 
 Answers: who works on a request, how many may wait, what becomes of one that takes too long or breaks down?
-Elsewhere: what the processes do (work.py), what the server says (app.py).
+Elsewhere: what the processes do (worker.py), what the server says (app.py).
 
-A process is asked by a line of JSON and answers by lines of JSON (`work.py`). One that breaks a promise
+A process is asked by a line of JSON and answers by lines of JSON (`worker.py`). One that breaks a promise
 (time, silence, its own end) is ended and replaced: nobody else's answer hangs on it.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 MOST_LINE_BYTES = 16 << 20
-Told = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,12 +41,12 @@ class BrokenError(Exception):
 
 
 @dataclass(eq=False)
-class _Worker:
+class _ServerProcess:
     """One process, started when it is first asked."""
 
     process: asyncio.subprocess.Process | None = None
 
-    async def ask(self, line: bytes, told: Told) -> Answer:
+    async def ask(self, line: bytes, told: OnProgress) -> Answer:
         """Send a request and wait for its answer; what is told on the way is passed on.
 
         Raises
@@ -76,7 +76,7 @@ class _Worker:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "flopcast.ui.work",
+                "flopcast.ui.worker",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=MOST_LINE_BYTES,
@@ -107,8 +107,8 @@ class Pool:
         """
         size = max(size, 2)
         self._most_waiting, self._waiting = most_waiting, 0
-        self._all = [_Worker() for _ in range(size)]
-        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._all = [_ServerProcess() for _ in range(size)]
+        self._idle: asyncio.Queue[_ServerProcess] = asyncio.Queue()
         for worker in self._all:
             self._idle.put_nowait(worker)
         self._long = asyncio.Semaphore(size - 1)
@@ -121,7 +121,7 @@ class Pool:
         limit_s: float,
         *,
         long: bool = False,
-        told: Told = lambda _: None,
+        told: OnProgress = lambda _: None,
     ) -> Answer:
         """Return the answer of a process.
 
@@ -150,7 +150,7 @@ class Pool:
             raise TooLongError from error
 
     @contextlib.asynccontextmanager
-    async def _worker(self) -> AsyncIterator[_Worker]:
+    async def _worker(self) -> AsyncIterator[_ServerProcess]:
         """Yield a process that nobody else uses; it is ended if its answer was not read."""
         self._waiting += 1
         try:

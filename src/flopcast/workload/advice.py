@@ -2,7 +2,7 @@
 
 Answers: which edit of a plan mends most of its faults and changes fewest fields that the user gave?
 Elsewhere: the rules and the edits that each of them proposes (spec/rules*.py, checks.py), plans with parts
-missing (search/choose.py).
+missing (search/default_plan.py).
 
 Several rules may break for one reason: a tensor-parallel degree of 3 for 64 heads also divides the MLP
 unevenly and does not divide the number of devices. Every proposed edit is applied to the plan and the rules
@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from flopcast.errors import Problem
-from flopcast.nouns import remembered
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
 
 DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel")  # the freest first
@@ -59,7 +59,7 @@ def plan_of(job: Job, given: Fields) -> Plan:
 
     By default replicas use all remaining devices, and the global batch is one micro-batch for each replica.
 
-    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.requests.job_files import load_catalog_job
     >>> plan_of(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"), {"tensor_parallel": 4}).short()
     'dp=4 tp=4 mbs=1 gbs=4 precision=bf16'
     """
@@ -144,7 +144,7 @@ def _of_edited_fields(fix: _Fix) -> list[Problem]:
     return [one for one in fix.mended if one.field.removeprefix("plan.") in fix.edit]
 
 
-@remembered(256)  # a reader of jobs asks, and a prediction asks again
+@cached_results(256)  # a reader of jobs asks, and a prediction asks again
 def causes(job: Job) -> tuple[Problem, ...]:
     """Return the errors that a user sees: as `checks.check`, but one for each cause."""
     problems = check(job)

@@ -1,7 +1,7 @@
 """The backward pass, derived: forward items reversed, each replaced by its gradients or its dual.
 
 Answers: which items does the backward pass of one layer run, what is run again, what was kept for it?
-Elsewhere: what is alive besides while it runs (working.py).
+Elsewhere: what is alive besides while it runs (backward_memory.py).
 Nothing here knows an architecture: operators name their gradients, messages their duals.
 
 An activation is *kept* from its forward until its backward; there is one for each layer and micro-batch in
@@ -22,8 +22,8 @@ from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.messages import AllGather, RingPass
-from flopcast.workload.beside import launched_before
-from flopcast.workload.reruns import Until, reruns, run_again
+from flopcast.workload.message_order import launched_before
+from flopcast.workload.recompute_order import Until, recompute_order, run_again
 
 WHOLE_LAYER = "layer"  # the recompute group that holds everything
 
@@ -45,7 +45,7 @@ def derive_backward(
     recomputed
         Names of modules (layers/modules.py), or WHOLE_LAYER.
     until
-        How far a run goes (reruns.py).
+        How far a run goes (recompute_order.py).
 
     Returns
     -------
@@ -71,7 +71,7 @@ def derive_backward(
     gathers = {item.output: item for item in forward if item.kept_bytes is not None}
     if WHOLE_LAYER in recomputed:
         items += run_again(forward, until)
-    chosen, started = reruns(forward, recomputed), set[str]()
+    chosen, started = recompute_order(forward, recomputed), set[str]()
     for item in reversed(forward):
         for run in chosen.before(item):
             if run not in started:
@@ -136,7 +136,7 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
         return {}
     items = tuple(forward)
     made = {item.output: run_of(item, recomputed) for item in items}
-    chosen = reruns(items, recomputed)
+    chosen = recompute_order(items, recomputed)
     gathered = {item.output: item for item in items if item.kept_bytes is not None}
     kept: dict[str, Floats] = {}
     for item in items:
@@ -164,8 +164,9 @@ def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:
     """Return bytes that ranks of one sequence exchange while a layer runs its backward; none is kept.
 
-    Gathered keys and values, whose gradients are counted as those of any tensor (working.py); of a ring two
-    buffers, to work with one while the other is filled, each for keys and values and for their gradients.
+    Gathered keys and values, whose gradients are counted as those of any tensor (backward_memory.py); of a
+    ring two buffers, to work with one while the other is filled, each for keys and values and for their
+    gradients.
     """
     total = ZERO
     for item in forward:

@@ -87,7 +87,7 @@ class Casts:
         return max(passes * wide_bytes + layouts * self.size_bytes, 0.0)
 
 
-def is_narrow(item: Item) -> bool:
+def is_low_precision(item: Item) -> bool:
     """Return whether a recipe applies to this item: a linear layer's product that is not marked wide."""
     return isinstance(item.work, Product) and not item.wide
 
@@ -111,7 +111,7 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
     )
 
 
-def narrow_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
+def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
     """Return bytes of the low-precision copies of one layer's weights, in addition to 16 bits, (plans,
     1).
     """
@@ -144,7 +144,7 @@ def _keeps_low_precision(recipe: Recipe, stack: NarrowProducts) -> bool:
 def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
     """Yield the cast of the weight of a low-precision product; none for other items."""
     work = item.work
-    if not is_narrow(item) or not isinstance(work, Product):
+    if not is_low_precision(item) or not isinstance(work, Product):
         return
     groups = work.groups if isinstance(work, GroupedMatmul) else ONE
     yield Quantise(

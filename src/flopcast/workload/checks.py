@@ -9,7 +9,6 @@ one file and one line; so are the ways to divide layers, which are asked what th
 import numpy as np
 
 from flopcast.errors import Problem
-from flopcast.nouns import remembered
 from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.orders import uneven
@@ -28,6 +27,7 @@ from flopcast.spec.rules_size import RULES as RULES_OF_SIZES
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
+from flopcast.strict_model import cached_results
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.stages import leaves_no_stage_empty
 
@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-@remembered(1024)  # advice tries the same edits of a plan in several orders
+@cached_results(1024)  # advice tries the same edits of a plan in several orders
 def check(job: Job) -> tuple[Problem, ...]:
     """Return every rule that the job breaks; empty if it can be predicted."""
     return broken(job, RULES)

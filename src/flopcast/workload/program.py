@@ -22,7 +22,7 @@ from flopcast.operators.item import Item
 from flopcast.spec.batch import Rows
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
-from flopcast.spec.schedule_words import sends_ahead
+from flopcast.spec.schedule_names import sends_ahead
 from flopcast.spec.stack import Stack
 from flopcast.workload.checkpoints import OWN
 from flopcast.workload.stages import Stages
@@ -58,7 +58,7 @@ class LogicalLayer:
     `kind` is the layer's own word ("embedding", "block", "final_norm", "head"), `count` how many equal ones
     stand in a row. `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` tells blocks
     apart that full recompute treats differently (checkpoints.py); then a run stands here once for each
-    kind. `wide` layers keep 16 bits under a recipe of narrow products (narrow.py).
+    kind. `wide` layers keep 16 bits under a recipe of narrow products (low_precision.py).
     """
 
     kind: str
@@ -114,7 +114,9 @@ class Layer:
     working_bytes: Floats  # besides, while the layer's backward pass runs; see workload/backward.py
     weight: tuple[Item, ...] = ()
     waiting_bytes: Floats = field(default_factory=lambda: ZERO)
-    narrow_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # copies beside the 16-bit weights
+    low_precision_weight_bytes: Floats = field(
+        default_factory=lambda: ZERO
+    )  # copies beside the 16-bit weights
     spared_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # 16-bit weights that nothing keeps
 
 
@@ -130,7 +132,7 @@ class Segment:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Hop:
+class StageTransfer:
     """Messages of one transfer between neighbouring stages: activations on, their gradients back.
 
     What one rank sends to the rank of its own position in the next stage.
@@ -171,8 +173,8 @@ class Programs:
     stages: Stages
     forward: tuple[Segment, ...]
     backward: tuple[Segment, ...]
-    hop_across: Hop  # to a stage on another node
-    hop_inside: Hop  # to a stage on the same node
+    hop_across: StageTransfer  # to a stage on another node
+    hop_inside: StageTransfer  # to a stage on the same node
     reduce: tuple[Item, ...]  # after the last backward, per stage class
     synchronise: tuple[Item, ...]  # all stages of a pipeline together
     update: tuple[Item, ...]  # until the next step may begin, per stage class
@@ -252,7 +254,7 @@ def frozen_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) ->
     return held_parameters(only(layers, lambda weight: not weight.trained), stage_counts)
 
 
-def narrow_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> dict[str, Counts]:
+def low_precision_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> dict[str, Counts]:
     """Return parameters stored in another dtype than the plan's, by dtype; (plans, stage classes)."""
     dtypes = {weight.stored for layer in layers for weight in layer.weights if weight.stored}
     return {
@@ -272,7 +274,7 @@ def update_bytes(elements: Counts, narrow: Counts, plans: Plans) -> Counts:
     return each
 
 
-def narrow_updates(weights: tuple[Weight, ...], expert: bool) -> Counts:
+def low_precision_updates(weights: tuple[Weight, ...], expert: bool) -> Counts:
     """Return elements of one instance on one rank that are gathered in 8 bits: of experts, or others."""
     return sum((w.elements for w in weights if w.update and w.expert == expert), ZERO)
 
@@ -282,14 +284,17 @@ def expert_elements(weights: tuple[Weight, ...]) -> Counts:
     return sum((weight.elements for weight in weights if weight.expert), ZERO)
 
 
-def updated_narrow(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> tuple[Counts, Counts]:
+def low_precision_updated(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> tuple[Counts, Counts]:
     """Return parameters of a rank that are gathered in 8 bits: others, and those of experts.
 
     Arrays of shape (plans, stage classes), or of one number where there are none.
     """
     dense, experts = (
         sum(
-            (stage_counts[:, :, p] * narrow_updates(each.weights, of) for p, each in enumerate(layers)),
+            (
+                stage_counts[:, :, p] * low_precision_updates(each.weights, of)
+                for p, each in enumerate(layers)
+            ),
             ZERO,
         )
         for of in (False, True)

@@ -29,27 +29,33 @@ from flopcast.workload.backward import (
     kept_tensors,
     total_bytes,
 )
+from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
-from flopcast.workload.narrow import agreement, narrow_layer, with_narrow_updates, with_wide_ends
+from flopcast.workload.low_precision import (
+    agreement,
+    low_precision_layer,
+    with_low_precision_updates,
+    with_wide_ends,
+)
 from flopcast.workload.program import (
     Accounting,
-    Hop,
     Layer,
     LogicalLayer,
     Programs,
     Segment,
+    StageTransfer,
     Workload,
     expert_parameters,
     frozen_parameters,
     held_parameters,
     held_tensors,
-    narrow_parameters,
+    low_precision_parameters,
+    low_precision_updated,
     only,
     replicated_parameters,
-    updated_narrow,
 )
 from flopcast.workload.recompute import (
     blocks_at_work,
@@ -65,7 +71,6 @@ from flopcast.workload.sharded import gathered_segments
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
 from flopcast.workload.tensor_overlap import under_products
-from flopcast.workload.working import backward_peak
 
 
 def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = divide_all) -> Programs:
@@ -86,7 +91,7 @@ def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = d
     stages = divided(
         runs.counts, workload.plans, stack.pipeline, runs.parts, workload.layers_at_end, checkpoints
     )
-    workload = replace(workload, layers=with_narrow_updates(kinds, workload.plans, stack))
+    workload = replace(workload, layers=with_low_precision_updates(kinds, workload.plans, stack))
     parameters = held_parameters(workload.layers, stages.stage_counts)
     on_stage = parameters.max(axis=1, keepdims=True)
     layers = tuple(_layer(layer, workload, stack, accounting, on_stage) for layer in workload.layers)
@@ -102,8 +107,8 @@ def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = d
         stages=stages,
         forward=_segments(layers, workload, stack, stages),
         backward=_segments(layers, workload, stack, stages, backward=True),
-        hop_across=_hop(workload, stack, "pp"),
-        hop_inside=_hop(workload, stack, "pp_inside"),
+        hop_across=_stage_transfer(workload, stack, "pp"),
+        hop_inside=_stage_transfer(workload, stack, "pp_inside"),
         reduce=reduce_items(
             stack,
             plans,
@@ -119,14 +124,14 @@ def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = d
             trained,
             trained_experts,
             held_tensors(learning, stages.stage_counts),
-            updated_narrow(learning, stages.stage_counts),
+            low_precision_updated(learning, stages.stage_counts),
         ),
         parameters=parameters,
         expert_parameters=experts,
         accounting=tuple(accounting),
         weight=_weight_segments(layers, stages),
         frozen_parameters=frozen_parameters(workload.layers, stages.stage_counts),
-        narrow_parameters=narrow_parameters(workload.layers, stages.stage_counts),
+        narrow_parameters=low_precision_parameters(workload.layers, stages.stage_counts),
     )
 
 
@@ -165,7 +170,7 @@ def _layer(
         before, forward = forward, fused_loss(forward, chained.astype(np.float64))
         accounting.append(_account("fused_loss", logical.kind, before, forward))
     forward = with_sums(forward, stack.gradients)
-    before, narrowed = forward, narrow_layer(logical, forward, workload, stack)
+    before, narrowed = forward, low_precision_layer(logical, forward, workload, stack)
     forward, casts = narrowed.forward, narrowed.weight_casts
     if casts:
         accounting.append(_account("quantise", logical.kind, before, (*casts, *forward)))
@@ -200,7 +205,7 @@ def _layer(
         working_bytes=peak - (kept if not cut else ZERO) + exchanged_at_work(forward),
         weight=weight,
         waiting_bytes=waiting_bytes(forward) if splits else ZERO,
-        narrow_weight_bytes=narrowed.weight_bytes,
+        low_precision_weight_bytes=narrowed.weight_bytes,
         spared_weight_bytes=narrowed.spared_bytes,
     )
 
@@ -243,7 +248,7 @@ def _weight_segments(layers: tuple[Layer, ...], stages: Stages) -> tuple[Segment
     )
 
 
-def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
+def _stage_transfer(workload: Workload, stack: Stack, axis: str) -> StageTransfer:
     """Return messages of one transfer between adjacent stages.
 
     `axis` is "pp" or, where both stages are on one node, "pp_inside". A mask is square, one for all
@@ -252,18 +257,18 @@ def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
     x_bytes = activation_bytes(workload.model.hidden, workload.split)
     if stack.pipeline.payload == "scattered" and not workload.plans.structure.sequence_parallel:
         x_bytes = x_bytes / workload.plans.tensor_parallel
-    forward = [_hop_item("activation", x_bytes, "forward", axis)]
+    forward = [_transfer_item("activation", x_bytes, "forward", axis)]
     if stack.pipeline.sends_mask:
         mask_bytes = workload.split.length**2 * ELEMENT_BYTES["fp16"]
-        forward.append(_hop_item("mask", mask_bytes, "forward", axis))
-    backward = [_hop_item("gradient", x_bytes, "backward", axis)]
+        forward.append(_transfer_item("mask", mask_bytes, "forward", axis))
+    backward = [_transfer_item("gradient", x_bytes, "backward", axis)]
     if stack.pipeline.host_s:  # what the host spends on posting a blocking message
         forward += [host_work("transfer", "forward")] * len(forward)
         backward += [host_work("transfer", "backward")] * len(backward)
-    return Hop(forward=tuple(forward), backward=tuple(backward))
+    return StageTransfer(forward=tuple(forward), backward=tuple(backward))
 
 
-def _hop_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:
+def _transfer_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:
     """Return one point-to-point message; the stack decides whether it blocks (timeline/pipeline.py)."""
     return Item(
         name=f"hop.{name}",

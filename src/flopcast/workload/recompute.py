@@ -24,7 +24,8 @@ def kinds_of_layers(
 
     Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together: how many
     there are of each, a stage says. Multi-token prediction goes with the last entry of the model's blocks.
-    `entries` are the places of the layers in the model's sequence, where these are not all (narrow.py).
+    `entries` are the places of the layers in the model's sequence, where these are not all
+    (low_precision.py).
     """
     plan, last = workload.plans.structure, len(workload.model.blocks) - 1
     named = set(plan.recompute_blocks) or set(range(last + 1))

@@ -39,7 +39,7 @@ from flopcast.workload.program import (
     Segment,
     elements,
     expert_elements,
-    narrow_updates,
+    low_precision_updates,
     tied_elements,
     update_bytes,
 )
@@ -323,7 +323,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
         if of_experts and not any(weight.expert for weight in weights):
             continue
         bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
-        size_bytes = bucket * update_bytes(count, narrow_updates(weights, of_experts), plans)
+        size_bytes = bucket * update_bytes(count, low_precision_updates(weights, of_experts), plans)
         found.append(
             Item(
                 name=f"parameters.gather{name}",

@@ -35,7 +35,7 @@ from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plans
-from flopcast.spec.rows import alike
+from flopcast.spec.rows import equal_rows
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.checkpoints import Checkpoints
 
@@ -128,7 +128,7 @@ def _even(pile: Pile) -> Counts:
     return _between(pile, np.arange(chunks + 1) * per_chunk)
 
 
-def _given(pile: Pile) -> Counts:
+def _listed_layers(pile: Pile) -> Counts:
     """Return layers of every chunk, (stages, virtual stages, parts): the plan's numbers of blocks."""
     chunks, blocks = pile.stages * pile.virtual, sum(pile.counts[1 : -pile.at_end])
     if len(pile.given) != chunks or sum(pile.given) != blocks:
@@ -176,7 +176,7 @@ def _shared(bounds: Integers, lengths: Integers) -> Counts:
 DIVISIONS: dict[str, Callable[[Pile], Counts]] = {
     "even": _even,
     "deepspeed_uniform": _deepspeed_uniform,
-    "given": _given,
+    "given": _listed_layers,
 }
 
 
@@ -295,7 +295,7 @@ def divide_all(
     checkpoints
         How runs of blocks fall into kinds; then parts are kinds of runs.
     """
-    equal = alike([plans.pipeline_parallel[:, 0], plans.virtual_stages[:, 0]])
+    equal = equal_rows([plans.pipeline_parallel[:, 0], plans.virtual_stages[:, 0]])
     both = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1)
     distinct = both[equal.first].astype(int)
     piles = [

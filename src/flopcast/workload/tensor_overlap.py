@@ -29,9 +29,10 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.operators.low_precision_messages import LowPrecisionMessage
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import ReduceScatter, Replicate
-from flopcast.operators.narrow_messages import Narrow
+from flopcast.workload.message_order import without_waiting
 
 SPLITS = 4.0  # chunks of a product whose result is scattered
 
@@ -114,20 +115,15 @@ def _chunk(item: Item, chunks: Counts, count: Counts, word: str = "") -> Item:
     name = f"{item.name}.{word}" if word else item.name
     if isinstance(item.work, Matmul):
         return replace(item, name=name, work=replace(item.work, m=item.work.m / chunks), count=count)
-    if isinstance(item.work, (ReduceScatter, Narrow)):
+    if isinstance(item.work, (ReduceScatter, LowPrecisionMessage)):
         size_bytes = item.work.message_bytes / chunks
         return replace(item, name=name, work=replace(item.work, message_bytes=size_bytes), count=count)
     return item
 
 
-def _free_of(item: Item, stream: str) -> Item:
-    """Return the item without waiting for a stream."""
-    return replace(item, waits=tuple(name for name in item.waits if name != stream))
-
-
 def _gathered(gather: Item, product: Item, ranks: Counts) -> list[Item]:
     """Return items in which all chunks but the last are multiplied while others arrive."""
-    ahead = _free_of(_chunk(product, ranks, ranks - 1.0), "tp")
+    ahead = without_waiting(_chunk(product, ranks, ranks - 1.0), "tp")
     return [gather, ahead, _chunk(product, ranks, np.ones_like(ranks), "last")]
 
 
@@ -138,7 +134,7 @@ def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
     return [
         _chunk(product, chunks, one),
         _chunk(scatter, chunks, chunks - 1.0),
-        _free_of(_chunk(product, chunks, chunks - 1.0, "rest"), "tp"),
+        without_waiting(_chunk(product, chunks, chunks - 1.0, "rest"), "tp"),
         _chunk(scatter, chunks, one, "last"),
     ]
 
@@ -155,4 +151,4 @@ def _beside_weight_gradient(dgrad: Item, wgrad: Item, scatter: Item) -> list[Ite
         work=Replicate(axis="tp", message_bytes=ZERO),
         component=scatter.component,
     )
-    return [dgrad, ready, scatter, _free_of(wgrad, "tp")]
+    return [dgrad, ready, scatter, without_waiting(wgrad, "tp")]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import Counts, Floats
 from flopcast.spec.cluster import Cluster, Tier

@@ -2,8 +2,8 @@
 
 Answers: of an operator's kernel name, what is its curve's class, its layout, its kind; how much less sure
 is a curve of that kind outside of its rows, or on another device?
-Elsewhere: the curves (book.py), the operators that name kernels (operators/), where the sigmas come from
-(calibration/score.py, docs/accuracy/kernels.md).
+Elsewhere: the curves (curve_book.py), the operators that name kernels (operators/), where the sigmas come
+from (lab/calibration/score.py, docs/accuracy/kernels.md).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ATTENTION = (FUSED_ATTENTION, "batched_gemm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class KernelFamily:
     """Classes that a step away from the measurements costs alike.
 
     `family` names the factor of their level. The sigmas are added, in quadrature, where a shape lies
@@ -33,37 +33,37 @@ class Kind:
     other_device_log_sigma_factor: float
 
 
-GEMM = Kind(
+GEMM = KernelFamily(
     name="products",
     family="gemm_level",
     extrapolation_log_sigma_factor=0.07,
     other_device_log_sigma_factor=0.16,
 )
-NARROW_GEMM = Kind(
+LOW_PRECISION_GEMMS = KernelFamily(
     name="narrow products",
     family="gemm_level",
     extrapolation_log_sigma_factor=0.15,
     other_device_log_sigma_factor=0.36,
 )
-GROUPED_GEMM = Kind(
+GROUPED_GEMM = KernelFamily(
     name="grouped products",
     family="gemm_level",
     extrapolation_log_sigma_factor=0.0,
     other_device_log_sigma_factor=0.27,
 )
-ATTENTION_KIND = Kind(
+ATTENTION_KIND = KernelFamily(
     name="attention",
     family="attention_level",
     extrapolation_log_sigma_factor=0.0,
     other_device_log_sigma_factor=0.29,
 )
-MEMORY = Kind(
+MEMORY = KernelFamily(
     name="memory-bound",
     family="memory_level",
     extrapolation_log_sigma_factor=0.01,
     other_device_log_sigma_factor=0.28,
 )
-KINDS = (GEMM, NARROW_GEMM, GROUPED_GEMM, ATTENTION_KIND, MEMORY)
+KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION_KIND, MEMORY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class KernelClass:
 
     curve: str
     layout: str
-    kind: Kind
+    kind: KernelFamily
 
     @property
     def is_derated(self) -> bool:
@@ -115,7 +115,7 @@ def class_of(kernel: str) -> KernelClass:
     if base in LAYOUTS_SHARE_A_CURVE:
         layout = last if last in LAYOUTS else ""
         curve = kernel.removesuffix(f".{layout}")
-        of_training = GEMM if curve in OF_TRAINING or base.startswith("narrow_") else NARROW_GEMM
+        of_training = GEMM if curve in OF_TRAINING or base.startswith("narrow_") else LOW_PRECISION_GEMMS
         kind = GROUPED_GEMM if base.endswith("grouped_gemm") else of_training
         return KernelClass(curve=curve, layout=layout, kind=kind)
     return KernelClass(curve=kernel, layout="", kind=ATTENTION_KIND if base in ATTENTION else MEMORY)

@@ -3,7 +3,7 @@
 Answers: how does a power limit below the board's stretch a kernel, what does a set clock cost, how long do
 synchronous devices wait for the slowest of them?
 Elsewhere: clocks of busy devices at full board power (sustained.py), the watts of each kind of work
-(spec/operations.py), joules (economics/power.py).
+(spec/operations.py), joules (economics/energy.py).
 
 Products and attention are bound by the core clock, so that they take longer in proportion to it. Kernels
 that wait for memory, and messages, keep their time: memory and links have clocks of their own.

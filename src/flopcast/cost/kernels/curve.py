@@ -1,12 +1,12 @@
 """A curve: learned efficiency of one kernel class (or collective) on one device (or fabric).
 
 Answers: what fraction of its physical bound does a kernel of these coordinates reach?
-Elsewhere: how a curve is fitted (calibration/), what the bound is (roofline.py, collectives/).
+Elsewhere: how a curve is fitted (lab/calibration/), what the bound is (roofline.py, collectives/).
 
 A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly. Outside the
 measured range the efficiency is that of the nearest measured shape; beyond the most work, time goes on as
 over the last measured octave, unless the view says that efficiency has saturated. What jumps (tiles,
-waves) is added as terms (views.py); with less work than any measured shape, those of a whole tile.
+waves) is added as terms (features.py); with less work than any measured shape, those of a whole tile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flopcast.cost.kernels.views import view_of
+from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import Counts, Integers, Logs
 
 MOST_RISE = 3.0  # of efficiency, far beyond the end of an axis
@@ -22,13 +22,13 @@ Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Evidence:
+class CurveEvidence:
     """The measurements behind a curve, and its error.
 
     `source` names the measurements, `rows` how many were used, `rejected` how many were left out: known
     to be broken, or faster than the hardware can be. `relative_error` is the mean of
     |predicted / measured - 1| on rows kept aside, what a report shows; `log_sigma_factor` the sigma whose
-    90 % interval holds 90 % of their errors (calibration/conformal.py), what the class' factor carries.
+    90 % interval holds 90 % of their errors (lab/calibration/conformal.py), what the class' factor carries.
     """
 
     source: str
@@ -57,7 +57,7 @@ class Curve:
     axes: tuple[Counts, ...]  # log2 of the nodes of each coordinate, rising
     table: Logs  # log-efficiency, one dimension per axis
     launch_s: float
-    evidence: Evidence
+    evidence: CurveEvidence
     layout_ratio: Mapping[str, float] = field(default_factory=dict)  # time against "forward"
     terms: Mapping[str, float] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class Curve:
 
         >>> ratios = {"input_gradient.fp16": 0.9, "input_gradient.bf16": 1.0}
         >>> curve = Curve(name="gemm", owner="x", axes=(), table=np.zeros(()), launch_s=0.0,
-        ...               evidence=Evidence(source="x", rows=1, rejected=0, relative_error=0.1),
+        ...               evidence=CurveEvidence(source="x", rows=1, rejected=0, relative_error=0.1),
         ...               layout_ratio=ratios)
         >>> [curve.ratio_of(*case) for case in (("input_gradient", "fp16"), ("input_gradient", "fp8"))]
         [0.9, 1.0]
@@ -94,7 +94,7 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     array of shape (rows,)
         Natural logarithms, 0 at most.
     """
-    view = view_of(curve.name)
+    view = features_of(curve.name)
     values = view.table(coordinates)[: len(curve.axes)]
     logs = _overflowed(curve, [np.log2(value) for value in values])
     total = _looked_up(curve, logs)
@@ -117,7 +117,7 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
 
 def _overflowed(curve: Curve, logs: list[Logs]) -> list[Logs]:
     """Return log2 of coordinates; where the view says so, the excess over one axis is added to another."""
-    pair = view_of(curve.name).overflow
+    pair = features_of(curve.name).overflow
     if pair is None or max(pair) >= len(curve.axes):
         return logs
     full, other = pair
@@ -165,7 +165,7 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
     """
     slack = np.log2(1.05)
     found = np.zeros(coordinates[0].shape, dtype=bool)
-    for axis, value in zip(curve.axes, view_of(curve.name).table(coordinates), strict=False):
+    for axis, value in zip(curve.axes, features_of(curve.name).table(coordinates), strict=False):
         log = np.log2(value)
         found |= (log < axis[0] - slack) | (log > axis[-1] + slack)
     return found

@@ -1,13 +1,13 @@
 """Narrow products of experts on devices that write their 16-bit results after them.
 
 Answers: how long does a product of 8 or 4 bits take where nothing hides the writing of its result?
-Elsewhere: how many times as fast as 16-bit products they are on the whole (relatives.py), which devices do
-so (catalog/devices), the bytes (operators/grouped_matmul.py).
+Elsewhere: how many times as fast as 16-bit products they are on the whole (fallback_classes.py), which
+devices do so (catalog/devices), the bytes (operators/grouped_matmul.py).
 
 Operands of 8 or 4 bits make products faster, but not the writing of their results. On Blackwell their time
 is that of the products and that of writing, one after the other: short sums gain little. The ratio of
-relatives.py is that of the layers of one dense model, so the share of writing in it is taken out. Dense
-products keep that ratio, as they are as wide as those layers.
+fallback_classes.py is that of the layers of one dense model, so the share of writing in it is taken out.
+Dense products keep that ratio, as they are as wide as those layers.
 
 Additional columns at equal rows and sums in the tables of data/peers/aiconfigurator (casts are the same in
 both, and cancel), predicted over measured, in the median of B200, B300, GB200 and GB300: for sums of 512 to
@@ -16,7 +16,7 @@ results after products; for sums of 4096 to 8192 1.02 to 1.05 and 1.05 to 1.07 i
 the ratio alone is right within a tenth for short sums as well.
 """
 
-from flopcast.cost.kernels.relatives import RELATIVES
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.dtypes import Floats
 
 # Results over 16-bit products of the layers that the ratios are from: 2.48 GB at 7.4 TB/s, 13.1 ms.
@@ -38,7 +38,7 @@ def with_results(name: str, alone_s: Floats, result_s: Floats) -> Floats:
     >>> with_results("narrow_expert_gemm.mxfp8", np.array([1e-3]), np.array([2e-4])).round(6).tolist()
     [0.001154]
     """
-    relative = RELATIVES.get(name)
+    relative = FALLBACK_CLASSES.get(name)
     if relative is None or relative.speed_up_ratio is None or not name.startswith("narrow_expert_gemm"):
         return alone_s
     products_s: Floats = alone_s * (1.0 - RESULT_SHARE * relative.speed_up_ratio)

@@ -8,13 +8,13 @@ from dataclasses import fields
 
 import numpy as np
 
-from flopcast.cost.kernels.book import CurveBook, Found
+from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.cost.price import kernel_seconds
-from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -28,7 +28,7 @@ FORMULA = (
 )
 
 
-def at(value: Counts, row: int, column: int) -> float:
+def element_at(value: Counts, row: int, column: int) -> float:
     """Return one number of an array over rows and columns, either of which may have size 1."""
     return float(value[min(row, value.shape[0] - 1), min(column, value.shape[1] - 1)])
 
@@ -42,12 +42,12 @@ def source_of(sources: tuple[Source, ...], *words: str) -> str:
 def run_as(item: Item, row: int) -> AbstractOperator:
     """Return the operator that is priced: experts that are alone on their rank are a dense product."""
     work = item.work
-    if isinstance(work, GroupedMatmul) and at(work.groups, row, 0) <= 1:
+    if isinstance(work, GroupedMatmul) and element_at(work.groups, row, 0) <= 1:
         return work.as_one_product()
     return work  # type: ignore[return-value]
 
 
-def curve_of(work: AbstractOperator, priced: Priced, book: CurveBook) -> Found:
+def curve_of(work: AbstractOperator, priced: Priced, book: CurveBook) -> CurveMatch:
     """Return the curve that prices an operator."""
     device = priced.cluster.node.device
     owner = device.curves or device.name
@@ -64,12 +64,12 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     work, device = run_as(item, row), priced.cluster.node.device
     need, found, kind = work.work(), curve_of(work, priced, book), class_of(work.kernel)
     curve = found.curve
-    flop, size = at(need.flop, row, column), at(need.moved_bytes, row, column)
-    bound_s = at(bound_seconds(need, device), row, column)
+    flop, size = element_at(need.flop, row, column), element_at(need.moved_bytes, row, column)
+    bound_s = element_at(bound_seconds(need, device), row, column)
     places = _coordinates(work, row, column)
     ratio = curve.ratio_of(kind.layout, need.unit)
     own_s = kernel_seconds(np.array([bound_s]), places, curve, device.multiprocessors, ratio)
-    slower = busy_ratio(kind, own_s / at(work.kernels(), row, column), device)
+    slower = busy_ratio(kind, own_s / element_at(work.kernels(), row, column), device)
     own_s = own_s * slower
     compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
@@ -85,7 +85,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         rate(f"peak, {need.unit}", device.peak(need.unit), "FLOP/s", peaks),
         rate("bandwidth", device.memory_bytes_per_s, "B/s", memory),
         lasting("bound", bound_s, f", by {limit}"),
-        lasting("least", at(least_seconds(need, device), row, column), ", at what memory sustains"),
+        lasting("least", element_at(least_seconds(need, device), row, column), ", at what memory sustains"),
         Input(
             name="efficiency", told=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
         ),
@@ -117,7 +117,7 @@ def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
     for each in fields(work):  # type: ignore[arg-type]
         value = getattr(work, each.name)
         if isinstance(value, np.ndarray):
-            number = at(value, row, column)
+            number = element_at(value, row, column)
             found.append(Input(name=each.name, told=f"{number:,.6g}", number=number))
         elif isinstance(value, str | int) and value not in (False, ""):
             found.append(Input(name=each.name, told=str(value)))
@@ -126,7 +126,7 @@ def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
 
 def _coordinates(work: AbstractOperator, row: int, column: int) -> tuple[Counts, ...]:
     """Return the coordinates of one execution on the curve."""
-    return tuple(np.maximum([at(value, row, column)], 1.0) for value in work.coordinates())
+    return tuple(np.maximum([element_at(value, row, column)], 1.0) for value in work.coordinates())
 
 
 def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) -> tuple[float, str]:
@@ -137,7 +137,7 @@ def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) 
     return found, ", outside of what was measured" if outside(curve, places)[0] else ""
 
 
-def _evidence(found: Found) -> str:
+def _evidence(found: CurveMatch) -> str:
     """Return the curve, its measurements, and its error."""
     curve, evidence = found.curve, found.curve.evidence
     return f"{curve.owner}/{curve.name}: {evidence.source}, mean error {evidence.relative_error:.1%}"

@@ -7,7 +7,7 @@ Elsewhere: the categories themselves (memory/categories.py), whose own words are
 from flopcast.dtypes import Counts
 from flopcast.memory import categories
 from flopcast.report.explain.explanation import Explanation, Input
-from flopcast.report.explain.kernels import at
+from flopcast.report.explain.kernels import element_at
 from flopcast.report.report import Report
 from flopcast.units import show
 
@@ -88,7 +88,7 @@ def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
         return ()
     counts = programs.stages.stage_counts
     layers = [
-        (layer.kind, float(counts[0, at_stage, part]), at(layer.kept_bytes, 0, at_stage))
+        (layer.kind, float(counts[0, at_stage, part]), element_at(layer.kept_bytes, 0, at_stage))
         for part, layer in enumerate(programs.layers)
     ]
     each = sum(count * kept for _, count, kept in layers)
@@ -115,4 +115,4 @@ def _stage_class(report: Report) -> int:
 
 def _number(value: Counts, column: int) -> float:
     """Return one number of an array over stage classes."""
-    return at(value, 0, column)
+    return element_at(value, 0, column)

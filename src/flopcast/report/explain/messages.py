@@ -7,13 +7,13 @@ Elsewhere: the computation itself (cost/collectives), whose terms are asked for 
 import numpy as np
 
 from flopcast.cost.collectives.network import ONE_COPY_A_DOMAIN, message_terms
-from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve import Curve, outside
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group, axis_group
-from flopcast.cost.prices import Priced
 from flopcast.operators.base import AbstractMessage
 from flopcast.report.explain.explanation import Input
-from flopcast.report.explain.kernels import at, lasting, rate, source_of
+from flopcast.report.explain.kernels import element_at, lasting, rate, source_of
 from flopcast.spec.cluster import Tier
 from flopcast.units import show, show_seconds
 
@@ -23,7 +23,7 @@ EXCHANGE = "max(latency + bytes to other domains / bandwidth / efficiency, all c
 
 def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
     """Return how a message is timed; exchanges that leave a domain have another formula."""
-    nodes = at(group_of(work, priced).nodes, row, 0)
+    nodes = element_at(group_of(work, priced).nodes, row, 0)
     return EXCHANGE if work.collective in ONE_COPY_A_DOMAIN and nodes > 1 else FORMULA
 
 
@@ -37,10 +37,13 @@ def message_inputs(
 ) -> tuple[Input, ...]:
     """Return everything that determines the seconds of one execution, with its sources."""
     whole = group_of(work, priced)
-    group = Group(inside=np.array([at(whole.inside, row, 0)]), nodes=np.array([at(whole.nodes, row, 0)]))
-    size_bytes = np.array([at(work.message_bytes, row, column)])
-    if not work.collective or at(whole.ranks, row, 0) <= 1 or not size_bytes[0]:
-        because = "one rank" if at(whole.ranks, row, 0) <= 1 else "nothing is sent"
+    group = Group(
+        inside=np.array([element_at(whole.inside, row, 0)]),
+        nodes=np.array([element_at(whole.nodes, row, 0)]),
+    )
+    size_bytes = np.array([element_at(work.message_bytes, row, column)])
+    if not work.collective or element_at(whole.ranks, row, 0) <= 1 or not size_bytes[0]:
+        because = "one rank" if element_at(whole.ranks, row, 0) <= 1 else "nothing is sent"
         return (Input(name="collective", told=f"none along {work.axis}: {because}"),)
     link, terms, curve = message_terms(work.collective, size_bytes, group, priced.cluster, book)
     inside, nodes = float(group.inside[0]), float(group.nodes[0])

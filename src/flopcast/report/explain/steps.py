@@ -13,12 +13,12 @@ from dataclasses import replace
 from math import prod
 
 from flopcast.cost.factors import SHARED_DERATE
-from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.prices import Priced
+from flopcast.cost.item_prices import Priced
+from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.report.explain.explanation import Explanation, Input
-from flopcast.report.explain.kernels import FORMULA, at, kernel_inputs, lasting, rate, source_of
+from flopcast.report.explain.kernels import FORMULA, element_at, kernel_inputs, lasting, rate, source_of
 from flopcast.report.explain.messages import formula_of, message_inputs
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
 from flopcast.spec.precision import product_engine
@@ -87,7 +87,7 @@ def explain_component(report: Report, name: str) -> Explanation:
     if name == BUBBLE:
         return _bubble(report)
     seconds: dict[str, float] = defaultdict(float)
-    for share in report.timeline.bottleneck_shares:
+    for share in report.timeline.bottleneck_attribution:
         if (share.item.component if share.item else LAUNCH) == name:
             seconds[share.item.name if share.item else LAUNCHES] += share.path_s
     parts = tuple(
@@ -172,7 +172,7 @@ def explain_operator(report: Report, name: str, book: CurveBook, sources: Mappin
     0 s where others hide it. Items of one name, as of several kinds of blocks, are told one by one.
     """
     path_s: dict[int, float] = defaultdict(float)
-    for share in report.timeline.bottleneck_shares:
+    for share in report.timeline.bottleneck_attribution:
         path_s[id(share.item)] += share.path_s
     items = {id(item): item for item in report.priced.programs.items() if item.name == name}
     taken = {key: item for key, item in items.items() if path_s[key]} or dict(list(items.items())[:1])
@@ -195,7 +195,7 @@ def _execution(
     """
     priced, row = report.priced, 0
     column = _stage_class(report) if item.phase == "step" else 0
-    one_s = at(priced.of(item).alone_s, row, column)
+    one_s = element_at(priced.of(item).alone_s, row, column)
     inputs: tuple[Input, ...] = ()
     formula = FORMULA
     if isinstance(item.work, AbstractOperator):

@@ -27,11 +27,11 @@ from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Dispatch
 from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.low_precision_messages import LowPrecisionMessage
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
-from flopcast.operators.narrow_messages import Narrow
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.precision import NORMS, NarrowProducts, Recipe
-from flopcast.workload.casts import Casts, Product, is_narrow, sizes_of
+from flopcast.workload.casts import Casts, Product, is_low_precision, sizes_of
 from flopcast.workload.rewrites.base import Items, kind_of
 
 ONE_NUMBER_BYTES = constant(4.0)  # a largest value in fp32
@@ -53,7 +53,7 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
     """
     together = any(kind_of(item) == WRITES_NARROW for item in items)
     cast = Casts(recipe, stack, ranks, together=together)
-    products = [item for item in items if is_narrow(item)]
+    products = [item for item in items if is_low_precision(item)]
     gathers = _gathers(items, products) if stack.narrow_gathers else {}
     scatters = _scatters(items, products) if stack.narrow_gathers else {}
     done: set[str] = set()
@@ -61,7 +61,7 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
     for item in items:
         if id(item) in gathers:
             result += _gathered(item, items, products, cast)
-        elif is_narrow(item):
+        elif is_low_precision(item):
             tensor = item.inputs[0]
             if id(item) in scatters:
                 result += _turned(item, sizes_of(item.work)[1], cast.of(item))
@@ -165,7 +165,9 @@ def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> 
     ratio = cast.size_bytes / wide_bytes
     kept = None if gather.kept_bytes is None else gather.kept_bytes * ratio
     moved = _message(gather)
-    message = Narrow(kind="all_gather", axis="tp", message_bytes=moved * ratio, dual_bytes=moved)
+    message = LowPrecisionMessage(
+        kind="all_gather", axis="tp", message_bytes=moved * ratio, dual_bytes=moved
+    )
     return [
         *found,
         replace(gather, work=message, inputs=(name,), output=f"{gather.output}.narrow", kept_bytes=kept),
@@ -177,7 +179,9 @@ def _scattered(scatter: Item, cast: Casts) -> list[Item]:
     moved = _message(scatter)
     wide_bytes = 2.0
     ratio = cast.gathered_layouts * cast.size_bytes / wide_bytes
-    message = Narrow(kind="reduce_scatter", axis="tp", message_bytes=moved, dual_bytes=moved * ratio)
+    message = LowPrecisionMessage(
+        kind="reduce_scatter", axis="tp", message_bytes=moved, dual_bytes=moved * ratio
+    )
     work = Quantise(
         elements=moved / wide_bytes / cast.ranks,
         each_bytes=cast.bytes_of(wide_bytes, cast.gathered_layouts),
@@ -234,7 +238,7 @@ def _dispatched(item: Item, work: Dispatch, products: list[Item], cast: Casts) -
     """Return tokens cast before they are sent to experts; the cast of a row is part of the permutation."""
     wide_bytes = ELEMENT_BYTES[sizes_of(products[0].work)[2]]
     narrow_bytes = work.message_bytes * (cast.size_bytes / wide_bytes)
-    message = Narrow(
+    message = LowPrecisionMessage(
         kind=work.collective, axis=work.axis, message_bytes=narrow_bytes, dual_bytes=work.message_bytes
     )
     return replace(item, work=message)

@@ -1,7 +1,7 @@
 """Attention whose keys and values travel round a ring of ranks: one kernel for each rank's keys.
 
 Answers: which blocks does a rank compute, which of them hide the hops, what puts the blocks together?
-Elsewhere: what is sent (layers/context.py), how the backward runs beside it (workload/beside.py).
+Elsewhere: what is sent (layers/context.py), how the backward runs beside it (workload/message_order.py).
 
 A rank's queries meet its own keys first, while those of its neighbour arrive; so c ranks take c blocks and
 c - 1 hops. With L tokens on a rank and a causal mask:

@@ -1,0 +1,174 @@
+"""The few functions that compare predictions with runs that others measured.
+
+Answers: how right are predictions on a suite, on published tables, on decisions between plans?
+Elsewhere: predictions themselves (api.py), the comparisons without files (lab/validation/).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flopcast import prediction
+from flopcast.api import predict
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.published.functional_tests import functional_rows, is_of_functional_tests, read_runs
+from flopcast.lab.published.predictions import PublishedTables, Watched, predict_with
+from flopcast.lab.published.suite_files import load_memory_suite, load_suite
+from flopcast.lab.validation.compare import ComparedSuite
+from flopcast.lab.validation.compare import compare as compare_suite
+from flopcast.lab.validation.decisions import Sweep
+from flopcast.lab.validation.memory import ComparedMemory, compare_memory
+from flopcast.lab.validation.published import WAYS, Constants, Published
+from flopcast.lab.validation.suite import Suite
+from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
+from flopcast.library.constants import shipped
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+
+
+def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
+    """Predict a suite of measured runs: "paper", "sc21", "korthikanti" or "headlines".
+
+    Parameters
+    ----------
+    constants : str
+        "none": predict from kernels and data sheets alone, under the suite's protocol; "others": also use
+        the constants of the catalogue. The second needs a suite on which no constant was fitted.
+
+    Raises
+    ------
+    SpecError
+        There is no suite of that name, or constants of the catalogue were fitted on its runs.
+
+    Examples
+    --------
+    >>> rows = validate_suite("korthikanti").rows
+    >>> max(abs(row.predicted_step_time_s / row.measured_step_time_s - 1) for row in rows) < 0.06
+    True
+    """
+    suite = load_suite(name)
+    if constants == "none":
+        return compare_suite(suite, predict_unfitted)
+    fitted_on = {source for constant in shipped().constants for source in constant.sources}
+    if suite.published_as in fitted_on:
+        raise SpecError([_fitted_on(suite)])
+    return compare_suite(suite, predict)
+
+
+def _fitted_on(suite: Suite) -> Problem:
+    """Return the error for a suite on whose runs constants of the catalogue were fitted."""
+    return Problem(
+        field="--leave-one-source-out",
+        value=suite.name,
+        allowed="a suite on which no constant was fitted",
+        because=f"constants were fitted on its runs, as {suite.published_as} of the published table",
+        fix=f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants",
+    )
+
+
+def validate_memory(name: str) -> tuple[ComparedMemory, ...]:
+    """Compare a suite of measured memory: "memory".
+
+    Raises
+    ------
+    SpecError
+        If no suite has that name.
+
+    Examples
+    --------
+    >>> max(abs(row.relative_error) for row in validate_memory("memory")) < 0.02
+    True
+    """
+    return compare_memory(load_memory_suite(name).rows, prediction.memory_by_class)
+
+
+def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[str, str]]:
+    """Compare the runs of a file: Megatron-LM's functional tests, with their logged memory.
+
+    Returns
+    -------
+    compared, left_out
+        The compared rows; and, by name of a row that was left out, the reason.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or is of another kind.
+    """
+    rows, left_out = functional_rows(read_runs(Path(path)))
+    return compare_memory(rows, prediction.memory_by_class), left_out
+
+
+def holds_functional_tests(path: str | Path) -> bool:
+    """Return whether a file is a table of Megatron-LM's functional tests, for `validate_runs`.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read.
+    """
+    return is_of_functional_tests(Path(path))
+
+
+def validate_published(
+    paths: Sequence[str | Path],
+    constants: Constants = "catalogue",
+    leave_out: Sequence[str] = (),
+    watched: Watched = iter,
+) -> Published:
+    """Predict the runs of published tables; a run that is in two tables counts once.
+
+    Rows are left out, with the reason, if they cannot be read, report inference or need an unsupported
+    feature.
+
+    Parameters
+    ----------
+    constants : str
+        "catalogue": the constants that every prediction uses; "others": predict each source with constants
+        fitted on the other sources; "generations": predict each device generation with constants fitted on
+        the others; "models": the same of each model; "none": kernels and data sheets alone.
+    leave_out : predict only these sources, with constants fitted on all others
+    watched : wraps the iteration over the runs, to report progress
+
+    Raises
+    ------
+    SpecError
+        Files cannot be read or have unknown headers (all of them are listed), or a source that is to be
+        left out has no run.
+    """
+    return PublishedTables(paths, watched).judged(constants, leave_out)
+
+
+def validate_decisions(
+    paths: Sequence[str | Path],
+    suites: Sequence[str] = (),
+    ways: Sequence[Constants] = WAYS,
+    leave_out: Sequence[str] = (),
+    watched: Watched = iter,
+) -> dict[Constants, tuple[Sweep, ...]]:
+    """Return sweeps of plans of published tables and suites, each plan as it was measured and predicted.
+
+    Parameters
+    ----------
+    suites : names; judged without constants, so they appear under "none" alone
+    ways : the ways of judging, as `constants` of `validate_published`
+    leave_out, watched : as there
+
+    Raises
+    ------
+    SpecError
+        As `validate_published`, or a suite is not known.
+    """
+    found: dict[Constants, tuple[Sweep, ...]] = {}
+    tables = PublishedTables(paths, watched)
+    for way in ways:
+        rows = tables.judged(way, leave_out).rows if paths else ()
+        found[way] = sweeps_of_runs(rows)
+    if suites:
+        of_suites = [sweep for name in suites for sweep in sweeps_of_suite(validate_suite(name))]
+        found["none"] = (*found.get("none", ()), *of_suites)
+    return found
+
+
+def predict_unfitted(job: Job) -> Report:
+    """Predict by kernels, collectives and data sheets alone, without constants of any published run."""
+    return predict_with(job, {})

@@ -1,0 +1,126 @@
+"""Options of `search` and `sweep` that choose the workers and the file of finished chunks.
+
+Answers: does the search run in this process, in several, or on a Dask or Ray cluster; which ledger?
+Elsewhere: workers and ledgers themselves (workers/).
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from flopcast.errors import Problem, SpecError
+
+if TYPE_CHECKING:
+    from flopcast.workers.executor import AbstractExecutor
+    from flopcast.workers.ledger import Ledger
+    from flopcast.workers.run import Search
+
+MANY_PLANS = 262_144  # with this many plans or more, further processes save more than their start costs
+Command = TypeVar("Command", bound=Callable[..., object])
+
+OPTIONS = (
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Number of processes; default: one, or one per core for a large space.",
+    ),
+    click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler."),
+    click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, or HOST:PORT."),
+    click.option(
+        "--ledger",
+        type=click.Path(path_type=Path),
+        help="Keep finished chunks in this file, so that the same search can resume.",
+    ),
+)
+
+
+def takes_workers(command: Command) -> Command:
+    """Add the options that choose the workers: `workers`, `dask`, `ray`, `ledger`."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def executor_and_ledger(
+    searches: "Sequence[Search]", workers: object, dask: object, ray: object, ledger: object
+) -> "Iterator[tuple[AbstractExecutor, Ledger | None]]":
+    """Yield the workers and the ledger that the options choose; close both at the end.
+
+    Raises
+    ------
+    SpecError
+        Options contradict each other, the ledger is of another search, or an address does not answer.
+    """
+    _check_one({"--workers": workers, "--dask": dask, "--ray": ray})
+    with ExitStack() as stack:
+        kept = stack.enter_context(_ledger(searches, ledger)) if isinstance(ledger, Path) else None
+        executor = _executor(sum(search.num_plans for search in searches), workers, dask, ray)
+        stack.callback(executor.close)
+        yield executor, kept
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _executor(num_plans: int, workers: object, dask: object, ray: object) -> "AbstractExecutor":
+    """Return the workers that the options choose."""
+    if isinstance(dask, str):
+        from flopcast.workers.dask_executor import DaskExecutor
+
+        return DaskExecutor(dask)
+    if isinstance(ray, str):
+        from flopcast.workers.ray_executor import RayExecutor
+
+        return RayExecutor(ray)
+    size = workers if isinstance(workers, int) else num_cores() if num_plans >= MANY_PLANS else 1
+    if size == 1:
+        from flopcast.workers.executor import SerialExecutor
+
+        return SerialExecutor()
+    from flopcast.workers.process_executor import ProcessExecutor
+
+    return ProcessExecutor(size)
+
+
+@contextmanager
+def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
+    """Open the ledger of these searches; report on stderr what it already holds."""
+    import json
+
+    from flopcast.workers.ledger import open_ledger
+    from flopcast.workers.tasks import program_digest
+
+    asked = json.dumps([search.asked for search in searches])
+    with open_ledger(path, asked, program_digest()) as found:
+        if found.found:
+            chunks = sum(len(search.parts) for search in searches)
+            screened = sum(found.get(name) is not None for search in searches for name in search.names)
+            told = f"{screened} of {chunks} chunks of plans are already screened"
+            click.echo(f"{path}: {found.found} finished parts are reused: {told}", err=True)
+        yield found
+
+
+def _check_one(named: Mapping[str, object]) -> None:
+    """Refuse a command line that chooses two kinds of workers."""
+    first, *others = [name for name, value in named.items() if value is not None] or [""]
+    if others:
+        problems = [
+            Problem(
+                field=other,
+                value=named[other],
+                allowed=f"not together with {first}",
+                because="a search uses one kind of workers",
+                fix=f"remove {first} or {other}",
+            )
+            for other in others
+        ]
+        raise SpecError(problems)

@@ -1,0 +1,62 @@
+"""`flopcast explain`."""
+
+import click
+
+from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.cli.suggestions import words
+from flopcast.errors import Problem, SpecError
+from flopcast.files.inputs import exists
+
+USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
+
+
+@click.command("explain")
+@click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
+@job_options
+@click.option("--json", "wants_json", is_flag=True, help="Print the explanation as JSON.")
+@writes_document
+def command(
+    what: str, job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object
+) -> None:
+    """Explain a number of a prediction: its formula, its inputs and the source of each constant.
+
+    WHAT is "step", "mfu" or "memory"; a component of the step (mlp, tp_communication, pipeline_bubble …);
+    an operator (mlp.up, attention.flash.dgrad, gradients.reduce …); a factor, such as
+    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). An unknown name is
+    answered with the names that exist. Describe the job as for `predict`; the numbers are the same.
+
+    \b
+    flopcast explain step job.yaml
+    flopcast explain mlp.up --model llama-3-8b --cluster dgx-h100:1 --plan "tp=8 gbs=32"
+    flopcast explain memory.activations job.yaml plan.recompute=full --json
+    """
+    from flopcast.api import predict
+    from flopcast.library.constants import shipped
+    from flopcast.library.curves import load_book
+    from flopcast.render.explanation import as_json, as_text
+    from flopcast.report.explain.registry import explain
+    from flopcast.requests.job_request import job_from
+
+    if exists(what):
+        raise SpecError([_swapped(what, job)])
+    report = predict(job_from(job, changes, **named))
+    sources = {
+        constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
+        for constant in shipped().constants
+    }
+    found = explain(report, load_book(report.job.cluster), sources, what)
+    if wants_json:
+        print_json(as_json(found))
+    else:
+        click.echo(as_text(found))
+
+
+def _swapped(what: str, job: str | None) -> Problem:
+    """Return the fault of a command line that names the file before the number."""
+    return Problem(
+        field="WHAT",
+        value=what,
+        allowed="the name of a number, then the job",
+        because="this is a file",
+        fix=f"flopcast explain {job or 'step'} {what}",
+    )

@@ -1,0 +1,89 @@
+"""`flopcast export`."""
+
+import sys
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+import click
+
+from flopcast.cli.options import check_writable, job_options, writing
+from flopcast.cli.suggestions import words
+from flopcast.files.atomic_write import write_whole
+
+if TYPE_CHECKING:
+    from flopcast.files.exported import Exported
+
+USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "perfetto", "chrome")
+
+
+@click.command("export")
+@click.argument("kind", metavar="KIND", shell_complete=words(*USUAL))
+@job_options
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file or folder.")
+def command(
+    kind: str, job: str | None, changes: tuple[str, ...], output: Path | None, **named: object
+) -> None:
+    """Write a job as a file of other software, or its predicted step as a trace.
+
+    Describe the job as for `predict`. flopcast reads the file back before it writes it: if the result is
+    another job, the export fails and names every field that differs. Whatever else the format cannot
+    express is listed on stderr. KIND is one of:
+
+    \b
+    megatron         a launch script with Megatron-LM's flags
+    deepspeed        a configuration of DeepSpeed's engine, JSON
+    torchtitan       settings of torchtitan, TOML with its flags
+    megatron-bridge  overrides of a recipe of Megatron-Bridge, YAML
+    chakra           a Chakra execution trace for each rank (ASTRA-sim)
+    perfetto         a trace of the step for ui.perfetto.dev
+    chrome           the same trace as Chrome's trace events, in JSON
+
+    \b
+    flopcast export megatron job.yaml -o run.sh
+    flopcast export megatron --model llama-3-8b --cluster dgx-h100:8 --plan "dp=64 gbs=512 zero=1"
+    flopcast export chakra job.yaml plan.global_batch=64 -o traces/
+    """
+    from flopcast.interop.exports.kinds import kind_named
+    from flopcast.requests.job_request import job_from
+
+    chosen = kind_named(kind)
+    if output is not None and not output.is_dir():
+        check_writable("--output", output)
+    made = chosen.export(job_from(job, changes, **named))
+    for note in made.notes:
+        click.echo(f"note: {note}", err=True)
+    _write(made, output)
+
+
+def _write(made: "Exported", output: Path | None) -> None:
+    """Write one file to stdout or to a path, or several files to a folder, which is made if it is missing.
+
+    Raises
+    ------
+    SpecError
+        There are several files and no folder for them, or binary data would go to a terminal.
+    """
+    from flopcast.errors import Problem, SpecError
+
+    files, several = made.files, len(made.files) > 1
+    name, content = files[0]
+    if output is None:
+        if several or (made.binary and sys.stdout.isatty()):
+            allowed = "a folder" if several else "a file"
+            because = f"{len(files)} files cannot be printed" if several else "its content is binary"
+            fix = f"add -o {PurePath(name).stem if several else name}"
+            raise SpecError(
+                [Problem(field="--output", value=None, allowed=allowed, because=because, fix=fix)]
+            )
+        click.echo(content if made.binary else content.decode("utf-8"), nl=False)
+        return
+    if not several and not output.is_dir():
+        with writing("--output", output):
+            write_whole(output, content)
+        click.echo(f"wrote {output}", err=True)
+        return
+    with writing("--output", output):
+        output.mkdir(exist_ok=True)
+        for name, content in files:
+            write_whole(output / name, content)
+    click.echo(f"wrote {len(files)} file{'s' * several} into {output}", err=True)

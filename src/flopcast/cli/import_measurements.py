@@ -1,0 +1,350 @@
+"""Commands that read measurements: `calibrate from-run`, and `import nccl-tests`, `kineto`, `nsys`.
+
+Answers: what was measured, how is it printed, where is it written?
+Elsewhere: the update (lab/calibration/from_run.py), readers (lab/), tables (lab/samples/files.py). Commands
+are attached to their groups in calibrate.py and imports.py.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flopcast.cli.options import check_writable, job_options
+from flopcast.errors import Problem, SpecError
+from flopcast.requests.job_request import job_from
+from flopcast.units import Number, parse_quantity, show, show_seconds
+
+if TYPE_CHECKING:
+    from flopcast.lab.calibration.from_run import Observation, Posterior
+    from flopcast.lab.calibration.trace import ClassTotal, Trace
+    from flopcast.report.report import Report
+
+MOST_LINES = 20
+DATABASES = (".sqlite", ".sqlite3", ".db")
+TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless ranks wait for a pipeline
+WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
+FILE = click.Path(path_type=Path)
+
+
+@click.command("from-run")
+@job_options
+@click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
+@click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
+@click.option("--log", type=FILE, help="Training log of the run.")
+@click.option(
+    "--noise", default="2%", show_default=True, help="Relative standard deviation of the measurements."
+)
+@click.option("--out", type=FILE, help="Write a site file, for --site.")
+def from_run(
+    job: str | None,
+    changes: tuple[str, ...],
+    observed_step: str | None,
+    trace: Path | None,
+    log: Path | None,
+    noise: str,
+    out: Path | None,
+    **named: object,
+) -> None:
+    """Adjust predictions to this machine from one measured run; write a site file.
+
+    The measured step and the components in a trace update the factors of the prediction, the least certain
+    ones most. The site file then applies to other models and plans on the same machine. The step time comes
+    from --observed-step, else from the log, else from the trace, which includes the cost of profiling.
+
+    \b
+    flopcast calibrate from-run job.yaml --observed-step 12.3 --out site.yaml
+    flopcast calibrate from-run job.yaml --log train.log --noise 1% --out site.yaml
+    flopcast calibrate from-run job.yaml --trace rank0.json.gz --out site.yaml
+    flopcast predict job.yaml --site site.yaml
+    """
+    from flopcast.api import predict
+    from flopcast.lab.calibration.from_run import ObservedRun, site_after, update
+    from flopcast.lab.samples.sites import write_site
+
+    check_writable("--out", out)
+    asked = job_from(job, changes, **named)
+    report = predict(asked)
+    observations = _observations(report, observed_step, trace, log, noise)
+    posterior = update(report, ObservedRun(observations=observations), asked.site.runs)
+    title = f"flopcast calibrate from-run on {asked.model.name}, {asked.plan.short()}"
+    site = site_after(posterior, asked.site, out.stem if out else "site", title)
+    again = predict(asked.model_copy(update={"site": site}))
+    click.echo(posterior_text(posterior))
+    click.echo(f"again     {show_seconds(again.step_time_s)} predicted with the site file")
+    for warning in posterior.warnings:
+        click.echo(f"warning   {warning}", err=True)
+    if out is not None:
+        write_site(out, site, "--out")
+        click.echo(f"wrote {out}: {len(site.factors)} factors; use it with --site {out}", err=True)
+
+
+def _observations(
+    report: "Report", observed_step: str | None, trace: Path | None, log: Path | None, noise: str
+) -> "tuple[Observation, ...]":
+    """Return what was measured: the step from the option, else the log, else the trace; and components.
+
+    Raises
+    ------
+    SpecError
+        Nothing was measured, or an option is not a quantity; all faults of the options are reported.
+    """
+    from flopcast.lab.calibration.from_run import STEP, Observation
+
+    problems: list[Problem] = []
+    sigma, step_s = _fraction(noise, problems), _seconds(observed_step, problems)
+    if observed_step is None and trace is None and log is None:
+        because = "the fit needs a measurement"
+        problems.append(_option("--observed-step", None, "a time, or --log or --trace", because))
+    if problems:
+        raise SpecError(problems)
+    if log is not None:
+        logged_s = _logged_step_s(report, log)
+        step_s = logged_s if step_s is None else step_s
+    found: list[Observation] = []
+    if trace is not None:
+        measured = read_trace(trace)
+        step_s = measured.step_time_s if step_s is None else step_s
+        found = [
+            Observation(name=name, observed_s=seconds, log_sigma_factor=sigma)
+            for name, seconds in _traced_components(report, measured).items()
+        ]
+    if step_s is not None:
+        found.insert(0, Observation(name=STEP, observed_s=step_s, log_sigma_factor=sigma))
+    return tuple(found)
+
+
+def _logged_step_s(report: "Report", path: Path) -> float:
+    """Return the seconds of the median steady step of a log; warn on stderr where it contradicts the job.
+
+    Raises
+    ------
+    SpecError
+        The log cannot be read, or has no step time.
+    """
+    from flopcast.lab.logs.prediction_check import compare_with_log
+    from flopcast.lab.logs.reader import read_log_file
+
+    measured = compare_with_log(report, read_log_file(path))
+    for warning in measured.warnings:
+        click.echo(f"warning   {warning}", err=True)
+    if measured.step is None:
+        raise SpecError([_option("--log", str(path), "a log with step times", "this log has none")])
+    return measured.step.median_s
+
+
+def read_trace(path: Path) -> "Trace":
+    """Read a trace: a file with a suffix of SQLite is of Nsight, any other of torch.profiler.
+
+    Raises
+    ------
+    SpecError
+        As `read_kineto` and `read_nsys`.
+    """
+    from flopcast.lab.traces.kineto import read_kineto
+    from flopcast.lab.traces.nsys import read_nsys
+
+    return (read_nsys if path.suffix in DATABASES else read_kineto)(path)
+
+
+def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
+    """Return the measured seconds per step of each component that the trace and the prediction share.
+
+    With a pipeline, communication is omitted: receives wait inside their kernels, so that their time would
+    include the bubble.
+
+    Raises
+    ------
+    SpecError
+        The trace has no annotated step.
+    """
+    from flopcast.lab.calibration.step_parts import components
+    from flopcast.lab.calibration.trace import seconds_per_step, unrecognised
+
+    for remark in trace.remarks:
+        click.echo(f"trace     {remark}", err=True)
+    if trace.step_time_s is None:
+        because = "it has no annotated step, so that the seconds per step are unknown"
+        raise SpecError([_option("--trace", trace.name, "a trace with steps (prof.step(), NVTX)", because)])
+    unknown_share = sum(total.step_share for total in unrecognised(trace))
+    if unknown_share > WORST_UNKNOWN_SHARE:
+        click.echo(f"warning   kernels of no known class take {unknown_share:.0%} of a step", err=True)
+    pipeline = report.job.plan.pipeline_parallel > 1
+    if pipeline:
+        click.echo("warning   the trace is compared with the busiest pipeline stage", err=True)
+    predicted = components(report)
+    names = TRACED if pipeline else (*TRACED, "communication")
+    measured = seconds_per_step(trace)
+    return {name: measured[name] for name in names if name in measured and name in predicted}
+
+
+def _fraction(text: str, problems: list[Problem]) -> float:
+    """Return the fraction in a text such as "2%" or "0.02"; add a fault if it is neither."""
+    try:
+        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        problems.append(
+            _option("--noise", text, "more than 0 and less than 100%", "it is a relative deviation")
+        )
+    return value
+
+
+def _seconds(text: str | None, problems: list[Problem]) -> float | None:
+    """Return the seconds in a text such as "12.3" or "385 ms"; add a fault if it is neither."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        try:
+            value = parse_quantity(text, ("s", "min", "h"))
+        except ValueError:
+            value = 0.0
+    if not 0 < value < float("inf"):
+        problems.append(
+            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "it is a step time")
+        )
+    return value
+
+
+def _option(name: str, value: object, allowed: str, because: str) -> Problem:
+    """Return a fault of one option."""
+    return Problem(field=name, value=value, allowed=allowed, because=because, fix=f"change {name}")
+
+
+def posterior_text(posterior: "Posterior") -> str:
+    """Return a text that lists each factor that moved; those that moved less than 0.1 % are counted."""
+    lines = [
+        f"{check.name:14}{show_seconds(check.observed_s)} observed,"
+        f" {show_seconds(check.predicted_s)} predicted"
+        f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} sigmas off),"
+        f" {show_seconds(check.updated_s)} after"
+        for check in posterior.checks
+    ]
+    moved = [one for one in posterior.factors if abs(one.ratio - 1) > 0.001]
+    lines += ["", f"{'factor':48}{'ratio':>8}{'sigma':>16}{'takes':>8}"]
+    for one in moved[:MOST_LINES]:
+        sigma = f"{one.prior_log_sigma_factor:.1%} → {one.log_sigma_factor:.1%}"
+        lines.append(f"{one.name:48}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
+    rest = len(posterior.factors) - len(moved[:MOST_LINES])
+    lines += [f"{rest} others moved less", ""]
+    low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
+    lines.append(f"step      {show_seconds(posterior.step_time_s)} after, 90 % between {low} and {high}")
+    return "\n".join(lines)
+
+
+@click.command("nccl-tests")
+@click.argument("log", type=FILE)
+@click.option(
+    "--collective", default="", help="The measured collective, if the log does not name it: all_reduce, …"
+)
+@click.option("--out", type=FILE, help="Write the samples as CSV.")
+def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
+    """Convert a log of nccl-tests or rccl-tests to samples of collectives.
+
+    The columns of every row are checked against each other; contradictions are listed on stderr.
+
+    \b
+    flopcast import nccl-tests all_reduce.log --out samples.csv
+    """
+    from flopcast.lab.samples.files import COLLECTIVE_COLUMNS, collective_cells, write_csv
+    from flopcast.lab.samples.nccl_tests import read_nccl_tests
+
+    check_writable("--out", out)
+    found = read_nccl_tests(log, collective)
+    for problem in found.problems:
+        click.echo(str(problem), err=True)
+    runs: dict[tuple[str, int, int, str], list[float]] = {}
+    for row in found.rows:
+        run = (row.collective, row.ranks, row.nodes, row.dtype)
+        runs.setdefault(run, []).append(row.busbw_bytes_per_s)
+    for (name, ranks, nodes, dtype), rates in sorted(runs.items()):
+        best = show(max(rates), "B/s")
+        click.echo(
+            f"{name:16}{ranks:5} ranks{nodes:5} nodes  {dtype:10}{len(rates):5} rows, busbw up to {best}"
+        )
+    if out is not None:
+        count = write_csv(out, COLLECTIVE_COLUMNS, collective_cells(found.rows))
+        click.echo(f"wrote {out}: {count} rows", err=True)
+
+
+@click.command("kineto")
+@click.argument("trace", type=FILE)
+@click.option("--out", type=FILE, help="Write samples of operators and messages as CSV.")
+@click.option("--events", type=FILE, help="Write every kernel as CSV.")
+def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
+    """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to samples of operators.
+
+    The profiler must record shapes (record_shapes=True) for sizes, and prof.step() must mark the steps.
+
+    \b
+    flopcast import kineto rank0.json.gz --out samples.csv --events events.csv
+    """
+    _import_trace(trace, out, events, of_nsight=False)
+
+
+@click.command("nsys")
+@click.argument("trace", type=FILE)
+@click.option("--out", type=FILE, help="Write samples of operators as CSV.")
+@click.option("--events", type=FILE, help="Write every kernel as CSV.")
+def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
+    """Convert a report of Nsight Systems, exported to SQLite, to samples of operators.
+
+    Sizes need the ranges of torch.autograd.profiler.emit_nvtx(record_shapes=True).
+
+    \b
+    nsys export --type sqlite report.nsys-rep
+    flopcast import nsys report.sqlite --out samples.csv
+    """
+    _import_trace(trace, out, events, of_nsight=True)
+
+
+def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: bool) -> None:
+    """Read a trace, print a summary, and write its samples and events."""
+    from flopcast.lab.calibration.trace import class_totals, unrecognised
+    from flopcast.lab.calibration.traced_shapes import samples
+    from flopcast.lab.samples.files import (
+        EVENT_COLUMNS,
+        SAMPLE_COLUMNS,
+        event_cells,
+        sample_cells,
+        write_csv,
+    )
+    from flopcast.lab.traces.kineto import read_kineto
+    from flopcast.lab.traces.nsys import read_nsys
+
+    check_writable("--out", out)
+    check_writable("--events", events)
+    trace = read_nsys(path) if of_nsight else read_kineto(path)
+    for remark in trace.remarks:
+        click.echo(f"trace     {remark}", err=True)
+    if trace.step_time_s is not None:
+        click.echo(f"{trace.step_times_s.size} steps, median {show_seconds(trace.step_time_s)}")
+    click.echo(totals_text(class_totals(trace), "class", len(trace.words)))
+    if unknown := unrecognised(trace):
+        click.echo("\n" + totals_text(unknown, "kernel of no known class", MOST_LINES))
+    if out is not None:
+        count = write_csv(out, SAMPLE_COLUMNS, sample_cells(samples(trace)))
+        click.echo(f"wrote {out}: {count} samples", err=True)
+    if events is not None:
+        count = write_csv(events, EVENT_COLUMNS, event_cells(trace))
+        click.echo(f"wrote {events}: {count} kernels", err=True)
+
+
+def totals_text(totals: "tuple[ClassTotal, ...]", title: str, most: Number) -> str:
+    """Return a table of kernels, seconds and share of steps per class; the last line sums the rest."""
+    shown, rest = totals[: int(most)], totals[int(most) :]
+    lines = [f"{title:44}{'kernels':>9}{'time':>11}{'of steps':>10}"]
+    rows = [(one.name or "(no known class)", one.num_kernels, one.total_s, one.step_share) for one in shown]
+    if rest:
+        sums = (
+            sum(o.num_kernels for o in rest),
+            sum(o.total_s for o in rest),
+            sum(o.step_share for o in rest),
+        )
+        rows.append((f"({len(rest)} more)", *sums))
+    for name, count, seconds, share in rows:
+        lines.append(f"{name[:43]:44}{count:9}{show_seconds(seconds):>11}{share:10.1%}")
+    return "\n".join(lines)

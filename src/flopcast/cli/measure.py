@@ -1,0 +1,364 @@
+"""`flopcast measure`: benchmarks this machine and writes a sample pack and a site file.
+
+Answers: which device is measured for how long, how is progress shown, what remains after an interrupt?
+Elsewhere: what is measured (lab/measure/), the files and the sensors (lab/samples).
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+import flopcast
+from flopcast.cli.options import check_writable
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.measure.collectives import (
+    Ranks,
+    connect,
+    entries,
+    groups_of,
+    measure_collectives,
+    ranks_of,
+)
+from flopcast.lab.measure.device import Identity, cache_bytes, identity, libraries, load_torch, open_bench
+from flopcast.lab.measure.kernels import make
+from flopcast.lab.measure.operands import Place, Torch
+from flopcast.lab.measure.sample_pack import Manifest, MessageSample, Sample
+from flopcast.lab.measure.sampling_plan import QUICK, TINY, Effort, Planned, Speed, plan
+from flopcast.lab.measure.sampling_run import BenchmarkDevice, Unsupported, heater, measure
+from flopcast.lab.measure.site import DEVICES, launch_s, site_of
+from flopcast.lab.samples.packs import PackWriter, open_pack, read_pack
+from flopcast.lab.samples.sensors import driver_facts, sensors
+from flopcast.lab.samples.sites import write_site
+from flopcast.library import catalog
+from flopcast.library.curves import load_owner
+from flopcast.units import show_seconds
+
+USUAL_HOST = "epyc-7763"  # the reference, whose speed is 1
+USUAL_DEVICE = "a100-sxm4-80gb"  # a plan assumes its data sheet if the device is not known
+PROCESSOR = Speed(
+    peak_flop_per_s={"fp32": 5e10, "bf16": 1e10},  # an estimate, for the seconds of a plan only
+    memory_bytes_per_s=5e9,
+    memory_bytes=4e9,
+    tiny=True,
+)
+SAY_EVERY_S = 2.0
+HOSTS = "the host factor is the ratio of two hosts' launches"
+AHEAD = 3.0  # plan this many times the budget: estimates may be too long, and the deadline ends the run
+Minutes = float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasureOptions:
+    """The settings of a run; `catalogue` is the device's name, or "" to recognise it by torch's name."""
+
+    device: str
+    budget_s: float
+    quick: bool
+    seed: int
+    catalogue: str
+
+    @property
+    def effort(self) -> Effort:
+        """Return how carefully to measure; on a CPU, the run only shows that the code works."""
+        if self.device == "cpu":
+            return TINY
+        return QUICK if self.quick else Effort()
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> float | None:
+    """Convert minutes to seconds."""
+    return None if value is None else value * 60.0
+
+
+@click.command("measure")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the pack; an existing pack is continued."
+)
+@click.option(
+    "--minutes",
+    "budget_s",
+    type=click.FloatRange(0, 10000, min_open=True),
+    callback=_seconds,
+    help="Time to spend; default: 8, or 1 with --quick.",
+)
+@click.option("--quick", is_flag=True, help="One minute: enough for a site file, not for curves.")
+@click.option("--site", type=click.Path(path_type=Path), help="Write a site file for predict --site.")
+@click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    help="A pack of the reference host, for the host factor.",
+)
+@click.option("--host", help=f"Host of the --reference pack, as in the catalogue; default: {USUAL_HOST}.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
+@click.option("--seed", type=click.IntRange(0, 1000), help="Seed of the sampled shapes; default: 0.")
+@click.option("--plan-only", is_flag=True, help="List what would be measured; needs no torch.")
+def command(
+    out: Path | None,
+    budget_s: float | None,
+    quick: bool,
+    site: Path | None,
+    catalogue: str,
+    reference: Path | None,
+    host: str | None,
+    device: str,
+    seed: int | None,
+    plan_only: bool,
+) -> None:
+    """Benchmark the kernels of a GPU, or the collectives of several.
+
+    Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. An interrupted run
+    keeps its measurements, and the same command continues it. Under torchrun, flopcast measures the
+    collectives of every tier, and how much they slow down a concurrent matrix product.
+
+    \b
+    flopcast measure --out pack --minutes 8
+    flopcast measure --out quick --quick --site here.yaml
+    torchrun --nproc-per-node 8 -m flopcast measure --out fabric
+    """
+    if budget_s is None:
+        budget_s = 60.0 if quick else 480.0
+    asked = MeasureOptions(
+        device=device, budget_s=budget_s, quick=quick, seed=seed or 0, catalogue=catalogue
+    )
+    if plan_only:
+        _show(plan(budget_s, _speed(asked, None), asked.effort, asked.seed))
+        return
+    ranks = ranks_of(os.environ)
+    problems = _unread(ranks is not None, catalogue, seed, site, reference, host)
+    if out is None:
+        raise SpecError([_no_out(), *problems])
+    if problems:
+        raise SpecError(problems)
+    check_writable("--site", site)
+    reference_s = None if reference is None else _reference_s(reference)
+    speed_ratio = catalog.host(host or USUAL_HOST).speed_ratio
+    torch = load_torch(device)
+    if ranks is not None:
+        _measure_fabric(torch, asked, out, ranks)
+        return
+    who = identity(torch, device)
+    named = _catalogue_name(asked, who) if site is not None else ""
+    _measure_device(torch, asked, who, out)
+    if site is not None:
+        _write_site(out, site, named, reference_s, speed_ratio)
+
+
+def _show(planned: Iterable[Planned]) -> None:
+    """Print one line per measurement, and the sum of their times."""
+    total_s = 0.0
+    for item in planned:
+        shape = item.shape
+        total_s += item.needed_s
+        sizes = " ".join(f"{name}={value}" for name, value in shape.sizes)
+        words = " ".join(word for word in (shape.layout, *shape.flags) if word)
+        label = f"{item.condition:6} {shape.kernel:26} {shape.dtype:4}"
+        click.echo(f"{item.needed_s:7.2f} s  {label} {sizes} {words}".rstrip())
+    click.echo(f"{total_s:7.1f} s in total, estimated from data sheets", err=True)
+
+
+def _speed(asked: MeasureOptions, who: Identity | None) -> Speed:
+    """Return the speed that a plan assumes, from the data sheet of the device or of a common one.
+
+    Without torch (`who` is None), no optional library is assumed, so that the plan lists less than a run
+    measures.
+    """
+    if asked.device == "cpu":
+        return PROCESSOR
+    name = asked.catalogue or (DEVICES.get(who.name, "") if who is not None else "") or USUAL_DEVICE
+    device = catalog.device(name)
+    return Speed(
+        peak_flop_per_s={"fp32": device.peak("fp32")} | dict(device.peak_flop_per_s),
+        memory_bytes_per_s=device.memory_bytes_per_s,
+        memory_bytes=(who.memory_bytes if who is not None else None) or device.memory_bytes,
+        libraries=libraries(asked.device) if who is not None else frozenset({"cuda"}),
+    )
+
+
+def _measure_device(torch: Torch, asked: MeasureOptions, who: Identity, out: Path) -> None:
+    """Measure the kernels of one device until the time is over or the user interrupts the run."""
+    manifest = _manifest(asked, who)
+    writer = open_pack(out, manifest)
+    speed = _speed(asked, who)
+    planned = plan(AHEAD * asked.budget_s, speed, asked.effort, asked.seed, writer.done)
+    place = Place(torch=torch, device=asked.device)
+    bench = open_bench(torch, who, asked.device, time.perf_counter, time.sleep)
+    deadline_s = time.perf_counter() + asked.budget_s
+    with sensors(who.uuid) as found:
+        device = BenchmarkDevice(
+            name=who.name,
+            bench=bench,
+            make=lambda shape: make(shape, place),
+            release=(lambda: None) if asked.device == "cpu" else torch.cuda.empty_cache,
+            sense=found.read,
+            cache_bytes=cache_bytes(who),
+            heater=heater(speed),
+        )
+        _keep(measure(planned, device, asked.effort, deadline_s), writer, deadline_s)
+
+
+def _measure_fabric(torch: Torch, asked: MeasureOptions, out: Path, ranks: Ranks) -> None:
+    """Measure the collectives of all ranks; rank 0 writes the samples."""
+    if asked.device == "cuda":
+        torch.cuda.set_device(ranks.local_rank)
+    who = identity(torch, asked.device)
+    bench = open_bench(torch, who, asked.device, time.perf_counter, time.sleep)
+    writer = open_pack(out, _manifest(asked, who)) if ranks.rank == 0 else None
+    groups = groups_of(ranks.world, ranks.local_world)
+    peers = connect(torch, asked.device, ranks, groups, bench)
+    listed = entries(groups, who.memory_bytes or PROCESSOR.memory_bytes)
+    deadline_s = time.perf_counter() + asked.budget_s
+    done = writer.done if writer is not None else frozenset()
+    found = measure_collectives(listed, peers, who.name, asked.effort.repetitions, deadline_s, done)
+    if writer is None:
+        for _ in found:
+            pass  # every rank takes part; only rank 0 has samples
+    else:
+        _keep(found, writer, deadline_s)
+
+
+def _keep(
+    found: Iterable[Sample | MessageSample | Unsupported], writer: PackWriter, deadline_s: float
+) -> None:
+    """Write the measurements and print the progress; always close the pack."""
+    unsupported: dict[str, str] = {}
+    count, said_s = 0, time.perf_counter()
+    try:
+        for one in found:
+            if isinstance(one, Unsupported):
+                unsupported[one.key] = one.why
+            else:
+                writer.add(one)
+                count += 1
+            if time.perf_counter() - said_s > SAY_EVERY_S:
+                said_s = time.perf_counter()
+                left = show_seconds(max(0.0, deadline_s - said_s))
+                click.echo(f"{count} measured, at most {left} left: {one.key}", err=True)
+    finally:
+        writer.close(unsupported)
+        click.echo(f"{writer.folder}: {count} rows added to {len(writer.done)} existing rows", err=True)
+        if unsupported:
+            click.echo(f"not supported here: {len(unsupported)}, see manifest.json", err=True)
+
+
+def _manifest(asked: MeasureOptions, who: Identity) -> Manifest:
+    """Return the manifest: device, versions, driver, options and start; omit what torch does not report."""
+    told = {name: value for name, value in asdict(who).items() if value not in (None, "")}
+    facts = {name: value for name, value in told.items() if name not in ("name", "uuid")}
+    return Manifest(
+        device=who.name,
+        tool_version=flopcast.__version__,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        facts=facts | driver_facts(who.uuid) | {"libraries": sorted(libraries(asked.device))},
+        options={"seconds": asked.budget_s, "quick": asked.quick, **asdict(asked.effort)},
+        seed=asked.seed,
+    )
+
+
+def _write_site(
+    pack_path: Path, site_path: Path, named: str, reference_s: float | None, speed_ratio: float
+) -> None:
+    """Write the site file of a pack, and print its factors."""
+    device = catalog.device(named)
+    owners = (device.curves or device.name, *device.relatives)
+    book = CurveBook(curves={k: curve for owner in owners for k, curve in load_owner(owner).items()})
+    pack = read_pack(pack_path)
+    for problem in pack.problems:
+        click.echo(str(problem), err=True)
+    site = site_of(pack.samples, device, book, reference_s, speed_ratio)
+    write_site(site_path, site)
+    for factor in site.factors:
+        sigma = "" if factor.log_sigma_factor is None else f"  log sigma {factor.log_sigma_factor:.3f}"
+        click.echo(f"{factor.name:36} ratio {factor.ratio:.3f}{sigma}")
+    if reference_s is None:
+        click.echo("no host factor: add --reference with a pack of a host of known speed", err=True)
+
+
+def _catalogue_name(asked: MeasureOptions, who: Identity) -> str:
+    """Return the device whose curves the site file scales; called before the measurement starts."""
+    name = asked.catalogue or DEVICES.get(who.name, "")
+    own_name = catalog.known("devices", name)
+    if own_name:
+        return own_name
+    if name:
+        raise SpecError([catalog.unknown_name("devices", name, "--as")])
+    raise SpecError(
+        [
+            Problem(
+                field="--as",
+                value=None,
+                fault="is missing",
+                allowed="the catalogue's name of this device: see flopcast catalog devices",
+                because=f"a site file scales the curves of a device, and {who.name!r} is not known",
+                fix="add --as NAME, or remove --site",
+            )
+        ]
+    )
+
+
+def _reference_s(path: Path) -> float:
+    """Return the seconds of a kernel launch in a pack of the reference host."""
+    found = launch_s(read_pack(path).samples)
+    if found is None:
+        raise SpecError(
+            [
+                Problem(
+                    field="--reference",
+                    value=str(path),
+                    allowed="a pack with a row of host.launch",
+                    because=HOSTS,
+                    fix="measure that host again; launches are measured first",
+                )
+            ]
+        )
+    return found
+
+
+def _no_out() -> Problem:
+    """Return the fault of a missing output folder."""
+    return Problem(
+        field="--out",
+        value=None,
+        fault="is missing",
+        allowed="a folder for the sample pack",
+        because="each measurement is saved at once, so that a run can be interrupted and continued",
+        fix="add --out pack, or --plan-only to list what would be measured",
+    )
+
+
+def _unread(
+    peers: bool,
+    catalogue: str,
+    seed: int | None,
+    site: Path | None,
+    reference: Path | None,
+    host: str | None,
+) -> list[Problem]:
+    """Return the faults of options that this run would ignore, each with a fix.
+
+    Parameters
+    ----------
+    peers : whether torchrun started this process
+    """
+    alone, apart = "a run of one process, without torchrun", "remove it under torchrun"
+    kernels = "torchrun measures collectives, and a site file scales kernels"
+    one = "run flopcast measure --quick --site FILE on one device, without torchrun"
+    factor = "it gives the host factor of a site file"
+    told = (
+        ("--site", site, peers, alone, kernels, one),
+        ("--as", catalogue or None, peers, alone, "collectives are planned without a data sheet", apart),
+        ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
+        ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),
+        ("--host", host, reference is None, "a run with --reference", HOSTS, "add --reference PACK"),
+    )
+    return [
+        Problem(field=option, value=str(value), allowed=allowed, because=because, fix=fix)
+        for option, value, idle, allowed, because, fix in told
+        if value is not None and idle
+    ]

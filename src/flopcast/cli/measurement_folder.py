@@ -1,0 +1,135 @@
+"""A folder of published measurements, read once.
+
+Answers: which systems, kernel tables of other projects and collective tables does a data folder hold?
+Elsewhere: what the columns mean (lab/calibration/operator_files.py, collective_files.py, peer_operators.py,
+peer_attention.py, peer_grouped.py, peer_collectives.py), what uses them (calibrate_fit.py,
+calibrate_score.py).
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.inputs import opened
+from flopcast.lab.calibration.collective_files import FABRICS, FabricFile
+from flopcast.lab.calibration.operator_files import FILES, Columns
+from flopcast.lab.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
+from flopcast.lab.calibration.peer_fit import PEER_FILES
+from flopcast.lab.samples.columns import read_columns
+from flopcast.library import catalog
+from flopcast.spec.cluster import Tier
+
+SYSTEMS = {  # system → device whose curves its files give; fallback devices first
+    "perlmutter-a100-sxm4-80gb": "a100-sxm4-80gb",
+    "vista-gh200": "gh200-96gb",
+}
+MOST_TOLD = 5  # rows of one file
+Say = Callable[[str], None]
+Measured = list[tuple[FabricFile, Columns]]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasurementFolder:
+    """The measurements of one folder; `say` receives a line for each row that cannot be read.
+
+    Raises
+    ------
+    SpecError
+        The folder holds no known measurements.
+    """
+
+    data: Path
+    say: Say
+
+    def __post_init__(self) -> None:
+        if not any((self.systems, self._peer_paths, self._fabric_files)):
+            raise SpecError([_nothing_known(self.data)])
+
+    @cached_property
+    def systems(self) -> dict[str, dict[str, Columns]]:
+        """Return the columns of every file by system and name of the file.
+
+        A file without a column `tp` (fused softmax) was measured without tensor parallelism: degree 1.
+        """
+        found: dict[str, dict[str, Columns]] = {}
+        for system in SYSTEMS:
+            files: dict[str, Columns] = {}
+            for path in sorted((self.data / "operators" / system).glob("*.csv")):
+                if path.stem in FILES:
+                    columns = self._columns(path)
+                    files[path.stem] = {"tp": 0 * next(iter(columns.values())) + 1, **columns}
+            if files:
+                found[system] = files
+        return found
+
+    @cached_property
+    def peers(self) -> dict[str, Columns]:
+        """Return the columns of the kernel tables of other projects, by path."""
+        return {path: self._columns(self.data / "peers" / path) for path in self._peer_paths}
+
+    @cached_property
+    def fabrics(self) -> dict[str, Measured]:
+        """Return the tables of collectives by fabric."""
+        paths = sorted({file.path for file in self._fabric_files})
+        columns = {path: self._columns(self.data / path) for path in paths}
+        by_fabric: dict[str, Measured] = defaultdict(list)
+        for file in self._fabric_files:
+            by_fabric[file.fabric].append((file, columns[file.path]))
+        return dict(by_fabric)
+
+    def digest(self) -> str:
+        """Return a digest of the names and bytes of all files; equal folders give equal digests."""
+        found = hashlib.sha256()
+        own = [p for s in SYSTEMS for p in sorted((self.data / "operators" / s).glob("*.csv"))]
+        peers = [self.data / "peers" / path for path in self._peer_paths]
+        for path in (*own, *peers, *sorted({self.data / file.path for file in self._fabric_files})):
+            with opened(path) as file:
+                found.update(path.name.encode() + b"\0" + file.read())
+        return found.hexdigest()
+
+    @property
+    def _peer_paths(self) -> list[str]:
+        return sorted({f.path for f in PEER_FILES if (self.data / "peers" / f.path).is_file()})
+
+    @property
+    def _fabric_files(self) -> list[FabricFile]:
+        known = (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)
+        return [file for file in known if (self.data / file.path).is_file()]
+
+    def _columns(self, path: Path) -> Columns:
+        """Return the columns of a file; report and skip rows that cannot be read."""
+        measured = read_columns(path)
+        for problem in measured.problems[:MOST_TOLD]:
+            self.say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+        if len(measured.problems) > MOST_TOLD:
+            self.say(f"{path}: {len(measured.problems) - MOST_TOLD} more rows left out")
+        return measured.columns
+
+
+def by_latency(files: Measured) -> tuple[Measured, Measured]:
+    """Split tables into those of large messages only, and those that also hold small messages.
+
+    The former take their latency from the tier; the latter give a fitted latency.
+    """
+    large = [entry for entry in files if entry[0] not in WITH_LATENCY]
+    return large, [entry for entry in files if entry[0] in WITH_LATENCY]
+
+
+def tier_of(file: FabricFile) -> Tier:
+    """Return the tier whose bandwidth and latency the efficiencies of a fabric refer to."""
+    return next(tier for tier in catalog.cluster(file.cluster).tiers if tier.name == file.tier)
+
+
+def _nothing_known(data: Path) -> Problem:
+    """Return the fault of a folder without known measurements."""
+    return Problem(
+        field="--data",
+        value=str(data),
+        allowed=f"a folder with operators/SYSTEM (known: {', '.join(SYSTEMS)}), collectives/ or peers/",
+        because="flopcast looks for measurements in these folders",
+        fix="name the folder that contains them",
+    )

@@ -1,0 +1,157 @@
+"""Code that all commands share: the options that describe a job, and how data is printed and written.
+
+Answers: which options describe a job, how is data printed, which output files are refused at the start?
+Elsewhere: which job the options describe (requests/job_request.py).
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from functools import wraps
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from flopcast.cli.suggestions import names_of, of_jobs
+from flopcast.errors import Problem, SpecError
+from flopcast.files.atomic_write import write_whole
+
+if TYPE_CHECKING:
+    from flopcast.lab.validation.run import Run
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+OPTIONS = (
+    click.option(
+        "--model",
+        help="A model of the catalogue, a config.json, its folder, or a YAML file.",
+        shell_complete=names_of("models", or_files=True),
+    ),
+    click.option("--kind", "file_kind", help="Format of the file; default: recognised by its keys."),
+    click.option(
+        "--arg", multiple=True, metavar="N=VALUE", help="Set an argument of a launch script: 1=8 sets $1."
+    ),
+    click.option(
+        "--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of a launch script."
+    ),
+    click.option(
+        "--cluster",
+        help="A cluster of the catalogue, or NAME:NODES for some of its nodes.",
+        shell_complete=names_of("clusters"),
+    ),
+    click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
+    click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
+    click.option(
+        "--stack",
+        "--framework",
+        help="A training stack of the catalogue.",
+        shell_complete=names_of("stacks"),
+    ),
+    click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
+    click.option(
+        "--site", type=click.Path(path_type=Path), help="Site file: measured rates of this machine."
+    ),
+    click.option(
+        "--price",
+        help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.',
+        shell_complete=names_of("prices"),
+    ),
+)
+
+
+def job_options(command: Command) -> Command:
+    """Add the arguments and options that describe a job to a command.
+
+    The command receives `job` and `changes`, and the options as further keywords for `job_from`.
+    """
+    for option in reversed(OPTIONS):
+        command = option(command)
+    command = click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")(command)
+    return click.argument("job", required=False, metavar="[JOB.yaml]", shell_complete=of_jobs)(command)
+
+
+def writes_document(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the option `-o FILE`, which writes the whole output to a file once the command succeeds.
+
+    Apply it directly above the function, below all other options.
+    """
+
+    @wraps(command)
+    def written(*arguments: object, output: Path | None, **named: object) -> None:
+        check_writable("--output", output)
+        if output is None:
+            command(*arguments, **named)
+            return
+        with redirect_stdout(StringIO()) as printed:
+            command(*arguments, **named)
+        with writing("--output", output):
+            write_whole(output, printed.getvalue())
+        click.echo(f"wrote {output}", err=True)
+
+    place = click.Path(path_type=Path)
+    return click.option("-o", "--output", type=place, help="Write the output to this file.")(written)
+
+
+def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
+    """Yield the runs of a table; show the progress on stderr if it is a terminal."""
+    if not sys.stderr.isatty():
+        yield from runs
+        return
+    with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as told:
+        yield from told
+
+
+def print_json(data: object) -> None:
+    """Print one indented JSON document on stdout; letters of any alphabet are not escaped."""
+    click.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written, before any work is done for it.
+
+    Raises
+    ------
+    SpecError
+        The path is a folder, or its folder does not exist.
+    """
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return
+    raise SpecError(
+        [
+            Problem(
+                field=option,
+                value=str(path),
+                allowed="a file in a folder that exists",
+                because="it is a folder" if path.is_dir() else f"there is no folder {path.parent}",
+                fix="make the folder, or choose another path",
+            )
+        ]
+    )
+
+
+@contextmanager
+def writing(option: str, path: Path) -> Iterator[None]:
+    """Report an error of writing a file as a fault of the option that names it.
+
+    Raises
+    ------
+    SpecError
+        Permission is missing, the disk is full, or the path is taken by something else.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SpecError(
+            [
+                Problem(
+                    field=option,
+                    value=str(path),
+                    allowed="a path where files can be written",
+                    because=error.strerror or str(error),
+                    fix="choose another path",
+                )
+            ]
+        ) from None

@@ -1,0 +1,168 @@
+"""The input of `flopcast sweep`: one YAML file that describes a grid of searches.
+
+Answers: which scenarios does a file describe, and which faults does it have?
+Elsewhere: the command (sweep.py), the settings of one search (requests/search_request.py), workers
+(executors.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from flopcast.cli.search import command as search
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.requests.job_files import read_file
+from flopcast.requests.search_request import question_from
+from flopcast.search.question import Question
+from flopcast.search.space import numbers
+
+AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
+ALONE = (
+    "price", "site", "objective", "tokens", "deadline", "budget", "headroom", "tp_beyond_domain",
+    "no_refine",
+)  # fmt: skip
+ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
+FIELDS = {  # first word of a faulty field → the key of the grid that sets it
+    "num_devices": "gpus", "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
+    "headroom_fraction": "headroom",
+}  # fmt: skip
+MOST = 10_000  # scenarios of one file
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """One search of a grid: its value on each axis (None if the file omits the axis), and its settings."""
+
+    words: dict[str, object]
+    question: Question
+
+
+def scenarios_of(path: Path) -> tuple[Scenario, ...]:
+    """Return the scenarios of a file in order; the last axis varies fastest.
+
+    Raises
+    ------
+    SpecError
+        The file or a scenario has faults; each is reported once.
+    """
+    return scenarios_in(read_yaml(read_file(path), str(path)))
+
+
+def scenarios_in(document: Document) -> tuple[Scenario, ...]:
+    """Return the scenarios of a document, as `scenarios_of` does for a file."""
+    axes, alone = _read(document)
+    found, problems = [], list[Problem]()
+    for values in product(*(axes[name] for name in AXES)):
+        words = dict(zip(AXES, values, strict=True))
+        try:
+            question = _question(words, alone)
+            for _ in question.sized():
+                pass  # raises if a size is not a number of whole nodes
+            found.append(Scenario(words=words, question=question))
+        except SpecError as error:
+            problems += [one for one in _placed(error.problems, document) if one not in problems]
+    if problems:
+        raise SpecError(problems)
+    return tuple(found)
+
+
+def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, object]]:
+    """Return the values of every axis, and the settings that all scenarios share."""
+    if not isinstance(document.data, dict):
+        raise SpecError([_fault(document, "grid", document.data, "a mapping", "a grid has named axes", "")])
+    data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
+    problems = [_unknown(document, key) for key in data if key not in (*AXES, *ALONE)]
+    axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
+    for name in AXES:
+        if name in data:
+            axes[name] = _values(name, data[name])
+            problems += _faults_of(document, name, axes[name])
+    size = 1
+    for values in axes.values():
+        size *= len(values)
+    if size > MOST:
+        allowed, fix = f"{MOST} scenarios at most", "split the grid into several files"
+        problems.append(_fault(document, "grid", f"{size} scenarios", allowed, "each one is a search", fix))
+    if problems:
+        raise SpecError(problems)
+    return axes, {name: data.get(name) for name in ALONE}
+
+
+def _values(name: str, given: object) -> Sequence[object]:
+    """Return the values of an axis; `gpus` may also be a range as text, as for a search."""
+    if isinstance(given, list):
+        return given
+    if name == "gpus":
+        try:
+            sizes = numbers(given)
+        except ValueError:
+            return (given,)
+        return sizes if isinstance(sizes, tuple) and sizes else (given,)
+    return (given,)
+
+
+def _question(words: dict[str, object], alone: dict[str, object]) -> Question:
+    """Return the settings of one scenario, as from the options of `flopcast search`."""
+    cluster, gpus, site, objective = words["cluster"], words["gpus"], alone["site"], alone["objective"]
+    asked = objective if isinstance(objective, list) else [objective] if objective else []
+    named: dict[str, object] = dict.fromkeys(str(option.name) for option in search.params)
+    named |= alone | {name: words[name] for name in ("model", "stack", "plan")}
+    named |= {
+        "clusters": (str(cluster),) if cluster is not None else (),
+        "gpus": None if gpus is None else str(gpus),
+        "seq": words["sequence_length"],
+        "site": None if site is None else Path(str(site)),
+        "objectives": tuple(map(str, asked)),
+    }
+    del named["job"], named["changes"]
+    return question_from(None, (), **named)
+
+
+def _faults_of(document: Document, name: str, values: Sequence[object]) -> Iterator[Problem]:
+    """Yield the faults of values on an axis that have a wrong type."""
+    if not values:
+        yield _fault(
+            document, name, [], "one value or more", "a grid with an empty axis has no scenario", ""
+        )
+    for value in values:
+        whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if name == "sequence_length" and not whole:
+            allowed = "tokens: a whole number above 0"
+            yield _fault(document, name, value, allowed, "it counts tokens", "write 4096")
+        elif not (whole or isinstance(value, str)):
+            because = "every value of an axis is a text or a number"
+            yield _fault(document, name, value, "names, paths or numbers", because, "name a file")
+
+
+def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:
+    """Yield the faults of a scenario, each with the line of the key that causes it."""
+    for problem in problems:
+        word = problem.field.removeprefix("--").removeprefix("space.").split(".")[0].split(" ")[0]
+        key = FIELDS.get(word, word)
+        written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
+                        isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
+        yield replace(problem, where=document.where((written,)))
+
+
+def _unknown(document: Document, key: str) -> Problem:
+    """Return the fault of an unknown key, which suggests a similar key."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(key), (*AXES, *ALONE), n=1)
+    fix = f"write {near[0]}" if near else "remove it"
+    problem = _fault(document, str(key), None, ", ".join((*AXES, *ALONE)), "nothing reads this key", fix)
+    return replace(problem, fault="is not a key of a grid")
+
+
+def _fault(document: Document, field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    """Return a fault of the file."""
+    return Problem(
+        where=document.where((field,)),
+        field=field,
+        value=value,
+        allowed=allowed,
+        because=because,
+        fix=fix or "see docs/sweep.md",
+    )

@@ -1,0 +1,88 @@
+"""The sigma of a constant in a context that the runs it was fitted on do not have.
+
+Answers: in which context does a job run, and how much less sure is a constant there?
+Elsewhere: how much constants differ between contexts (lab/calibration/variance_components.py), where
+factors get their sigmas (factors.py).
+
+A context has four parts: the generation of the device, the bits of its products, the family of the model
+and the number of devices. If no run behind a constant has the job's generation, the sigma of the constant
+grows by how much constants differ between generations. The other parts work in the same way.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.model import Model
+from flopcast.spec.precision import product_engine
+
+GENERATION, PRECISION, FAMILY, SCALE = "generation", "precision", "family", "scale"
+DISTANCES = (GENERATION, PRECISION, FAMILY, SCALE)
+WIDE = ("bf16", "fp16")
+Context = Mapping[str, str]  # part of the context → its value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FittedLevel:
+    """The level of one factor that was fitted on whole runs: a ratio and its sigma.
+
+    The ratio multiplies the factor's own ratio, and `log_sigma_factor` replaces the factor's own sigma.
+    `seen` holds the contexts of the runs behind the level, by part; a part that is absent adds no doubt.
+    """
+
+    ratio: float
+    log_sigma_factor: float
+    seen: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+def carried(distance: str) -> str:
+    """Return the name of the constant that says how much constants differ in one part of the context.
+
+    >>> carried(GENERATION)
+    'carried[generation]'
+    """
+    return f"carried[{distance}]"
+
+
+def context_of(model: Model, cluster: Cluster, precision: str) -> Context:
+    """Return the context of a job that trains a model on a cluster.
+
+    `precision` is the plan's. The number of devices is rounded up to a power of 8 (`scale_of`).
+    """
+    engine = product_engine(precision)
+    return {
+        GENERATION: cluster.node.device.generation or cluster.node.device.name,
+        PRECISION: "16 bits" if engine in WIDE else engine,
+        FAMILY: model.family,
+        SCALE: scale_of(cluster.num_devices),
+    }
+
+
+def scale_of(num_devices: int) -> str:
+    """Return the range, from one power of 8 to the next, that holds a number of devices.
+
+    >>> scale_of(1), scale_of(8), scale_of(9), scale_of(1024)
+    ('1-8', '1-8', '9-64', '513-4096')
+    """
+    step = max(1, math.ceil(math.log(num_devices, 8) - 1e-9))
+    return f"{8 ** (step - 1) + 1 if step > 1 else 1}-{8**step}"
+
+
+def grown_log_sigma(level: FittedLevel, levels: Mapping[str, FittedLevel], context: Context) -> float:
+    """Return the sigma of a level in a context; it is larger if no run behind the level has that context.
+
+    For a part of the context that n values were seen of, a new value adds the variance s² + s² / n, where
+    s is the constant `carried[...]` of that part.
+
+    >>> level = FittedLevel(ratio=1.1, log_sigma_factor=0.03, seen={GENERATION: frozenset(["ampere"])})
+    >>> levels = {carried(GENERATION): FittedLevel(ratio=1.0, log_sigma_factor=0.04)}
+    >>> [round(grown_log_sigma(level, levels, {GENERATION: name}), 3) for name in ("ampere", "hopper")]
+    [0.03, 0.064]
+    """
+    variance = 0.0
+    for distance, contexts in level.seen.items():
+        doubt = levels.get(carried(distance))
+        if doubt is not None and contexts and distance in context and context[distance] not in contexts:
+            variance += doubt.log_sigma_factor**2 * (1.0 + 1.0 / len(contexts))
+    return math.hypot(level.log_sigma_factor, math.sqrt(variance))

@@ -1,0 +1,110 @@
+"""Items that ask the same of all plans of equal split: priced once, handed to all of them.
+
+Answers: which items of a batch are the same wherever layers see the same, and what is their price for every
+plan?
+Elsewhere: prices themselves (price.py), which plans have equal splits (spec/rows.py).
+
+Nothing is declared: an item counts as the same where every array of its work, and the group of its ranks,
+has one value for all plans of a split. So a new term that hangs on more is priced plan by plan, unasked.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from flopcast.cost.placement import Group, axis_group
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import HostWork, Item
+from flopcast.spec.plan import Plans
+from flopcast.spec.rows import EqualRows, of_equal_split, of_rows
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+Work = AbstractOperator | AbstractMessage | HostWork
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PricedOnce:
+    """The same items, those of equal splits with one row for each of these; and the groups of their ranks.
+
+    `items` stand in the order asked; `narrowed` says which have rows of splits. `groups` are by axis, of
+    plans and of splits.
+    """
+
+    items: tuple[Item, ...]
+    narrowed: tuple[bool, ...]
+    rows: EqualRows
+    groups: dict[tuple[str, bool], Group]
+
+
+def priced_once(items: Sequence[Item], plans: Plans, devices_per_node: int) -> PricedOnce:
+    """Narrow items to the rows that have to be priced."""
+    rows = of_equal_split(plans)
+    groups: dict[tuple[str, bool], Group] = {}
+    for axis in {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}:
+        group = axis_group(axis, plans, devices_per_node)
+        groups[axis, False] = group
+        if rows.holds(group.inside) and rows.holds(group.nodes):
+            groups[axis, True] = Group(
+                inside=of_rows(group.inside, rows.first), nodes=of_rows(group.nodes, rows.first)
+            )
+    few = rows.size < plans.size
+    known: dict[int, bool] = {}  # whether an array holds, by its identity: works share their arrays
+    narrowed = tuple(few and _is_alike(item, rows, groups, known) for item in items)
+    found = tuple(_of(item, rows) if narrow else item for item, narrow in zip(items, narrowed, strict=True))
+    return PricedOnce(found, narrowed, rows, groups)
+
+
+def _is_alike(
+    item: Item, rows: EqualRows, groups: dict[tuple[str, bool], Group], known: dict[int, bool]
+) -> bool:
+    """Return whether an item is the same for all plans of a split."""
+    work = item.work
+    if isinstance(work, AbstractMessage) and (work.axis, True) not in groups:
+        return False
+    if isinstance(work, HostWork):
+        return False
+    for value in _arrays(work):
+        if id(value) not in known:
+            known[id(value)] = rows.holds(value)
+        if not known[id(value)]:
+            return False
+    return True
+
+
+def _of(item: Item, rows: EqualRows) -> Item:
+    """Return the item with one row for each split."""
+    return replace(item, work=cast("Work", _of_splits(item.work, rows)))
+
+
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields."""
+    return tuple(field.name for field in fields(cast("DataclassInstance", kind)))
+
+
+def _arrays(value: object) -> Iterator[np.ndarray]:
+    """Yield every array that a work holds: in its fields, and inside tuples and dataclasses in them."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _arrays(part)
+    elif is_dataclass(value):
+        for name in _names(cast("Hashable", type(value))):
+            yield from _arrays(getattr(value, name))
+
+
+def _of_splits(value: object, rows: EqualRows) -> object:
+    """Return a work, or a part of one, whose arrays have one row for each split."""
+    if isinstance(value, np.ndarray):
+        return of_rows(value, rows.first)
+    if isinstance(value, tuple):
+        return tuple(_of_splits(part, rows) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {name: getattr(value, name) for name in _names(type(value))}
+        return replace(value, **{name: _of_splits(part, rows) for name, part in parts.items()})
+    return value

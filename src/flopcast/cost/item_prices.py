@@ -1,0 +1,127 @@
+"""Prices of items: seconds of each item alone, the factors that scale them, the link of a message.
+
+Answers: which numbers does the simulation need for each item?
+Elsewhere: how prices are computed (price.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.kernels.curve import Curve
+from flopcast.dtypes import ONE, Counts, Floats, Integers
+from flopcast.operators.item import Item
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.rows import of_rows
+from flopcast.spec.site import Site
+from flopcast.workload.program import Programs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Used:
+    """A curve that priced something, and whether it had to extrapolate.
+
+    `extrapolated` is true if any shape of any item is outside the curve's range. `calibrated`
+    is False for a data-sheet estimate.
+    """
+
+    curve: Curve
+    extrapolated: bool
+    calibrated: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LinkUse:
+    """The link that a message occupies, and the fraction of its seconds; arrays shaped like its price.
+
+    `tier` is an index into the cluster's tiers. The remaining seconds are latency, in which the link is
+    free for other messages.
+    """
+
+    tier: np.ndarray
+    fraction: Counts
+
+    def of_rows(self, rows: Integers) -> "LinkUse":
+        """Return the use of the link in some plans."""
+        return LinkUse(of_rows(self.tier, rows), of_rows(self.fraction, rows))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ItemPrice:
+    """One item's cost: seconds of one execution alone, broadcast over plans.
+
+    `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
+    already in it and named: those of `wholly` scale it in all plans, those of `partly` in some, by masks
+    (plans, 1). `moves` is `d log(alone_s) / d log(factor)` for each factor: 1, or 0 if the seconds are at
+    their least value, which no factor goes below. Exactly at that value it is the derivative towards longer
+    times. `host_s` is spent by the launching thread before the kernel can start, in addition to the
+    kernel's launch latency, which `alone_s` contains; items that take no time (a message to the same rank,
+    an epilogue) are not launched. `link` is the link of a message, None for all other items.
+    """
+
+    alone_s: Floats
+    host_s: Floats  # time of the host to launch it; shaped like `alone_s`, or (1, 1)
+    wholly: tuple[str, ...]
+    partly: Mapping[str, np.ndarray] = field(default_factory=dict)
+    link: LinkUse | None = None
+    moves: Counts = field(default_factory=lambda: ONE)
+
+    def one_s(self, row: int) -> float:
+        """Return the seconds of one execution in a plan; items of layers do not depend on the stage."""
+        return float(self.alone_s[min(row, len(self.alone_s) - 1), 0])
+
+    def moved(self, row: int, stage_class: int = 0) -> float:
+        """Return `moves` in one plan, on one stage class."""
+        rows, classes = self.moves.shape
+        return float(self.moves[min(row, rows - 1), min(stage_class, classes - 1)])
+
+    def of_rows(self, rows: Integers) -> "ItemPrice":
+        """Return the price in some plans of the batch."""
+        return replace(
+            self,
+            alone_s=of_rows(self.alone_s, rows),
+            host_s=of_rows(self.host_s, rows),
+            partly={name: of_rows(held, rows) for name, held in self.partly.items()},
+            link=self.link.of_rows(rows) if self.link is not None else None,
+            moves=of_rows(self.moves, rows),
+        )
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """Return every factor that scales the item in any plan."""
+        return self.names()
+
+    def names(self, plan: int | None = None) -> tuple[str, ...]:
+        """Return every factor that scales the item, in one plan or in any plan of the batch."""
+        held = (
+            name for name, rows in self.partly.items() if plan is None or rows[min(plan, len(rows) - 1)]
+        )
+        return (*self.wholly, *held)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Priced:
+    """Programs with prices, by the identity of each item.
+
+    Items hold arrays, so they neither hash nor compare; `prices` is keyed by `id(item)`, which is safe
+    because `programs` keeps every item alive.
+    """
+
+    programs: Programs
+    cluster: Cluster
+    prices: dict[int, ItemPrice]
+    factors: dict[str, Factor]
+    used: tuple[Used, ...]
+    warnings: tuple[str, ...]
+    site: Site
+
+    def of(self, item: Item) -> ItemPrice:
+        """Return the price of an item, which must be the object in the programs and not a copy."""
+        return self.prices[id(item)]
+
+    def seconds(self, item: Item, plan: int = 0, stage_class: int = 0) -> float:
+        """Return the seconds of all executions of an item, alone, in one plan on one stage class."""
+        each = self.of(item).alone_s * item.count
+        return float(each[min(plan, each.shape[0] - 1), min(stage_class, each.shape[1] - 1)])

@@ -1,0 +1,58 @@
+"""The memory-bound curve of one device, converted for use on another.
+
+Answers: which share of the bandwidth does a kernel reach on a device on which it was not measured?
+Elsewhere: which device's curve is used (curve_book.py), the bound and the sustained bandwidth
+(roofline.py).
+
+A memory-bound kernel takes the time that its bytes need at the rate that memory sustains, and the time that
+its multiprocessors add to it: instructions, reductions over rows, loads in flight. The first part scales
+with the bandwidth of the device, the second with the number and the clock of its multiprocessors. A sum
+that reaches the full bandwidth is faster on the same chip with faster memory; a norm that reaches half of
+it is not.
+
+A100 and GH200 are the only devices whose memory-bound kernels one source timed (data/operators). Between
+them this method has smaller errors than keeping the share of bandwidth: tests/cost/test_lending.py compares
+both for every class. The sigma of a borrowed curve (classes.py) is still the error of keeping the share,
+which `calibrate score` measures.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.kernels.classes import MEMORY, class_of
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
+from flopcast.spec.cluster import Device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """The limits of memory-bound kernels on a device: its memory and the cycles of all multiprocessors."""
+
+    memory_bytes_per_s: float
+    cycles_per_s: float | None  # None if the clock is not known
+
+
+def rates_of(device: Device) -> Rates:
+    """Return the rates of a device."""
+    cycles = None if device.clock_hz is None else device.multiprocessors * device.clock_hz
+    return Rates(memory_bytes_per_s=device.memory_bytes_per_s, cycles_per_s=cycles)
+
+
+def converted_curve(curve: Curve, lender: Rates, borrower: Rates) -> Curve:
+    """Return the curve of the device `lender` converted for `borrower`.
+
+    Curves of GEMMs, attention and messages keep their efficiency. So do curves of devices whose clock is
+    not known, and shapes that reach the sustained bandwidth.
+    """
+    if lender.cycles_per_s is None or borrower.cycles_per_s is None:
+        return curve
+    if class_of(curve.name).kind is not MEMORY:
+        return curve
+    bandwidth_ratio = borrower.memory_bytes_per_s / lender.memory_bytes_per_s
+    issue_ratio = borrower.cycles_per_s / lender.cycles_per_s
+    at_memory = 1.0 / SUSTAINED_FRACTION
+    added = np.maximum(np.exp(-curve.table) - at_memory, 0.0)  # by multiprocessors, over the bound
+    carried = -np.log(at_memory + added * bandwidth_ratio / issue_ratio)
+    return replace(curve, table=np.where(added > 0, carried, curve.table))

@@ -1,0 +1,125 @@
+"""The curves that one prediction may use, and how a missing one is replaced.
+
+Answers: which curve prices this kernel class on this device, and what does the replacement add to
+the uncertainty? In order: the device's own curve, its relative class on the same device, the same
+on the device's relative, a plain data-sheet estimate.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.curve import Curve, CurveEvidence
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, FallbackClass
+
+UNCALIBRATED_EFFICIENCY = 0.6  # of the bound: the middle of what measured kernels reach
+UNCALIBRATED_LOG_SIGMA = 0.3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class CurveMatch:
+    """A curve, how sure what it stands for is, and whether it was measured at all.
+
+    `class_log_sigma_factor` is 0 for a class's own curve, `device_log_sigma_factor` for a device's own: the
+    first is an error of one class, the second one of all classes of its kind on the device. `calibrated` is
+    False for a data-sheet estimate only.
+    """
+
+    curve: Curve
+    class_log_sigma_factor: float = 0.0
+    device_log_sigma_factor: float = 0.0
+    calibrated: bool = True
+
+    @property
+    def log_sigma_factor(self) -> float:
+        """Return the log sigma of both steps, added in quadrature."""
+        return float(np.hypot(self.class_log_sigma_factor, self.device_log_sigma_factor))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class CurveBook:
+    """Curves by (owner, name): owners are devices and fabrics; and what runs taught of factors, by name.
+
+    One book serves one prediction: it holds what its cluster may need (library/curves.py loads it), so the
+    core opens no file.
+    """
+
+    curves: Mapping[tuple[str, str], Curve]
+    levels: Mapping[str, FittedLevel] = field(default_factory=dict)
+
+    def find(
+        self,
+        owner: str,
+        name: str,
+        launch_s: float,
+        cousins: tuple[str, ...] = (),
+        engine_ratio: float = 1.0,
+    ) -> CurveMatch:
+        """Return the curve for kernel class `name` on `owner`, or the nearest that exists.
+
+        `cousins` are devices whose curves may be borrowed, the nearest first; `engine_ratio` is the peak
+        that bounds the class over that of 16 bits, which a relative may need. There is always an answer:
+        without any curve, a data-sheet estimate with the launch time `launch_s`.
+
+        Examples
+        --------
+        >>> CurveBook(curves={}).find("b200", "gemm", launch_s=2e-6).calibrated
+        False
+        """
+        relatives = tuple(_chain(name))
+        elsewhere = class_of(name).kind.other_device_log_sigma_factor
+        for place, foreign in ((owner, 0.0), *((cousin, elsewhere) for cousin in cousins)):
+            own = self.curves.get((place, name))
+            if own is not None:
+                return CurveMatch(curve=own, device_log_sigma_factor=foreign)
+            for relative in relatives:
+                borrowed = self.curves.get((place, relative.name))
+                if borrowed is not None:
+                    return CurveMatch(
+                        curve=slower(borrowed, relative.time_ratio_of(engine_ratio)),
+                        class_log_sigma_factor=relative.log_sigma_factor,
+                        device_log_sigma_factor=foreign,
+                    )
+        return CurveMatch(
+            curve=flat_curve(owner, name, UNCALIBRATED_EFFICIENCY, launch_s),
+            device_log_sigma_factor=UNCALIBRATED_LOG_SIGMA,
+            calibrated=False,
+        )
+
+    def exact(self, owner: str, name: str) -> Curve | None:
+        """Return the curve of exactly this owner and name; fabrics never use the curves of others."""
+        return self.curves.get((owner, name))
+
+
+def _chain(name: str) -> Iterator[FallbackClass]:
+    """Yield the fallback classes in order, with their ratios multiplied and sigmas added in quadrature."""
+    ratio, sigma, speed_up_ratio = 1.0, 0.0, None
+    while (relative := FALLBACK_CLASSES.get(name)) is not None:
+        ratio, sigma = ratio * relative.time_ratio, float(np.hypot(sigma, relative.log_sigma_factor))
+        speed_up_ratio = relative.speed_up_ratio or speed_up_ratio
+        yield FallbackClass(
+            name=relative.name, log_sigma_factor=sigma, time_ratio=ratio, speed_up_ratio=speed_up_ratio
+        )
+        name = relative.name
+
+
+def slower(curve: Curve, time_ratio: float) -> Curve:
+    """Return a curve with this many times lower efficiency; the curve itself if the ratio is 1."""
+    return curve if time_ratio == 1.0 else replace(curve, table=curve.table - np.log(time_ratio))
+
+
+def flat_curve(owner: str, name: str, efficiency: float, launch_s: float) -> Curve:
+    """Return a curve of constant efficiency: an estimate from the data sheet, without axes."""
+    return Curve(
+        name=name,
+        owner=owner,
+        axes=(),
+        table=np.array(np.log(efficiency)),
+        launch_s=launch_s,
+        evidence=CurveEvidence(
+            source="data sheet, uncalibrated", rows=0, rejected=0, relative_error=UNCALIBRATED_LOG_SIGMA
+        ),
+    )

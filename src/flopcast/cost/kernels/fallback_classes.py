@@ -1,0 +1,200 @@
+"""Fallback classes: which measured curve prices a kernel class that was never measured.
+
+Answers: which measured class moves its tensors in the same manner?
+A relative is borrowed for its efficiency only: the bound (FLOP, bytes) is always the kernel's own. The
+sigma is the log-spread of efficiency between the pair where both were measured (A100 and GH200
+memory-bound kernels of data/operators: 0.60 to 0.87 of bandwidth; attention with heads of 192 and 128
+beside as many of 128, over 4096 tokens, of data/peers/simumax: 11 rows a pass; their backward takes 1.2
+times as long, beyond its bound), or a stated guess.
+
+A new kernel class is one line here until it is measured. Coordinates must agree: a relative's curve
+may have fewer axes than the class has coordinates, never more.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FallbackClass:
+    """The class to borrow from, and the log-sigma that borrowing adds.
+
+    It is added in quadrature to that of another device, where the relative is borrowed from there too.
+    `time_ratio` is how much longer the class takes at the relative's efficiency: beyond its own bound.
+    `speed_up_ratio` says instead how many times as fast as the relative it is, whatever its own engine's
+    peak.
+    """
+
+    name: str
+    log_sigma_factor: float
+    time_ratio: float = 1.0
+    speed_up_ratio: float | None = None
+
+    def time_ratio_of(self, engine_ratio: float) -> float:
+        """Return the ratio of the class's time to its time at the efficiency of the fallback class.
+
+        `engine_ratio` is its own engine's peak over that of 16 bits.
+
+        >>> FallbackClass(name="gemm", log_sigma_factor=0.1, speed_up_ratio=1.6).time_ratio_of(2.0)
+        1.25
+        """
+        return self.time_ratio if self.speed_up_ratio is None else engine_ratio / self.speed_up_ratio
+
+
+GELU_LIKE = (  # an elementwise function
+    *("silu", "relu", "relu2", "softcap", "sigmoid"),
+    *("swiglu", "geglu", "clamped_swiglu", "clamped_geglu"),
+)
+STREAMING = FallbackClass(name="residual_add", log_sigma_factor=0.08)
+CHAINS = (
+    "wide_rmsnorm",
+    "wide_scaled_rmsnorm",
+    "wide_softmax",
+    "unfused_swiglu",
+    "unfused_geglu",
+    "unfused_gelu",
+)
+CHAIN = FallbackClass(name="residual_add", log_sigma_factor=0.2)
+
+# Narrow products of training: no table has them (public ones are of serving kernels, slower than training
+# sustains), so they are as many times as fast as 16-bit products of the same shape as those of Transformer
+# Engine on operands that were cast before: docs/examples/gemm_profiling/gemm_profiling.rst of
+# NVIDIA/TransformerEngine, the three products of all linear layers of a model of 5B. Peaks of engines do
+# not say it: the one of 4 bits is 6 times that of 16 bits on B300, 4 times on B200, and tables of serving
+# kernels are no more apart than those of 8 bits. What else is known of them: docs/accuracy/narrow.md.
+LOW_PRECISION_SPEED_UP = {  # format → how many times as fast as 16 bits, and its log-sigma
+    "fp8": (1.91, 0.04),  # 13.102 ms / 6.812 ms on B300 SXM, 31.968 / 16.785 on H200 NVL
+    "fp8_block": (1.7, 0.12),  # estimate: H200's with casts, 22.9 ms against 20.3, and MXFP8 on Blackwell
+    "mxfp8": (1.83, 0.05),  # 13.102 ms / 7.161 ms on B300
+    "nvfp4": (3.48, 0.08),  # 13.102 ms / 3.764 ms on B300; serving tables let expect 3.1 to 3.35 on B200
+}
+
+FALLBACK_CLASSES: dict[str, FallbackClass] = {
+    **{
+        f"narrow_{base}.{name}": FallbackClass(
+            name=base, log_sigma_factor=sigma, speed_up_ratio=speed_up_ratio
+        )
+        for name, (speed_up_ratio, sigma) in LOW_PRECISION_SPEED_UP.items()
+        for base in ("gemm", "expert_gemm", "grouped_gemm")
+    },
+    "quantise": FallbackClass(name="residual_add", log_sigma_factor=0.2),
+    # MXFP8 in both layouts: 8192 squared of bf16 in 52.3 us on B200, 0.65 of its memory's bandwidth
+    # (in rows alone 34.8 us, 0.73), where a sum attains 0.93: ROCm/TransformerEngine, pull request 598
+    "quantise.blocks": FallbackClass(name="residual_add", log_sigma_factor=0.12, time_ratio=1.4),
+    # one pass over plain tensors, as a sum
+    **dict.fromkeys(
+        (
+            "copy",
+            "bias_add",
+            "position_add",
+            "dropout",
+            "cast_to_fp32",
+            "scale_gradient",
+            "flatten",
+            "unflatten",
+            "accumulate_gradient",
+            "accumulate_main_gradient",
+            "bias_dropout_add",
+            "bias_add_residual",
+            "fused_layernorm",
+            "fused_rmsnorm",
+            "rope",
+            "scaled_rope",
+            "alibi",
+            "add_adapter",
+            "fork",
+            "fork.backward",
+            "fork_of_three",
+            "fork_of_three.backward",
+            "rope_join",
+            "scale_rows",
+            "split_heads",
+            "residual_add.backward",
+            "copy.backward",
+            "position_add.backward",
+            "dropout.backward",
+            "cast_to_fp32.backward",
+            "bias_dropout_add.backward",
+            "bias_add_residual.backward",
+            "fused_layernorm.backward",
+            "fused_rmsnorm.backward",
+            "rope.backward",
+            "scaled_rope.backward",
+            "rope_join.backward",
+            "scale_rows.backward",
+            "split_heads.backward",
+            "merge_blocks",
+            "merge_gradients.backward",
+            "adam",
+        ),
+        STREAMING,
+    ),
+    # chains of such passes, of eager PyTorch: an estimate, as no row was measured
+    **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
+    # halves cut and joined, or parts added and joined: as the chain of rotary embedding, which does both
+    **dict.fromkeys(
+        ("clamp_halves", "joined_bias", "joined_bias.backward", "weighed_bias"),
+        FallbackClass(name="unfused_rope", log_sigma_factor=0.25),
+    ),
+    # masks written, joined and chosen by: one byte beside two an element, as where scores are masked
+    "clamp_halves.backward": FallbackClass(name="mask_fill", log_sigma_factor=0.25),
+    # products with a number a row and with a row a token, summed over either: as an eager norm's gradient
+    "weighed_bias.backward": FallbackClass(name="unfused_rmsnorm.backward", log_sigma_factor=0.3),
+    # a traced run of passes in one kernel, of any shapes: an estimate, as no row was measured
+    **dict.fromkeys(("fused_pass", "fused_pass.backward"), CHAIN),
+    # logits cast, and the logarithms of their softmax: an estimate, as no row was measured
+    "metric_cross_entropy": FallbackClass(name="residual_add", log_sigma_factor=0.2),
+    # rows gathered from, or scattered to, places all over a tensor: an estimate, as no row was measured
+    **dict.fromkeys(
+        (
+            *("permute", "permute.backward", "unpermute", "unpermute.backward"),
+            *("unpermute_sum", "unpermute_sum.backward"),
+        ),
+        FallbackClass(name="residual_add", log_sigma_factor=0.25),
+    ),
+    # codes of 4 bits looked up, and scaled twice: an estimate, as no row was measured
+    "dequantise": FallbackClass(name="residual_add", log_sigma_factor=0.25),
+    # short rows of a router's scores: an estimate, as no row was measured
+    **dict.fromkeys(
+        (
+            *("top_k", "top_k.backward", "router_loss", "router_loss.backward"),
+            *("selection_bias", "group_limit"),
+        ),
+        FallbackClass(name="residual_add", log_sigma_factor=0.3),
+    ),
+    # experts' products as one product of all rows: the sigma is what stands between two devices
+    "grouped_gemm": FallbackClass(name="gemm", log_sigma_factor=0.19),
+    # dense products of experts side by side: in the three passes 0.92, 0.95 and 1.52 times as long as dense
+    # products of the same node (data/peers/simumax, B200)
+    "expert_gemm": FallbackClass(name="gemm", log_sigma_factor=0.12),
+    # reductions over tokens
+    **dict.fromkeys(
+        ("bias_add.backward", "epilogue_bias.backward", "gradient_norm"),
+        FallbackClass(name="residual_add", log_sigma_factor=0.2),
+    ),
+    **dict.fromkeys(("epilogue_bias", "epilogue_gate", "merge_gradients"), STREAMING),  # move nothing
+    "softmax_dropout": FallbackClass(name="scaled_masked_softmax", log_sigma_factor=0.1),
+    "softmax_dropout.backward": FallbackClass(name="scaled_masked_softmax.backward", log_sigma_factor=0.1),
+    # a softmax over rows too wide to stay on chip, and one pass: estimates, as no row was measured
+    "fused_cross_entropy": FallbackClass(name="softmax", log_sigma_factor=0.2),
+    "fused_cross_entropy.backward": FallbackClass(name="residual_add", log_sigma_factor=0.2),
+    "bias_gelu": FallbackClass(name="gelu", log_sigma_factor=0.08),
+    "bias_gelu.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
+    **{name: FallbackClass(name="gelu", log_sigma_factor=0.1) for name in GELU_LIKE},
+    **{f"{name}.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1) for name in GELU_LIKE},
+    # forward and backward of one kernel on one device: 37 pairs of cuDNN (benchmark/sdpa_benchmark_training
+    # of NVIDIA/cudnn-frontend: causal, bf16, heads of 128, 2 k to 32 k tokens; H200, B200, GB200, GB300),
+    # the mean over eight tables and the spread over all pairs: 1.20 on H200 and GB200, 1.36 on GB300, whose
+    # exponentials are twice as fast
+    "flash_attention.backward": FallbackClass(
+        name="flash_attention", log_sigma_factor=0.06, time_ratio=1.27
+    ),
+    "flash_attention.latent": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
+    "flash_attention.latent.backward": FallbackClass(
+        name="flash_attention.backward", log_sigma_factor=0.08, time_ratio=1.2
+    ),
+    # a window's second ragged edge, and how its tiles are dealt out: an estimate, as no row was measured
+    "flash_attention.window": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
+    "flash_attention.window.backward": FallbackClass(name="flash_attention.backward", log_sigma_factor=0.1),
+    "rmsnorm": FallbackClass(name="layernorm", log_sigma_factor=0.15),
+    "rmsnorm.backward": FallbackClass(name="layernorm.backward", log_sigma_factor=0.2),
+}

@@ -1,0 +1,52 @@
+"""The named factors that scale a kernel class on a device, in a stack.
+
+Answers: which factors does the price of a kernel class rest on?
+Elsewhere: what a factor is (cost/factors.py), the seconds that they scale (cost/price.py).
+"""
+
+import math
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.classes import KernelClass
+from flopcast.cost.kernels.clocks import clock_factors
+from flopcast.cost.kernels.curve_book import CurveMatch
+from flopcast.cost.kernels.generations import generation_ratio
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.stack import Stack
+
+
+def kernel_factors(
+    priced: KernelClass, found: CurveMatch, cluster: Cluster, stack: Stack, factors: FactorBook
+) -> tuple[str, ...]:
+    """Return the names of the factors of a kernel class; each factor is created on first use.
+
+    A level for its family (products, attention, memory-bound); more where the curve is borrowed, or is of
+    another generation of the kernel than the stack runs; what the site's clocks add (clocks.py); and the
+    stack's derate for products.
+    """
+    device = cluster.node.device
+    generation, doubt = generation_ratio(stack.attention_generation, priced.curve, found.curve.owner)
+    level_log_sigma = found.curve.evidence.log_sigma_factor
+    if priced.is_sustained:
+        level_log_sigma = math.hypot(level_log_sigma, device.sustained.log_sigma_factor)
+    made = [(f"{priced.kind.family}[{device.name}]", level_log_sigma, 1.0)]
+    if found.class_log_sigma_factor > 0:
+        made.append((f"borrowed[{priced.curve}]", found.class_log_sigma_factor, 1.0))
+    if found.device_log_sigma_factor > 0:
+        label = f"uncalibrated[{device.name}: {priced.kind.name}]"
+        made.append((label, found.device_log_sigma_factor, 1.0))
+    if doubt > 0:
+        label = f"attention_generation[{stack.attention_generation}: {priced.curve}]"
+        made.append((label, doubt, generation))
+    made += clock_factors(priced, factors.site, device, cluster.num_devices)
+    for name, log_sigma_factor, ratio in made:
+        factors.get(name, log_sigma_factor, ratio)
+    names = tuple(name for name, _, _ in made)
+    if not priced.is_derated:
+        return names
+    return (*names, factors.derate(stack).name)
+
+
+def scale_ratio(names: tuple[str, ...], factors: FactorBook) -> float:
+    """Return the product of the factors' ratios; `kernel_factors` must have created all of them."""
+    return math.prod(factors.found[name].ratio for name in names)

@@ -1,0 +1,101 @@
+"""Energy of devices during a step: seconds of each kind of work, times the power of that kind.
+
+Answers: how many joules does a step take, and which factors does this energy depend on?
+Elsewhere: the power of each kind (spec/operations.py), the timeline of the work (timeline/).
+
+Energy is the integral of power over the step. Every second of a device is spent on matrix products,
+attention, memory-bound kernels, exposed communication, or waiting for other stages or launches. Hidden
+communication draws no additional power, because the board is at its limit or near it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.item_prices import Priced
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.clocks import clock_ratio, limit_ratio, slowed_fraction
+from flopcast.economics.amount import Amount, Slope, amount_of, total
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import Item
+from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.operations import Draw
+from flopcast.spec.site import Site
+from flopcast.timeline.step import Timeline
+from flopcast.timeline.uncertainty import sensitivities
+
+WAITING = "waiting"
+CORE_BOUND = ("products", "attention")  # kinds of work that draw less at a lower core clock
+OF_FAMILY = {"gemm_level": "products", "attention_level": "attention", "memory_level": "memory"}
+
+
+def power_class(item: Item | None) -> str:
+    """Return the kind of work of an item, a name in spec.operations.POWER_CLASSES.
+
+    Host work, and launches that the device waits for (`item` is None), count as waiting.
+    """
+    work = item.work if item is not None else None
+    if isinstance(work, AbstractOperator):
+        return OF_FAMILY[class_of(work.kernel).kind.family]
+    return "communication" if isinstance(work, AbstractMessage) else WAITING
+
+
+def drawn_w(kind: str, device: Device, site: Site) -> float:
+    """Return the watts of a device at one kind of work, 0 without a board power; at most the site's limit.
+
+    Where a limit or a set clock slows products and attention, they draw less.
+    """
+    draw: Draw = getattr(device.power, kind)
+    fraction = draw.fraction
+    if kind in CORE_BOUND:
+        slowed = limit_ratio(site, device) * clock_ratio(site, device, sustained=kind == "products")
+        fraction = slowed_fraction(fraction, slowed)
+    board_w = device.board_power_w or 0.0
+    return min(fraction * board_w, site.power_limit_w or board_w)
+
+
+def device_energy(
+    timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, whole: Mapping[str, Factor]
+) -> tuple[Amount, dict[str, float]]:
+    """Return the joules of one device in one step, averaged over all stages, and how busy the device is.
+
+    Parameters
+    ----------
+    whole : mapping of str to Factor
+        What scales the whole step and all that is done in it: jitter, and what nothing explains.
+
+    Returns
+    -------
+    joules : Amount
+        It hangs on the factors of the items' times, on those of the step, which tell how long the device
+        waits, and on `power_CLASS[DEVICE]`. Slopes are exact as long as the critical path stays and no
+        reduction sticks out of the backward: of one that does, what hides the rest is taken to stay.
+    busy : dict from kind of work to the share of the step that it takes
+        They sum to 1, the most first.
+    """
+    device = cluster.node.device
+    wait_w = drawn_w(WAITING, device, site)
+    busy_s: dict[str, float] = defaultdict(float)
+    extra_j: dict[str, float] = defaultdict(float)  # by factor of time: joules above waiting
+    for share in timeline.mean_attribution:
+        name = power_class(share.item)
+        busy_s[name] += share.path_s
+        more_w = drawn_w(name, device, site) - wait_w
+        for hung_on in priced.of(share.item).names(share.row) if share.item is not None else ():
+            extra_j[hung_on] += more_w * share.scaled_s
+    busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
+    parts = []
+    for name, seconds in busy_s.items():
+        draw = getattr(device.power, name)
+        work = Amount(seconds * drawn_w(name, device, site))
+        parts.append(work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor))
+    of_work = {
+        name: Slope(log_sigma_factor=priced.factors[name].log_sigma_factor, change=change)
+        for name, change in extra_j.items()
+    }
+    waited = amount_of(wait_w * timeline.step_time_s, sensitivities(timeline, priced, {}))
+    joules = total([*parts, Amount(0.0, of_work), Amount(0.0, waited.slopes)])
+    for name, factor in whole.items():
+        joules = joules * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)
+    busy = {name: seconds / timeline.step_time_s for name, seconds in busy_s.items()}
+    return joules, dict(sorted(busy.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -1,0 +1,49 @@
+"""The result of an exporter: files, and notes on what they cannot express.
+
+Answers: which files does a kind of export write, what is told beside them?
+Elsewhere: the kinds (interop/exports/kinds.py), whether a file says the same job
+(interop/exports/same_job.py).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flopcast.errors import Problem
+
+Value = bool | int | float | str | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Exported:
+    """Files by name, and what a reader of them must be told.
+
+    One file of text is printed where no place is given for it; several need a folder. `notes` are told on
+    stderr: whatever the format has no word for, and what the reader has to add before anything runs.
+    """
+
+    files: tuple[tuple[str, bytes], ...]
+    notes: tuple[str, ...] = ()
+    binary: bool = False  # no text for a terminal
+
+
+def text_file(name: str, lines: Iterable[str], notes: Iterable[str]) -> Exported:
+    """Return one file of lines."""
+    return Exported(files=((name, ("\n".join(lines) + "\n").encode("utf-8")),), notes=tuple(notes))
+
+
+def not_expressible(field: str, value: object, said: str, target: str, change: str) -> Problem:
+    """Return the fault of a value that the target format cannot express: the job would be another.
+
+    Parameters
+    ----------
+    said : what the exported file would mean instead
+    change : one KEY=VALUE, or another edit, that makes the job one that the target can say
+    """
+    return Problem(
+        field=field,
+        value=value,
+        allowed=said,
+        because=f"{target} cannot express it, so the exported job would be another one",
+        fix=change,
+        fault=f"= {value!r} cannot be exported to {target}",
+    )

@@ -1,0 +1,64 @@
+"""Tables of plain rows as files: CSV always, Parquet where a library for it is installed.
+
+Answers: how does a list of rows become a file that a spreadsheet or a data frame reads?
+Elsewhere: what the rows hold (render/search_json.py), reading tables (lab/published/table.py).
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from flopcast.errors import Problem
+from flopcast.files.atomic_write import write_whole
+
+Rows = Sequence[Mapping[str, object]]
+LIBRARIES = ("polars", "pyarrow")  # any of them writes Parquet
+
+
+def write_csv(path: Path, rows: Rows) -> None:
+    """Write rows under a header of their keys; the first row's keys are those of all.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
+
+
+def parquet_problem(path: Path) -> list[Problem]:
+    """Return the fault of a Parquet file without a library that writes it; empty if there is one."""
+    if any(find_spec(name) for name in LIBRARIES):
+        return []
+    return [
+        Problem(
+            field="--parquet",
+            value=str(path),
+            allowed=f"where {' or '.join(LIBRARIES)} is installed",
+            because="an optional library writes Parquet",
+            fix="pip install 'flopcast[data]', or write --csv",
+        )
+    ]
+
+
+def write_parquet(path: Path, rows: Rows) -> None:
+    """Write rows as one table, by the first library of `LIBRARIES` that is there.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+    columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    if find_spec("polars"):
+        import_module("polars").DataFrame(columns).write_parquet(path)
+        return
+    table = import_module("pyarrow").table(columns)
+    import_module("pyarrow.parquet").write_table(table, path)

@@ -1,0 +1,119 @@
+"""Unknown keys in files of other programs.
+
+Answers: is an unknown key an error or a note, and which known key is nearest to it?
+Elsewhere: the keys of each format (interop/configs/tables/, interop/megatron/flags.py,
+interop/hugging_face/unsupported.py).
+
+Every reader of another program's files calls `unknown_key`. A key whose name contains a word for a size, a
+degree or trained parameters may change time and memory a lot, so a job with such an unknown key cannot be
+predicted. If such a key has no effect, it must be in the tables under its full name: wildcards do not cover
+it.
+"""
+
+import difflib
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
+          "lora", "accum")  # fmt: skip
+HARMLESS = re.compile(r"overhead|lookahead|ahead_|header")  # words that contain "head" by chance
+NOTHING: tuple[object, ...] = (
+    None, False, 0, "", "none", "None", "no", "off", "false", "null", [], {},
+)  # fmt: skip
+MANY_EDITS = 3  # a misspelling differs from the right name in fewer letters
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnknownKey:
+    """The verdict on an unknown key.
+
+    `near` is the nearest known key, or None. `because` says why the key is an error; it is "" for a note.
+    `slip` says whether the key is certainly a misspelling of `near`.
+    """
+
+    near: str | None
+    because: str
+    slip: bool
+
+
+def unknown_key(
+    key: str,
+    value: object,
+    *,
+    program: str,
+    weighty: Collection[str],
+    others: Collection[str] = (),
+    given: Collection[str] = (),
+    shortest: int = 6,
+    least_fraction: float = 0.8,
+) -> UnknownKey:
+    """Return whether an unknown key is an error or a note.
+
+    Parameters
+    ----------
+    key, value : str, object
+        As in the file. A value that switches nothing on is no error, unless the key is a misspelling.
+    program : str
+        The program whose file it is.
+    weighty, others : collections of str
+        Known keys that change a prediction or are refused; known keys that do neither.
+    given : collection of str
+        Keys of the file: a key that is present under its right name is not also misspelt.
+    shortest : int
+        Least length of the last part of a name for which misspellings are recognised.
+    least_fraction : float
+        Least similarity of near names, from 0 to 1.
+
+    Examples
+    --------
+    >>> unknown_key("num_layer", 8, program="X", weighty=["num_layers"]).near
+    'num_layers'
+    >>> unknown_key("side_expert_size", 8, program="X", weighty=["num_layers"]).because
+    'it is not a known key of X, and its name says that it may change time or memory (expert)'
+    >>> unknown_key("mascot", "llama", program="X", weighty=["num_layers"]).because
+    ''
+    """
+    found = difflib.get_close_matches(key, [*weighty, *others], n=1, cutoff=least_fraction)
+    near = found[0] if found else None
+    long = len(key.rpartition(".")[2]) >= shortest
+    slip = (
+        near is not None
+        and near in weighty
+        and near not in given
+        and long
+        and edits(key, near) < MANY_EDITS
+    )
+    costly = costly_part(key)
+    if slip:
+        return UnknownKey(near=near, because=f"{program} has no such key", slip=True)
+    if costly and value not in NOTHING:
+        because = "its name says that it may change time or memory"
+        return UnknownKey(
+            near=near, because=f"it is not a known key of {program}, and {because} ({costly})", slip=False
+        )
+    return UnknownKey(near=near, because="", slip=False)
+
+
+def costly_part(key: str) -> str:
+    """Return the word of a name that means a size, a degree or trained parameters, or "".
+
+    >>> costly_part("model.moe_shared_expert_width"), costly_part("wandb.project"), costly_part("header")
+    ('expert', '', '')
+    """
+    plain = HARMLESS.sub("", key.lower())
+    return next((part for part in COSTLY if part in plain), "")
+
+
+def edits(left: str, right: str) -> int:
+    """Return the number of letters to insert, drop or change between two names (Levenshtein distance).
+
+    >>> edits("--num-layer", "--num-layers"), edits("--seq-lenght", "--seq-length")
+    (1, 2)
+    """
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        above, row[0] = row[0], i
+        for j, b in enumerate(right, 1):
+            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (a != b))
+    return row[-1]

@@ -1,0 +1,232 @@
+"""From plain data to nouns: units parsed, every fault told with its line.
+
+Answers: is this mapping a valid Model, Cluster, … and if not, what is wrong with each field?
+"""
+
+import re
+from collections.abc import Iterable
+from typing import TypeVar
+
+from pydantic import AliasChoices, BaseModel, Tag, ValidationError
+from pydantic_core import ErrorDetails
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.nearest_names import nearest
+from flopcast.files.yaml_text import Document, Path
+from flopcast.units import parse_quantity, units_of
+
+Noun = TypeVar("Noun", bound=BaseModel)
+KINDS = {  # how pydantic's kinds of findings begin → what would be allowed, and why
+    "model_": ("a name, or a mapping of its fields", "it has named parts"),
+    "dict_": ("a mapping of names", "it has named parts"),
+    "mapping_": ("a mapping of names", "it has named parts"),
+    "int_parsing_size": ("a whole number of fewer digits", "it is counted"),
+    "int_": ("a whole number", "it is counted"),
+    "float_": ("a number", "it is a quantity"),
+    "bool_": ("true or false", "it is a switch"),
+    "string_type": ("a text", "it is a name or a word"),
+    "tuple_": ("a list", "it may hold several"),
+}
+
+
+def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -> Noun:
+    """Validate `data`, which stands at `path` of the document, as a `noun`.
+
+    Parameters
+    ----------
+    noun : type
+        A frozen pydantic model.
+    document : Document
+        Where faults have their lines from; it may hold more than `data`.
+    data : object
+        Plain data, or the same with parts that are nouns already.
+    path : tuple
+        What faults write before the name of a field: ("model",) gives "model.hidden".
+
+    Raises
+    ------
+    SpecError
+        Every fault found: units, unknown keys, wrong types, values out of range.
+    """
+    problems: list[Problem] = []
+    converted = _convert(data, path, document, problems, units=())
+    try:
+        made = noun.model_validate(converted)
+    except ValidationError as error:
+        told = {problem.field for problem in problems}
+        found = [_problem(detail, noun, document, path) for detail in error.errors() if not _empty(detail)]
+        problems += [problem for problem in found if problem.field not in told]
+        raise SpecError(problems) from None
+    if problems:
+        raise SpecError(problems)
+    return made
+
+
+def _convert(
+    data: object, path: Path, document: Document, problems: list[Problem], units: tuple[str, ...]
+) -> object:
+    """Convert quantities to SI numbers wherever a key's name states a unit.
+
+    Nouns hold bare SI floats and know no units: the names of their fields say which a text must carry.
+    A mapping hands its units down to keys that promise none, so that `peak_flop_per_s: {bf16: 312
+    TFLOP/s}` works. A fault leaves 1.0 behind, so that the rest is still checked.
+    """
+    if isinstance(data, dict):
+        return {
+            key: _convert(value, (*path, key), document, problems, units_of(str(key)) or units)
+            for key, value in data.items()
+        }
+    if isinstance(data, list):
+        return [_convert(v, (*path, i), document, problems, units) for i, v in enumerate(data)]
+    if not units or data is None:
+        return data
+    try:
+        return parse_quantity(str(data), units)
+    except ValueError as error:
+        problems.append(
+            Problem(
+                where=document.where(path),
+                field=dotted(path),
+                value=data,
+                allowed=str(error),
+                because="a bare number has no unit, and other spellings are ambiguous",
+                fix=f"write {path[-1]}: {data if not isinstance(data, str) else 1} {units[0]}",
+            )
+        )
+        return 1.0
+
+
+def _empty(detail: ErrorDetails) -> bool:
+    """Return whether a fault follows from another, which is reported anyway.
+
+    A list is called too short because its entries are faulty, a default that follows from other fields is
+    missing because one of them is.
+    """
+    given = detail["input"]
+    short = detail["type"] == "too_short" and isinstance(given, list) and len(given) > 0
+    return short or detail["type"] == "default_factory_not_called"
+
+
+def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
+    """Return pydantic's error as a problem."""
+    told = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
+    location, _ = _walk(noun, told)
+    full = (*path, *location)
+    field, value = dotted(full), detail["input"]
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(str(location[-1]), value, _names(noun, told[:-1]), field, document.where(full))
+    allowed, because = _in_our_words(detail)
+    missing = detail["type"] == "missing"
+    return Problem(
+        where=document.where(full),
+        field=field,
+        value=None if missing else value,
+        fault="is missing" if missing else "",
+        allowed="a value" if missing else allowed,
+        because="it has no default" if missing else because,
+        fix=f"add {location[-1]}: …" if missing else f"change {_last_name(location) or field}",
+    )
+
+
+def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
+    """Return what would be allowed, and why, without pydantic's first words."""
+    kind = detail["type"]
+    known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
+    if known:
+        return known
+    told = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    allowed, _, because = told.partition("; because ")
+    return allowed, because or "the field is declared so"
+
+
+def _last_name(location: Path) -> str:
+    """Return the innermost name of a location; an entry of a list has the list's name."""
+    return next((part for part in reversed(location) if isinstance(part, str)), "")
+
+
+def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
+    names = sorted(known)
+    near = nearest(key, names, least_ratio=0.6)
+    return Problem(
+        where=where,
+        field=field,
+        value=value,
+        fault="is not a known key",
+        allowed=", ".join(names),
+        because="flopcast never ignores a key",
+        fix=f"did you mean {near[0]}?" if near else f"remove {key}",
+    )
+
+
+def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """Return names that the mapping at `location` inside a noun accepts, including short ones.
+
+    Positions in lists are skipped: all entries of one list are of one kind.
+    """
+    _, current = _walk(noun, location)
+    if not (isinstance(current, type) and issubclass(current, BaseModel)):
+        return []
+    names: list[str] = []
+    for name, info in current.model_fields.items():
+        choices = info.validation_alias
+        names += [str(c) for c in choices.choices] if isinstance(choices, AliasChoices) else [name]
+    return names
+
+
+def _walk(noun: type[BaseModel], location: tuple[str | int, ...]) -> tuple[Path, object]:
+    """Return a location as a user writes it, and its value.
+
+    Pydantic names the kind that was chosen where there are several ("mlp" of a feed-forward): no user wrote
+    that word at this place.
+    """
+    written: list[str | int] = []
+    current: object = noun
+    for part in location:
+        kinds = _kinds(current)
+        if part in kinds:
+            current = kinds[str(part)]
+            continue
+        written.append(part)
+        if isinstance(part, str) and isinstance(current, type) and issubclass(current, BaseModel):
+            found = current.model_fields.get(part)
+            current = _inner(found.annotation) if found else None
+    return tuple(written), current
+
+
+def _kinds(annotation: object) -> dict[str, type[BaseModel]]:
+    """Return the models of a tagged choice by their tags; empty if there is no choice."""
+    found: dict[str, type[BaseModel]] = {}
+    for argument in getattr(annotation, "__args__", ()):
+        tags = [tag.tag for tag in getattr(argument, "__metadata__", ()) if isinstance(tag, Tag)]
+        model = getattr(argument, "__origin__", None)
+        if tags and isinstance(model, type) and issubclass(model, BaseModel):
+            found[tags[0]] = model
+    return found
+
+
+def _inner(annotation: object) -> object:
+    """Return the model inside an annotation such as `tuple[Block, ...]` or `Site | None`; a choice
+    unchanged.
+    """
+    for argument in getattr(annotation, "__args__", ()):
+        if isinstance(argument, type) and issubclass(argument, BaseModel):
+            return argument
+    return annotation
+
+
+def dotted(path: Path) -> str:
+    """Return a path as a user writes it: "model.blocks[0].count"; "document" for the whole."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "document"
+
+
+def path_of(field: str) -> Path:
+    """Return the path of a field as messages show it.
+
+    >>> path_of("model.blocks[0].count")
+    ('model', 'blocks', 0, 'count')
+    """
+    parts = re.findall(r"[^.\[\]]+", field)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)

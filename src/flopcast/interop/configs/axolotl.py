@@ -1,0 +1,100 @@
+"""Axolotl's YAML as a job: fine-tuning with adapters or without.
+
+Answers: which model, plan and stack does a file of Axolotl ask for?
+Elsewhere: what it has in common with other trainers (trainers.py).
+
+References
+----------
+axolotl-ai-cloud/axolotl: docs/config-reference.qmd, src/axolotl/utils/schemas (names and defaults).
+"""
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.trainers import (
+    Names,
+    read_adapters,
+    read_training,
+    tell_lengths,
+    write_scores,
+)
+
+NAMES = Names(
+    micro="micro_batch_size",
+    steps="gradient_accumulation_steps",
+    optimizer="optimizer",
+    tensor=("tensor_parallel_size",),
+    context=("context_parallel_size", "sequence_parallel_degree"),
+)
+ADAPTERS = {"lora": "lora", "qlora": "qlora", "": ""}
+CHECKPOINTS = {
+    "true": "full",
+    "false": "",
+    "unsloth": "full",
+    "offload": "offload",
+    "offload_disk": "offload",
+}
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a file of Axolotl.
+
+    Examples
+    --------
+    >>> job = read(Document("lora.yml", {"base_model": "Qwen/Qwen3-8B", "sequence_len": 2048, "bf16": True,
+    ...     "micro_batch_size": 2, "adapter": "lora", "lora_r": 16, "lora_target_linear": True}, {}),
+    ...     ImportOptions(devices=4))
+    >>> job.data["plan"]["global_batch"], job.data["model"]["adapters"]["rank"], job.data["stack"]
+    (8, 16, 'pytorch-ddp')
+    """
+    reader = ConfigReader(document, keys_of("axolotl"), asked)
+    read_model(reader, "base_model")
+    reader.put(("batch", "sequence_length"), reader.count("sequence_len", 512), "sequence_len")
+    tell_lengths(
+        reader,
+        "sample_packing" if reader.has("sample_packing") else "sequence_len",
+        reader.flag("sample_packing"),
+    )
+    read_training(reader, NAMES)
+    _adapter(reader)
+    _recompute(reader)
+    eager = reader.flag("eager_attention") or reader.text("attn_implementation") == "eager"
+    if eager:
+        write_scores(reader, "eager_attention", "attn_implementation")
+    return reader.made()
+
+
+def _adapter(reader: ConfigReader) -> None:
+    """Read adapters, over weights of 16 or 4 bits; without adapters, all weights are trained."""
+    kind = reader.choice("adapter", ADAPTERS, "")
+    four, eight = reader.flag("load_in_4bit"), reader.flag("load_in_8bit")
+    if eight:
+        reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
+    if kind == "":
+        if four:
+            because = "weights in 4 bits are frozen, and nothing else is trained"
+            reader.fault("load_in_4bit", "only with an adapter", because, "add adapter: qlora")
+        return
+    if kind == "qlora" and not four and reader.has("load_in_4bit"):
+        reader.fault("load_in_4bit", "true with adapter: qlora", "its weights are in 4 bits", "write true")
+    quantised = "load_in_4bit" if four else "adapter" if kind == "qlora" else ""
+    every = reader.flag("lora_target_linear") or reader.raw("lora_target_modules") == "all-linear"
+    if not reader.has("lora_r"):
+        reader.fault("lora_r", "a whole number", "an adapter has a width", "add lora_r: 16", "is missing")
+    read_adapters(reader, "lora_r", "lora_target_modules", every, quantised)
+
+
+def _recompute(reader: ConfigReader) -> None:
+    """Read recompute of whole blocks, if checkpointing is on, the trainer's or FSDP's."""
+    key = "gradient_checkpointing"
+    mode = reader.choice(key, CHECKPOINTS, "")
+    inner = reader.first(
+        "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
+    )
+    if mode == "offload" or reader.flag("activation_offloading"):
+        reader.refuse(
+            "activation_offloading" if mode != "offload" else key, "offload of activations", "write true"
+        )
+    if mode == "full" or reader.flag(inner):
+        reader.put(("plan", "recompute"), "full", key, inner)

@@ -1,0 +1,146 @@
+"""The stack of Megatron-Bridge: gradients, activations and overlaps that a dump changes.
+
+Answers: in which type, when and in buckets of which size are gradients reduced; what do stages wait for?
+Elsewhere: kernels, fusions, narrow products (megatron_settings.py); model and plan (megatron_bridge.py).
+
+The stack stands for the recipes that Megatron-Bridge publishes measurements of (scripts/performance): they
+reduce in 16 bits and keep no blocks at the ends wide. A plain recipe of bf16 reduces in fp32.
+
+References
+----------
+NVIDIA-NeMo/Megatron-Bridge: training/mixed_precision.py (`grad_reduce_in_fp32` is laid over that of DDP),
+training/comm_overlap.py (`setup` does the same with overlap and buckets, where the optimizer is shared);
+NVIDIA/Megatron-LM: core/distributed/distributed_data_parallel.py (size of a bucket).
+"""
+
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.megatron.stack import DEFAULT_BUCKET, given_bucket
+from flopcast.spec.precision import RECIPES
+
+BASE = "megatron-bridge"
+DDP, OVERLAP, MIXED = "ddp", "comm_overlap", "mixed_precision"
+OVERLAPPED_BUCKET = 128 * 1024 * 1024  # elements, where comm_overlap is given
+WAITS = {True: "overlapped", False: "batched"}
+
+
+def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
+    """Return the stack by its name, or with what the file changes of it.
+
+    Parameters
+    ----------
+    sheet : ConfigReader
+        With the plan in its data.
+    switched : dict
+        What Megatron-Core's flags switch of it.
+    """
+    changes = dict(switched)
+    gradients = _gradients(reader)
+    if gradients:
+        changes["gradients"] = gradients
+    if _plan(reader, "pipeline_parallel") > 1 and (transfers := _transfers(reader)):
+        changes["pipeline"] = {"transfers": transfers}
+    if _precision(reader) in RECIPES:  # the stack's own are those of recipes that keep narrow weights
+        kept = changes.get("narrow", {})
+        changes["narrow"] = {"narrow_parameters": False} | (kept if isinstance(kept, dict) else {})
+    if _cuts_messages(reader):
+        changes["tensor_overlap"] = "chunks"
+    return {"base": BASE} | changes if changes else BASE
+
+
+def _precision(reader: ConfigReader) -> str:
+    """Return the plan's precision."""
+    plan = reader.data["plan"]
+    return str(plan.get("precision")) if isinstance(plan, dict) else ""
+
+
+def _plan(reader: ConfigReader, field: str) -> int:
+    """Return a degree of the plan."""
+    plan = reader.data["plan"]
+    return int(plan.get(field, 1)) if isinstance(plan, dict) else 1
+
+
+def _gradients(reader: ConfigReader) -> dict[str, object]:
+    """Return what the file says of gradients."""
+    found: dict[str, object] = {}
+    for field, name in (("overlap_grad_reduce", "overlap"), ("overlap_param_gather", "overlap_gather")):
+        if reader.has(f"{DDP}.{field}"):
+            found[name] = reader.flag(f"{DDP}.{field}")
+    if dtype := _dtype(reader):
+        found["dtype"] = dtype
+    if reader.has(f"{DDP}.average_in_collective"):
+        found["copies"] = [] if reader.flag(f"{DDP}.average_in_collective") else ["scale_gradient"]
+    if reader.has(f"{DDP}.check_for_nan_in_grad"):
+        found["overflow_checks"] = int(reader.flag(f"{DDP}.check_for_nan_in_grad"))
+    fused = "model.gradient_accumulation_fusion"
+    if reader.has(fused):
+        found["accumulate_passes"] = int(not reader.flag(fused))
+    if _is_half(reader):  # the scale of the loss asks whether any gradient overflowed
+        found["overflow_checks"] = 1
+    return found | _buckets(reader) | _overlapped(reader)
+
+
+def _is_half(reader: ConfigReader) -> bool:
+    """Return whether the other 16-bit type is fp16."""
+    recipe = reader.raw(MIXED)
+    section = MIXED if reader.below(MIXED) else "model"
+    return recipe.startswith("fp16") if isinstance(recipe, str) else reader.flag(f"{section}.fp16")
+
+
+def _dtype(reader: ConfigReader) -> str:
+    """Return the type in which gradients are sent, "" if the file does not say; the recipe decides."""
+    recipe, narrow = reader.raw(MIXED), "fp16" if _is_half(reader) else "bf16"
+    if isinstance(recipe, str):
+        return narrow if narrow == "fp16" else "fp32"
+    for section in (MIXED, DDP):
+        key = f"{section}.grad_reduce_in_fp32"
+        if reader.has(key):
+            return "fp32" if reader.flag(key) else narrow
+    return ""
+
+
+def _buckets(reader: ConfigReader) -> dict[str, object]:
+    """Return the size of a bucket: the file's, or Megatron-Core's default where it configures DDP."""
+    key = f"{DDP}.bucket_size"
+    if reader.has(key):
+        return dict(given_bucket(reader.count(key)))
+    return dict(DEFAULT_BUCKET) if reader.below(DDP) else {}
+
+
+def _overlapped(reader: ConfigReader) -> dict[str, object]:
+    """Return the overlap settings that override DDP's, if replicas share the optimizer's states."""
+    if not reader.below(OVERLAP) or not reader.flag(f"{DDP}.use_distributed_optimizer"):
+        return {}
+    if _plan(reader, "data_parallel") == 1:
+        return {}
+    return {
+        "overlap": reader.flag(f"{OVERLAP}.overlap_grad_reduce", True),
+        "overlap_gather": reader.flag(f"{OVERLAP}.overlap_param_gather", True),
+        **given_bucket(reader.count(f"{OVERLAP}.bucket_size", OVERLAPPED_BUCKET)),
+    }
+
+
+def _transfers(reader: ConfigReader) -> str:
+    """Return whether stages wait for a transfer, "" if the file does not say.
+
+    Only interleaved stages may not wait (megatron/core/pipeline_parallel/schedules.py); with overlaps they
+    do not unless it is told.
+    """
+    key = f"{OVERLAP}.overlap_p2p_comm" if reader.below(OVERLAP) else "model.overlap_p2p_comm"
+    if _plan(reader, "virtual_stages") == 1:
+        if reader.flag(key):
+            because = "Megatron-Core overlaps transfers of interleaved stages alone"
+            reader.fault(key, "false where a stage has one chunk", because, f"write {key}: false")
+        return WAITS[False]
+    return WAITS[reader.flag(key, True)] if reader.below(OVERLAP) or reader.has(key) else ""
+
+
+def _cuts_messages(reader: ConfigReader) -> bool:
+    """Return whether products overlap with tensor-parallel messages, which needs sequence parallelism."""
+    key = f"{'comm_overlap' if reader.below(OVERLAP) else 'model'}.tp_comm_overlap"
+    if not reader.flag(key):
+        return False
+    plan = reader.data["plan"]
+    if not isinstance(plan, dict) or not plan.get("sequence_parallel"):
+        reader.assume(f"{key} has no effect, as sequences are not cut", key)
+        return False
+    return True

@@ -1,0 +1,387 @@
+"""One foreign file: its values by dotted key, typed, and told where they are wrong; the job it becomes.
+
+Answers: which value does `zero_optimization.stage` have, on which line, is it one that the key may have?
+Elsewhere: what keys there are (keys.py and each format's file), which format a file has (formats.py).
+
+Readers return a default where a key is not given, and also where its value is wrong: then the fault is in
+`problems`, and reading goes on, so that all faults are told at once. Nothing is executed and no other file
+is opened: of `${…}` only plain references inside the file are followed.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.unknown_keys import UnknownKey
+from flopcast.files.yaml_text import Document, Path
+from flopcast.interop.configs.keys import Keys, covered
+
+AUTO = "auto"
+MOST = 10**12
+REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
+MOST_HOPS = 8  # references that lead to references
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportOptions:
+    """The settings of the command line that complete a foreign file.
+
+    `devices`, where it says their number; `whole`, those of the cluster that it names without one. `model`,
+    whether it names the model itself.
+    """
+
+    devices: int | None = None
+    whole: int | None = None
+    model: bool = False
+
+
+class ConfigReader:
+    """The values of a file whose format has these keys; it grows into a job's document.
+
+    Examples
+    --------
+    >>> keys = Keys(program="A trainer", read="parallel.tp batch", refused={"moe": "experts"})
+    >>> reader = ConfigReader(Document("a.yaml", {"parallel": {"tp": 4}, "moe": False, "colour": 1}, {}),
+    ...     keys)
+    >>> reader.count("parallel.tp"), reader.count("batch", 8), reader.problems, reader.assumptions
+    (4, 8, [], ['colour is not known and is ignored (a.yaml)'])
+    """
+
+    def __init__(self, document: Document, keys: Keys, asked: ImportOptions | None = None) -> None:
+        """Tell the keys that are not counted, not built and not known."""
+        self.problems: list[Problem] = []
+        self.assumptions: list[str] = []
+        self.asked = asked or ImportOptions()
+        self.document = document
+        self.keys = keys
+        self.data: dict[str, object] = {}
+        self.lines: dict[Path, int] = {}
+        self.places: dict[Path, str] = {}
+        self._values: dict[str, tuple[Path, object]] = {
+            ".".join(map(str, path)): (path, value) for path, value in flattened(document.data)
+        }
+        self._unread: list[str] = []
+        for key, (_, value) in self._values.items():
+            self._sort(key, value)
+        if self._unread:
+            few = ", ".join(self._unread[:8]) + (", …" if len(self._unread) > 8 else "")
+            self.assume(f"{len(self._unread)} further fields are not read: {few}")
+
+    def has(self, *keys: str) -> bool:
+        """Return whether any of these keys is given and not null."""
+        return any(key in self._values and self._values[key][1] is not None for key in keys)
+
+    def first(self, *keys: str) -> str:
+        """Return the first of these keys that is given, else the first: keys that were renamed."""
+        return next((key for key in keys if self.has(key)), keys[0])
+
+    def below(self, section: str) -> bool:
+        """Return whether any key of a section is given."""
+        return any(key.startswith(f"{section}.") for key in self._values)
+
+    def section(self, name: str) -> dict[str, object]:
+        """Return keys of a section as in the file; references are not followed."""
+        prefix = f"{name}."
+        return {
+            key.removeprefix(prefix): value
+            for key, (_, value) in self._values.items()
+            if key.startswith(prefix)
+        }
+
+    def part(self, name: str) -> dict[str, object]:
+        """Return the values that were put into a part of the job so far, such as "plan"."""
+        found = self.data.get(name)
+        return found if isinstance(found, dict) else {}
+
+    def where(self, key: str) -> str:
+        """Return "file:line" of a key's value, or of the section in which it would be."""
+        return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))
+
+    def raw(self, key: str) -> object:
+        """Return the value as in the file, None if it is missing; a reference is followed.
+
+        A fault where only another program could say what it is.
+        """
+        value = self._values[key][1] if key in self._values else None
+        for _ in range(MOST_HOPS):
+            if not isinstance(value, str) or "${" not in value:
+                return value
+            found = REFERENCE.fullmatch(value.strip())
+            target = self._target(key, found[1], found[2]) if found else ""
+            if target not in self._values:
+                break
+            value = self._values[target][1]
+        allowed = "a plain value, or ${section.key} of one in the same file"
+        because = "nothing is executed, and neither other files nor the environment are read"
+        if not self.faulty(key):
+            self.fault(key, allowed, because, "write the value itself")
+        return None
+
+    def count(self, key: str, default: int = 1, least: int = 1, auto: str | None = None) -> int:
+        """Return a whole number.
+
+        Parameters
+        ----------
+        key : str
+        default : int
+            What the program takes where the key is not given.
+        least : int
+            The smallest value that makes sense.
+        auto : str or None
+            Who decides where it is "auto", which then is the default, said aloud; None: it may not be.
+        """
+        value = self.raw(key)
+        if value is None or self._automatic(key, value, default, auto):
+            return default
+        number = _whole(value)
+        if number is None or not least <= number <= MOST:
+            because = "it is counted" if number is None else "there is no fewer"
+            because = because if number is None or number < least else "nothing is that large"
+            self.fault(key, f"a whole number, {least} or more", because, f"write {max(least, default)}")
+            return default
+        return number
+
+    def required(self, *keys: str) -> int:
+        """Return a whole number that the program requires too; the keys are names of the same setting."""
+        key = self.first(*keys)
+        if not self.has(key):
+            because = f"{self.keys.program} would not start without it"
+            self.fault(key, "a whole number", because, f"add {key}", "is missing")
+        return self.count(key)
+
+    def fraction(self, key: str, default_fraction: float) -> float:
+        """Return a probability or share in [0, 1]."""
+        value = self.raw(key)
+        if value is None:
+            return default_fraction
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            self.fault(key, "a number from 0 to 1", "it is a probability or a share", "write 0.1")
+            return default_fraction
+        return float(value)
+
+    def flag(self, key: str, default: bool = False, auto: str | None = None) -> bool:
+        """Return a truth value; parameters as of `count`."""
+        value = self.raw(key)
+        if value is None or self._automatic(key, value, default, auto):
+            return default
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        self.fault(key, "true or false", "it is a switch", f"write {str(default).lower()}")
+        return default
+
+    def choice(self, key: str, values: Mapping[str, str], default: str, auto: str | None = None) -> str:
+        """Return the meaning of one of several words; case is ignored. Other parameters: `count`."""
+        value = self.raw(key)
+        if value is None or self._automatic(key, value, default, auto):
+            return default
+        text = str(value).lower()
+        if text not in values:
+            near = difflib.get_close_matches(text, values, n=1)
+            fix = f"did you mean {(near or list(values))[0]}?"
+            self.fault(key, ", ".join(values), "no other is read", fix)
+            return default
+        return values[text]
+
+    def text(self, key: str) -> str:
+        """Return a text, "" if there is none."""
+        value = self.raw(key)
+        if value is None or isinstance(value, str):
+            return value or ""
+        self.fault(key, "a text", "it is a name", "write a name")
+        return ""
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts; one text alone is a list of it, or of its parts between commas."""
+        value = self.raw(key)
+        listed: object = value.split(",") if isinstance(value, str) else value or []
+        if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
+            return tuple(one.strip() for one in listed if one.strip())
+        self.fault(key, "a list of names", "each of them is looked up", "write [name, name]")
+        return ()
+
+    def faulty(self, *keys: str) -> bool:
+        """Return whether any of these keys has a fault, so that its value must not affect others."""
+        return any(problem.field in keys for problem in self.problems)
+
+    def fault(self, key: str, allowed: str, because: str, fix: str, told: str = "") -> None:
+        """Record a fault of a key; `told` describes the fault if it is not in the value."""
+        problem = Problem(
+            where=self.where(key),
+            field=key,
+            value=self._values[key][1] if key in self._values else None,
+            allowed=allowed,
+            because=because,
+            fix=fix,
+            fault=told,
+        )
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def refuse(self, key: str, what: str, fix: str = "") -> None:
+        """Report a key that requests an unsupported feature."""
+        fix = fix or f"remove {key}, or describe the job in YAML"
+        self.fault(key, f"a file of {self.keys.program} without it", f"{what} is not supported yet", fix)
+
+    def assume(self, text: str, key: str = "") -> None:
+        """Say aloud what a forecast takes for granted, with the place of the key that it is about."""
+        place = f" ({self.where(key)})" if key and key in self._values else ""
+        self.assumptions.append(f"{text}{place}")
+
+    def put(self, path: Path, value: object, *keys: str) -> None:
+        """Set a value of the job; its line is that of the first of these keys that is given.
+
+        Mappings and lists on the way are made; a position is that of the next entry, or of one before.
+        """
+        holder: object = self.data
+        for part, after in pairwise(path):
+            if isinstance(holder, list):
+                holder.extend([{}] if len(holder) == part else [])
+                holder = holder[int(part)]
+            elif isinstance(holder, dict):
+                holder = holder.setdefault(part, [] if isinstance(after, int) else {})
+        if isinstance(holder, dict):
+            holder[path[-1]] = value
+        given = self._given(keys)
+        place = self._values[given][0] if given else ()
+        if place in self.document.places:  # the value stands in another file
+            self.places[path] = self.document.places[place]
+        elif given and place in self.document.lines:
+            self.lines[path] = self.document.lines[place]
+
+    def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
+        """Return devices of the job; report a fault if neither the file nor the command line states them.
+
+        Parameters
+        ----------
+        stated : int or None
+            What the file says; the command line wins.
+        share : int
+            Ranks of one replica, which must divide them; `shared` is the key that says so.
+        """
+        devices = self.asked.devices or stated or self.asked.whole
+        if self.asked.devices and stated not in (None, self.asked.devices):
+            self.assume(f"{self.asked.devices} devices as requested; the file is for {stated}")
+        if devices == self.asked.whole and not (self.asked.devices or stated):
+            self.assume(
+                f"{devices} devices, all of the cluster: neither the file nor --gpus states a number"
+            )
+        if devices is None:
+            self.problems.append(self._unknown_ranks())
+            return share
+        if devices % share:
+            allowed = f"a divisor of {devices} devices as tensor · pipeline · context parallel"
+            because = f"a replica needs {share} ranks, and every rank belongs to a replica"
+            fix = f"use a multiple of {share} devices, --gpus N"
+            self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"makes {share} of them")
+        return devices
+
+    def made(self) -> Document:
+        """Return the job's document.
+
+        Raises
+        ------
+        SpecError
+            Every fault of the file, in its order.
+        """
+        if self.problems:
+            raise SpecError(sorted(self.problems, key=_line))
+        data = self.data | {"assumptions": self.assumptions}
+        first = {path: line for path, line in self.document.lines.items() if path == ()}
+        return Document(self.document.name, data, first | self.lines, self.places)
+
+    def _given(self, keys: tuple[str, ...]) -> str | None:
+        """Return the first of these keys that is given."""
+        return next((key for key in keys if key in self._values), None)
+
+    def _target(self, key: str, dots: str, name: str) -> str:
+        """Return the key that a reference means: one dot for its own section, two for the one above."""
+        parents = key.split(".")[: -len(dots)] if dots else []
+        return ".".join([*parents, name])
+
+    def _automatic(self, key: str, value: object, default: object, auto: str | None) -> bool:
+        """Return whether a value is chosen by another program; its default then becomes a note."""
+        if value != AUTO or auto is None:
+            return False
+        self.assume(f"{key} auto: {str(default).lower()}, {auto}", key)
+        return True
+
+    def _sort(self, key: str, value: object) -> None:
+        """Tell a key that is not counted, not built or not known."""
+        keys = self.keys
+        if keys.sets(key):
+            return
+        refused, left_out = keys.named_in(key, keys.refused), keys.named_in(key, keys.left_out)
+        if refused or left_out:
+            if not keys.asks_for_nothing(key, value):
+                if refused:
+                    self.refuse(key, keys.refused[refused])
+                else:
+                    self.assume(f"{key}: {keys.left_out[str(left_out)]}", key)
+            return
+        if keys.costs_nothing(key):
+            return
+        unknown = keys.judged(key, value, self._values)
+        if unknown.because:
+            self._refuse_unknown(key, unknown)
+        elif covered(key, keys.listed.split()):
+            self._unread += [] if keys.asks_for_nothing(key, value) else [key]
+        else:
+            hint = f"; did you mean {unknown.near}?" if unknown.near else ""
+            self.assume(f"{key} is not known and is ignored{hint}", key)
+
+    def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
+        """Report an unknown key that may change time or memory."""
+        program = self.keys.program
+        fix = (
+            f"did you mean {unknown.near}?"
+            if unknown.near
+            else f"remove {key}, or describe the job in YAML"
+        )
+        self.fault(key, f"a key of {program}", unknown.because, fix, "is not known")
+
+    def _unknown_ranks(self) -> Problem:
+        """Return the fault of a file that does not state its number of ranks."""
+        return Problem(
+            where=self.document.where(()),
+            field="world size",
+            value=None,
+            fault="is not in the file",
+            allowed="--gpus N, or --cluster NAME:NODES",
+            because="the data-parallel degree follows from the number of devices and the other degrees",
+            fix="give the number of devices, --gpus N",
+        )
+
+
+def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield every value of plain data with its path; an empty mapping and a list are values.
+
+    >>> list(flattened({"a": {"b": 1}, "c": [2]}))
+    [(('a', 'b'), 1), (('c',), [2])]
+    """
+    if isinstance(data, dict) and (data or path):
+        if not data:
+            yield path, data
+        for key, value in data.items():
+            yield from flattened(value, (*path, str(key)))
+    elif path:
+        yield path, data
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number, as JSON, YAML and TOML write it, also 5e8 and "8"."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        return int(value) if re.fullmatch(r"-?[0-9]{1,13}", value) else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) <= MOST else None
+    return value if isinstance(value, int) else None
+
+
+def _line(problem: Problem) -> tuple[int, str]:
+    """Return the line of a fault; those of the whole file come first."""
+    line = problem.where.rpartition(":")[2]
+    return (int(line) if line.isdecimal() else 0, problem.field)

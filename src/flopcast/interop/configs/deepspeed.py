@@ -1,0 +1,215 @@
+"""DeepSpeed's JSON as a job without its model: sharding, batch, precision, buckets.
+
+Answers: which plan and which stack does a DeepSpeed configuration ask for?
+Elsewhere: the launch script of Megatron-DeepSpeed (interop/megatron/launch_script.py), settings inside
+another file (trainers.py). The file names no model, no length of a sequence and no number of devices: these
+come from the command line. Pipeline and tensor parallelism are the program's, not the file's, but for
+`tensor_parallel`.
+
+References
+----------
+https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/config.py and zero/config.py: names, defaults,
+and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data parallel.
+"""
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.library import catalog
+
+TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+STAGE = "zero_optimization.stage"
+TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
+TRAINER = "as the Trainer of transformers has it where nothing is said"
+TRAINER_MICRO = 8  # per_device_train_batch_size of TrainingArguments
+BUCKET = 500_000_000  # reduce_bucket_size
+ACCUMULATION = "data_types.grad_accum_dtype"
+BF16_REASON = (
+    "bf16 without ZeRO is ZeRO-1 with fp32 gradients: DeepSpeed's BF16_Optimizer shards the states"
+)
+DTYPES = {"fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "fp32": "fp32"}
+OPTIMIZERS = {
+    "adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "torch_adam": "adamw", "adamw_torch": "adamw",
+    "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit", "sgd": "sgd_momentum", "adafactor": "adafactor",
+}  # fmt: skip
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a DeepSpeed file, without model, cluster and sequence length.
+
+    Examples
+    --------
+    >>> read(Document("ds.json", {"train_batch_size": 64, "bf16": {"enabled": True},
+    ...     "zero_optimization": {"stage": 3}}, {}), ImportOptions(devices=8)).data["plan"]
+    {'data_parallel': 8, 'micro_batch': 8, 'global_batch': 64, 'zero': 3, 'precision': 'bf16'}
+    """
+    reader = ConfigReader(document, keys_of("deepspeed"), asked)
+    tensor, sequence = reader.count(TENSOR, least=0) or 1, reader.count(SEQUENCE)
+    share = reader.first(TENSOR, SEQUENCE)
+    replicas = reader.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)
+    reader.put(("plan", "data_parallel"), replicas)
+    if tensor > 1:
+        reader.put(("plan", "tensor_parallel"), tensor, TENSOR)
+    if sequence > 1:
+        reader.put(("plan", "context_parallel"), sequence, SEQUENCE)
+        reader.put(("plan", "context_exchange"), "all_to_all", SEQUENCE)
+    read_batch(reader, replicas)
+    precision = read_precision(reader)
+    stage = read_sharding(reader, precision, sequence=sequence)
+    reader.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
+    kind = reader.choice("optimizer.type", OPTIMIZERS, "adamw")
+    if kind != "adamw":
+        reader.put(("plan", "optimizer"), kind, "optimizer.type")
+    reader.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(reader, stage, precision))
+    return reader.made()
+
+
+def read_batch(reader: ConfigReader, replicas: int) -> None:
+    """Read micro-batch and global batch; two of three numbers suffice, or one without accumulation.
+
+    "auto" stands for what the Trainer was told, which this file does not say.
+    """
+    total, micro, steps = (
+        None if reader.raw(key) in (None, AUTO) else reader.count(key) for key in (TOTAL, MICRO, STEPS)
+    )
+    if total is not None and micro is not None and steps is not None:
+        _check_identity(reader, (total, micro, steps), replicas)
+    if micro is None and total is None:
+        micro = reader.count(MICRO, TRAINER_MICRO, auto=TRAINER)
+        if not reader.has(MICRO):
+            because = "DeepSpeed asks for either"
+            reader.fault(MICRO, f"a whole number, or {TOTAL}", because, f"add {MICRO}", "is missing")
+    if micro is None:
+        whole = reader.count(TOTAL)
+        share = replicas * (steps or 1)
+        micro = max(whole // share, 1)
+        if whole % share:
+            because = f"{replicas} data-parallel ranks take {steps or 1} micro-batches each"
+            reader.fault(TOTAL, f"a multiple of {share}", because, f"write {micro * share}")
+        reader.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)
+    if steps is None and total is None:
+        steps = reader.count(STEPS, 1, auto=TRAINER)
+    if total is None:
+        total = micro * (steps or 1) * replicas
+        reader.assume(f"{TOTAL} {total}: micro-batch · accumulation · ranks", TOTAL)
+    reader.put(("plan", "micro_batch"), micro, MICRO, TOTAL)
+    reader.put(("plan", "global_batch"), total, TOTAL, STEPS, MICRO)
+
+
+def _check_identity(reader: ConfigReader, batch: tuple[int, int, int], replicas: int) -> None:
+    """Report three numbers that contradict each other, with which DeepSpeed does not start."""
+    total, micro, steps = batch
+    right = micro * steps * replicas
+    if total != right and not reader.faulty(TOTAL, MICRO, STEPS, "world size"):
+        allowed = f"{micro} · {steps} · {replicas} = {right}"
+        because = f"{TOTAL} = micro-batch · accumulation · data-parallel ranks"
+        fix = f"write {right}, or use {total // (micro * steps)} data-parallel ranks"
+        reader.fault(TOTAL, allowed, because, fix if total % (micro * steps) == 0 else f"write {right}")
+
+
+def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> int:
+    """Put the ZeRO stage, sharding groups (MiCS) and offload into the plan; return the file's stage.
+
+    Parameters
+    ----------
+    precision : str
+        The plan's: bf16 without ZeRO is a ZeRO-1 of its own (`BF16_REASON`).
+    sequence : int
+        Ranks that share a sequence, which count among the ranks of a group.
+    """
+    section, key = "zero_optimization", STAGE
+    stage = reader.count(key, 0, least=0)
+    if stage > 3:
+        reader.fault(key, "0, 1, 2, 3", "ZeRO has three stages", "write 3")
+        stage = 3
+    reader.put(("plan", "zero"), put_stage(reader, stage, precision, key), key)
+    group = reader.count(f"{section}.mics_shard_size", -1, least=-1)
+    if group > 0:
+        reader.put(("plan", "data_shard"), max(group // sequence, 1), f"{section}.mics_shard_size")
+    devices = {"none": "", "cpu": "cpu", "nvme": "nvme"}
+    moved = [f"{section}.{part}.device" for part in ("offload_optimizer", "offload_param")]
+    old = [f"{section}.cpu_offload", f"{section}.cpu_offload_params"]
+    found = [name for name in moved if reader.choice(name, devices, "")]
+    found += [name for name in old if reader.flag(name)]
+    if found:
+        reader.put(("plan", "offload"), True, *found)
+    return stage
+
+
+def put_stage(reader: ConfigReader, stage: int, precision: str, key: str) -> int:
+    """Return the effective ZeRO stage: 1 for bf16 without ZeRO on several ranks, with a note."""
+    if stage or precision == "fp16" or reader.part("plan").get("data_parallel") == 1:
+        return stage
+    reader.assume(BF16_REASON, key)
+    return 1
+
+
+def accumulates_in_fp32(reader: ConfigReader, stage: int, precision: str) -> bool:
+    """Return whether the engine uses its BF16_Optimizer, which keeps whole fp32 gradients.
+
+    References
+    ----------
+    deepspeed/runtime/engine.py, `_do_optimizer_sanity_check`: bf16 without ZeRO, or with ZeRO-1
+    and `data_types.grad_accum_dtype: fp32`, unless states are offloaded.
+    """
+    if precision == "fp16":
+        return False
+    wide = reader.choice(ACCUMULATION, DTYPES, precision) == "fp32"
+    offloads = "offload" in reader.part("plan")
+    return stage == 0 or (stage == 1 and wide and not offloads)
+
+
+def read_precision(reader: ConfigReader) -> str:
+    """Return fp16 or bf16; training in fp32 is not supported."""
+    told = "if the Trainer uses bf16"
+    bf16 = reader.first("bf16.enabled", "bfloat16.enabled")
+    half = reader.flag("fp16.enabled", False, auto="if the Trainer uses bf16")
+    brain = reader.flag(bf16, not half, auto=told) if reader.raw(bf16) == AUTO else reader.flag(bf16)
+    if half and brain:
+        reader.fault("fp16.enabled", "one of fp16 and bf16", "weights have one type", "set one to false")
+    if not half and not brain and not reader.faulty("fp16.enabled", bf16):
+        reader.refuse(bf16, "training in fp32", 'set "bf16": {"enabled": true}')
+    return "fp16" if half else "bf16"
+
+
+def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str, object]:
+    """Return the changes that the file makes to the stack `deepspeed-zero`.
+
+    By default reductions overlap with the backward pass only in stage 3. They are sent in the dtype of the
+    weights unless `communication_data_type` names another. Stages 1 and 2 all-reduce a bucket with
+    gradients of several ranks. If `use_multi_rank_bucket_allreduce` is off, each rank's part is reduced to
+    that rank, which moves the bytes of a reduce-scatter. DeepSpeed's BF16_Optimizer reduces its accumulated
+    fp32 gradients after the last backward pass.
+
+    References
+    ----------
+    deepspeed/runtime/zero/stage_1_and_2.py, `average_tensor` and `allreduce_and_scatter`.
+    """
+    whole = accumulates_in_fp32(reader, stage, precision)
+    overlap, prefetch = "zero_optimization.overlap_comm", "zero_optimization.stage3_prefetch_bucket_size"
+    bucket = "zero_optimization.reduce_bucket_size"
+    dtype = reader.choice("communication_data_type", DTYPES, "fp32" if whole else precision)
+    if whole and dtype != "fp32":
+        reader.assume(
+            "gradients are counted as reduced in fp32, as they are kept", "communication_data_type"
+        )
+    gradients: dict[str, object] = {
+        "dtype": "fp32" if whole else dtype,
+        "bucket_elements": reader.count(bucket, BUCKET, auto="hidden size squared, is used as the default"),
+    }
+    usual = catalog.stack("deepspeed-zero").gradients.overlaps(stage)
+    overlaps = reader.flag(overlap, usual) and not whole
+    if overlaps != usual:
+        gradients["overlap"] = overlaps
+    separate = not reader.flag("zero_optimization.use_multi_rank_bucket_allreduce", True)
+    if reader.flag("zero_optimization.reduce_scatter", True) and separate and not whole:
+        gradients["collective"] = "reduce_scatter"
+    if precision == "fp16":
+        gradients["overflow_checks"] = 1
+    changes: dict[str, object] = {"gradients": gradients}
+    told = "hidden size squared, is used as the default"
+    kept = reader.choice(ACCUMULATION, DTYPES, precision)
+    sharding: dict[str, object] = {"gradient_dtype": kept} if kept != "bf16" and stage > 1 else {}
+    if stage == 3 and reader.count(prefetch, 50_000_000, least=0, auto=told) == 0:
+        sharding["prefetch_units"] = 0
+    return changes | ({"sharding": sharding} if sharding else {})

@@ -1,0 +1,298 @@
+"""All foreign formats, and how the format of a file is recognised.
+
+Answers: who wrote this file, and which function reads it?
+Elsewhere: what its keys mean (one file for each format), job files of our own and Hugging Face configs
+(requests/sources.py). A format is told by keys that no other has; where several fit, the reader is asked.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.interop.configs import (
+    axolotl,
+    deepspeed,
+    gpt_neox,
+    llama_factory,
+    llm_foundry,
+    maxtext,
+    megatron_bridge,
+    nanotron,
+    nemo,
+    torchtitan,
+    torchtune,
+    trl,
+)
+from flopcast.interop.configs.config_reader import ImportOptions, flattened
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.toml_text import read_toml
+from flopcast.interop.configs.unsupported_programs import has, refusal, unread_program
+
+FEWEST_SIGNS = 2
+MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program
+NO_FIT = (-2.0, 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigFormat:
+    """A format: its description, its reader, and dotted keys (`signs`) that identify it.
+
+    A sign with "=" is a key whose value begins with the text after it. `helper` is a script, in this
+    folder, that writes such a file for programs whose settings are code. `renamed` gives keys their usual
+    spelling; `merged` merges several files into one.
+    """
+
+    told: str
+    read: Callable[[Document, ImportOptions], Document]
+    signs: str
+    helper: str = ""
+    renamed: Callable[[Document], Document] | None = None
+    merged: Callable[[Sequence[Document]], Document] | None = None
+
+
+KINDS: Mapping[str, ConfigFormat] = {
+    "deepspeed": ConfigFormat(
+        told="a configuration of DeepSpeed (JSON)",
+        read=deepspeed.read,
+        signs="""train_batch_size train_micro_batch_size_per_gpu zero_optimization zero_optimization.stage
+        gradient_accumulation_steps fp16.enabled bf16.enabled steps_per_print""",
+    ),
+    "gpt-neox": ConfigFormat(
+        told="one or more configurations of GPT-NeoX (YAML)",
+        read=gpt_neox.read,
+        signs="""pipe_parallel_size model_parallel_size num_layers num_attention_heads pos_emb
+        no_weight_tying gpt_j_residual attention_config checkpoint_activations
+        scaled_upper_triang_masked_softmax_fusion rotary_pct max_position_embeddings""",
+        renamed=gpt_neox.underscored,
+        merged=gpt_neox.merged,
+    ),
+    "torchtitan": ConfigFormat(
+        told="a configuration of torchtitan (TOML, or a dump of its Python)",
+        read=torchtitan.read,
+        signs="""training.seq_len training.local_batch_size training.batch_size model.flavor
+        model_spec.flavor parallelism.tensor_parallel_degree activation_checkpoint.mode
+        job.dump_folder training.steps""",
+        helper="torchtitan_dump.py",
+    ),
+    "axolotl": ConfigFormat(
+        told="a configuration of Axolotl (YAML)",
+        read=axolotl.read,
+        signs="""base_model sequence_len micro_batch_size datasets adapter sample_packing
+        pad_to_sequence_len flash_attention num_epochs""",
+    ),
+    "llama-factory": ConfigFormat(
+        told="a configuration of LLaMA-Factory (YAML)",
+        read=llama_factory.read,
+        signs="""model_name_or_path stage finetuning_type cutoff_len template per_device_train_batch_size
+        dataset lora_target""",
+    ),
+    "torchtune": ConfigFormat(
+        told="a configuration of torchtune (YAML)",
+        read=torchtune.read,
+        signs="""model._component_ tokenizer._component_ dataset._component_ optimizer._component_
+        loss._component_ checkpointer._component_ enable_activation_checkpointing""",
+    ),
+    "llm-foundry": ConfigFormat(
+        told="a configuration of LLM Foundry (YAML)",
+        read=llm_foundry.read,
+        signs="""train_loader.name train_loader.dataset.max_seq_len variables.max_seq_len global_seed
+        device_train_microbatch_size global_train_batch_size model.attn_config.attn_impl
+        fsdp_config.mixed_precision max_duration model.pretrained_model_name_or_path""",
+    ),
+    "trl": ConfigFormat(
+        told="a configuration of TRL (YAML), with one of accelerate or DeepSpeed as second file",
+        read=trl.read,
+        signs="""model_name_or_path dataset_name dataset_mixer per_device_train_batch_size max_seq_length
+        max_length attn_implementation use_peft gradient_checkpointing torch_dtype dataset_text_field
+        lora_target_modules output_dir""",
+        merged=trl.merged,
+    ),
+    "nanotron": ConfigFormat(
+        told="a configuration of nanotron (YAML)",
+        read=nanotron.read,
+        signs="""model.model_config tokens.micro_batch_size tokens.sequence_length parallelism.dp
+        parallelism.tp parallelism.pp_engine optimizer.zero_stage tokens.batch_accumulation_per_replica""",
+    ),
+    "maxtext": ConfigFormat(
+        told="a configuration of MaxText (YAML)",
+        read=maxtext.read,
+        signs="""base_config per_device_batch_size max_target_length base_emb_dim base_num_decoder_layers
+        ici_fsdp_parallelism dcn_data_parallelism ici_tensor_parallelism remat_policy run_name hardware""",
+    ),
+    "megatron-bridge": ConfigFormat(
+        told="a configuration of Megatron-Bridge, or overrides of one (YAML)",
+        read=megatron_bridge.read,
+        signs="""_target_=megatron.bridge model.num_layers model.hidden_size model.seq_length
+        train.micro_batch_size train.global_batch_size ddp.use_distributed_optimizer
+        model.tensor_model_parallel_size""",
+    ),
+    "nemo": ConfigFormat(
+        told="a configuration of NeMo 1.x for GPT-like models (YAML)",
+        read=nemo.read,
+        signs="""trainer.devices trainer.num_nodes trainer.precision model.encoder_seq_length
+        model.megatron_amp_O2 model.optim.name model.num_layers model.hidden_size model.micro_batch_size
+        model.tensor_model_parallel_size model.activations_checkpoint_granularity""",
+    ),
+}
+
+
+def parsed(raw: bytes, name: str) -> Document:
+    """Return the plain data of a foreign file: TOML by its suffix, else YAML or JSON."""
+    return read_toml(raw, name) if name.lower().endswith(".toml") else read_yaml(raw, name)
+
+
+def kind_of(document: Document) -> str | None:
+    """Return the format that knows most keys of a file, or None if none knows enough.
+
+    A format is a candidate if the file has some of its signs. Many unknown keys mean that the file belongs
+    to a program without a reader.
+
+    Raises
+    ------
+    SpecError
+        Several formats fit equally well, or the file belongs to a known program without a reader.
+    """
+    program = unread_program(document.data)
+    if program:
+        raise SpecError([refusal(document, program)])
+    names = _best(document)
+    if len(names) > 1:
+        raise SpecError([_ambiguous(document, " or ".join(names))])
+    return names[0] if names else None
+
+
+def _best(document: Document) -> list[str]:
+    """Return the formats that fit a file best; empty if none fits."""
+    fits = {name: _fit(document, name) for name in KINDS}
+    best = max(fits.values())
+    return [name for name, fit in fits.items() if fit == best != NO_FIT]
+
+
+def _fit(document: Document, name: str) -> tuple[float, int]:
+    """Return how well a format fits a file: minus the share of unknown keys, then the number of signs."""
+    kind = KINDS[name]
+    data = kind.renamed(document).data if kind.renamed else document.data
+    signs = _signs(data, kind.signs)
+    if signs < FEWEST_SIGNS:
+        return NO_FIT
+    keys = keys_of(name)
+    names = [".".join(map(str, path)) for path, _ in flattened(data)]
+    unknown = sum(not keys.knows(key) for key in names) / len(names)
+    return (-unknown, signs) if unknown <= MOST_UNKNOWN_FRACTION else NO_FIT
+
+
+def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
+    """Merge several files of a job; return the document and its format.
+
+    Raises
+    ------
+    SpecError
+        The files have no format that may consist of several files.
+    """
+    several = [name for name, one in KINDS.items() if one.merged]
+    fit = kind if kind in several else next((name for name in several if _joins(name, documents)), None)
+    if fit is None:
+        first, *others = documents
+        names = ", ".join(document.name for document in others)
+        problem = Problem(
+            where=first.name,
+            field="further files",
+            value=names,
+            allowed=f"one file, or several of {' or '.join(several)}",
+            because="no other format consists of several files",
+            fix="give one file, or KEY=VALUE",
+        )
+        raise SpecError([problem])
+    merged = KINDS[fit].merged
+    return (merged(documents) if merged else documents[0]), fit
+
+
+def _joins(name: str, documents: Sequence[Document]) -> bool:
+    """Return whether several files together are a job of a format."""
+    data: dict[str, object] = {}
+    renamed = KINDS[name].renamed
+    for document in map(renamed, documents) if renamed else documents:
+        data |= document.data if isinstance(document.data, dict) else {}
+    return _best(replace(documents[0], data=data)) == [name]
+
+
+def helper_text(kind: str) -> str:
+    """Return the program that writes a file of this format, to run where the other program is installed."""
+    return files(__package__).joinpath(KINDS[kind].helper).read_text(encoding="utf-8")
+
+
+def known_kind(kind: str | None, document: Document) -> str:
+    """Return the requested format, or the one that the file has.
+
+    Raises
+    ------
+    SpecError
+        There is no such format, or the file has none.
+    """
+    asked = kind or kind_of(document)
+    if asked in KINDS:
+        return str(asked)
+    allowed = ", ".join(["megatron", *KINDS])
+    because = "no other format is read" if asked else "the keys of no known format are found in it"
+    where = "argument --kind" if asked else document.where(())
+    near = difflib.get_close_matches(str(asked), KINDS, n=1)
+    fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {next(iter(KINDS))}"
+    told = "" if asked else "is not recognised"
+    raise SpecError(
+        [
+            Problem(
+                where=where,
+                field="format",
+                value=asked,
+                allowed=allowed,
+                because=because,
+                fix=fix,
+                fault=told,
+            )
+        ]
+    )
+
+
+def read_kind(document: Document, kind: str, asked: ImportOptions) -> Document:
+    """Return the job that a file of this format describes.
+
+    Raises
+    ------
+    SpecError
+        The file is no mapping, or every fault of its keys, each with its line.
+    """
+    if not isinstance(document.data, dict) or not document.data:
+        because = f"it is read as {KINDS[kind].told}"
+        raise SpecError([_fault(document, "document", document.data, "keys with values", because)])
+    return KINDS[kind].read(document, asked)
+
+
+def _signs(data: object, signs: str) -> int:
+    """Return how many of the signs a file has."""
+    return sum(_has(data, sign) for sign in signs.split())
+
+
+def _has(data: object, sign: str) -> bool:
+    """Return whether a key exists, with the beginning of its value if the sign has one."""
+    key, _, start = sign.partition("=")
+    if not has(data, key):
+        return False
+    for part in key.split(".") if start else ():
+        data = data[part] if isinstance(data, dict) else None
+    return not start or str(data).startswith(start)
+
+
+def _ambiguous(document: Document, names: str) -> Problem:
+    """Return the fault of a file that two formats match."""
+    return _fault(document, "format", names, "a file that one format fits", "its keys are those of both")
+
+
+def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
+    """Return a fault of a whole file."""
+    fix = f"name the format by --kind {next(iter(KINDS))}"
+    return Problem(
+        where=document.where(()), field=field, value=value, allowed=allowed, because=because, fix=fix
+    )

@@ -1,0 +1,249 @@
+"""GPT-NeoX's YAML as a job: one file, or several that are merged in order.
+
+Answers: which plan and which stack does a configuration of GPT-NeoX describe?
+Elsewhere: the model (gpt_neox_model.py), keys that DeepSpeed shares with NeoX (deepspeed.py), the list of
+keys (tables/gpt-neox.yaml).
+
+Keys may be written with hyphens or underscores. NeoX derives the data-parallel degree as devices /
+(pipeline · model parallel), and runs 0 stages or 1 without DeepSpeed's pipeline engine.
+
+References
+----------
+EleutherAI/gpt-neox: megatron/neox_arguments/arguments.py (`from_ymls`, `calculate_derived`: merging, batch,
+precision, default of ZeRO), neox_args.py and deepspeed_args.py (names, defaults). Kernels that switches
+select: megatron/model/transformer.py, as the runs of arXiv:2509.22832 print them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs import deepspeed
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_model
+from flopcast.interop.configs.keys import keys_of
+from flopcast.library import catalog
+
+PIPE, TENSOR = "pipe_parallel_size", "model_parallel_size"
+CHECKPOINTS = "checkpoint_activations"
+PRECISIONS = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
+OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw"}
+OPTIMIZERS |= {"cpu_torch_adam": "adamw"}
+OTHERS = ("sm3", "madgrad_wd", "lion")  # optimizers whose update is counted as AdamW's
+BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a configuration.
+
+    Examples
+    --------
+    >>> data = {"pipe-parallel-size": 2, "model_parallel_size": 2, "num-layers": 24, "hidden-size": 1024,
+    ...         "num-attention-heads": 16, "seq-length": 2048, "max-position-embeddings": 2048,
+    ...         "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8,
+    ...         "fp16": {"enabled": True}}
+    >>> read(Document("a.yml", data, {}), ImportOptions(devices=16)).data["plan"]["global_batch"]
+    128
+    """
+    reader = ConfigReader(underscored(document), keys_of("gpt-neox"), asked)
+    stages, tensor = reader.count(PIPE, 0, least=0), reader.count(TENSOR, least=0) or 1
+    share = max(stages, 1) * tensor
+    ranks = reader.ranks(_stated(reader), share=share, shared=TENSOR if tensor > 1 else PIPE)
+    replicas = max(ranks // share, 1)
+    reader.put(("plan", "data_parallel"), replicas)
+    if tensor > 1:
+        reader.put(("plan", "tensor_parallel"), tensor, TENSOR)
+        if reader.flag("sequence_parallel"):
+            reader.put(("plan", "sequence_parallel"), True, "sequence_parallel")
+    if stages > 1:
+        reader.put(("plan", "pipeline_parallel"), stages, PIPE)
+    deepspeed.read_batch(reader, replicas)
+    precision = _precision(reader)
+    stage = deepspeed.read_sharding(reader, precision)
+    if stage > 1 and stages > 1:
+        because = "DeepSpeed's pipeline engine shards optimizer states alone"
+        reader.fault(deepspeed.STAGE, "0 or 1 with pipeline stages", because, "write 1")
+    reader.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
+    _recompute(reader, tensor)
+    _optimizer(reader)
+    kind = attention_kind(reader)
+    read_model(reader, kind)
+    reader.put(("stack",), _stack(reader, kind, stage, stages, precision))
+    return reader.made()
+
+
+def underscored(document: Document) -> Document:
+    """Return the document with underscores in its keys, as NeoX reads them."""
+    data = document.data
+    if not isinstance(data, dict):
+        return document
+    renamed: dict[str, object] = {}
+    for key, value in data.items():
+        name = key.replace("-", "_")
+        if name in renamed:
+            raise SpecError([_twice(document, key, name)])
+        renamed[name] = value
+    lines = {
+        (str(path[0]).replace("-", "_"), *path[1:]) if path else path: line
+        for path, line in document.lines.items()
+    }
+    places = {
+        (str(path[0]).replace("-", "_"), *path[1:]) if path else path: place
+        for path, place in document.places.items()
+    }
+    return replace(document, data=renamed, lines=lines, places=places)
+
+
+def merged(documents: Sequence[Document]) -> Document:
+    """Merge several files into one document, in their order, as deepy.py does.
+
+    A later file may not repeat a key that it writes with underscores. If keys are written with hyphens,
+    NeoX takes the last value.
+
+    Raises
+    ------
+    SpecError
+        Two files have the same key.
+    """
+    whole = underscored(documents[0])
+    data = dict(whole.data) if isinstance(whole.data, dict) else {}
+    places, problems = dict(whole.places), []
+    for document in documents[1:]:
+        given = document.data if isinstance(document.data, dict) else {}
+        problems += [_twice(document, key, key) for key in given if key in data]
+        renamed = underscored(document)
+        data |= renamed.data if isinstance(renamed.data, dict) else {}
+        places |= {path: f"{document.name}:{line}" for path, line in renamed.lines.items() if path}
+    if problems:
+        raise SpecError(problems)
+    return replace(whole, data=data, places=places)
+
+
+def _twice(document: Document, key: str, name: str) -> Problem:
+    """Return the error for a key that is given twice."""
+    return Problem(
+        where=document.where((key,)),
+        field=key,
+        value=None,
+        fault="is given twice",
+        allowed=f"one value of {name}, in one file",
+        because="GPT-NeoX merges its files and takes hyphens for underscores",
+        fix=f"keep one {name}",
+    )
+
+
+def _stated(reader: ConfigReader) -> int | None:
+    """Return the number of devices in a dump of NeoX's arguments or of its launcher, or None."""
+    for key in ("global_num_gpus", "world_size"):
+        if reader.has(key):
+            return reader.count(key)
+    nodes = reader.count("num_nodes", -1, least=-1)
+    if reader.has("num_gpus") and nodes > 0:
+        return reader.count("num_gpus") * nodes
+    return None
+
+
+def _precision(reader: ConfigReader) -> str:
+    """Return the precision, fp16 or bf16; training in fp32 is not modelled."""
+    named = reader.choice("precision", PRECISIONS, "")
+    half = reader.flag("fp16.enabled")
+    if half and reader.text("fp16.type") == "bfloat16":
+        named, half = named or "bf16", False
+    brain = reader.flag("bf16.enabled")
+    wanted = {"fp16"} if half else set()
+    wanted |= {"bf16"} if brain else set()
+    wanted |= {named} if named else set()
+    if len(wanted) > 1:
+        key = "precision" if named else "fp16.enabled"
+        reader.fault(key, "one of fp16 and bf16", "weights have one type", "keep one of them")
+        return "bf16"
+    found = next(iter(wanted), "")
+    if found in ("", "fp32"):
+        key = reader.first("precision", "fp16.enabled", "bf16.enabled")
+        reader.refuse(key, "training in fp32", 'add "bf16": {"enabled": true}')
+        return "bf16"
+    return found
+
+
+def _recompute(reader: ConfigReader, tensor: int) -> None:
+    """Put the recomputation of whole layers into the plan if activation checkpointing is on."""
+    if reader.flag("checkpoint_in_cpu"):
+        reader.refuse("checkpoint_in_cpu", "offload of activations", "write checkpoint_in_cpu: false")
+    if not reader.flag(CHECKPOINTS):
+        return
+    layers = reader.count("checkpoint_num_layers")
+    word = "full" if layers == 1 else f"full:uniform:{layers}"
+    reader.put(("plan", "recompute"), word, CHECKPOINTS)
+    if reader.flag("partition_activations") and tensor > 1:
+        reader.put(("plan", "partition_activations"), True, "partition_activations")
+
+
+def _optimizer(reader: ConfigReader) -> None:
+    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
+    key = "optimizer.type"
+    name = reader.text(key).lower() or "adam"
+    if name.startswith("onebit"):
+        reader.refuse(key, "an optimizer that compresses its messages", "write Adam")
+    elif name in OTHERS:
+        reader.assume(f"the update of AdamW is counted, not of {name}", key)
+    elif name not in OPTIMIZERS:
+        reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
+    if name.startswith("cpu"):
+        reader.put(("plan", "offload"), True, key)
+    found = OPTIMIZERS.get(name, "adamw")
+    found = "adamw_8bit" if found == "adamw" and reader.flag("use_bnb_optimizer") else found
+    if found != "adamw":
+        reader.put(("plan", "optimizer"), found, "use_bnb_optimizer", key)
+
+
+def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: str) -> dict[str, object]:
+    """Return the changes that the file makes to the stack `gpt-neox-deepspeed`.
+
+    DeepSpeed overlaps reductions with the backward pass only without its pipeline engine, with ZeRO and
+    with `overlap_comm`. Gradients that it accumulates in fp32 are reduced in fp32 after the backward pass.
+    """
+    whole = deepspeed.accumulates_in_fp32(reader, stage, precision)
+    usual = "fp32" if whole or reader.flag("fp32_allreduce") else precision
+    alone = stage > 0 and stages < 2 and not whole
+    overlap = alone and reader.flag("zero_optimization.overlap_comm", stage == 3)
+    dtype = reader.choice("communication_data_type", deepspeed.DTYPES, usual)
+    gradients: dict[str, object] = {
+        "dtype": "fp32" if whole else dtype,
+        "bucket_elements": reader.count("zero_optimization.reduce_bucket_size", BUCKET),
+        "overlap": overlap,
+        "overflow_checks": int(precision == "fp16"),
+    }
+    changes: dict[str, object] = {
+        "base": "gpt-neox-deepspeed",
+        "attention_kernel": "flash" if kind == "flash" else "materialised",
+        "rewrites": _rewrites(reader, kind),
+        "gradients": gradients,
+    }
+    if reader.flag("synchronize_each_layer") and reader.flag(CHECKPOINTS):
+        changes["synchronise_each_layer"] = True
+    if stage > 1:
+        sharding = catalog.stack("deepspeed-zero").sharding.model_dump(mode="json")
+        changes["sharding"] = sharding | {"gradient_dtype": precision}
+        if reader.count("zero_optimization.stage3_prefetch_bucket_size", 1, least=0) == 0:
+            changes["sharding"] = sharding | {"gradient_dtype": precision, "prefetch_units": 0}
+    return changes
+
+
+def _rewrites(reader: ConfigReader, kind: str) -> list[str]:
+    """Return the names of rewrites, in the order in which the stack of NeoX applies them."""
+    fused = ("scaled_upper_triang_masked_softmax_fusion", "scaled_masked_softmax_fusion")
+    norm, activation = reader.text("norm") or "layernorm", reader.text("activation") or "gelu"
+    gated = activation in GATED or reader.text("mlp_type") == "llama"
+    switches = {
+        "layout_copies": kind == "flash",
+        "fused_softmax": kind != "flash" and bool(sum(reader.flag(key) for key in fused)),
+        "epilogue_bias": True,
+        "unfused_rope": reader.text("pos_emb") == "rotary" and not reader.flag("rope_fusion"),
+        "unfused_rmsnorm": norm == "rmsnorm" and not reader.flag("rmsnorm_fusion"),
+        "fused_layernorm": norm == "te_layernorm" or reader.flag("layernorm_fusion"),
+        "bias_gelu": activation == "gelu" and reader.flag("bias_gelu_fusion"),
+        "bias_dropout_add": reader.flag("bias_dropout_fusion"),
+        "unfused_gate": gated and not reader.flag("use_flashattn_swiglu"),
+    }
+    return [name for name, wanted in switches.items() if wanted]

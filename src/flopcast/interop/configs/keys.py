@@ -1,0 +1,139 @@
+"""The keys of one foreign format: which are read, ignored, or refused.
+
+Answers: does this key set something, cost nothing, cost something that is not counted, ask for what is not
+built, or has nobody heard of it?
+Elsewhere: reading the values of keys that set something (config_reader.py), each format's own table (its
+file).
+
+A key is written with dots, "zero_optimization.stage". A name that ends in ".*" stands for all
+keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may include those of another.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
+from flopcast.files.yaml_text import read_yaml
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keys:
+    """The keys of a format.
+
+    Attributes
+    ----------
+    program : str
+        The program that reads such a file, as error messages name it.
+    read : str
+        Keys that the reader uses, separated by blanks.
+    free : mapping
+        Reason why keys change neither the time nor the memory of a step → these keys.
+    left_out : mapping
+        Key → note about what is counted instead; the note is shown if the key is switched on.
+    refused : mapping
+        Key → the unsupported feature that it switches on.
+    listed : str
+        Sections of which a dump contains all fields; fields that are switched on but not read get one note.
+    repeated : str
+        Sections that repeat what another key names, such as a model's code; they are ignored.
+    fine : mapping
+        Key → values, besides `NOTHING`, that switch nothing on.
+    """
+
+    program: str
+    read: str = ""
+    free: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    listed: str = ""
+    repeated: str = ""
+    fine: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+
+    def asks_for_nothing(self, key: str, value: object) -> bool:
+        """Return whether a value switches nothing on."""
+        return any(value is nothing or value == nothing for nothing in (*NOTHING, *self.fine.get(key, ())))
+
+    def sets(self, key: str) -> bool:
+        """Return whether a key is read."""
+        return covered(key, self.read.split())
+
+    def costs_nothing(self, key: str) -> bool:
+        """Return whether a key is known to cost neither time nor memory.
+
+        A wildcard does not cover a name with a word for a size or a degree (`unknown_keys.costly_part`).
+        """
+        names = [name for text in self.free.values() for name in text.split()]
+        if key in names or covered(key, self.repeated.split()):
+            return True
+        starts = [name for name in names if name.endswith(".*") and covered(key, (name,))]
+        return any(not costly_part(key.removeprefix(start[:-1])) for start in starts)
+
+    def knows(self, key: str) -> bool:
+        """Return whether a table of the format has a key, or the section that contains it."""
+        free = [name for names in self.free.values() for name in names.split()]
+        listed = [*self.read.split(), *self.repeated.split(), *self.listed.split()]
+        return covered(key, [*listed, *free, *self.left_out, *self.refused])
+
+    def named_in(self, key: str, table: Mapping[str, str]) -> str | None:
+        """Return the entry of `left_out` or `refused` that covers a key."""
+        return next((name for name in table if covered(key, (name,))), None)
+
+    def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
+        """Return whether an unknown key of a file with these keys is an error or a note.
+
+        Fields of a dump are never misspelt, so they are errors only if their name contains a word for a
+        size or a degree.
+        """
+        weighty = [name for name in (*self.read.split(), *self.refused) if not name.endswith("*")]
+        others = [name for names in self.free.values() for name in names.split()]
+        if covered(key, self.listed.split()):
+            weighty, others = [], [*weighty, *others]
+        value = None if self.asks_for_nothing(key, value) else value
+        others += self.left_out
+        return unknown_key(key, value, program=self.program, weighty=weighty, others=others, given=given)
+
+
+@cache
+def keys_of(name: str) -> Keys:
+    """Return the table of a format.
+
+    >>> keys_of("axolotl").program, keys_of("axolotl").costs_nothing("learning_rate")
+    ('Axolotl', True)
+    """
+    place = files(__package__).joinpath("tables", f"{name}.yaml")
+    data = read_yaml(place.read_bytes(), f"{name}.yaml").data
+    table: dict[str, Any] = dict(data) if isinstance(data, dict) else {}
+    included = table.pop("includes", None)
+    own = table.get("read", "").split()
+    other = keys_of(included) if included else Keys(program="")
+    fine = {key: tuple(values) for key, values in table.get("fine", {}).items()}
+    free = {reason: _without(names.split(), own) for reason, names in other.free.items()}
+    return Keys(
+        **table
+        | {"free": free | table.get("free", {}), "fine": {**other.fine, **fine}}
+        | {
+            name: {key: text for key, text in getattr(other, name).items() if not covered(key, own)}
+            | table.get(name, {})
+            for name in ("left_out", "refused")
+        }
+    )
+
+
+def _without(names: list[str], own: list[str]) -> str:
+    """Return the names that a table does not read itself, separated by blanks."""
+    return " ".join(name for name in names if name not in own)
+
+
+def covered(key: str, names: Iterable[str]) -> bool:
+    """Return whether one of these names is the key's, or that of a section around it.
+
+    >>> covered("wandb.project", ["lr", "wandb.*"]), covered("wandb", ["wandb.*"]), covered("lrs", ["lr"])
+    (True, True, False)
+    """
+    return any(
+        key == name or (name.endswith(".*") and (key == name[:-2] or key.startswith(name[:-1])))
+        for name in names
+    )

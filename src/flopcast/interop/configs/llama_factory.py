@@ -1,0 +1,100 @@
+"""LLaMA-Factory's YAML as a job: supervised tuning and pre-training, with adapters or without.
+
+Answers: which model, plan and stack does a file of LLaMA-Factory ask for?
+Elsewhere: what it has in common with other trainers (trainers.py).
+
+References
+----------
+hiyouga/LLaMA-Factory: src/llamafactory/hparams (names, defaults), interop/configs/examples/ (files);
+gradient checkpointing is on unless switched off (model/model_utils/checkpointing.py).
+"""
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.trainers import (
+    Names,
+    read_adapters,
+    read_training,
+    tell_lengths,
+    write_scores,
+)
+
+NAMES = Names(
+    micro="per_device_train_batch_size",
+    steps="gradient_accumulation_steps",
+    optimizer="optim",
+    default_micro=8,
+)
+STAGES = {"sft": "sft", "pt": "pt"}
+OTHER_STAGES = ("rm", "ppo", "dpo", "kto", "orpo", "simpo", "bco")
+KINDS = {"lora": "lora", "full": "full"}
+ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "materialised"}
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a file of LLaMA-Factory.
+
+    Examples
+    --------
+    >>> job = read(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct", "stage": "sft",
+    ...     "finetuning_type": "full", "bf16": True, "per_device_train_batch_size": 1,
+    ...     "deepspeed": "examples/deepspeed/ds_z3_config.json"}, {}), ImportOptions(devices=8))
+    >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["batch"]["sequence_length"]
+    (3, 'full', 2048)
+    """
+    reader = ConfigReader(document, keys_of("llama-factory"), asked)
+    _stage(reader)
+    read_model(reader, "model_name_or_path")
+    reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
+    packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
+    tell_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
+    read_training(reader, NAMES)
+    _method(reader)
+    if not reader.flag("disable_gradient_checkpointing"):
+        reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
+        reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
+    if reader.choice("flash_attn", ATTENTION, "flash") == "materialised":
+        write_scores(reader, "flash_attn")
+    return reader.made()
+
+
+def _stage(reader: ConfigReader) -> None:
+    """Read the stage: only next-token training is supported; a file that predicts trains nothing."""
+    if str(reader.raw("stage")) in OTHER_STAGES:
+        reader.refuse("stage", "training on preferences or rewards", "write stage: sft")
+    else:
+        reader.choice("stage", STAGES, "sft")
+    trains = reader.flag("do_train", default=not reader.flag("do_predict"))
+    if not trains:
+        because = "flopcast predicts training"
+        reader.fault(
+            "do_train" if reader.has("do_train") else "do_predict",
+            "do_train: true",
+            because,
+            "add do_train: true",
+        )
+
+
+def _method(reader: ConfigReader) -> None:
+    """Read the method: adapters, over weights of 16 or 4 bits; or all weights."""
+    key = "finetuning_type"
+    if str(reader.raw(key)) in ("freeze", "oft"):
+        reader.refuse(key, f"finetuning_type {reader.raw(key)}", "write lora or full")
+        return
+    kind = reader.choice(key, KINDS, "lora")
+    bits = reader.count("quantization_bit", 0) if reader.has("quantization_bit") else 0
+    if bits and bits != 4:
+        reader.refuse("quantization_bit", f"frozen weights in {bits} bits", "write 4")
+    if bits and reader.raw("quantization_method") not in (None, "bnb", "bitsandbytes"):
+        reader.refuse(
+            "quantization_method", "weights that are stored quantised otherwise than as nf4", "write bnb"
+        )
+    if kind == "full":
+        if bits:
+            because = "weights in 4 bits are frozen, and nothing else is trained"
+            reader.fault("quantization_bit", "only with finetuning_type: lora", because, "remove it")
+        return
+    every = reader.raw("lora_target") in (None, "all")
+    read_adapters(reader, "lora_rank", "lora_target", every, "quantization_bit" if bits else "")

@@ -1,0 +1,190 @@
+"""LLM Foundry's YAML as a job: MPT and models of transformers under Composer and FSDP.
+
+Answers: which model, plan and stack does a file of LLM Foundry describe?
+Elsewhere: sizes of MPT as transformers names them (interop/hugging_face/config.py), keys that change
+neither time nor memory (tables/llm-foundry.yaml).
+
+References
+----------
+mosaicml/llm-foundry: scripts/train/yamls, llmfoundry/models/mpt/configuration_mpt.py (defaults: biases,
+tied embeddings, learned positions). mosaicml/composer: composer/utils/parallelism.py (`FSDPConfig`),
+composer/distributed/mosaic_parallelism.py (`get_mixed_precision`: PURE reduces in 16 bits, DEFAULT in
+fp32).
+"""
+
+from pathlib import PurePath
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.hugging_face.config import model_from_config
+
+TOTAL, MICRO = "global_train_batch_size", "device_train_microbatch_size"
+NAMED = "model.pretrained_model_name_or_path"
+MODELS = {"mpt_causal_lm": "mpt", "hf_causal_lm": "named", "fused_hf_causal_lm": "named"}
+SIZES = ("d_model", "n_heads", "n_layers", "vocab_size")
+MPT = {
+    "expansion_ratio": 4,
+    "no_bias": False,
+    "learned_pos_emb": True,
+    "resid_pdrop": 0.0,
+    "emb_pdrop": 0.0,
+}
+PRECISIONS = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp16": "fp16", "fp16": "fp16", "amp_fp8": "fp8"}
+KERNELS = {"flash": "flash", "triton": "flash", "torch": "materialised"}
+SHARDINGS = {
+    "full_shard": 3,
+    "shard_grad_op": 3,
+    "no_shard": 0,
+    "hybrid_shard": 3,
+    "_hybrid_shard_zero2": 3,
+}
+KEEPING = ("shard_grad_op", "_hybrid_shard_zero2")
+REDUCTIONS = {"pure": "narrow", "default": "fp32", "full": "refused"}
+OPTIMIZERS = {"decoupled_adamw": "adamw", "adamw": "adamw", "decoupled_sgdw": "sgd_momentum"}
+SAMPLES = "train_loader.dataset.max_seq_len"  # the length of a sample, whatever the model could take
+STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
+SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a file of LLM Foundry.
+
+    Examples
+    --------
+    >>> job = read(Document("a.yaml", {"max_seq_len": 2048, "global_train_batch_size": 256,
+    ...     "device_train_microbatch_size": 4, "precision": "amp_bf16", "model": {"name": "hf_causal_lm",
+    ...     "pretrained_model_name_or_path": "meta-llama/Llama-2-7b-hf"},
+    ...     "fsdp_config": {"activation_checkpointing": True}}, {}), ImportOptions(devices=8))
+    >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["stack"]["base"]
+    (3, 'full', 'composer-llm-foundry')
+    """
+    reader = ConfigReader(document, keys_of("llm-foundry"), asked)
+    length, key = reader.required("max_seq_len"), reader.first(SAMPLES, "max_seq_len")
+    reader.put(("batch", "sequence_length"), reader.count(key) if key == SAMPLES else length, key)
+    if key == SAMPLES and reader.count(key) != length:
+        reader.assume(f"samples have {reader.count(key)} tokens, not max_seq_len {length}", key)
+    kind = reader.choice("model.name", MODELS, "named")
+    if kind == "named":
+        read_model(reader, NAMED)
+    elif not asked.model:
+        _mpt(reader)
+    stated = reader.count("n_gpus") if reader.has("n_gpus") else None
+    replicas = reader.ranks(stated)
+    reader.put(("plan", "data_parallel"), replicas)
+    _batch(reader)
+    precision = _precision(reader)
+    _optimizer(reader)
+    reader.put(("stack",), _stack(reader, replicas, precision, kind))
+    return reader.made()
+
+
+def _mpt(reader: ConfigReader) -> None:
+    """Put an MPT model into the job; its keys are those of transformers, with other defaults."""
+    for name in SIZES:
+        reader.required(f"model.{name}")
+    if any(reader.faulty(f"model.{name}") for name in SIZES):
+        return
+    config: dict[str, object] = {name: reader.count(f"model.{name}") for name in SIZES}
+    for name, usual in MPT.items():
+        config[name] = reader.raw(f"model.{name}") if reader.has(f"model.{name}") else usual
+    length = reader.first("model.max_seq_len", "max_seq_len")
+    attention = {"alibi": reader.flag("model.attn_config.alibi")}
+    dropout = reader.fraction("model.attn_config.attn_pdrop", 0.0)
+    config |= {"model_type": "mpt", "max_seq_len": reader.count(length)}
+    config["attn_config"] = attention | {"attn_pdrop": dropout}
+    where = {path[1:]: line for path, line in reader.document.lines.items() if path[:1] == ("model",)}
+    try:
+        mapping, _ = model_from_config(Document(reader.document.name, config, where))
+    except SpecError as error:
+        reader.problems += error.problems
+        return
+    mapping["name"] = PurePath(reader.document.name).stem
+    mapping["tied_embeddings"] = reader.flag("model.tie_word_embeddings", True)
+    reader.put(("model",), mapping | {"vocabulary_multiple": 1}, "model.name")
+
+
+def _batch(reader: ConfigReader) -> None:
+    """Put the global batch and the micro-batch into the plan; a micro-batch of "auto" is an error."""
+    total = reader.required(TOTAL)
+    if reader.raw(MICRO) in (None, AUTO):
+        because = "Composer tries which size fits, and flopcast runs nothing"
+        told = "" if reader.has(MICRO) else "is missing"
+        reader.fault(MICRO, "a whole number", because, "write the number that the run chose", told)
+        return
+    reader.put(("plan", "micro_batch"), reader.count(MICRO), MICRO)
+    reader.put(("plan", "global_batch"), total, TOTAL)
+
+
+def _precision(reader: ConfigReader) -> str:
+    """Return the precision of GEMMs; training in fp32 is not modelled."""
+    if reader.text("precision") == "fp32":
+        reader.refuse("precision", "training in fp32", "write amp_bf16")
+        return "bf16"
+    precision = reader.choice("precision", PRECISIONS, "bf16")
+    reader.put(("plan", "precision"), precision, "precision")
+    return precision
+
+
+def _optimizer(reader: ConfigReader) -> None:
+    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
+    key = "optimizer.name"
+    name = reader.text(key)
+    if name and name not in OPTIMIZERS:
+        reader.assume(f"the update of AdamW is counted, not of {name}", key)
+    if OPTIMIZERS.get(name, "adamw") != "adamw":
+        reader.put(("plan", "optimizer"), OPTIMIZERS[name], key)
+
+
+def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> dict[str, object]:
+    """Return Composer's stack with the changes of the file, and put the sharding into the plan.
+
+    Without fsdp_config, replicas use DDP.
+    """
+    changes: dict[str, object] = {"base": "composer-llm-foundry"}
+    strategy = reader.choice(STRATEGY, {name: name for name in SHARDINGS}, "full_shard")
+    zero = SHARDINGS[strategy] if reader.below("fsdp_config") and replicas > 1 else 0
+    reader.put(("plan", "zero"), zero, STRATEGY)
+    if zero:
+        _groups(reader, replicas, strategy)
+    if reader.flag("fsdp_config.cpu_offload"):
+        reader.put(("plan", "offload"), True, "fsdp_config.cpu_offload")
+    if reader.flag("fsdp_config.activation_checkpointing"):
+        reader.put(("plan", "recompute"), "full", "fsdp_config.activation_checkpointing")
+    reduced = reader.choice(MIXED, REDUCTIONS, "fp32")
+    if reduced == "refused":
+        reader.refuse(MIXED, "parameters that are gathered in fp32", "write PURE or DEFAULT")
+    narrow = "fp16" if precision == "fp16" else "bf16"
+    wide = reduced == "fp32" or not reader.below("fsdp_config")
+    changes["gradients"] = {"dtype": "fp32" if wide else narrow}
+    if strategy in KEEPING:
+        changes["sharding"] = {"gathers": "every_micro_batch"}
+    if kind == "mpt":
+        kernel = reader.choice("model.attn_config.attn_impl", KERNELS, "flash")
+        if kernel == "materialised":
+            changes |= {"attention_kernel": kernel, "attention_generation": "newest"}
+        elif reader.text("model.attn_config.attn_impl") != "triton":
+            changes["attention_generation"] = "flash-2"
+    if reader.has("compile_config"):
+        reader.assume("kernels are counted as eager, not as compiled", "compile_config")
+    return changes
+
+
+def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
+    """Put the number of ranks that share one set of shards into the plan, if it is not all of them."""
+    sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
+    if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has(REPLICATE, SHARD):
+        group = 8
+        reader.assume(f"{strategy}: groups of {group} devices, a node's", STRATEGY)
+        sets = max(replicas // group, 1)
+        group = min(group, replicas)
+    group = replicas // sets if group < 1 else group
+    sets = replicas // group if not reader.has(REPLICATE) and group else sets
+    if sets * group != replicas:
+        because = "every data-parallel rank belongs to one set of shards"
+        allowed = f"sets · shards = {replicas} data-parallel ranks"
+        reader.fault(SHARD if reader.has(SHARD) else REPLICATE, allowed, because, "write -1")
+    elif sets > 1:
+        reader.put(("plan", "data_shard"), group, SHARD, REPLICATE, STRATEGY)

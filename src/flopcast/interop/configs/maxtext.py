@@ -1,0 +1,287 @@
+"""MaxText's YAML as a job: JAX programs on GPUs.
+
+Answers: which model, plan and stack does a file of MaxText ask for?
+Elsewhere: its keys (tables/maxtext.yaml). A file changes base.yml, whose values hold where it is silent.
+
+`per_device_batch_size` counts the sequences that a device takes in a step: of a device that shares its
+sequences with others, only its part.
+
+References
+----------
+AI-Hypercomputer/maxtext: configs/base.yml (names and defaults), pyconfig.py (batch),
+layers/decoders.py (remat policies).
+"""
+
+from math import prod
+from pathlib import PurePath
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.library import catalog
+
+AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too where it is named so
+    "data": "data_parallel",
+    "fsdp": "data_shard",
+    "tensor": "tensor_parallel",
+    "tensor_sequence": "tensor_parallel",
+    "pipeline": "pipeline_parallel",
+    "context": "context_parallel",
+    "expert": "expert_parallel",
+}
+ICI, DCN = "ici_{}_parallelism", "dcn_{}_parallelism"
+BALANCED = "context_parallel_load_balance"
+POLICIES = {
+    "full": ("full", ()),
+    "minimal": ("none", ()),
+    "minimal_with_context": ("none", ()),
+    "save_dot_with_context_except_mlp": ("selective", ("mlp",)),
+    "save_dot_except_mlp": ("selective", ("core_attention", "mlp")),
+    "save_dot_except_mlpwi": ("selective", ("core_attention", "mlp")),
+    "minimal_flash": ("none", ()),
+}
+ATTENTION = {
+    "autoselected": "flash",
+    "flash": "flash",
+    "cudnn_flash_te": "flash",
+    "dot_product": "materialised",
+}
+ATTENTION |= {"cudnn_flash_jax": "flash"}
+QUANTISED = {"": "", "fp8": "fp8_current", "nanoo_fp8": "fp8_current", "te_fp8_delayedscaling": "fp8"}
+QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_full": "fp8_current"}
+TYPES = {"bfloat16": "bf16", "float16": "fp16"}
+OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd"}
+OVERRIDE, LAYERS = "override_model_config", "base_num_decoder_layers"
+SIZES = {  # a size → its place in a model; "-" is the number of the last run of blocks
+    LAYERS: ("blocks", "-", "count"),
+    "base_emb_dim": ("hidden",),
+    "base_num_query_heads": ("blocks", "-", "mixer", "heads"),
+    "base_num_kv_heads": ("blocks", "-", "mixer", "kv_heads"),
+    "base_mlp_dim": ("blocks", "-", "feed_forward", "ffn_hidden"),
+    "head_dim": ("blocks", "-", "mixer", "head_size"),
+    "vocab_size": ("vocabulary",),
+}
+DEEPSEEK = {  # MaxText's names of DeepSeek's models
+    "deepseek2-16b": "deepseek-v2-lite",
+    "deepseek2-236b": "deepseek-v2",
+    "deepseek3-671b": "deepseek-v3",
+}
+GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a file of MaxText.
+
+    Examples
+    --------
+    >>> job = read(Document("gpu.yml", {"base_config": "base.yml",
+    ...     "model_name": "llama2-7b",
+    ...     "per_device_batch_size": 4, "ici_fsdp_parallelism": 8}, {}), ImportOptions())
+    >>> job.data["model"], job.data["plan"]["zero"], job.data["plan"]["global_batch"]
+    ({'base': 'llama-2-7b'}, 3, 32)
+    """
+    reader = ConfigReader(document, keys_of("maxtext"), asked)
+    if reader.text("hardware").startswith(("tpu", "cpu")):
+        reader.assume("the devices are those of the cluster; the file is for another kind", "hardware")
+    _model(reader)
+    length = reader.count("max_target_length", 2048)
+    reader.put(("batch", "sequence_length"), length, "max_target_length")
+    ranks = _degrees(reader)
+    _batch(reader, ranks)
+    _modes(reader)
+    kernel = reader.choice("attention", ATTENTION, "flash")
+    changes = {"attention_kernel": kernel} if kernel != "materialised" else {}
+    reader.put(("stack",), {"base": "xla"} | changes, "attention")
+    return reader.made()
+
+
+def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:
+    """Return the product of both meshes' degrees by axis; the one that is -1 takes the remaining
+    devices.
+    """
+    sizes: dict[str, int] = {}
+    left: list[str] = []
+    for axis in AXES:
+        sizes[axis] = 1
+        for pattern, usual in ((ICI, -1 if axis == "fsdp" else 1), (DCN, -1 if axis == "data" else 1)):
+            key = pattern.format(axis)
+            degree = reader.count(key, usual, least=-1)
+            if degree == 0:
+                reader.fault(
+                    key, "-1 (the remaining devices), or at least 1", "a degree is never 0", "write 1"
+                )
+            sizes[axis] *= max(degree, 1)
+            left += [axis] if degree == -1 and reader.has(key) else []
+    named = left or ["fsdp"]
+    rest = (known or prod(sizes.values())) // prod(sizes.values())
+    if rest > 1 and (left or not reader.has(ICI.format("fsdp"))):
+        sizes[named[0]] *= rest
+    elif rest > 1:
+        sizes["data"] *= rest
+    return sizes
+
+
+def _degrees(reader: ConfigReader) -> int:
+    """Return degrees of the plan, and the devices that they need."""
+    known = reader.asked.devices
+    sizes = _sizes(reader, known)
+    open_axes = any(reader.raw(pattern.format(axis)) == -1 for axis in AXES for pattern in (ICI, DCN))
+    is_open = open_axes or not reader.has(*(ICI.format(axis) for axis in AXES))
+    stated = None if is_open else prod(sizes.values())
+    if known is None and stated is None and reader.asked.whole:
+        sizes = _sizes(reader, reader.asked.whole)
+    share = sizes["tensor"] * sizes["tensor_sequence"] * sizes["pipeline"] * sizes["context"]
+    cutting = ("tensor", "tensor_sequence", "pipeline", "context")
+    wide = next((axis for axis in cutting if sizes[axis] > 1), "fsdp")
+    key = reader.first(ICI.format(wide), DCN.format(wide))
+    ranks = reader.ranks(stated, share=share, shared=key)
+    replicas = max(ranks // share, 1)
+    reader.put(("plan", "data_parallel"), replicas, ICI.format("fsdp"), DCN.format("data"))
+    for axes in (("tensor", "tensor_sequence"), ("pipeline",), ("context",), ("expert",)):
+        degree = prod(sizes[axis] for axis in axes)
+        if degree > 1:
+            keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]
+            reader.put(("plan", AXES[axes[0]]), degree, *keys)
+    if sizes["context"] > 1 and not reader.flag(BALANCED, True):
+        reader.put(("plan", "context_order"), "contiguous", BALANCED)
+    if sizes["tensor_sequence"] > 1:
+        reader.put(("plan", "sequence_parallel"), True, ICI.format("tensor_sequence"))
+    shards = sizes["fsdp"] * sizes["expert"]
+    reader.put(("plan", "zero"), 3 if shards > 1 else 0, ICI.format("fsdp"))
+    if 1 < shards < replicas:
+        reader.put(("plan", "data_shard"), shards, ICI.format("fsdp"))
+    return ranks
+
+
+def _batch(reader: ConfigReader, ranks: int) -> None:
+    """Read sequences per step and per micro-batch, from those per device."""
+    key, steps_key = "per_device_batch_size", "gradient_accumulation_steps"
+    value, steps = reader.raw(key), reader.count(steps_key, 1)
+    plan = reader.data["plan"] if isinstance(reader.data["plan"], dict) else {}
+    replicas, stages = int(plan["data_parallel"]), int(plan.get("pipeline_parallel", 1))
+    each = 12.0 if value is None else value  # base.yml
+    if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
+        reader.fault(key, "a number above 0", "it counts sequences per device", "write 1")
+        return
+    total = each * ranks
+    pieces_key = "num_pipeline_microbatches"
+    pieces = reader.count(pieces_key, stages, least=-1) if stages > 1 else 1
+    pieces = stages if pieces < 1 else pieces
+    whole = replicas * pieces
+    if total != int(total) or int(total) % whole:
+        because = f"{ranks} devices are {replicas} replicas, of {pieces} micro-batches each"
+        reader.fault(key, f"a multiple of {whole / ranks:g}", because, f"write {whole / ranks:g}")
+        return
+    reader.put(("plan", "micro_batch"), int(total) // whole, key)
+    reader.put(("plan", "global_batch"), int(total) * steps, steps_key, key)
+
+
+def _modes(reader: ConfigReader) -> None:
+    """Recompute, precision, optimizer, offload."""
+    policy = reader.text("remat_policy") or "full"
+    if "offload" in policy:
+        reader.refuse("remat_policy", "offload of activations", "write remat_policy: full")
+    else:
+        known = {name: name for name in POLICIES}
+        mode, modules = POLICIES[reader.choice("remat_policy", known, "full")]
+        if mode != "none":
+            reader.put(("plan", "recompute"), mode, "remat_policy")
+        if modules:
+            reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
+    narrow = reader.choice("quantization", QUANTISED, "")
+    dtype = reader.choice("dtype", TYPES, "bf16")
+    reader.put(("plan", "precision"), narrow or dtype, "quantization" if narrow else "dtype")
+    optimizer = reader.choice("opt_type", OPTIMIZERS, "adamw")
+    if optimizer != "adamw":
+        reader.put(("plan", "optimizer"), optimizer, "opt_type")
+    offloaded = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
+    moved = [key for key in offloaded if reader.flag(key)]
+    if moved:
+        reader.put(("plan", "offload"), True, *moved)
+
+
+def _override(reader: ConfigReader) -> None:
+    """Apply sizes given in addition to the name of a model, which `override_model_config` allows.
+
+    If the layers of the model form several runs (DeepSeek's dense layers before those with experts), a
+    different number of layers changes the length of the last run.
+
+    References
+    ----------
+    pyconfig.py, `update_model_vars`: sizes of model_name replace those of the file.
+    """
+    found = reader.part("model").get("base")
+    given = [key for key in SIZES if reader.has(key)]
+    if not given or not isinstance(found, str):
+        return
+    if not reader.flag(OVERRIDE):
+        for key in given:
+            because = "MaxText uses the sizes of model_name and ignores this one"
+            reader.fault(key, f"no size beside model_name, or {OVERRIDE}: true", because, f"remove {key}")
+        return
+    model = catalog.model(found)
+    dense = len(model.blocks) == 1 and model.blocks[0].feed_forward.kind == "mlp"
+    for key in given:
+        path, last = SIZES[key], str(len(model.blocks) - 1)
+        number = reader.count(key)
+        if key == LAYERS and not model.pattern:
+            number -= sum(block.count for block in model.blocks[:-1])
+        elif not dense:
+            reader.refuse(
+                key, f"another size of {found}, whose layers are of several kinds", f"remove {key}"
+            )
+            continue
+        if number < 1:
+            least = sum(block.count for block in model.blocks[:-1]) + 1
+            reader.fault(key, f"{least} or more", f"{found} has a layer of every kind", f"write {least}")
+            continue
+        reader.put(("model", *(last if part == "-" else part for part in path)), number, key)
+
+
+def _model(reader: ConfigReader) -> None:
+    """Read the model that is named, or the one whose sizes are given."""
+    if reader.asked.model:
+        return
+    name = reader.text("model_name")
+    if name not in ("", "default"):
+        named = DEEPSEEK.get(name) or catalog.known("models", name.replace("llama", "llama-")) or name
+        read_model(reader, "model_name", named)
+        _override(reader)
+        return
+    if reader.count("num_experts", 1) > 1:
+        reader.refuse("num_experts", "a mixture of experts without a name", "write model_name, or --model")
+    scale = reader.count("global_parameter_scale", 1)
+    if scale > 1:
+        reader.refuse("global_parameter_scale", "a scale of all sizes", "write the sizes themselves")
+    heads, head = reader.count("base_num_query_heads", 16), reader.count("head_dim", 128)
+    hidden = reader.count("base_emb_dim", 2048)
+    words = [word.lower() for word in reader.texts("mlp_activations")] or ["silu", "linear"]
+    gated = "linear" in words
+    activation = GATES.get(words[0], "") if gated else {"gelu": "gelu", "relu": "relu"}.get(words[0], "")
+    if not activation:
+        reader.fault(
+            "mlp_activations",
+            "[silu, linear], [gelu, linear], [gelu] or [relu]",
+            "no other is built",
+            "choose one",
+        )
+    block = ("model", "blocks", 0)
+    reader.put(("model", "name"), PurePath(reader.document.name).stem)
+    reader.put(("model", "hidden"), hidden, "base_emb_dim")
+    reader.put(("model", "vocabulary"), reader.count("vocab_size", 32000), "vocab_size")
+    reader.put(("model", "vocabulary_multiple"), 1)
+    reader.put(("model", "tied_embeddings"), reader.flag("logits_via_embedding"), "logits_via_embedding")
+    reader.put((*block, "count"), reader.count("base_num_decoder_layers", 16), "base_num_decoder_layers")
+    reader.put((*block, "norm"), "rmsnorm")
+    reader.put((*block, "mixer", "heads"), heads, "base_num_query_heads")
+    reader.put((*block, "mixer", "kv_heads"), reader.count("base_num_kv_heads", 16), "base_num_kv_heads")
+    reader.put((*block, "mixer", "head_size"), head, "head_dim")
+    reader.put((*block, "feed_forward", "ffn_hidden"), reader.count("base_mlp_dim", 7168), "base_mlp_dim")
+    reader.put((*block, "feed_forward", "activation"), activation or "swiglu", "mlp_activations")
+    if reader.text("decoder_block") not in ("", "llama2", "llama", "default", "mistral"):
+        reader.refuse(
+            "decoder_block",
+            f"the block {reader.text('decoder_block')} without a name of its model",
+            "write model_name",
+        )

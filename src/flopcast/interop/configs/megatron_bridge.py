@@ -1,0 +1,156 @@
+"""Dumps of Megatron-Bridge's ConfigContainer, and overrides of one, as jobs.
+
+Answers: which model and plan does a dump describe?
+Elsewhere: fields that Megatron-Core's flags fill too (megatron_settings.py), how gradients and activations
+travel (bridge_stack.py), keys that cost nothing (tables/megatron-bridge.yaml). A dump is whole: what it
+leaves null has the default of Megatron-Core.
+
+References
+----------
+NVIDIA-NeMo/Megatron-Bridge: training/config.py (`to_yaml`: classes as `_target_`, no tags),
+utils/activation_map.py (names of activations), training/mixed_precision.py (recipes;
+`update_config_with_precision_overrides` lays one over the model, the optimizer and DDP, whatever these
+say), peft/lora.py.
+"""
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.bridge_stack import BASE, stack_of
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.megatron_settings import TranslatedFlags
+from flopcast.interop.megatron.programs import other_class
+
+GELU = ("gelu", "fast_gelu", "gelu_pytorch_tanh", "openai_gelu")  # one kernel, whatever its series
+GATED = {"silu": "--swiglu", "swish": "--swiglu", "quick_gelu": "--quick-geglu"}
+PLAIN = {"squared_relu": "--squared-relu", "relu2": "--squared-relu"} | dict.fromkeys(GELU, "")
+ACTIVATION = "model.activation_func"  # a name in overrides, a function in dumps
+MIXED = "mixed_precision"
+ENDS = "--first-last-layers-bf16 --num-layers-at-start-in-bf16 {} --num-layers-at-end-in-bf16 {}"
+EIGHT = "--fp8-format hybrid --fp8-recipe "
+USUAL = {"fp8": "tensorwise", "fp4": "nvfp4"}  # recipes of MixedPrecisionConfig's fields
+PRODUCTS = {  # of a recipe's name, behind "bf16" or "fp16" → what it does beside 16 bits
+    "_mixed": "",
+    "_with_fp8_delayed_scaling_mixed": f"{EIGHT}delayed --fp8-param-gather",
+    "_with_fp8_current_scaling_mixed": f"{EIGHT}tensorwise --fp8-param-gather {ENDS.format(1, 1)}",
+    "_with_fp8_subchannel_scaling_mixed": f"{EIGHT}blockwise",
+    "_with_mxfp8_mixed": f"{EIGHT}mxfp8 --fp8-param-gather",
+}
+RECIPES = {
+    f"{wide}{name}": f"--{wide} {flags}" for wide in ("bf16", "fp16") for name, flags in PRODUCTS.items()
+} | {
+    "nemotron_h_bf16_with_fp8_current_scaling_mixed": (
+        f"--bf16 {EIGHT}tensorwise --fp8-param-gather {ENDS.format(2, 2)}"
+    ),
+    "nanov2_bf16_with_fp8_current_scaling_mixed": (
+        f"--bf16 {EIGHT}blockwise --fp8-param-gather {ENDS.format(2, 2)}"
+    ),
+    "bf16_with_nvfp4_mixed": "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4",
+    "nemotron_3_super_bf16_with_nvfp4_mixed": (
+        f"--bf16 --fp4-format e2m1 --fp4-recipe nvfp4 {ENDS.format(0, 14)}"
+    ),
+}
+TARGETS = {"linear_qkv": "qkv", "linear_proj": "out", "linear_fc1": "gate_up", "linear_fc2": "down"}
+BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # AttnBackend
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a dump."""
+    reader = ConfigReader(document, keys_of("megatron-bridge"), asked)
+    if trained := other_class(reader.text("model._target_")):
+        reader.refuse("model._target_", trained, "describe the job in YAML")
+    said = TranslatedFlags(reader)
+    said.section("model", skipped=("tp_comm_overlap",))
+    for section in ("train", "ddp", "optimizer", "dist"):
+        said.section(section)
+    if reader.has("model.num_query_groups"):
+        said.say("--group-query-attention", "model.num_query_groups")
+        said.say("--num-query-groups", "model.num_query_groups", reader.raw("model.num_query_groups"))
+    _backend(reader, said)
+    dumped = reader.below(ACTIVATION)
+    activate(reader, said, f"{ACTIVATION}._target_" if dumped else ACTIVATION, "model.gated_linear_unit")
+    _precision(reader, said)
+    _peft(reader)
+    changes = said.read(reader.asked.devices or reader.asked.whole or _nobody(reader), BASE)
+    reader.put(("stack",), stack_of(reader, changes))
+    return reader.made()
+
+
+def _backend(reader: ConfigReader, said: TranslatedFlags) -> None:
+    """Read the attention kernel: a name, or in dumps a number of Megatron-Core's enumeration."""
+    key = "model.attention_backend"
+    numbered = f"{key}._args_"
+    if reader.has(numbered):
+        (number, *_) = listed if isinstance(listed := reader.raw(numbered), list) and listed else (0,)
+        key, name = numbered, BACKENDS.get(number, str(number))
+    else:
+        name = reader.text(key)
+    if name:
+        said.say("--attention-backend", key, name)
+
+
+def activate(reader: ConfigReader, said: TranslatedFlags, key: str, gate: str) -> None:
+    """Read the activation, a function's name, and whether it gates."""
+    name = reader.text(key).rpartition(".")[2]
+    gated = reader.flag(gate)
+    known = GATED if gated else PLAIN
+    if gated and name in GELU:
+        said.say("--glu-activation", key, "geglu")
+    elif name in known:
+        if known[name]:
+            said.say(known[name], key)
+    elif name:
+        allowed = ", ".join(dict.fromkeys([*known, *GELU]))
+        reader.fault(
+            key, allowed, f"no other {'gated ' if gated else ''}activation is built", "choose the nearest"
+        )
+
+
+def _nobody(reader: ConfigReader) -> int | None:
+    """Return None: the number of devices must come from the command line."""
+    reader.ranks()
+    return None
+
+
+def _precision(reader: ConfigReader, said: TranslatedFlags) -> None:
+    """Read bf16, fp16 or 8 bits: by the name of a recipe, its fields, or the model's own.
+
+    A recipe's name may be written with hyphens.
+    """
+    if isinstance(reader.raw(MIXED), str):
+        words = {spelt: name for name in RECIPES for spelt in (name, name.replace("_", "-"))}
+        for word in RECIPES[reader.choice(MIXED, words, "bf16_mixed")].split():
+            if word.startswith("--"):
+                said.say(word, MIXED)
+            else:
+                said.add(word, MIXED)
+        return
+    section = MIXED if reader.below(MIXED) else "model"
+    said.section(section, MIXED)
+    for name in ("fp8", "fp4"):
+        key = f"{section}.{name}"
+        if reader.has(key):
+            said.say(f"--{name}-format", key, reader.raw(key))
+            recipe = reader.raw(f"{key}_recipe") or (USUAL[name] if section == MIXED else None)
+            if recipe is not None:
+                said.say(f"--{name}-recipe", f"{key}_recipe", recipe)
+
+
+def _peft(reader: ConfigReader) -> None:
+    """Read low-rank adapters; the class in the file names the method."""
+    if not reader.below("peft"):
+        return
+    method = reader.text("peft._target_").rpartition(".")[2]
+    if method not in ("", "LoRA"):
+        reader.refuse("peft._target_", f"{method or 'tuning of a part'}", "use LoRA")
+        return
+    names = reader.texts("peft.target_modules") or tuple(TARGETS)
+    known = [TARGETS[name] for name in names if name in TARGETS]
+    if len(known) < len(names):
+        reader.fault(
+            "peft.target_modules", ", ".join(TARGETS), "no adapter beside others is built", "name these"
+        )
+    reader.put(("model", "adapters", "rank"), reader.count("peft.dim", 32), "peft.dim")
+    reader.put(("model", "adapters", "targets"), known, "peft.target_modules")
+    dropout = reader.fraction("peft.dropout", 0.0)
+    if dropout:
+        reader.put(("model", "adapters", "dropout"), dropout, "peft.dropout")

@@ -1,0 +1,156 @@
+"""nanotron's YAML as a job.
+
+Answers: which model, plan and stack does a file of nanotron ask for?
+Elsewhere: its keys (tables/nanotron.yaml), the model, which has the names of transformers and is read as a
+config.json is (interop/hugging_face/config.py).
+
+References
+----------
+huggingface/nanotron: src/nanotron/config (names and defaults), models/llama.py (sequence parallelism where
+tp_mode is REDUCE_SCATTER), optim/gradient_accumulator.py.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.hugging_face.config import model_from_config
+
+CONFIG = ("model", "model_config")
+FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_starcoder_config": "starcoder2"}
+OWN = {  # what no config of transformers has: it changes no step
+    "_attn_implementation", "_fused_rotary_emb", "_fused_rms_norm", "_use_qkv_packed", "_use_doc_masking",
+    "interleaved_rotary", "rope_interleaved", "z_loss_coefficient", "z_loss_enabled", "moe_config",
+    "no_rope_layer",
+    "log_attn_probs", "ring_attn_heads_k_stride", "sliding_window_size", *FAMILIES,
+}  # fmt: skip
+DOCUMENTS = "_use_doc_masking"
+DEGREES = {
+    "data_parallel": "parallelism.dp",
+    "tensor_parallel": "parallelism.tp",
+    "pipeline_parallel": "parallelism.pp",
+    "context_parallel": "parallelism.context_parallel_size",
+    "expert_parallel": "parallelism.expert_parallel_size",
+}
+ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
+TYPES = {"bfloat16": "bf16", "float16": "fp16", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd"}
+MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"
+BUCKET_MB = 25  # ddp_bucket_cap_mb
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a file of nanotron."""
+    reader = ConfigReader(document, keys_of("nanotron"), asked)
+    sizes = _degrees(reader)
+    micro, steps = (reader.required(MICRO), reader.count(STEPS))
+    length = reader.required("tokens.sequence_length")
+    reader.put(("batch", "sequence_length"), length, "tokens.sequence_length")
+    reader.put(("plan", "micro_batch"), micro, MICRO)
+    total = micro * steps * sizes["data_parallel"]
+    reader.put(("plan", "global_batch"), total, STEPS, MICRO)
+    _modes(reader, sizes)
+    if not asked.model:
+        _model(reader)
+    reader.put(("stack",), _stack(reader))
+    return reader.made()
+
+
+def _degrees(reader: ConfigReader) -> dict[str, int]:
+    """Return degrees; the data-parallel one follows from the devices if these are known."""
+    required = [DEGREES[name] for name in ("data_parallel", "tensor_parallel", "pipeline_parallel")]
+    sizes = {
+        field: reader.required(key) if key in required else reader.count(key)
+        for field, key in DEGREES.items()
+    }
+    share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
+    ranks = reader.ranks(sizes["data_parallel"] * share, share=share, shared=DEGREES["tensor_parallel"])
+    sizes["data_parallel"] = max(ranks // share, 1)
+    for field, key in DEGREES.items():
+        if sizes[field] > 1 or field == "data_parallel":
+            reader.put(("plan", field), sizes[field], key)
+    return sizes
+
+
+def _modes(reader: ConfigReader, sizes: Mapping[str, int]) -> None:
+    """Read schedule, sequence parallelism, sharding, recompute, precision, optimizer."""
+    modes = {"reduce_scatter": "sp", "all_reduce": ""}
+    mode = reader.choice("parallelism.tp_mode", modes, "")
+    if mode and sizes["tensor_parallel"] > 1:
+        reader.put(("plan", "sequence_parallel"), True, "parallelism.tp_mode")
+    engine = reader.choice("parallelism.pp_engine", ENGINES, "gpipe")
+    if sizes["pipeline_parallel"] > 1:
+        reader.put(("plan", "schedule"), engine, "parallelism.pp_engine")
+    stage = reader.count("optimizer.zero_stage", 0, least=0)
+    reader.put(("plan", "zero"), stage, "optimizer.zero_stage")
+    if stage > 1:
+        because = "nanotron shards the optimizer's states alone"
+        reader.fault("optimizer.zero_stage", "0 or 1", because, "write 1")
+    older = "parallelism.recompute_granularity"
+    granularity = reader.choice(older, {"full": "full", "selective": "selective"}, "")
+    recompute = "full" if reader.flag("parallelism.recompute_layer") else granularity
+    if recompute:
+        reader.put(("plan", "recompute"), recompute, "parallelism.recompute_layer", older)
+    reader.put(("plan", "precision"), reader.choice("model.dtype", TYPES, "bf16"), "model.dtype")
+    optimizer = reader.choice("optimizer.optimizer_factory.name", OPTIMIZERS, "adamw")
+    if optimizer != "adamw":
+        reader.put(("plan", "optimizer"), optimizer, "optimizer.optimizer_factory.name")
+
+
+def _model(reader: ConfigReader) -> None:
+    """Read the model, whose config is one of transformers except for the key of its family."""
+    whole = reader.document.data
+    part = whole.get("model") if isinstance(whole, dict) else None
+    config = part.get("model_config") if isinstance(part, dict) else None
+    key = ".".join(CONFIG)
+    if not isinstance(config, dict):
+        because = "a prediction needs a model"
+        reader.fault(key, "the sizes of a model", because, "add model_config:", "is missing")
+        return
+    family = next((name for flag, name in FAMILIES.items() if config.get(flag)), None)
+    if family is None or config.get("moe_config"):
+        experts = bool(config.get("moe_config"))
+        what = "a mixture of experts of nanotron" if experts else "a model of another family"
+        reader.refuse(f"{key}.moe_config" if experts else key, what, "use a Llama or Qwen2 config")
+        return
+    told = {name: value for name, value in config.items() if name not in OWN}
+    if config.get(DOCUMENTS):
+        reader.assume("a sequence is counted as one document", f"{key}.{DOCUMENTS}")
+    biased = bool(told.pop("attention_bias", False))
+    window = config.get("sliding_window_size") if family == "qwen2" else None
+    lines = {path[2:]: line for path, line in reader.document.lines.items() if path[:2] == CONFIG}
+
+    try:
+        mapping, notes = model_from_config(
+            Document(reader.document.name, told | {"model_type": family}, lines)
+        )
+    except SpecError as error:
+        reader.problems += error.problems
+        return
+    for block in mapping["blocks"] if isinstance(mapping["blocks"], list) else ():
+        block["mixer"] |= {"qkv_bias": biased} | ({"window": window} if window else {})
+    mapping["name"] = PurePath(reader.document.name).stem
+    multiple = reader.count("model.make_vocab_size_divisible_by", 1)
+    reader.put(("model",), mapping | {"vocabulary_multiple": multiple}, key)
+    reader.lines |= {("model", "vocabulary"): lines[("vocab_size",)]} if ("vocab_size",) in lines else {}
+    reader.assumptions += notes
+
+
+def _stack(reader: ConfigReader) -> object:
+    """Return eager PyTorch with buckets of DDP; gradients accumulate in fp32 or in the weights' type."""
+    bucket = reader.count("model.ddp_bucket_cap_mb", BUCKET_MB)
+    wide = reader.flag("optimizer.accumulate_grad_in_fp32", True)
+    elements = bucket * 2**20 // (4 if wide else 2)
+    gradients = {"dtype": "fp32" if wide else "bf16", "bucket_elements": elements}
+    stage = reader.raw("optimizer.zero_stage")
+    collective = {"collective": "reduce_scatter"} if stage == 1 else {}
+    reader.assume("stack pytorch-ddp, the nearest: blocks are eager, attention and norms fused")
+    changes: dict[str, object] = {
+        "rewrites": ["fused_layernorm", "unfused_rope", "unfused_gate"],
+        "gradients": gradients | collective,
+        "sharding": {"zero_stages": [0, 1]},
+    }
+    return {"base": "pytorch-ddp"} | changes

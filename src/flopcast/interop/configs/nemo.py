@@ -1,0 +1,240 @@
+"""Configurations of NeMo 1.x for GPT-like models as jobs.
+
+Answers: which model, plan and stack do the sections `trainer` and `model` describe?
+Elsewhere: fields that Megatron-Core's flags fill too (megatron_settings.py), keys that cost nothing
+(tables/nemo.yaml). A key that is not given has the default of NeMo's own code, not of its sample files.
+
+References
+----------
+NVIDIA/NeMo 1.x: examples/nlp/language_modeling/conf/megatron_gpt_config.yaml, megatron_llama_config.yaml;
+nemo/core/optim/optimizers.py (names); in nemo/collections/nlp/models/language_modeling,
+megatron_base_model.py (`build_transformer_config`: fields of Megatron-Core that are read by their own name)
+and megatron_gpt_model.py (`model_provider_func`: override_vocab_size is the size of the table as it is).
+NVIDIA/NeMo-Framework-Launcher: launcher_scripts/conf/training.
+"""
+
+import re
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
+from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
+from flopcast.interop.megatron.programs import BOTH, ENCODER, STATE, other_class, other_model
+
+PRODUCT = re.compile(r"\$\{multiply:\s*([0-9]{1,6})\s*,\s*\$\{\.([a-z_]+)\}\s*\}")
+NORMS = {
+    "layernorm": "LayerNorm", "layernorm1p": "LayerNorm", "low_precision_layernorm": "LayerNorm",
+    "rmsnorm": "RMSNorm",
+}  # fmt: skip
+ACTIVATIONS = {
+    "gelu": "", "approx-gelu": "", "openai-gelu": "", "squared-relu": "--squared-relu",
+    "swiglu": "--glu-activation", "fast-swiglu": "--glu-activation", "geglu": "--glu-activation",
+    "fast-geglu": "--glu-activation",
+}  # fmt: skip
+PRECISIONS = {
+    "16": "--fp16", "16-mixed": "--fp16", "bf16": "--bf16", "bf16-mixed": "--bf16", "bf16-true": "--bf16",
+}  # fmt: skip
+WHOLE = "adam"
+OPTIMIZERS = dict.fromkeys(("megatron_fused_adam", "fused_adam", "adam", "adamw"), WHOLE)
+OPTIMIZERS |= {APEX: APEX, CORE: CORE}
+OTHERWISE = (  # fields of Megatron-Core that NeMo fills from keys of other names, or has not
+    "normalization", "vocab_size", "seq_length", "rotary_percent", "recompute_granularity",
+    "recompute_method", "recompute_num_layers", "recompute_modules", "distribute_saved_activations",
+    "tp_comm_overlap", "add_bias_linear", "bias_dropout_fusion", "transformer_impl", "softmax_type",
+    "window_attn_skip_freq", "moe_flex_dispatcher_backend", "moe_shared_expert_gate",
+    "overlap_moe_expert_parallel_comm", "masked_softmax_fusion",
+)  # fmt: skip
+RENAMED = {  # a key of `model` → the flag that it fills under another name
+    "encoder_seq_length": "--seq-length",
+    "rotary_percentage": "--rotary-percent",
+    "override_vocab_size": "--padded-vocab-size",
+}
+NEEDED = ("global_batch_size", "ffn_hidden_size")  # beside those that Megatron-LM needs too
+MISSED = (  # keys that faults and assumptions name where they are not given
+    "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "global_batch_size",
+    "hidden_dropout", "attention_dropout",
+)  # fmt: skip
+OTHER_KEYS = {  # a key of `model` → the kind of model that has it
+    "mm_cfg": "a language model with a vision encoder", "hyena": STATE, "ngroups_mamba": STATE,
+    "mamba_ssm_ngroups": STATE, "mamba_state_dim": STATE, "hybrid_override_pattern": STATE,
+    "hybrid_attention_ratio": STATE, "encoder": BOTH, "decoder": BOTH, "bert_binary_head": ENCODER,
+    "retro": "a decoder that reads retrieved text",
+}  # fmt: skip
+UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a configuration."""
+    _refuse_other_models(document)
+    reader = ConfigReader(_multiplied(document), keys_of("nemo"), asked)
+    said = TranslatedFlags(reader)
+    for key in NEEDED:
+        if not reader.has(f"model.{key}"):
+            reader.required(f"model.{key}")
+    said.section("model", skipped=OTHERWISE)
+    said.section("model", "train")
+    said.section("model", "dist", skipped=("use_torch_fsdp2",))
+    for name in MISSED:
+        said.name({**VALUES["model"], **VALUES["train"]}[name], f"model.{name}")
+    said.name("--vocab-size", "model.override_vocab_size")
+    for key, flag in RENAMED.items():
+        said.name(flag, f"model.{key}")
+        if reader.has(f"model.{key}"):
+            said.say(flag, f"model.{key}", reader.raw(f"model.{key}"))
+    groups = "model.num_query_groups"
+    if reader.has(groups):
+        said.say("--group-query-attention", groups)
+        said.say("--num-query-groups", groups, reader.raw(groups))
+    if reader.has("model.normalization"):
+        norm = reader.choice("model.normalization", NORMS, "LayerNorm")
+        said.say("--normalization", "model.normalization", norm)
+    for key, flag in UNSET.items():
+        if reader.has(f"model.{key}") and not reader.flag(f"model.{key}", True):
+            said.say(flag, f"model.{key}")
+    _activation(reader, said)
+    _tokenizer(reader, said)
+    _recompute(reader, said)
+    _precision(reader, said)
+    optimizer = reader.choice("model.optim.name", OPTIMIZERS, WHOLE)
+    if optimizer != WHOLE:
+        said.say("--use-distributed-optimizer", "model.optim.name")
+    changes = said.read(_devices(reader), "nemo")
+    reader.put(("stack",), stack_of(reader, optimizer, changes))
+    return reader.made()
+
+
+def _refuse_other_models(document: Document) -> None:
+    """Check by name, class and keys that a configuration describes a GPT-like model.
+
+    Raises
+    ------
+    SpecError
+        It describes another kind of model, whose layers would be read as those of a GPT.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    found = data.get("model")
+    model: dict[str, object] = found if isinstance(found, dict) else {}
+    name, target = str(data.get("name", "")), str(model.get("target", ""))
+    signs: list[tuple[tuple[str, ...], str]] = [
+        (("model", key), what) for key, what in OTHER_KEYS.items() if model.get(key) not in (None, False, 0)
+    ]
+    if name.startswith(("megatron_", "nemo_")) and (trained := other_model(name)):
+        signs.append((("name",), trained))
+    if trained := other_class(target):
+        signs.append((("model", "target"), trained))
+    if signs:
+        path, what = signs[0]
+        because = f"it belongs to {what}, which is not supported yet"
+        value = data.get("name") if path == ("name",) else model.get(path[-1])
+        allowed, fix = "a configuration of a GPT-like model", "describe the job in YAML"
+        where, key = document.where(path), ".".join(path)
+        shown = value if isinstance(value, (str, int)) else "a section"
+        raise SpecError(
+            [Problem(where=where, field=key, value=shown, allowed=allowed, because=because, fix=fix)]
+        )
+
+
+def _multiplied(document: Document) -> Document:
+    """Return the document with NeMo's `${multiply:4, ${.hidden_size}}` computed if both are numbers."""
+    data = document.data
+    model = data.get("model") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(model, dict):
+        return document
+    done = dict(model)
+    for key, value in model.items():
+        found = PRODUCT.fullmatch(value.strip()) if isinstance(value, str) else None
+        factor = model.get(found[2]) if found else None
+        if found and type(factor) is int:
+            done[key] = int(found[1]) * factor
+    return replace(document, data=data | {"model": done})
+
+
+def _devices(reader: ConfigReader) -> int | None:
+    """Return devices per node times nodes; None if they are not stated, which is reported."""
+    stated = None
+    if reader.has("trainer.devices"):
+        stated = reader.count("trainer.devices") * reader.count("trainer.num_nodes")
+    devices = reader.ranks(stated)
+    return None if reader.faulty("world size", "trainer.devices", "trainer.num_nodes") else devices
+
+
+def _activation(reader: ConfigReader, said: TranslatedFlags) -> None:
+    """Read the activation, gated if its name ends in "glu"; "fast" ones are the same in fused kernels."""
+    key = "model.activation"
+    known = {name: name for name in ACTIVATIONS}
+    name = reader.choice(key, known, "gelu")
+    flag = ACTIVATIONS[name]
+    if flag:
+        said.say(flag, key, name.removeprefix("fast-") if flag == "--glu-activation" else None)
+
+
+def _tokenizer(reader: ConfigReader, said: TranslatedFlags) -> None:
+    """Read the tokenizer's vocabulary: its Megatron type, else the name of its file or repository.
+
+    The path of a file may stand for one elsewhere, `${data_dir}/…`: only its name is looked at.
+    """
+    said.name("--tokenizer-type", "model.tokenizer")
+    section = reader.section("model.tokenizer")
+    if str(section.get("library")) == "megatron" and section.get("type"):
+        said.say("--tokenizer-type", "model.tokenizer.type", str(section["type"]))
+        return
+    for key in ("model", "type"):
+        if section.get(key):
+            said.say("--tokenizer-model", f"model.tokenizer.{key}", str(section[key]))
+            return
+
+
+def _recompute(reader: ConfigReader, said: TranslatedFlags) -> None:
+    """Read what is recomputed; method and number apply only to whole layers.
+
+    "block" of 0 layers recomputes none.
+    """
+    key = "model.activations_checkpoint_granularity"
+    mode = reader.choice(key, {"selective": "selective", "full": "full"}, "")
+    layers, method = "model.activations_checkpoint_num_layers", "model.activations_checkpoint_method"
+    kind = reader.choice(method, {"uniform": "uniform", "block": "block"}, "uniform")
+    number = reader.count(layers, 1, least=0)
+    if mode == "full" and kind == "block" and number == 0:
+        return
+    if mode:
+        said.say("--recompute-granularity", key, mode)
+    if mode == "full":
+        said.say("--recompute-method", method, kind)
+        said.say("--recompute-num-layers", layers, number)
+
+
+def _precision(reader: ConfigReader, said: TranslatedFlags) -> None:
+    """Read 16 bits from the trainer's precision; 8-bit products use Transformer Engine, delayed scaling.
+
+    Without O2, weights are kept in fp32 and cast for each product: that is told and not counted.
+    """
+    key = "trainer.precision"
+    if not reader.has(key):
+        reader.fault(key, ", ".join(PRECISIONS), "training in fp32 is not supported yet", "write bf16")
+    said.say(reader.choice(key, PRECISIONS, "--bf16"), key)
+    if not reader.flag("model.megatron_amp_O2"):
+        reader.assume(
+            "weights are counted in 16 bits beside fp32 ones, as with megatron_amp_O2",
+            "model.megatron_amp_O2",
+        )
+    engine = reader.flag("model.transformer_engine") or reader.flag("model.mcore_gpt")
+    if not engine:
+        reader.assume(
+            "kernels are counted as Transformer Engine's, although the file does not enable it",
+            "model.transformer_engine",
+        )
+    if not reader.flag("model.fp8"):
+        return
+    if not engine:
+        reader.assume("model.fp8 has no effect, as transformer_engine is not enabled", "model.fp8")
+        return
+    formats = [name for name in ("e4m3", "hybrid") if reader.flag(f"model.fp8_{name}")]
+    if not formats:
+        because = "products in 8 bits need a number format"
+        reader.fault("model.fp8", "true with fp8_hybrid or fp8_e4m3", because, "add fp8_hybrid: true")
+        return
+    said.say("--fp8-format", "model.fp8", formats[0])
+    said.say("--fp8-recipe", "model.fp8", "delayed")

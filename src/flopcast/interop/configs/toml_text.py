@@ -1,0 +1,151 @@
+"""TOML text as plain data with the line of every key.
+
+Answers: what does this text say, and where does it say it?
+Elsewhere: the same of YAML and JSON (files/yaml_text.py). The standard library's parser gives values
+without places, so that a second pass over the text finds where keys stand; entries of inline tables and
+lists have the line of the key that holds them. Size and depth are bounded before the parser sees the text.
+"""
+
+import math
+import re
+import tomllib
+from datetime import date, time
+
+from flopcast.files.yaml_text import MAX_DEPTH, Document, Path, decoded, refuse
+
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_DOTTED = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
+_KEY = re.compile(rf"[ \t]*({_DOTTED})[ \t]*=")
+_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_DOTTED})[ \t]*\]")
+_PLACE = re.compile(r"\(at line (\d+), column \d+\)")
+_OPEN = re.compile(r'"""|\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[][{}#\n]')
+
+
+def read_toml(raw: bytes, name: str) -> Document:
+    """Parse one document.
+
+    Parameters
+    ----------
+    raw : bytes
+        The file as it is.
+    name : str
+        What faults call it, usually its path.
+
+    Returns
+    -------
+    Document
+        Dates are texts.
+
+    Raises
+    ------
+    SpecError
+        Not UTF-8, too large, too deep, not TOML, or a number that is not finite.
+
+    Examples
+    --------
+    >>> document = read_toml(b"[training]\\nseq_len = 8192\\n", "train.toml")
+    >>> document.data, document.where(("training", "seq_len"))
+    ({'training': {'seq_len': 8192}}, 'train.toml:2')
+    """
+    text = decoded(raw, name).replace("\r\n", "\n")
+    lines = _Places(text, name).found()
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = _PLACE.search(str(error))
+        line = int(place[1]) if place else text.count("\n") + 1
+        said = _PLACE.sub("", str(error)).strip()
+        raise refuse(name, line, "text", said, "well-formed TOML", "mend the line") from None
+    document = Document(name, None, lines)
+    return Document(name, _plain(data, (), document), lines)
+
+
+class _Places:
+    """The lines of keys, found in one pass that skips strings, comments and the content of brackets."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text = text
+        self._name = name
+        self._lines: dict[Path, int] = {(): 1}
+        self._table: Path = ()
+        self._arrays: dict[Path, int] = {}
+
+    def found(self) -> dict[Path, int]:
+        """Return the line of every table and key; too deep ones are refused."""
+        at, line = 0, 1
+        while at < len(self._text):
+            header = _HEADER.match(self._text, at)
+            key = None if header else _KEY.match(self._text, at)
+            if header:
+                self._open(header[1], _parts(header[2]), line)
+                at = header.end()
+            elif key:
+                self._put((*self._table, *_parts(key[1])), line)
+                at = key.end()
+            at, line = self._rest(at, line)
+        return self._lines
+
+    def _open(self, brackets: str, parts: Path, line: int) -> None:
+        """Begin a table; each table of an array has its own path."""
+        path: Path = ()
+        for index, part in enumerate(parts):
+            path = (*path, part)
+            if brackets == "[[" and index == len(parts) - 1:
+                self._arrays[path] = self._arrays.get(path, -1) + 1
+            if path in self._arrays:
+                path = (*path, self._arrays[path])
+        self._table = path
+        self._put(path, line)
+
+    def _put(self, path: Path, line: int) -> None:
+        """Record the line of a path and of the tables above it."""
+        if len(path) > MAX_DEPTH:
+            raise self._too_deep(line, len(path))
+        for end in range(1, len(path) + 1):
+            self._lines.setdefault(path[:end], line)
+
+    def _rest(self, at: int, line: int) -> tuple[int, int]:
+        """Return the offset of the next line that may hold a key, and its number."""
+        depth = 0
+        while found := _OPEN.search(self._text, at):
+            token, at = found[0], found.end()
+            if token in ('"""', "'''"):
+                end = self._text.find(token, at)
+                end = len(self._text) if end < 0 else end + 3
+                line += self._text.count("\n", at, end)
+                at = end
+            elif token == "#":
+                at = self._text.find("\n", at)
+                at = len(self._text) if at < 0 else at
+            elif token == "\n":
+                line += 1
+                if depth <= 0:
+                    return at, line
+            elif len(token) == 1:
+                depth += 1 if token in "[{" else -1
+                if depth > MAX_DEPTH:
+                    raise self._too_deep(line, depth)
+        return len(self._text), line
+
+    def _too_deep(self, line: int, depth: int) -> Exception:
+        """Return the fault of too deep nesting."""
+        return refuse(self._name, line, "depth", depth, f"at most {MAX_DEPTH} levels", "flatten it")
+
+
+def _parts(dotted: str) -> Path:
+    """Return names between dots, without quotes."""
+    return tuple(part.strip("\"'") for part in re.findall(_PART, dotted))
+
+
+def _plain(value: object, path: Path, document: Document) -> object:
+    """Return plain data: dates as texts, without infinities."""
+    if isinstance(value, dict):
+        return {key: _plain(inner, (*path, key), document) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner, (*path, index), document) for index, inner in enumerate(value)]
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        line = int(document.where(path).rpartition(":")[2])
+        raise refuse(document.name, line, "number", str(value), "a finite number", "write a number")
+    return value

@@ -1,0 +1,216 @@
+"""torchtitan's settings as a job: TOML files of releases that had them, and dumps of Python configs.
+
+Answers: which model, plan and stack do these sections ask for?
+Elsewhere: the program that makes a dump (torchtitan_dump.py), stages (torchtitan_stages.py). Degrees moved
+from [training] to [experimental] to [parallelism]; the newest that is given counts.
+
+References
+----------
+pytorch/torchtitan: torchtitan/config/job_config.py and config/configs.py (names and defaults),
+torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharded).
+"""
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.torchtitan_stages import read_stages
+
+DEGREES = {  # of the plan → without its section
+    "tensor_parallel": "tensor_parallel_degree",
+    "context_parallel": "context_parallel_degree",
+    "pipeline_parallel": "pipeline_parallel_degree",
+}
+REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree"
+OLD_SHARD, OLD_TYPE = "training.data_parallel_degree", "training.data_parallel_type"
+SECTIONS = ("parallelism", "experimental", "training")
+EVERY_SECOND = "2"
+ROTATIONS = {"allgather": "all_gather", "alltoall": "ring"}
+RECIPES = {
+    "tensorwise": "fp8_current",
+    "rowwise": "fp8_current",
+    "rowwise_with_gw_hp": "fp8_current",
+    "mxfp8": "mxfp8",
+}
+OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a file of torchtitan.
+
+    Examples
+    --------
+    >>> read(Document("train.toml", {"model": {"name": "llama3", "flavor": "8B"},
+    ...     "training": {"local_batch_size": 1, "seq_len": 8192}}, {}),
+    ...     ImportOptions(devices=8)).data["model"]
+    {'base': 'llama-3.1-8b'}
+    """
+    reader = ConfigReader(document, keys_of("torchtitan"), asked)
+    name, flavour = (
+        reader.first("model.name", "model_spec.name"),
+        reader.first("model.flavor", "model_spec.flavor"),
+    )
+    pair = f"{reader.text(name) or 'llama3'}/{reader.text(flavour) or 'debugmodel'}"
+    read_model(reader, flavour, pair)
+    reader.put(("batch", "sequence_length"), reader.count("training.seq_len", 2048), "training.seq_len")
+    stages = _degrees(reader)
+    _batch(reader, stages)
+    read_stages(reader, key_of(reader, "pipeline_parallel_degree"), stages)
+    _modes(reader)
+    reader.put(("stack",), _stack(reader))
+    return reader.made()
+
+
+def key_of(reader: ConfigReader, name: str) -> str:
+    """Return the key of a degree, in the newest section that has it."""
+    return reader.first(*(f"{section}.{name}" for section in SECTIONS))
+
+
+def _degrees(reader: ConfigReader) -> int:
+    """Return degrees, the sharding of data-parallel ranks, and the number of pipeline stages.
+
+    -1 shards over all ranks that are left. Parameters are sharded wherever more than one rank shards or
+    shares a sequence, else replicated (DDP).
+    """
+    keys = {field: key_of(reader, name) for field, name in DEGREES.items()}
+    sizes = {field: reader.count(key) for field, key in keys.items()}
+    for field, key in keys.items():
+        if sizes[field] > 1:
+            reader.put(("plan", field), sizes[field], key)
+    shard_key = key_of(reader, SHARD) if reader.has(*(f"{s}.{SHARD}" for s in SECTIONS)) else OLD_SHARD
+    replicas, shards = reader.count(key_of(reader, REPLICATE)), reader.count(shard_key, -1, least=-1)
+    if shards == 0:
+        reader.fault(
+            shard_key, "-1 (the remaining devices), or at least 1", "a degree is never 0", "write -1"
+        )
+        shards = 1
+    share = sizes["tensor_parallel"] * sizes["context_parallel"] * sizes["pipeline_parallel"]
+    shared = next((key for field, key in keys.items() if sizes[field] > 1), shard_key)
+    stated = share * replicas * shards if shards > 0 else None
+    ranks = reader.ranks(stated, share=share * replicas, shared=shared)
+    if shards < 0 or reader.asked.devices:
+        shards = max(ranks // share // replicas, 1)
+    reader.put(("plan", "data_parallel"), replicas * shards, shard_key)
+    whole = reader.choice(OLD_TYPE, {"fsdp": "", "ddp": "ddp"}, "")  # of releases before degrees of both
+    sharded = not whole and (shards > 1 or sizes["context_parallel"] > 1)
+    reader.put(("plan", "zero"), 3 if sharded else 0, shard_key)
+    if sharded and replicas > 1:
+        reader.put(("plan", "data_shard"), shards, key_of(reader, REPLICATE))
+    for name, field in (("expert", "expert_parallel"), ("expert_tensor", "expert_tensor_parallel")):
+        key = key_of(reader, f"{name}_parallel_degree")
+        if reader.has(key):
+            reader.put(("plan", field), reader.count(key), key)
+    return sizes["pipeline_parallel"]
+
+
+def _batch(reader: ConfigReader, stages: int) -> None:
+    """Read sequences per micro-batch and step; a pipeline cuts the local batch into micro-batches."""
+    local_key = reader.first("training.local_batch_size", "training.batch_size")
+    local, total_key = reader.count(local_key, 8), "training.global_batch_size"
+    plan = reader.data["plan"]
+    replicas = int(plan["data_parallel"]) if isinstance(plan, dict) else 1
+    total = reader.count(total_key, -1, least=-1)
+    if total < 1:
+        total = local * replicas
+    elif total % (local * replicas):
+        because = f"{replicas} data-parallel ranks take {local} sequences at a time"
+        reader.fault(total_key, f"a multiple of {local * replicas}", because, f"write {local * replicas}")
+    size_key, micro = key_of(reader, "pipeline_parallel_microbatch_size"), local
+    if stages > 1:
+        micro = reader.count(size_key)
+        if local % micro:
+            because = "a pipeline cuts the local batch into equal micro-batches"
+            reader.fault(size_key, f"a divisor of {local}", because, "write 1")
+        if total > local * replicas:
+            told = "all micro-batches of a step run in one pipeline pass; torchtitan drains the pipeline"
+            reader.assume(f"{told} after each local batch", total_key)
+    reader.put(("plan", "micro_batch"), micro, size_key if stages > 1 else local_key, local_key)
+    reader.put(("plan", "global_batch"), total, total_key, local_key)
+
+
+def _modes(reader: ConfigReader) -> None:
+    """Read sequence parallelism, exchange of keys and values, recompute, precision, optimizer, offload."""
+    plan = reader.data["plan"] if isinstance(reader.data["plan"], dict) else {}
+    if "tensor_parallel" in plan:
+        reader.put(("plan", "sequence_parallel"), True, key_of(reader, DEGREES["tensor_parallel"]))
+    if "context_parallel" in plan:
+        key = key_of(reader, "context_parallel_rotate_method")
+        reader.put(("plan", "context_exchange"), reader.choice(key, ROTATIONS, "all_gather"), key)
+        balancer = key_of(reader, "context_parallel_load_balancer")
+        if reader.raw(balancer) in ("", "none"):
+            reader.put(("plan", "context_order"), "contiguous", balancer)
+    _recompute(reader)
+    reader.put(("plan", "precision"), _precision(reader), "model.converters", "model_converters.converters")
+    optimizer = reader.choice("optimizer.name", OPTIMIZERS, "adamw")
+    if optimizer != "adamw":
+        reader.put(("plan", "optimizer"), optimizer, "optimizer.name")
+    if reader.flag("training.enable_cpu_offload"):
+        reader.put(("plan", "offload"), True, "training.enable_cpu_offload")
+
+
+def _recompute(reader: ConfigReader) -> None:
+    """Read recompute of whole blocks, every n-th of them, or by operator (every second product)."""
+    mode_key, option_key = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+    modes = {"none": "none", "full": "full", "selective": "selective"}
+    mode = reader.choice(mode_key, modes, "selective")
+    if mode == "none":
+        return
+    reader.put(("plan", "recompute"), "full", mode_key)
+    if mode == "full":
+        return
+    option = str(reader.raw(option_key) or EVERY_SECOND)
+    if option == "op":
+        reader.assume(
+            "by operator, every second product of a block runs again: counted as every second block",
+            option_key,
+        )
+        option = EVERY_SECOND
+    if not option.isdecimal() or int(option) < 1:
+        reader.fault(
+            option_key, '"op", or a number n for every n-th layer', "no other is read", 'write "op"'
+        )
+        return
+    if int(option) > 1:
+        reader.put(("plan", "recompute_method"), "every", option_key)
+        reader.put(("plan", "recompute_layers"), int(option), option_key)
+
+
+def _precision(reader: ConfigReader) -> str:
+    """Return bf16, or the recipe of the converter that replaces linears."""
+    if reader.raw(wide := "training.mixed_precision_param") == "float32":
+        reader.refuse(wide, "training in fp32", 'write "bfloat16"')
+    converters = str(reader.raw("model.converters") or "") + str(
+        reader.raw("model_converters.converters") or ""
+    )
+    old = ("training.enable_fp8_linear", "training.enable_float8_linear", "float8.enable_float8_linear")
+    if "mx" in converters.lower():
+        return reader.choice(
+            reader.first("mx.recipe_name", "quantize.linear.mx.recipe_name"), RECIPES, "mxfp8"
+        )
+    if "float8" in converters.lower() or any(reader.flag(key) for key in old):
+        key = reader.first("float8.recipe_name", "quantize.linear.float8.recipe_name")
+        if str(reader.raw(key)).startswith("rowwise"):
+            reader.assume("scales of rows are counted as scales of whole tensors", key)
+        return reader.choice(key, RECIPES, "fp8_current")
+    return "bf16"
+
+
+def _stack(reader: ConfigReader) -> object:
+    """Return PyTorch's FSDP2, with or without compiled blocks, and what switches change of it."""
+    parts = reader.texts("compile.components") or ("model",)
+    compiled = reader.flag("training.compile") or (reader.flag("compile.enable") and "model" in parts)
+    base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
+    changes: dict[str, object] = {}
+    key = key_of(reader, "enable_async_tensor_parallel")
+    if reader.flag(key):
+        if compiled:
+            changes["tensor_overlap"] = "chunks"
+        else:
+            reader.assume("enable_async_tensor_parallel has no effect, as nothing is compiled", key)
+    policy = key_of(reader, "fsdp_reshard_after_forward")
+    word = reader.choice(policy, {name: name for name in ("default", "always", "never")}, "default")
+    if word == "never":
+        changes["sharding"] = {"gathers": "every_micro_batch"}
+    if word == "always":
+        changes["sharding"] = {"holds_in_pipeline": False}
+    return {"base": base} | changes if changes else base

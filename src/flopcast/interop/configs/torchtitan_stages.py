@@ -1,0 +1,106 @@
+"""torchtitan's pipeline: its schedule, chunks on each stage, and blocks of each chunk.
+
+Answers: how many chunks are there, and which blocks does each hold?
+Elsewhere: all else that a file says (torchtitan.py), whether it is possible (spec/rules_stages.py).
+
+References
+----------
+pytorch/torchtitan, torchtitan/distributed/pipeline_parallel.py: `generate_llm_fqn_per_model_part` counts
+the embedding and the output as layers, and gives what is left over to the first chunks.
+"""
+
+import re
+from itertools import pairwise
+
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.library import catalog
+
+SCHEDULES = {
+    "1f1b": "1f1b",
+    "gpipe": "gpipe",
+    "interleaved1f1b": "interleaved_1f1b",
+    "zbvzerobubble": "zb_v",
+}
+NOT_BUILT = (
+    "interleavedzerobubble",
+    "loopedbfs",
+    "dualpipev",
+    "pipelineschedulesingle",
+    "pipelineschedulemulti",
+)
+SCHEDULE, SPLITS = "pipeline_parallel_schedule", "pipeline_parallel_split_points"
+PER_STAGE = "pipeline_parallel_layers_per_stage"
+FIRST, LAST = "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers"
+CHUNKED = ("interleaved_1f1b", "zb_v")
+
+
+def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
+    """Read schedule, chunks and blocks of a plan with several stages; one stage has none."""
+    if stages < 2:
+        return
+    section = degree_key.rpartition(".")[0]
+    key = f"{section}.{SCHEDULE}"
+    if str(reader.raw(key)).lower() in NOT_BUILT:
+        reader.refuse(key, f"the schedule {reader.raw(key)}", 'write "1F1B" or "Interleaved1F1B"')
+        return
+    schedule = reader.choice(key, SCHEDULES, "1f1b")
+    reader.put(("plan", "schedule"), schedule, key)
+    chunks = 2 if schedule in CHUNKED else 1
+    layers = _layers(reader)
+    if reader.has(f"{section}.{SPLITS}"):
+        _split(reader, f"{section}.{SPLITS}", stages, layers)
+        return
+    ends = tuple(reader.count(f"{section}.{name}", 1, least=0) for name in (FIRST, LAST))
+    whole = (layers or 0) + sum(ends)
+    each_key = f"{section}.{PER_STAGE}"
+    if reader.has(each_key) and layers:
+        chunks = -(-whole // reader.count(each_key)) // stages
+        if chunks < 1 or (chunks > 1) != (schedule in CHUNKED):
+            allowed = "a number that makes one chunk a stage, or several under a looped schedule"
+            reader.fault(each_key, allowed, f"{whole} layers and ends on {stages} stages", "remove it")
+            return
+    if chunks > 1:
+        reader.put(("plan", "virtual_stages"), chunks, each_key, key)
+    if layers is None:
+        reader.assume("blocks are divided evenly, as the model comes from another file", degree_key)
+    elif stages * chunks > whole:
+        reader.fault(degree_key, f"at most {whole} chunks", "each holds at least one layer", "write 1")
+    else:
+        reader.put(("plan", "stage_layers"), dealt(layers, stages * chunks, ends), degree_key)
+
+
+def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
+    """Return blocks of each chunk, with the ends counted as this many layers.
+
+    >>> dealt(32, 8, (1, 1)), dealt(27, 4, (1, 1))
+    ([4, 5, 4, 4, 4, 4, 4, 3], [7, 7, 7, 6])
+    """
+    each, rest = divmod(layers + sum(ends), chunks)
+    held = [each + (chunk < rest) for chunk in range(chunks)]
+    held[0] -= ends[0]
+    held[-1] -= ends[1]
+    return held
+
+
+def _layers(reader: ConfigReader) -> int | None:
+    """Return blocks of the model, if the file names a known one."""
+    model = reader.data.get("model")
+    return (
+        catalog.model(str(model["base"])).num_blocks
+        if isinstance(model, dict) and "base" in model
+        else None
+    )
+
+
+def _split(reader: ConfigReader, key: str, stages: int, layers: int | None) -> None:
+    """Read chunks that begin at named layers, "layers.8"."""
+    points = [re.fullmatch(r"layers\.([0-9]{1,4})", point) for point in reader.texts(key)]
+    starts = [0, *(int(point[1]) for point in points if point), layers or 0]
+    held = [after - before for before, after in pairwise(starts)]
+    if not all(points) or layers is None or min(held) < 1 or len(held) % stages:
+        allowed = f"names of layers in order, layers.N, that make a multiple of {stages} chunks"
+        reader.fault(key, allowed, "a chunk begins at each of them", "remove it")
+        return
+    if len(held) > stages:
+        reader.put(("plan", "virtual_stages"), len(held) // stages, key)
+    reader.put(("plan", "stage_layers"), held, key)

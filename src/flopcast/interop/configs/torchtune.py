@@ -1,0 +1,179 @@
+"""torchtune's YAML as a job: full tuning, LoRA and QLoRA of decoders.
+
+Answers: which model, plan and stack does the configuration of a recipe describe?
+Elsewhere: adapters of other trainers (trainers.py), keys without effect on a step (tables/torchtune.yaml).
+
+The file does not name the recipe that runs it. On several devices, flopcast assumes a distributed recipe,
+which shards parameters, gradients and optimizer states with FSDP2; on one device, nothing is sharded. With
+`dtype: bf16`, weights, gradients and optimizer states are all in bf16, and there are no fp32 copies.
+
+References
+----------
+pytorch/torchtune: recipes/full_finetune_distributed.py, lora_finetune_distributed.py (`dtype`,
+`shard_model`), torchtune/models (names of builders, modules of adapters).
+"""
+
+import re
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.trainers import tell_lengths
+
+BUILDER = "model._component_"
+MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}
+MLP = ("gate", "up", "down")
+OPTIMIZERS = {
+    "adamw": "adamw",
+    "adam": "adamw",
+    "pagedadamw": "adamw",
+    "pagedadamw8bit": "adamw_8bit",
+    "adamw8bit": "adamw_8bit",
+    "sgd": "sgd",
+}
+DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
+TENSOR, CONTEXT = "tensor_parallel_dim", "context_parallel_dim"
+CHECKPOINTING, OFFLOADING = "enable_activation_checkpointing", "enable_activation_offloading"
+REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
+PURE = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_bytes": "0 B"}
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a configuration.
+
+    Examples
+    --------
+    >>> job = read(Document("a.yaml", {"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"},
+    ...     "tokenizer": {"max_seq_len": 4096}, "batch_size": 2, "dtype": "bf16"}, {}),
+    ...     ImportOptions(devices=8))
+    >>> job.data["model"], job.data["plan"]["global_batch"], job.data["plan"]["zero"]
+    ({'base': 'llama-3.1-8b'}, 16, 3)
+    """
+    reader = ConfigReader(document, keys_of("torchtune"), asked)
+    builder = reader.text(BUILDER).rpartition(".")[2].lower()
+    read_model(reader, BUILDER, model_name(builder))
+    _lengths(reader)
+    replicas = _degrees(reader)
+    micro, steps = reader.count("batch_size"), reader.count("gradient_accumulation_steps")
+    reader.put(("plan", "micro_batch"), micro, "batch_size")
+    reader.put(
+        ("plan", "global_batch"), micro * steps * replicas, "gradient_accumulation_steps", "batch_size"
+    )
+    dtype = reader.choice("dtype", DTYPES, "bf16")
+    if not dtype:
+        reader.refuse("dtype", "training in fp32", "write dtype: bf16")
+    reader.put(("plan", "precision"), dtype or "bf16", "dtype")
+    _optimizer(reader)
+    _recompute(reader)
+    adapted = builder.startswith(("lora_", "qlora_"))
+    if adapted:
+        _adapters(reader, builder)
+    reader.put(("stack",), _stack(reader, replicas))
+    return reader.made()
+
+
+def model_name(builder: str) -> str:
+    """Return the name, as the catalogue may know it, of the model that a function of torchtune builds.
+
+    >>> model_name("lora_llama3_1_70b"), model_name("qwen2_5_0_5b"), model_name("qlora_phi3_mini")
+    ('llama3.1_70b', 'qwen2.5_0.5b', 'phi3_mini')
+    """
+    plain = re.sub(r"^q?lora_|_(base|instruct)$", "", builder)
+    plain = re.sub(r"_(0|1)_(5b)$", r"_\1.\2", plain)
+    return re.sub(r"^([a-z_]+[0-9])_([0-9])_", r"\1.\2_", plain)
+
+
+def _lengths(reader: ConfigReader) -> None:
+    """Put the sequence length into the batch; sequences of datasets that are not packed may be shorter."""
+    key = "tokenizer.max_seq_len"
+    if reader.has(key):
+        reader.put(("batch", "sequence_length"), reader.count(key), key)
+    else:
+        reader.assume(
+            "tokenizer.max_seq_len is not given: sequences are as long as the model's own, or --seq"
+        )
+    packed = "dataset.packed"
+    tell_lengths(reader, packed if reader.has(packed) else key, reader.flag(packed))
+
+
+def _degrees(reader: ConfigReader) -> int:
+    """Put the degrees into the plan and return the data-parallel one. One device shards nothing."""
+    tensor, context = reader.count(TENSOR), reader.count(CONTEXT)
+    share = tensor * context
+    ranks = reader.ranks(share=share, shared=TENSOR if tensor > 1 else CONTEXT)
+    replicas = max(ranks // share, 1)
+    reader.put(("plan", "data_parallel"), replicas)
+    if tensor > 1:
+        reader.put(("plan", "tensor_parallel"), tensor, TENSOR)
+    if context > 1:
+        reader.put(("plan", "context_parallel"), context, CONTEXT)
+    reader.put(("plan", "zero"), 3 if replicas > 1 else 0, BUILDER)
+    sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
+    group = replicas // sets if group < 1 else group
+    if sets * group != replicas:
+        because = "every data-parallel rank belongs to one set of shards"
+        allowed = f"sets · shards = {replicas} data-parallel ranks"
+        reader.fault(
+            REPLICATE if sets > 1 else SHARD, allowed, because, "write data_parallel_shard_dim: -1"
+        )
+    elif sets > 1:
+        reader.put(("plan", "data_shard"), group, REPLICATE, SHARD)
+    offload = reader.first("fsdp_cpu_offload", "fsdp.cpu_offload")
+    if reader.flag(offload):
+        reader.put(("plan", "offload"), True, offload)
+    return replicas
+
+
+def _optimizer(reader: ConfigReader) -> None:
+    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
+    key = "optimizer._component_"
+    name = reader.text(key).rpartition(".")[2].lower() or "adamw"
+    if name not in OPTIMIZERS:
+        reader.assume(f"the update of AdamW is counted, not of {name}", key)
+    if name.startswith("paged"):
+        reader.assume("states are counted on the device, where paged ones fit", key)
+    if OPTIMIZERS.get(name, "adamw") != "adamw":
+        reader.put(("plan", "optimizer"), OPTIMIZERS[name], key)
+
+
+def _recompute(reader: ConfigReader) -> None:
+    """Put the recomputation of whole blocks into the plan if activation checkpointing is on."""
+    if reader.flag(OFFLOADING):
+        reader.refuse(OFFLOADING, "offload of activations", f"write {OFFLOADING}: false")
+    if reader.flag(CHECKPOINTING):
+        reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+
+
+def _adapters(reader: ConfigReader, builder: str) -> None:
+    """Put adapters on the named linears into the model; frozen weights have 16 or 4 bits."""
+    key = "model.lora_attn_modules"
+    targets = []
+    for name in reader.texts(key):
+        if name in MODULES:
+            targets.append(MODULES[name])
+        else:
+            reader.fault(key, ", ".join(MODULES), f"no adapter beside {name} is built", "name others")
+    targets += MLP if reader.flag("model.apply_lora_to_mlp") else ()
+    if reader.flag("model.apply_lora_to_output"):
+        reader.refuse("model.apply_lora_to_output", "an adapter beside the head", "write false")
+    if not targets and not reader.faulty(key):
+        because = "an adapter is added to the linears that are named"
+        reader.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear")
+    reader.put(("model", "adapters", "rank"), reader.count("model.lora_rank", 8), "model.lora_rank")
+    reader.put(("model", "adapters", "targets"), targets, key)
+    dropout = reader.fraction("model.lora_dropout", 0.0)
+    if dropout:
+        reader.put(("model", "adapters", "dropout"), dropout, "model.lora_dropout")
+    if builder.startswith("qlora_") or reader.flag("model.quantize_base"):
+        reader.put(("model", "adapters", "base_dtype"), "nf4", "model.quantize_base", BUILDER)
+
+
+def _stack(reader: ConfigReader, replicas: int) -> dict[str, object]:
+    """Return the stack: FSDP2, eager or compiled, entirely in bf16."""
+    compiled = reader.flag("compile.model") if reader.has("compile.model") else reader.flag("compile")
+    base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
+    sharding: dict[str, object] = {"keeps_low_precision": True, "gradient_dtype": "bf16"}
+    if replicas > 1 and not reader.flag("fsdp_reshard_after_forward", True):
+        sharding["gathers"] = "every_micro_batch"
+    return {"base": base, "gradients": {"dtype": "bf16"}, "sharding": sharding, "optimizer": PURE}

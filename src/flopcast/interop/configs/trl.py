@@ -1,0 +1,213 @@
+"""TRL's and alignment-handbook's YAML as a job: supervised tuning with the Trainer of transformers.
+
+Answers: which model, plan and stack does such a file describe, alone or with a file of accelerate or
+DeepSpeed?
+Elsewhere: settings that trainers have in common (trainers.py), DeepSpeed's settings (nested_deepspeed.py),
+keys that change neither time nor memory (tables/trl.yaml).
+
+The file of `accelerate launch --config_file`, or of DeepSpeed, says how parameters are sharded. It is given
+as a second file, and its settings replace the Trainer's own keys.
+
+References
+----------
+huggingface/trl: trl/trainer/sft_config.py, base_config.py, model_config.py (names, defaults: bf16 and
+gradient checkpointing are on). huggingface/accelerate: utils/dataclasses.py (`DeepSpeedPlugin`,
+`FullyShardedDataParallelPlugin`). huggingface/peft: utils/constants.py (modules of adapters that are not
+named).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document, Path
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions, flattened
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.trainers import (
+    Adapter,
+    Names,
+    read_adapters,
+    read_training,
+    tell_lengths,
+    write_scores,
+)
+
+NAMES = Names(
+    micro="per_device_train_batch_size",
+    steps="gradient_accumulation_steps",
+    optimizer="optim",
+    default_micro=8,
+)
+USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
+LENGTH = 1024  # max_length of SFTConfig
+ATTENTION = dict.fromkeys(("flash_attention_2", "flash_attention_3", "sdpa", "flex_attention"), "flash")
+ATTENTION |= {"kernels-community/flash-attn": "flash", "kernels-community/vllm-flash-attn3": "flash"}
+ATTENTION |= {"kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash"}
+ATTENTION |= {"eager": "materialised"}
+LAUNCHES = ("no", "multi_gpu", "fsdp", "deepspeed")
+TYPE, MIXED = "accelerate.distributed_type", "accelerate.mixed_precision"
+PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
+CHECKPOINTING = "gradient_checkpointing"
+
+
+def read(document: Document, asked: ImportOptions) -> Document:
+    """Return the job of a file of TRL, or of the document that `merged` returns.
+
+    Examples
+    --------
+    >>> job = read(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B", "bf16": True,
+    ...     "per_device_train_batch_size": 2, "max_length": 4096, "dataset_name": "own/data"}, {}),
+    ...     ImportOptions(devices=8))
+    >>> job.data["plan"]["global_batch"], job.data["plan"]["recompute"], job.data["stack"]
+    (16, 'full', 'pytorch-ddp')
+    """
+    reader = ConfigReader(_with_precision(document), keys_of("trl"), asked)
+    read_model(reader, "model_name_or_path")
+    length = reader.first("max_length", "max_seq_length")
+    reader.put(("batch", "sequence_length"), reader.count(length, LENGTH), length)
+    if not reader.has(length):
+        reader.assume(f"max_length {LENGTH}, TRL's default")
+    tell_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
+    _launch(reader)
+    read_training(reader, NAMES, reader.count("accelerate.num_processes") if reader.has(TYPE) else None)
+    _adapters(reader)
+    _recompute(reader)
+    if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":
+        write_scores(reader, "attn_implementation")
+    return reader.made()
+
+
+def merged(documents: Sequence[Document]) -> Document:
+    """Merge the Trainer's file with files of accelerate and DeepSpeed, given in any order.
+
+    Raises
+    ------
+    SpecError
+        None of the files is the Trainer's, or several are.
+    """
+    others = [one for one in documents if _has(one, "distributed_type") or _has(one, "zero_optimization")]
+    trainers = [one for one in documents if one not in others]
+    if len(trainers) != 1 or len(others) > 1 + any(_has(one, "zero_optimization") for one in others):
+        names = ", ".join(one.name for one in documents)
+        allowed = "the Trainer's file, and one of accelerate or one of DeepSpeed"
+        because = "each of the two files has a part of the settings"
+        problem = Problem(
+            field="files", value=names, allowed=allowed, because=because, fix="give one of each"
+        )
+        raise SpecError([problem])
+    whole = trainers[0]
+    for other in others:
+        whole = (
+            _with_deepspeed(whole, other) if _has(other, "zero_optimization") else _launched(whole, other)
+        )
+    return whole
+
+
+def _has(document: Document, key: str) -> bool:
+    """Return whether a file has a key."""
+    return isinstance(document.data, dict) and key in document.data
+
+
+def _with_deepspeed(whole: Document, settings: Document) -> Document:
+    """Return the document with DeepSpeed's settings in it."""
+    return _placed(whole, settings, {path: ("deepspeed", *path) for path, _ in flattened(settings.data)})
+
+
+def _launched(whole: Document, launch: Document) -> Document:
+    """Return the document with accelerate's settings under the Trainer's equivalent keys.
+
+    Sections for launch types that are not used have no effect, and are left out.
+    """
+    data = launch.data if isinstance(launch.data, dict) else {}
+    kind = str(data.get("distributed_type", "")).lower()
+    engine = data.get("deepspeed_config")
+    file = engine.get("deepspeed_config_file") if isinstance(engine, dict) else None
+    moved: dict[Path, Path] = {}
+    for path, value in flattened(data):
+        target: Path | None = ("accelerate", *path)
+        if path[0] == "fsdp_config":
+            target = path if kind == "fsdp" else None
+        elif path[0] == "deepspeed_config" and len(path) > 1:
+            inside = ENGINE.get(str(path[1]))
+            target = ("deepspeed", *inside) if inside and kind == "deepspeed" and not file else target
+            target = ("deepspeed",) if path[1] == "deepspeed_config_file" and file else target
+            target = target if kind == "deepspeed" else None
+        if target is not None and value is not None:
+            moved[path] = target
+    return _placed(whole, launch, moved)
+
+
+ENGINE: Mapping[str, Path] = {  # accelerate's name → DeepSpeed's
+    "zero_stage": ("zero_optimization", "stage"),
+    "offload_optimizer_device": ("zero_optimization", "offload_optimizer", "device"),
+    "offload_param_device": ("zero_optimization", "offload_param", "device"),
+}
+
+
+def _placed(whole: Document, other: Document, moved: Mapping[Path, Path]) -> Document:
+    """Return the document with values of another, each at a new path; existing values stay."""
+    data = dict(whole.data) if isinstance(whole.data, dict) else {}
+    places = dict(whole.places)
+    values = dict(flattened(other.data))
+    for path, target in moved.items():
+        holder: dict[str, object] = data
+        for part in target[:-1]:
+            inner = holder.get(str(part))
+            holder[str(part)] = dict(inner) if isinstance(inner, dict) else {}
+            holder = holder[str(part)]  # type: ignore[assignment]
+        holder.setdefault(str(target[-1]), values[path])
+        places[target] = other.where(path)
+    return replace(whole, data=data, places=places)
+
+
+def _with_precision(document: Document) -> Document:
+    """Return the document with accelerate's or TRL's precision, if the Trainer's keys give none."""
+    data = document.data if isinstance(document.data, dict) else {}
+    launch = data.get("accelerate")
+    mixed = str(launch.get("mixed_precision", "")) if isinstance(launch, dict) else ""
+    if data.get("bf16") is not None or data.get("fp16"):
+        return document
+    return replace(document, data=data | ({"fp16": True} if mixed == "fp16" else {"bf16": True}))
+
+
+def _launch(reader: ConfigReader) -> None:
+    """Check that accelerate's launch type is supported; without its file DDP is assumed, with a note."""
+    kind = reader.text(TYPE).lower()
+    if kind and kind not in LAUNCHES:
+        reader.refuse(TYPE, f"{kind} under accelerate", "write FSDP, DEEPSPEED or MULTI_GPU")
+    reader.choice(MIXED, PRECISIONS, "")
+    own = reader.has("fsdp", "deepspeed") or reader.below("fsdp_config") or reader.below("deepspeed")
+    if not kind and not own:
+        reader.assume(
+            "replicas are counted as DDP's: the file that accelerate launches with is not given; "
+            "add it as a second file where it shards"
+        )
+
+
+def _adapters(reader: ConfigReader) -> None:
+    """Put adapters into the model if there are any; frozen weights have 16 or 4 bits."""
+    four = reader.flag("load_in_4bit")
+    if reader.flag("load_in_8bit"):
+        reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
+    if not reader.flag("use_peft"):
+        if four:
+            because = "weights in 4 bits are frozen, and nothing else is trained"
+            reader.fault("load_in_4bit", "only with use_peft: true", because, "add use_peft: true")
+        return
+    key = "lora_target_modules"
+    every = reader.raw(key) in ("all-linear", ["all-linear"])
+    if not reader.has(key):
+        reader.assume("adapters beside q_proj and v_proj, PEFT's default")
+    read_adapters(reader, "lora_r", key, every, "load_in_4bit" if four else "", USUAL)
+
+
+def _recompute(reader: ConfigReader) -> None:
+    """Put the recomputation of whole blocks into the plan, unless checkpointing is off, by TRL or FSDP."""
+    inner = reader.first(
+        "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
+    )
+    if not reader.has(CHECKPOINTING):
+        reader.assume("recompute full, as TRL checkpoints activations by default")
+    if reader.flag(CHECKPOINTING, True) or reader.flag(inner):
+        reader.put(("plan", "recompute"), "full", CHECKPOINTING, inner)

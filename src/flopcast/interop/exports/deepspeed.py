@@ -1,0 +1,122 @@
+"""A job as a configuration of DeepSpeed.
+
+Answers: which JSON gives DeepSpeed's engine this batch, sharding, precision and optimizer?
+Elsewhere: what its keys mean (interop/configs/deepspeed.py), which reads back what is written here.
+
+The file is for the engine alone. Model, sequences, pipeline and recompute are the program's that calls it;
+they are told, as KEY=VALUE, and stand beside the file when it is read.
+"""
+
+import json
+
+from flopcast.errors import SpecError
+from flopcast.files.exported import Exported, not_expressible, text_file
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ImportOptions
+from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.exports.same_job import checked
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+
+NAME, TARGET = "ds_config.json", "DeepSpeed's JSON"
+RECOMPUTE = ("recompute_method", "recompute_layers", "recompute_modules")  # told in one word
+LEFT_OPEN = (
+    "recompute",
+    *RECOMPUTE,
+    "recompute_blocks",
+    "partition_activations",
+    "sequence_parallel",
+    "rank_order",
+    "expert_parallel",
+    "expert_tensor_parallel",
+)
+OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "Adam8bit", "sgd_momentum": "SGD", "adafactor": "Adafactor"}
+FAMILY = ("deepspeed-zero", "megatron-deepspeed", "gpt-neox-deepspeed")
+
+
+def export_deepspeed(job: Job) -> Exported:
+    """Return the configuration of DeepSpeed's engine.
+
+    Raises
+    ------
+    SpecError
+        A field of the plan is another in DeepSpeed: each of them.
+
+    Examples
+    --------
+    >>> from flopcast.requests.job_files import job_of
+    >>> made = export_deepspeed(job_of(Document("job", {
+    ...     "model": "llama-3-8b", "cluster": "dgx-h100:2", "stack": "deepspeed-zero",
+    ...     "batch": {"seq": 4096}, "plan": "dp=16 gbs=64 zero=3"}, {})))
+    >>> json.loads(made.files[0][1])["train_batch_size"]
+    64
+    """
+    if (stages := job.plan.pipeline_parallel) > 1:  # the engine would take its ranks for replicas
+        edit = "add plan.pipeline_parallel=1"
+        raise SpecError([not_expressible("plan.pipeline_parallel", stages, "1", TARGET, edit)])
+    if job.plan.zero == 0 and job.plan.precision != "fp16" and job.plan.data_parallel > 1:
+        raise SpecError([not_expressible("plan.zero", 0, "1, 2 or 3 in bf16", TARGET, "add plan.zero=1")])
+    text = json.dumps(_settings(job), indent=2)
+    lost = checked(job, text.encode("utf-8"), _read, TARGET, LEFT_OPEN)
+    foreign = f"the stack {job.stack.label} is not DeepSpeed: the engine behaves as deepspeed-zero"
+    notes = [
+        f"it names no model, sequence and cluster: read it back with --model {job.model.name}"
+        f" --seq {job.batch.sequence_length} --cluster {job.cluster.name}",
+        *_beside(job.plan),
+        *([] if job.stack.name in FAMILY else [foreign]),
+        *lost,
+    ]
+    return text_file(NAME, [text], notes)
+
+
+def _beside(plan: Plan) -> list[str]:
+    """Return notes on what the program decides, as arguments of a command."""
+    usual = Plan()
+    said = []
+    for name in LEFT_OPEN:
+        value = getattr(plan, name)
+        if name not in RECOMPUTE and value != getattr(usual, name):
+            told = plan.recompute_word if name == "recompute" else json.dumps(value).strip('"')
+            said.append(f"plan.{name}={told}")
+    words = " ".join(said)
+    return [f"the program that calls the engine decides the rest: beside it give {words}"] if said else []
+
+
+def _read(text: bytes, devices: int) -> Document:
+    """Return what the reader makes of the file."""
+    return read_kind(parsed(text, NAME), "deepspeed", ImportOptions(devices=devices, model=True))
+
+
+def _settings(job: Job) -> dict[str, object]:
+    """Return plain data, in the order of DeepSpeed's documentation."""
+    plan, gradients = job.plan, job.stack.gradients
+    settings: dict[str, object] = {
+        "train_batch_size": plan.global_batch,
+        "train_micro_batch_size_per_gpu": plan.micro_batch,
+        "gradient_accumulation_steps": plan.num_micro_batches,
+        "optimizer": {"type": OPTIMIZERS.get(plan.optimizer, "AdamW")},
+        "fp16" if plan.precision == "fp16" else "bf16": {"enabled": True},
+        "communication_data_type": gradients.dtype,
+        "zero_optimization": _sharding(job),
+    }
+    if plan.tensor_parallel > 1:
+        settings["tensor_parallel"] = {"autotp_size": plan.tensor_parallel}
+    if plan.context_parallel > 1:
+        settings["sequence_parallel_size"] = plan.context_parallel
+    return settings
+
+
+def _sharding(job: Job) -> dict[str, object]:
+    """Return what replicas shard, in which buckets, and what overlaps."""
+    plan, gradients = job.plan, job.stack.gradients
+    sharding: dict[str, object] = {
+        "stage": plan.zero,
+        "overlap_comm": gradients.overlaps(plan.zero),
+        "use_multi_rank_bucket_allreduce": gradients.collective == "all_reduce",
+        "reduce_bucket_size": gradients.smallest_bucket(plan.data_parallel),
+    }
+    if plan.zero == 3 and job.stack.sharding.prefetch_units == 0:
+        sharding["stage3_prefetch_bucket_size"] = 0
+    if plan.zero and 0 < plan.data_shard < plan.data_parallel:
+        sharding["mics_shard_size"] = plan.data_shard * plan.context_parallel
+    return sharding

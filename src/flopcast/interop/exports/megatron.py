@@ -1,0 +1,76 @@
+"""A job as a launch script of Megatron-LM.
+
+Answers: which script trains this job?
+Elsewhere: flags of the model (megatron_model.py), of plan and stack (megatron_plan.py); the reader of such
+scripts (interop/megatron/launch_script.py), which checks what is written here.
+"""
+
+from flopcast.files.exported import Exported, text_file
+from flopcast.files.yaml_text import Document
+from flopcast.interop.exports.megatron_model import Flags, model_flags
+from flopcast.interop.exports.megatron_plan import FAMILY, base_of, plan_flags, stack_flags
+from flopcast.interop.exports.same_job import checked
+from flopcast.interop.megatron.launch_script import launch_document
+from flopcast.interop.megatron.stack import NEWEST
+from flopcast.spec.job import Job
+
+NAME = "run.sh"
+TARGET = "Megatron-LM's flags"
+LAST_TOUCHES = ("learning rate, checkpoints and logs are not in it",)
+
+
+def export_megatron(job: Job) -> Exported:
+    """Return a script that starts the job's run with torchrun and pretrain_gpt.py.
+
+    Returns
+    -------
+    Exported
+        One file; its notes tell what no flag says: cluster, release of the stack, data.
+
+    Raises
+    ------
+    SpecError
+        A field of model, plan or batch has no flag: each of them.
+
+    Examples
+    --------
+    >>> from flopcast.requests.job_files import load_catalog_job
+    >>> made = export_megatron(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"))
+    Traceback (most recent call last):
+    ...
+    flopcast.errors.SpecError: model.blocks.0.mixer.qkv_bias = False cannot be exported to ...
+    """
+    text = _script(job).encode("utf-8")
+    told = checked(job, text, _read, TARGET)
+    data = "its data are made up (--mock-data): give your own" if _is_current(job) else "data are not in it"
+    foreign = f"the stack {job.stack.label} is not Megatron-LM's: what the flags start is another software"
+    notes = [
+        f"no flag names the cluster: read it back with --cluster {job.cluster.name}",
+        *([] if job.stack.name in FAMILY else [foreign]),
+        *told,
+        data,
+        *LAST_TOUCHES,
+    ]
+    return text_file(NAME, text.decode("utf-8").splitlines(), notes)
+
+
+def _is_current(job: Job) -> bool:
+    """Return whether the flags are those of Megatron-Core."""
+    return base_of(job.stack) == NEWEST
+
+
+def _read(text: bytes, devices: int) -> Document:
+    """Return what the reader of scripts makes of the file."""
+    return launch_document(text, NAME, devices)
+
+
+def _script(job: Job) -> str:
+    """Return the text: torchrun on every node, then the flags, grouped by subject on lines."""
+    nodes, each = job.cluster.groups[0].count, job.cluster.node.devices
+    started = f"torchrun --nnodes {nodes} --nproc_per_node {each}"
+    if nodes > 1:
+        started += " --rdzv_backend c10d --rdzv_endpoint ${MASTER_ADDR:-localhost}:29500"
+    groups: tuple[Flags, ...] = (model_flags(job, _is_current(job)), plan_flags(job), stack_flags(job))
+    lines = [f"{started} pretrain_gpt.py", *(f"  {flag}" for group in groups for flag in group)]
+    told = f"# {job.model.name}, {job.cluster.num_devices} devices; run it on each of {nodes} nodes"
+    return "\n".join(["#!/bin/bash", told, " \\\n".join(lines)]) + "\n"

@@ -1,0 +1,229 @@
+"""A job as overrides of Megatron-Bridge's ConfigContainer.
+
+Answers: which YAML makes a recipe of Megatron-Bridge train this job?
+Elsewhere: Megatron-Core's flags (megatron_model.py, megatron_plan.py) and the fields that stand for them
+(interop/configs/megatron_settings.py, whose tables are read backwards here); the reader,
+interop/configs/megatron_bridge.py.
+
+Scripts with --config-file merge the file over a recipe; `run_recipe.py` takes the words of its head.
+What is not said stays the recipe's: so fields that the job does not use are switched off, not left out.
+
+References
+----------
+NVIDIA-NeMo/Megatron-Bridge: training/utils/omegaconf_utils.py (`process_config_with_overrides`),
+utils/activation_map.py (names of activations), training/mixed_precision.py (names of recipes).
+"""
+
+import json
+import shlex
+
+from flopcast.files.exported import Exported, text_file
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.bridge_stack import BASE
+from flopcast.interop.configs.config_reader import ImportOptions
+from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.megatron_bridge import TARGETS
+from flopcast.interop.configs.megatron_settings import OFF, ON, TYPES, VALUES
+from flopcast.interop.exports.megatron_model import model_flags
+from flopcast.interop.exports.megatron_plan import plan_flags, stack_flags
+from flopcast.interop.exports.same_job import checked
+from flopcast.interop.megatron.layer_kinds import FREQUENCY, SKIPPED, WINDOW, layers_of
+from flopcast.interop.megatron.plan import MODULES_FLAG
+from flopcast.interop.megatron.stack import DEFAULT_BUCKET
+from flopcast.layers.attention import Attention
+from flopcast.spec.job import Job
+from flopcast.spec.model import Model
+
+NAME, TARGET = "overrides.yaml", "Megatron-Bridge's overrides"
+SECTIONS = ("train", "ddp", "optimizer", "dist")  # of fields that are not the model's
+SECTION_OF = {
+    field: section for section in reversed(SECTIONS) for table in (VALUES, ON) for field in table[section]
+}
+FIELDS = {  # flag → its field; of two the one whose section is written
+    flag: field for section in ("model", *SECTIONS) for field, flag in VALUES[section].items()
+}
+TYPED = [flag for field, flag in VALUES["optimizer"].items() if field.endswith("_dtype")]
+TRUE = {flag: field for section in ("model", *SECTIONS) for field, flag in ON[section].items()}
+UNUSED = (  # of a recipe: null where the job says nothing
+    "kv_channels", "virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout",
+    "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "cp_comm_type",
+    "recompute_granularity", "recompute_method", "recompute_num_layers", "num_moe_experts",
+    "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor", "mtp_num_layers", "window_size",
+    "window_attn_skip_freq",
+)  # fmt: skip
+USUAL = {"moe_layer_freq": 1, "softmax_type": "vanilla", "optimizer": "adam"}
+NEVER = ("moe_grouped_gemm", "optimizer_cpu_offload", "use_torch_fsdp2")  # left as the recipe has them
+SWITCHES = tuple(field for section in ("model", *SECTIONS) for field in ON[section] if field not in NEVER)
+RECIPE_OF = {
+    "fp16": "fp16_mixed",
+    "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+    "fp8_current": "bf16_with_fp8_current_scaling_mixed",
+    "fp8_blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+ACTIVATIONS = {  # its function, and whether it gates
+    "swiglu": ("silu", True),
+    "geglu": ("gelu", True),
+    "relu2": ("squared_relu", False),
+    "gelu": ("gelu", False),
+}
+Overrides = dict[str, dict[str, object] | str | None]
+
+
+def export_megatron_bridge(job: Job) -> Exported:
+    """Return overrides as YAML, with the same overrides as arguments in a comment.
+
+    Raises
+    ------
+    SpecError
+        A field of model, plan or batch is another in Megatron-Bridge: each of them.
+
+    Examples
+    --------
+    >>> from flopcast.requests.job_files import job_of
+    >>> made = export_megatron_bridge(job_of(Document("job", {
+    ...     "model": "llama-3-8b", "cluster": "dgx-h100:2", "stack": "megatron-bridge",
+    ...     "batch": {"seq": 4096}, "plan": "dp=2 tp=4 pp=2 gbs=16 zero=1"}, {})))
+    >>> "  tensor_model_parallel_size: 4" in made.files[0][1].decode().splitlines()
+    True
+    """
+    overrides = _overrides(job)
+    words = " ".join(shlex.quote(word) for word in _words(overrides))
+    lines = [f"# {job.model.name} on {job.cluster.num_devices} devices; as words: {words}"]
+    for section, value in overrides.items():
+        if isinstance(value, dict):
+            lines += [f"{section}:", *(f"  {key}: {json.dumps(one)}" for key, one in value.items())]
+        else:
+            lines.append(f"{section}: {value or 'null'}")
+    lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
+    foreign = f"the stack {job.stack.label} is not Megatron-Bridge: the overrides run {BASE}"
+    notes = [
+        f"it names no cluster: read it back with --cluster {job.cluster.name}",
+        *([] if job.stack.name == BASE else [foreign]),
+        *lost,
+        "it is merged over a recipe of the same family of models, whose data, learning rate and logs stay",
+    ]
+    return text_file(NAME, lines, notes)
+
+
+def _read(text: bytes, devices: int) -> Document:
+    """Return what the reader makes of the file."""
+    return read_kind(parsed(text, NAME), BASE, ImportOptions(devices=devices))
+
+
+def _words(overrides: Overrides) -> list[str]:
+    """Return overrides in Hydra's grammar: lists have no blanks, and special characters are quoted.
+
+    >>> _words({"model": {"layers": 2, "window": None, "modules": ["mlp"], "layout": "Et|tL"}})
+    ['model.layers=2', 'model.window=null', 'model.modules=["mlp"]', 'model.layout="Et|tL"']
+    """
+    words = []
+    for section, value in overrides.items():
+        if not isinstance(value, dict):
+            words.append(f"{section}={value or 'null'}")
+            continue
+        for key, one in value.items():
+            plain = isinstance(one, str) and one.replace("_", "").isalnum()
+            said = one if plain else json.dumps(one, separators=(",", ":"))
+            words.append(f"{section}.{key}={said}")
+    return words
+
+
+def _overrides(job: Job) -> Overrides:
+    """Return every field with its value: first what is off, then what the job states."""
+    sections: dict[str, dict[str, object]] = {name: {} for name in ("model", *SECTIONS, "dataset")}
+    fields = dict.fromkeys(UNUSED) | USUAL | dict.fromkeys(SWITCHES, False) | dict.fromkeys(OFF, True)
+    fields |= _said(job)
+    for field, value in (fields | _direct(job)).items():
+        sections[SECTION_OF.get(field, "model")][field] = value
+    sections["optimizer"]["use_distributed_optimizer"] = fields["use_distributed_optimizer"]
+    sections["ddp"]["bucket_size"] = _bucket(job)
+    sections["ddp"]["check_for_nan_in_grad"] = job.stack.gradients.overflow_checks > 0
+    if job.plan.precision != "fp16":  # as its recipe has it, which is laid over this section
+        sections["ddp"]["grad_reduce_in_fp32"] = True
+    sections["dataset"]["sequence_length"] = job.batch.sequence_length
+    if job.plan.pipeline_parallel > 1:
+        waits = job.stack.pipeline.transfers != "overlapped" or job.plan.virtual_stages == 1
+        sections["model"] |= {"overlap_p2p_comm": not waits, "batch_p2p_comm": waits}
+    # a recipe's overlaps would be laid over what is said here
+    switched_off: Overrides = {"comm_overlap": None, "peft": _adapters(job.model)}
+    return {"mixed_precision": _recipe(job), **switched_off, **sections}
+
+
+def _bucket(job: Job) -> int | None:
+    """Return the elements of a bucket, or None for Megatron-Core's default."""
+    gradients = job.stack.gradients
+    is_default = all(getattr(gradients, name) == value for name, value in DEFAULT_BUCKET.items())
+    return None if is_default else gradients.smallest_bucket(job.plan.data_parallel)
+
+
+def _adapters(model: Model) -> dict[str, object] | None:
+    """Return adapters by their modules; the check finds those that Bridge does not have."""
+    if model.adapters is None:
+        return None
+    modules = {target: name for name, target in TARGETS.items()}
+    named = [modules[target] for target in model.adapters.targets if target in modules]
+    return {"dim": model.adapters.rank, "dropout": model.adapters.dropout, "target_modules": named}
+
+
+def _said(job: Job) -> dict[str, object]:
+    """Return the flags of Megatron-Core as fields; the check finds those that Bridge does not have."""
+    core = job.model_copy(update={"stack": job.stack.model_copy(update={"name": BASE})})
+    false = {flag: field for field, flag in OFF.items()}
+    fields: dict[str, object] = {}
+    for told in (*model_flags(core, True), *plan_flags(core), *stack_flags(core)):
+        flag, *words = shlex.split(told)
+        if flag in FIELDS:
+            fields[FIELDS[flag]] = _field_value(flag, words, job.model.num_blocks)
+        elif flag in TRUE or flag in false:
+            fields[(TRUE | false)[flag]] = flag in TRUE
+    return fields
+
+
+def _field_value(flag: str, words: list[str], layers: int) -> object:
+    """Return the value of a flag's field; both sides of a window, a number per layer of a pattern."""
+    if flag == MODULES_FLAG:
+        return words
+    if flag == WINDOW:
+        return [int(side) for side in words[0].split(",")]
+    if flag in TYPED:  # overrides are made types of PyTorch by their name
+        return next((name for name, dtype in TYPES.items() if dtype == words[0]), words[0])
+    listed = layers_of(words[0], layers) if flag in (FREQUENCY, SKIPPED) else None
+    return [int(marked) for marked in listed] if listed else _value(words[0])
+
+
+def _value(word: str) -> object:
+    """Return a number if a text is one.
+
+    >>> _value("4"), _value("1e-2"), _value("RMSNorm")
+    (4, 0.01, 'RMSNorm')
+    """
+    for number in (int, float):
+        try:
+            return number(word)
+        except ValueError:
+            continue
+    return word
+
+
+def _direct(job: Job) -> dict[str, object]:
+    """Return what a flag states differently than a field: vocabulary, groups of heads, activation."""
+    model, block = job.model, job.model.blocks[0]
+    function, gated = ACTIVATIONS.get(getattr(block.feed_forward, "activation", ""), ("gelu", False))
+    heads = {}
+    if isinstance(block.mixer, Attention):
+        heads = {"num_query_groups": block.mixer.groups, "kv_channels": block.mixer.size(model.hidden)}
+    return {
+        **heads,
+        "vocab_size": model.vocabulary,
+        "make_vocab_size_divisible_by": model.vocabulary_multiple,
+        "should_pad_vocab": True,
+        "activation_func": function,
+        "gated_linear_unit": gated,
+    }
+
+
+def _recipe(job: Job) -> str:
+    """Return the name of a recipe of mixed precision; that of bf16 if none is the plan's."""
+    return RECIPE_OF.get(job.plan.precision, "bf16_mixed")

@@ -1,0 +1,238 @@
+"""A plan and a stack as flags of Megatron-LM.
+
+Answers: which flags give these degrees, batches, modes, fusions and overlaps?
+Elsewhere: what the flags mean (interop/megatron/plan.py, stages.py, precision.py, optimizer.py, stack.py,
+whose tables are read backwards here), whether they say it all (same_job.py).
+
+A reader takes a script's age from its flags, so names are those of the age: Megatron-LM of 2021 checkpoints
+activations, later releases recompute them.
+"""
+
+from flopcast.interop.exports.megatron_model import Flags, word_of
+from flopcast.interop.exports.same_job import has_experts
+from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
+from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS
+from flopcast.interop.megatron.stack import NEWEST, SWITCHED_OFF_BY
+from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
+from flopcast.library import catalog
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+from flopcast.spec.stack import Stack
+
+UNDER_DEEPSPEED = ("gpt-neox-deepspeed", "megatron-deepspeed", "deepspeed-zero")
+OLD = {"megatron-2021": "--DDP-impl local", "megatron-2022": "--use-legacy-models"}  # flags that date
+FAMILY = ("megatron-core", "megatron-core-2025", "megatron-core-2026", *OLD, *UNDER_DEEPSPEED)
+
+
+def base_of(stack: Stack) -> str:
+    """Return the entry that the reader infers from these flags: the age and engine of the software."""
+    if stack.name in UNDER_DEEPSPEED:
+        return UNDER_DEEPSPEED[0]
+    return stack.name if stack.name in OLD else NEWEST
+
+
+def plan_flags(job: Job) -> Flags:
+    """Return flags of degrees, batch, stages, sharding, recompute, precision, optimizer."""
+    plan, base = job.plan, base_of(job.stack)
+    return [
+        f"--tensor-model-parallel-size {plan.tensor_parallel}",
+        f"{PIPELINE} {plan.pipeline_parallel}",
+        *_stages(job),
+        *_context(plan),
+        *_expert_degrees(job),
+        *(["--sequence-parallel"] if plan.sequence_parallel and plan.tensor_parallel > 1 else []),
+        *(["--use-tp-pp-dp-mapping"] if _stages_before_replicas(plan) else []),
+        f"--micro-batch-size {plan.micro_batch}",
+        f"--global-batch-size {plan.global_batch}",
+        *_sharding(job, base),
+        *_recompute(job, base),
+        *_precision(plan),
+        *_optimizer(plan),
+    ]
+
+
+def _context(plan: Plan) -> Flags:
+    """Return flags of ranks that share a sequence, and how they exchange keys and values."""
+    if plan.context_parallel == 1:
+        return []
+    exchange = word_of(EXCHANGES, plan.context_exchange)
+    return [f"--context-parallel-size {plan.context_parallel}", f"{EXCHANGE} {exchange}"]
+
+
+def _expert_degrees(job: Job) -> Flags:
+    """Return flags of ranks of experts, if there are any."""
+    if not has_experts(job.model):
+        return []
+    plan = job.plan
+    cut = f"--expert-tensor-parallel-size {plan.expert_tensor_parallel}"
+    return [f"--expert-model-parallel-size {plan.expert_parallel}", cut]
+
+
+def _stages_before_replicas(plan: Plan) -> bool:
+    """Return whether adjacent ranks are stages before they are replicas, and that makes a difference."""
+    order = plan.rank_order.split("-")
+    both = plan.pipeline_parallel > 1 and plan.data_parallel * plan.context_parallel > 1
+    return both and order.index("pp") < order.index("dp")
+
+
+def _stages(job: Job) -> Flags:
+    """Return flags of chunks per stage; a layout if they are listed and differ."""
+    plan = job.plan
+    if len(set(plan.stage_layers)) > 1:
+        chunks = ["t" * blocks for blocks in plan.stage_layers]
+        text = "|".join(f"t*{len(chunk)}" if len(chunk) > 1 else chunk for chunk in chunks)
+        return [f'{LAYOUT} "E{text}{"m" * job.model.mtp}L"']
+    return [f"{NUMBER} {plan.virtual_stages}"] if plan.virtual_stages > 1 else []
+
+
+def _sharding(job: Job, base: str) -> Flags:
+    """Return the flags of data-parallel sharding, by DeepSpeed, distributed optimizer or Megatron-FSDP.
+
+    At ZeRO stage 0, DeepSpeed still shards the optimizer states of bf16 weights with fp32 gradients.
+    """
+    plan = job.plan
+    if base in UNDER_DEEPSPEED:
+        own = plan.zero == 1 and plan.precision != "fp16" and job.stack.gradients.dtype == "fp32"
+        return ["--deepspeed", f"--zero-stage {0 if own else plan.zero}"]
+    distributed = ["--use-distributed-optimizer"] if plan.zero else []
+    if plan.zero < 2:
+        return distributed
+    strategy = word_of(SHARDING, str(plan.zero))
+    fsdp = ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy {strategy}"]
+    return [*distributed, *fsdp, "--ckpt-format fsdp_dtensor"]
+
+
+def _recompute(job: Job, base: str) -> Flags:
+    """Return flags of recomputed blocks, or modules of every block, in the terms of the release."""
+    plan, old = job.plan, base == "megatron-2021"
+    if plan.recompute == "none":
+        return []
+    if plan.recompute == "selective":
+        modules = plan.recompute_modules or job.stack.selective_groups
+        words = [word_of(MODULES, name) for name in modules if name in MODULES.values()]
+        named = [f"{MODULES_FLAG} {' '.join(words)}"] if tuple(modules) != ("core_attention",) else []
+        return ["--recompute-granularity selective", *named]
+    cut = "--distribute-checkpointed-activations" if old else "--distribute-saved-activations"
+    prefix = "--activations-checkpoint" if old else "--recompute"
+    method = plan.recompute_method if plan.recompute_method in METHODS else "uniform"
+    return [
+        *([] if old else ["--recompute-granularity full"]),
+        f"{prefix}-method {method}",
+        f"{prefix}-num-layers {plan.recompute_layers}",
+        *([cut] if plan.partition_activations else []),
+    ]
+
+
+def _precision(plan: Plan) -> Flags:
+    """Return flags of 16 bits, and of 8-bit products."""
+    if plan.precision in ("fp16", "bf16"):
+        return [f"--{plan.precision}"]
+    if plan.precision == "nvfp4":
+        return ["--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"]
+    recipe = word_of(FP8_RECIPES, plan.precision)
+    return ["--bf16", "--fp8-format hybrid", f"--fp8-recipe {recipe}"]
+
+
+def _optimizer(plan: Plan) -> Flags:
+    """Return flags of the optimizer; Adam is the default."""
+    if not plan.optimizer.startswith("sgd"):
+        return []
+    return ["--optimizer sgd", f"--sgd-momentum {0.9 if plan.optimizer == 'sgd_momentum' else 0.0}"]
+
+
+def stack_flags(job: Job) -> Flags:
+    """Return flags of fusions, overlaps, types of gradients and states that differ from the defaults."""
+    stack, base = job.stack, catalog.stack(base_of(job.stack))
+    core = base.name == NEWEST
+    return [
+        *(["--transformer-impl transformer_engine"] if core else []),
+        *([OLD[base.name]] if base.name in OLD else []),
+        *_kernels(stack, base),
+        *_gradients(job, base),
+        *_transfers(job, base),
+        *(
+            ["--tp-comm-overlap"]
+            if stack.tensor_overlap == "chunks" and job.plan.tensor_parallel > 1
+            else []
+        ),
+        *(["--cross-entropy-loss-fusion"] if stack.fused_loss != "none" and core else []),
+        *(["--synchronize-each-layer"] if stack.synchronise_each_layer else []),
+        *_states(job),
+        *_narrow(job),
+    ]
+
+
+def _kernels(stack: Stack, base: Stack) -> Flags:
+    """Return flags of the attention kernel, and of fusions that are switched off."""
+    off = [
+        flag
+        for name, flag in SWITCHED_OFF_BY.items()
+        if name in base.rewrites and name not in stack.rewrites
+    ]
+    chained = "unfused_rope" in stack.rewrites and "unfused_rope" not in base.rewrites
+    written = stack.attention_kernel == "materialised" and base.attention_kernel == "flash"
+    flash = stack.attention_kernel == "flash" and base.attention_kernel == "materialised"
+    return [
+        *(["--attention-backend unfused"] if written else []),
+        *(["--use-flash-attn"] if flash else []),
+        *off,
+        *(["--no-rope-fusion"] if chained else []),
+    ]
+
+
+def _gradients(job: Job, base: Stack) -> Flags:
+    """Return flags of the type, time and buckets of gradient reductions."""
+    own, plan = job.stack.gradients, job.plan
+    half = plan.precision == "fp16"
+    fused = base.gradients.accumulate_passes == 0 and not (half and base.name != NEWEST)
+    sharded = own.overlap_gather and plan.zero in (1, 2)
+    bucket = own.smallest_bucket(plan.data_parallel)
+    usual = base.gradients.smallest_bucket(plan.data_parallel)
+    lasting = base.gradients.overflow_checks and not half and base.name == NEWEST
+    wide = {"bf16": "--grad-reduce-in-bf16", "fp32": "--accumulate-allreduce-grads-in-fp32"}
+    told = base.name not in UNDER_DEEPSPEED and own.dtype in wide
+    return [
+        *([wide[own.dtype]] if told and own.dtype != ("fp32" if not half else "fp16") else []),
+        *(["--no-gradient-accumulation-fusion"] if own.accumulate_passes and fused else []),
+        *(["--overlap-grad-reduce"] if own.overlaps(plan.zero) else []),
+        *(["--overlap-param-gather"] if sharded else []),
+        *([f"--ddp-bucket-size {bucket}"] if bucket != usual else []),
+        *(["--ddp-average-in-collective"] if base.gradients.copies and not own.copies else []),
+        *(["--no-check-for-nan-in-loss-and-grad"] if lasting and not own.overflow_checks else []),
+    ]
+
+
+def _transfers(job: Job, base: Stack) -> Flags:
+    """Return flags of how stages send activations."""
+    own, chunks = job.stack.pipeline, job.plan.virtual_stages > 1
+    waits = base.name == NEWEST and chunks and own.transfers == "batched"
+    whole = own.payload == "full" and base.pipeline.payload == "scattered"
+    return [
+        *(["--no-overlap-p2p-communication"] if waits else []),
+        *(["--no-scatter-gather-tensors-in-pipeline"] if whole else []),
+    ]
+
+
+def _states(job: Job) -> Flags:
+    """Return flags of the types of optimizer states: those of the precision-aware one."""
+    own = job.stack.optimizer
+    moments = {"--exp-avg-dtype": own.exp_avg_dtype, "--exp-avg-sq-dtype": own.exp_avg_sq_dtype}
+    narrow = own.main_parameter_bytes != 4 or set(moments.values()) != {"fp32"}
+    if not narrow:
+        return []
+    main = ["--main-params-dtype fp16"] if job.plan.precision == "fp16" else []
+    gradients = [] if own.fp32_gradients else ["--main-grads-dtype bf16"]
+    named = [f"{flag} {dtype}" for flag, dtype in moments.items() if dtype != "fp32"]
+    return ["--use-precision-aware-optimizer", *main, *gradients, *named]
+
+
+def _narrow(job: Job) -> Flags:
+    """Return flags of what is done around 8-bit products."""
+    own = job.stack.narrow
+    if job.plan.precision in ("fp16", "bf16"):
+        return []
+    ends = own.wide_first_blocks or own.wide_last_blocks
+    return [
+        *([KEPT] if own.narrow_parameters else []),
+        *([WIDE_ENDS, *(f"{flag} {getattr(own, name)}" for name, flag in ENDS.items())] if ends else []),
+    ]

@@ -1,0 +1,278 @@
+"""Check that an exported file describes the job that it was written for.
+
+Answers: what does the file's own reader make of it, and where does that differ from the job?
+Elsewhere: the writers (one file a kind), the readers (interop/megatron and its neighbours).
+
+An exporter's promise is checked whenever it is used: the file is read back by the reader that `predict` and
+`import` use. A model, plan or batch that would come back changed is refused, field by field; what a stack
+loses is told. Two ways of writing one thing count as one: `canonical` brings both to the same words.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.exported import not_expressible
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.layers.base import Norm
+from flopcast.layers.block import Block
+from flopcast.library import catalog
+from flopcast.library.edits import merged
+from flopcast.spec.batch import Batch
+from flopcast.spec.job import Job
+from flopcast.spec.model import Model
+from flopcast.spec.plan import Plan
+from flopcast.spec.precision import RECIPES
+from flopcast.spec.stack import Stack
+
+NAMING = ("name", "source", "context_length")  # of a model: what it is called changes nothing
+MANY = 8  # differences of a stack that are told one by one
+Difference = tuple[str, object, object]
+
+
+def read_back(document: Document, job: Job, left_open: tuple[str, ...] = ()) -> Job:
+    """Return the job that a reader's document describes, on the cluster of the exported job.
+
+    A part that the document leaves out is the job's own: DeepSpeed's file knows no model. So are the fields
+    of the plan in `left_open`, which the format leaves to the program that reads it.
+
+    Raises
+    ------
+    SpecError
+        A noun of the document is not valid by itself.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    nouns: dict[str, type[Plan] | type[Batch]] = {"plan": Plan, "batch": Batch}
+    update: dict[str, object] = {
+        key: build(noun, document, data[key], (key,)) for key, noun in nouns.items() if key in data
+    }
+    if "model" in data:
+        update["model"] = _model(document, data["model"])
+    if isinstance(plan := update.get("plan"), Plan):
+        update["plan"] = plan.model_copy(update={name: getattr(job.plan, name) for name in left_open})
+    if "stack" in data:
+        update["stack"] = _stack(document, data["stack"])
+    return job.model_copy(update=update)
+
+
+def _model(document: Document, data: object) -> Model:
+    """Return a model that is described, or named by its entry in the catalogue."""
+    if isinstance(data, dict) and "base" in data:
+        base = catalog.document("models", str(data["base"])).data
+        data = merged(base, {key: value for key, value in data.items() if key != "base"})
+    return build(Model, document, data, ("model",))
+
+
+def _stack(document: Document, data: object) -> Stack:
+    """Return a stack by name, or a base with changes."""
+    if isinstance(data, str):
+        return catalog.stack(data)
+    base = catalog.document("stacks", str(data["base"])).data if isinstance(data, dict) else {}
+    changes = {key: value for key, value in data.items() if key != "base"} if isinstance(data, dict) else {}
+    return build(Stack, document, merged(base, changes), ("stack",))
+
+
+def check_same(job: Job, found: Job, target: str) -> tuple[str, ...]:
+    """Refuse a job that its file changes; tell what the stack loses.
+
+    Parameters
+    ----------
+    job : the one that was to be written
+    found : the one that the written file says
+    target : the format, as faults call it
+
+    Returns
+    -------
+    tuple of str
+        One sentence, or none: what a reader must give beside the file for the same stack.
+
+    Raises
+    ------
+    SpecError
+        Every field of model, plan and batch that the format has no word for.
+    """
+    problems = [_problem(difference, target) for difference in differences(job, found)]
+    if problems:
+        raise SpecError(problems)
+    lost = tuple(_differing("stack", canonical_stack(job), canonical_stack(found)))
+    return (_told(job.stack, found.stack, lost, target),) if lost else ()
+
+
+def _problem(difference: Difference, target: str) -> Problem:
+    """Return a fault with the edit that removes what the format cannot express."""
+    field, value, instead = difference
+    simple = isinstance(instead, bool | int | float | str) or instead is None
+    word = json.dumps(instead).strip('"') if simple else str(instead)
+    if isinstance(instead, tuple) and instead and all(isinstance(each, int) for each in instead):
+        simple, word = True, ",".join(map(str, instead))
+    fix = f"add {field}={word}" if simple else f"change {field}, or export to another format"
+    return not_expressible(field, value, word, target, fix)
+
+
+def _told(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str) -> str:
+    """Return notes on what of a stack is not in the file."""
+    fields = [f"{field.removeprefix('stack.')} {value!r} → {instead!r}" for field, value, instead in lost]
+    more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
+    known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
+    stack_told = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"
+    return (
+        f"{target} does not name the release {stack.label}: alone, the file is taken for {found.label},"
+        f" with {'; '.join(fields[:MANY])}{more}. Beside it give {stack_told}"
+    )
+
+
+def differences(job: Job, found: Job) -> tuple[Difference, ...]:
+    """Return fields of model, plan and batch that differ in meaning: field, the job's value, the file's."""
+    rule = job.stack.pipeline.partition
+    return (
+        *_differing_models(canonical_model(job), canonical_model(found)),
+        *_differing("plan", canonical_plan(job, rule), canonical_plan(found, rule)),
+        *_differing("batch", canonical_batch(job.batch), canonical_batch(found.batch)),
+    )
+
+
+def _differing_models(value: dict[str, Any], other: dict[str, Any]) -> Iterator[Difference]:
+    """Yield fields of models that differ; extra kinds of blocks are compared with the other's last."""
+    mine, theirs = value["blocks"], other["blocks"]
+    if len(mine) == len(theirs):
+        yield from _differing("model", value, other)
+        return
+    aside = {"blocks": None, "layers": None}
+    yield from _differing("model", value | aside, other | aside)
+    for index, kind in enumerate(mine):
+        yield from _differing(f"model.blocks.{index}", kind, theirs[min(index, len(theirs) - 1)])
+
+
+def _differing(path: str, value: object, other: object) -> Iterator[Difference]:
+    """Yield leaves that differ; lists of different lengths differ as a whole."""
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        for key in dict.fromkeys((*value, *other)):
+            yield from _differing(f"{path}.{key}", value.get(key), other.get(key))
+    elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        for index, (one, two) in enumerate(zip(value, other, strict=True)):
+            yield from _differing(f"{path}.{index}", one, two)
+    elif value != other:
+        yield path, value, other
+
+
+def canonical_model(job: Job) -> dict[str, Any]:
+    """Return a job's model in a canonical form: kinds of blocks, and their layers."""
+    model = job.model
+    data = model.model_dump(exclude={*NAMING, "blocks", "pattern"})
+    data["learned_positions"] += data.pop("position_offset")
+    kinds: list[dict[str, Any]] = []
+    layers: list[int] = []
+    for place, count in model.runs():
+        if not 1 <= place <= len(model.blocks):
+            continue
+        kind = _canonical_block(model.blocks[place - 1], job)
+        if kind not in kinds:
+            kinds.append(kind)
+        layers += [kinds.index(kind)] * count
+    rows = [[kind, len(list(row))] for kind, row in groupby(layers)]
+    return data | {"blocks": kinds, "layers": rows}
+
+
+def _canonical_block(block: Block, job: Job) -> dict[str, Any]:
+    """Return a block with derived fields written out; a window wider than sequences is removed."""
+    data = block.model_dump(exclude={"count"})
+    mixer, inner = data["mixer"], data["feed_forward"]
+    rms: Norm = "rmsnorm"
+    if data["norm"] == rms:
+        data["norm_bias"] = False
+    if mixer["kind"] == "attention":
+        mixer["kv_heads"] = mixer["kv_heads"] or mixer["heads"]
+        mixer["head_size"] = mixer["head_size"] or job.model.hidden // mixer["heads"]
+        narrow = mixer["window"] is not None and mixer["window"] < job.batch.sequence_length
+        mixer["window"] = mixer["window"] if narrow else None
+        if not narrow or mixer["window_kind"] == "sliding":
+            mixer.pop("window_kind")
+    if inner["kind"] == "experts":
+        each = inner["shared_hidden"] or inner["expert_hidden"]
+        inner["shared_hidden"] = inner.pop("shared_experts") * each
+    return data
+
+
+def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
+    """Return a plan in canonical form, without settings of axes that have one rank.
+
+    `rule` is how the stack of the job that is written deals out blocks: a list of equal chunks says what
+    no list says where it deals them out evenly, and nowhere else.
+    """
+    plan = job.plan
+    data = plan.model_dump() | {"schedule": plan.pipeline_schedule}
+    shared = plan.context_parallel > 1
+    for name in ("context_exchange", "context_order"):
+        data[name] = data[name] if shared else None
+    data["sequence_parallel"] = plan.sequence_parallel and plan.tensor_parallel > 1
+    if not has_experts(job.model):
+        data["expert_tensor_parallel"] = data["expert_parallel"] = None
+    whole = plan.zero == 0 or plan.data_shard == plan.data_parallel
+    data["data_shard"] = 0 if whole else plan.data_shard
+    data["stage_layers"] = () if rule == "even" and _is_even(plan) else plan.stage_layers
+    axes = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
+    used = (axis for axis in plan.rank_order.split("-") if getattr(plan, f"{axes[axis]}_parallel") > 1)
+    data["rank_order"] = "-".join(used)
+    return data | _canonical_recompute(job)
+
+
+def _is_even(plan: Plan) -> bool:
+    """Return whether all chunks that a plan lists are equal."""
+    return len(set(plan.stage_layers)) <= 1
+
+
+def _canonical_recompute(job: Job) -> dict[str, Any]:
+    """Return what is recomputed, with the stack's own modules named if the plan names none."""
+    plan = job.plan
+    selective, full = plan.recompute == "selective", plan.recompute == "full"
+    modules = plan.recompute_modules or job.stack.selective_groups
+    every = set(plan.recompute_blocks) in (set(), set(range(len(job.model.blocks))))
+    return {
+        "recompute_modules": sorted(modules) if selective else (),
+        "recompute_method": plan.recompute_method if full else None,
+        "recompute_layers": plan.recompute_layers if full else None,
+        "recompute_blocks": () if every else plan.recompute_blocks,
+        "partition_activations": full and plan.tensor_parallel > 1 and plan.partition_activations,
+    }
+
+
+def canonical_batch(batch: Batch) -> dict[str, Any]:
+    """Return a batch in canonical form: whole-sequence documents and equal micro-batches are not listed."""
+    if len(batch.kinds) == 1:
+        (batch,) = batch.kinds
+    packed = len(batch.lengths) > 1
+    return batch.model_dump(exclude={"packed"}) | {"documents": batch.documents if packed else ()}
+
+
+def canonical_stack(job: Job) -> dict[str, Any]:
+    """Return the settings of a stack that affect this job, without its name."""
+    told = {"name", "era", "source"}
+    narrow = job.plan.precision in RECIPES
+    idle = {"experts": has_experts(job.model), "narrow": narrow}
+    data = job.stack.model_dump(exclude=told | {name for name, used in idle.items() if not used})
+    return data
+
+
+def has_experts(model: Model) -> bool:
+    """Return whether any block routes its tokens."""
+    return any(block.feed_forward.kind == "experts" for block in model.blocks)
+
+
+Reader = Callable[[bytes, int], Document]
+
+
+def checked(
+    job: Job, text: bytes, read: Reader, target: str, left_open: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Read what was written, and compare; what to tell beside it.
+
+    Raises
+    ------
+    SpecError
+        The file would say another job.
+    """
+    document = read(text, job.cluster.num_devices)
+    return check_same(job, read_back(document, job, left_open), target)

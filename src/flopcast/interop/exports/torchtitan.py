@@ -1,0 +1,180 @@
+"""A job as settings of torchtitan.
+
+Answers: which settings train this job with torchtitan?
+Elsewhere: what they mean (interop/configs/torchtitan.py, torchtitan_stages.py), which reads back what is
+written here. A TOML file of the releases that have them; every key is a flag of all releases too, and
+stands as one in the file's head: `--training.seq_len 8192`.
+"""
+
+import json
+from itertools import accumulate
+
+from flopcast.errors import SpecError
+from flopcast.files.exported import Exported, not_expressible, text_file
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ImportOptions
+from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.model_names import FLAVOURS
+from flopcast.interop.configs.torchtitan import RECIPES, ROTATIONS
+from flopcast.interop.exports.megatron_model import word_of
+from flopcast.interop.exports.same_job import canonical_model, checked, has_experts
+from flopcast.library import catalog
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+from flopcast.spec.stack import Stack
+
+NAME, TARGET = "train.toml", "torchtitan's settings"
+SCHEDULES = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved_1f1b": "Interleaved1F1B",
+    "zb_v": "ZBVZeroBubble",
+}
+FAMILY = ("torch-fsdp2", "torch-fsdp2-compiled")
+Settings = dict[str, dict[str, object]]
+
+
+def export_torchtitan(job: Job) -> Exported:
+    """Return settings as TOML, with the same settings as flags in a comment.
+
+    Raises
+    ------
+    SpecError
+        torchtitan has no such model, or a field of plan or batch is another there: each of them.
+    """
+    settings = _settings(job)
+    flags = " ".join(
+        f"--{section}.{key} {_flag(value)}"
+        for section, keys in settings.items()
+        for key, value in keys.items()
+    )
+    lines = [f"# {job.model.name} on {job.cluster.num_devices} devices; as flags: {flags}"]
+    for section, keys in settings.items():
+        lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+    lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
+    foreign = f"the stack {job.stack.label} is not torchtitan: the settings run torch-fsdp2"
+    notes = [
+        f"it names no cluster: read it back with --cluster {job.cluster.name}",
+        *([] if job.stack.name in FAMILY else [foreign]),
+        *lost,
+        "data, learning rate, checkpoints and logs are not in it",
+    ]
+    return text_file(NAME, lines, notes)
+
+
+def _flag(value: object) -> str:
+    """Return a value as a command line takes it."""
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def _read(text: bytes, devices: int) -> Document:
+    """Return what the reader makes of the file."""
+    return read_kind(parsed(text, NAME), "torchtitan", ImportOptions(devices=devices))
+
+
+def _settings(job: Job) -> Settings:
+    """Return sections and keys."""
+    plan = job.plan
+    name, _, flavour = _flavour(job).partition("/")
+    if not flavour:
+        said = ", ".join(sorted(set(FLAVOURS.values())))
+        raise SpecError([not_expressible("model.name", job.model.name, said, TARGET, "export another way")])
+    training: dict[str, object] = {
+        "local_batch_size": plan.micro_batch,
+        "global_batch_size": plan.global_batch,
+        "seq_len": job.batch.sequence_length,
+    }
+    if plan.pipeline_parallel > 1:
+        training["local_batch_size"] = plan.global_batch // plan.data_parallel
+    found: Settings = {
+        "model": {"name": name, "flavor": flavour.upper().replace("BX", "Bx")},
+        "optimizer": {"name": "SGD" if plan.optimizer == "sgd" else "AdamW"},
+        "training": training,
+        "parallelism": _parallelism(job),
+        "activation_checkpoint": _recompute(plan),
+    }
+    if job.stack.name == "torch-fsdp2-compiled":
+        found["compile"] = {"enable": True}
+    return found | _precision(plan, found)
+
+
+def _flavour(job: Job) -> str:
+    """Return torchtitan's name of the model, or of one that is the same but for its name; else "".
+
+    Adapters are no part of a flavour: they are found by the check.
+    """
+    named = word_of(FLAVOURS, job.model.name)
+    if named in FLAVOURS:
+        return named
+    own = canonical_model(job) | {"adapters": None}
+    known = {
+        flavour: canonical_model(job.model_copy(update={"model": catalog.model(name)}))
+        for flavour, name in FLAVOURS.items()
+    }
+    return next((flavour for flavour, model in known.items() if model == own), "")
+
+
+def _precision(plan: Plan, found: Settings) -> Settings:
+    """Return the converter that replaces linears by 8-bit ones, and its recipe."""
+    if plan.precision not in RECIPES.values():
+        return {}
+    section = "mx" if plan.precision == "mxfp8" else "float8"
+    model = found["model"] | {"converters": [section]}
+    return {"model": model, section: {"recipe_name": word_of(RECIPES, plan.precision)}}
+
+
+def _recompute(plan: Plan) -> dict[str, object]:
+    """Return settings that recompute whole blocks, every n-th of them, or nothing."""
+    if plan.recompute == "full" and plan.recompute_method == "every":
+        return {"mode": "selective", "selective_ac_option": str(plan.recompute_layers)}
+    return {"mode": "full" if plan.recompute == "full" else "none"}
+
+
+def _parallelism(job: Job) -> dict[str, object]:
+    """Return degrees, sharding and stages."""
+    plan = job.plan
+    shard = (plan.data_shard or plan.data_parallel) if plan.zero == 3 else 1
+    found: dict[str, object] = {
+        "data_parallel_replicate_degree": plan.data_parallel // shard,
+        "data_parallel_shard_degree": shard,
+        "tensor_parallel_degree": plan.tensor_parallel,
+    }
+    if plan.context_parallel > 1:
+        found["context_parallel_degree"] = plan.context_parallel
+        if plan.context_exchange in ROTATIONS.values():
+            found["context_parallel_rotate_method"] = word_of(ROTATIONS, plan.context_exchange)
+        if plan.context_order == "contiguous":
+            found["context_parallel_load_balancer"] = "none"
+    if has_experts(job.model):
+        found["expert_parallel_degree"] = plan.expert_parallel
+        found["expert_tensor_parallel_degree"] = plan.expert_tensor_parallel
+    if plan.pipeline_parallel > 1:
+        found |= _stages(job)
+    return found | _software(job.stack)
+
+
+def _software(stack: Stack) -> dict[str, object]:
+    """Return where the stack differs from torchtitan's defaults: overlap, when parameters are freed."""
+    found: dict[str, object] = {}
+    if stack.tensor_overlap == "chunks":
+        found["enable_async_tensor_parallel"] = True
+    if stack.name in FAMILY and stack.sharding.gathers == "every_micro_batch":
+        found["fsdp_reshard_after_forward"] = "never"
+    elif stack.name in FAMILY and not stack.sharding.holds_in_pipeline:
+        found["fsdp_reshard_after_forward"] = "always"
+    return found
+
+
+def _stages(job: Job) -> dict[str, object]:
+    """Return stages, their schedule, and where each chunk begins."""
+    plan, chunks = job.plan, job.plan.pipeline_parallel * job.plan.virtual_stages
+    held = plan.stage_layers or (job.model.num_blocks // chunks,) * chunks
+    found: dict[str, object] = {
+        "pipeline_parallel_degree": plan.pipeline_parallel,
+        "pipeline_parallel_schedule": SCHEDULES.get(str(plan.pipeline_schedule), "1F1B"),
+        "pipeline_parallel_microbatch_size": plan.micro_batch,
+    }
+    if sum(held) == job.model.num_blocks:
+        starts = list(accumulate(held))[:-1]
+        found["pipeline_parallel_split_points"] = [f"layers.{start}" for start in starts]
+    return found

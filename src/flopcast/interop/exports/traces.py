@@ -1,0 +1,78 @@
+"""A predicted step as traces: for people (Perfetto, Chrome) and for simulators of networks (Chakra).
+
+Answers: which files show, or replay, the step of this job?
+Elsewhere: what they hold (report/events.py, rank_graph.py).
+"""
+
+import json
+
+from flopcast.cost.ranks import place_of
+from flopcast.errors import Problem, SpecError
+from flopcast.files.exported import Exported
+from flopcast.interop.exports.chakra import chakra, groups_of
+from flopcast.interop.exports.rank_graph import group_sizes, most_nodes, stage_graph
+from flopcast.interop.exports.trace_files import chrome_trace, perfetto_trace
+from flopcast.library.curves import load_book
+from flopcast.prediction import predict
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+
+MOST_NODES = 1_000_000  # over all ranks: about 100 MB
+SHORT = "insides of the first and the last micro-batches only, where there are many"
+
+
+def predicted(job: Job) -> Report:
+    """Return the report of a job, with the curves of the catalogue."""
+    return predict(job, load_book(job.cluster))
+
+
+def export_perfetto(job: Job) -> Exported:
+    """Return the step as a Perfetto trace."""
+    return Exported(files=(("step.pftrace", perfetto_trace(predicted(job))),), notes=(SHORT,), binary=True)
+
+
+def export_chrome(job: Job) -> Exported:
+    """Return the step as Chrome's trace events."""
+    return Exported(files=(("step.json", chrome_trace(predicted(job))),), notes=(SHORT,))
+
+
+def export_chakra(job: Job) -> Exported:
+    """Return the step as a Chakra trace for each rank, and the groups that their collectives name.
+
+    Raises
+    ------
+    SpecError
+        Data-parallel ranks differ, or there are too many nodes.
+    """
+    if job.batch.ranks:
+        because = "ranks of a stage share one graph here"
+        raise SpecError([_fault("batch.ranks", len(job.batch.ranks), "no list of ranks", because)])
+    report, plan = predicted(job), job.plan
+    if (total := most_nodes(report)) > MOST_NODES:
+        most = f"a step of about {MOST_NODES} nodes over all ranks at most"
+        raise SpecError([_fault("plan.global_batch", plan.global_batch, most, f"it has {total}")])
+    graphs = [stage_graph(report, stage) for stage in range(plan.pipeline_parallel)]
+    groups = groups_of(plan, tuple(group_sizes(report)))
+    place = _stage_of(job)
+    files = [
+        (f"step.{rank}.et", chakra(graphs[place[rank]], plan, rank, groups)) for rank in range(plan.devices)
+    ]
+    listed = {str(number): list(ranks) for ranks, number in groups.items()}
+    files.append(("groups.json", json.dumps(listed).encode("utf-8")))
+    notes = (
+        "in ASTRA-sim: --workload-configuration=FOLDER/step --comm-group-configuration=FOLDER/groups.json",
+        "durations are whole microseconds; tokens of experts travel as an all-to-all over their ranks",
+        "contention, jitter and what the host spends on launches are the simulator's to add",
+    )
+    return Exported(files=tuple(files), notes=notes, binary=True)
+
+
+def _stage_of(job: Job) -> list[int]:
+    """Return the pipeline stage of every rank."""
+    return [place_of(job.plan, rank)["pp"] for rank in range(job.plan.devices)]
+
+
+def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
+    """Return the fault of a job that is too large for one file per rank."""
+    fix = "export a smaller step: the pipeline repeats itself"
+    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

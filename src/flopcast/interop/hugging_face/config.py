@@ -1,0 +1,398 @@
+"""From a Hugging Face config.json to a model, with notes on what was assumed and what was left out.
+
+Answers: which model does this config describe, and what of it does flopcast not know?
+Elsewhere: families and their defaults (families.py), keys and kinds of values (values.py), what
+makes the mapping a Model (files/validate.py), which layers have a window (windows.py).
+
+Only the architecture is imported: no code of a checkpoint runs, no weights are read. Passes that only scale
+a tensor are not counted.
+"""
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from flopcast.dtypes import Probability
+from flopcast.errors import Problem, SpecError
+from flopcast.files.unknown_keys import unknown_key
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.interop.hugging_face.config_errors import (
+    by_tracing,
+    headless,
+    refuse_other_heads,
+    refuse_what_is_not_built,
+)
+from flopcast.interop.hugging_face.experts import layers_called_dense
+from flopcast.interop.hugging_face.families import FAMILIES
+from flopcast.interop.hugging_face.family import ConfigFact, Family
+from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, SILENT
+from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
+from flopcast.interop.hugging_face.windows import runs
+from flopcast.spec.model import Model
+
+TYPES = {  # other names of a family
+    "gemma3": "gemma3_text", "llama4": "llama4_text", "yi": "llama", "refinedwebmodel": "falcon",
+    "mistral3": "mistral", "code_llama": "llama", "gpt-sw3": "gpt2",
+    "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl": "qwen3", "qwen3_vl_text": "qwen3", "qwen3_vl_moe": "qwen3_moe",
+    "qwen3_vl_moe_text": "qwen3_moe", "glm4v": "glm4", "glm4v_text": "glm4", "glm4v_moe": "glm4_moe",
+    "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
+}  # fmt: skip
+ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
+    **dict.fromkeys(
+        ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
+        ("gelu", "geglu"),
+    ),
+    "silu": ("silu", "swiglu"),
+    "swish": ("silu", "swiglu"),
+    "relu": ("relu", ""),
+    "relu2": ("relu2", ""),
+    "xielu": ("gelu", ""),  # one pass with two numbers of its own for each layer, which are not counted
+}
+DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
+TEXT_PARTS = ("text_config", "llm_config", "language_config")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecoderFacts:
+    """The facts of one decoder, as a family's table and a config give them.
+
+    Neach follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
+    MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
+    they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
+    all layers but the `dense_layers`; `latent` sizes make latent attention of all.
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    ffn_hidden: int | None
+    vocabulary: int
+    context: int
+    activation: str
+    gated: bool
+    tied: bool
+    norm: str
+    norm_bias: bool
+    norm_scale: bool = True
+    norm_placement: str = "before"
+    residual: str = "sequential"
+    embedding_norm: bool = False
+    kv_heads: int | None = None
+    head_size: int | None = None
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    rotary_fraction: float = 1.0
+    alibi: bool = False
+    learned: bool = False
+    position_offset: int = 0
+    qk_norm: str = "none"
+    softcap: object = None
+    logit_softcap: object = None
+    attention_dropout: Probability = 0.0
+    hidden_dropout: Probability = 0.0
+    embedding_dropout: Probability = 0.0
+    window: int | None = None
+    window_kind: str = "sliding"
+    local: tuple[int, ...] | None = None
+    unturned: tuple[int, ...] = ()
+    sinks: bool = False
+    rotary_scaled: bool = False
+    experts: dict[str, object] | None = None
+    dense_layers: tuple[int, ...] = ()
+    latent: dict[str, object] | None = None
+    mtp: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerKind:
+    """Whether a layer has experts, a window, rotary positions; equal layers are equal here."""
+
+    sparse: bool
+    local: bool
+    turned: bool
+
+
+def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Return the model that a config.json describes.
+
+    Parameters
+    ----------
+    document : Document
+        The plain data of the file, of a text model or of one with a text part, and its lines.
+
+    Returns
+    -------
+    mapping
+        What `spec.model.Model` validates; fields that are as a Model has them anyway are left out.
+    notes
+        Sentences for a person: defaults taken, keys not understood, what is imported as something simpler.
+
+    Raises
+    ------
+    SpecError
+        An architecture that is not supported, or every fault of the values.
+
+    Examples
+    --------
+    >>> from flopcast.files.yaml_text import read_yaml
+    >>> text = b'{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32}'
+    >>> mapping, notes = model_from_config(read_yaml(text, "config.json"))
+    >>> mapping["hidden"], mapping["learned_positions"], mapping["tied_embeddings"]
+    (64, 32, True)
+    >>> notes[0][:60]
+    'not given, so the default of gpt2: vocab_size 50257, hidden_'
+    """
+    if not isinstance(document.data, dict):
+        raise SpecError([_fault(document, (), "document", document.data, "a mapping", "a config has keys")])
+    refuse_other_heads(document, document.data)
+    part, values = _text_part(document.data)
+    reader = Reader(document, values)
+    name = _family(reader)
+    refuse_what_is_not_built(reader, name)
+    family = FAMILIES[name]
+    found = _architecture(reader, family)
+    notes = [f"{part}: the text model is imported, the rest of the config is not"] if part else []
+    if name_of_class := headless(document.data):
+        notes.append(f"{name_of_class} has no head: it is counted with the head of a language model")
+    notes += _notes(reader, family, name)
+    if reader.problems:
+        raise SpecError(reader.problems.values())
+    return _mapping(reader, name, found), tuple(notes)
+
+
+def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
+    """Return the key of the text model inside a multi-part model, and the values that apply to it.
+
+    What the whole says of ties and numbers holds for the part where the part is silent. A part without a
+    type is of the whole's.
+    """
+    for key in TEXT_PARTS:
+        inner = data.get(key)
+        if isinstance(inner, dict):
+            shared = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "model_type")
+            outer = flattened({name: data[name] for name in shared if name in data})
+            return key, outer | flattened(inner, (key,))
+    return "", flattened(data)
+
+
+def _family(reader: Reader) -> str:
+    """Return the family of `model_type`, else of the first of `architectures`.
+
+    Raises
+    ------
+    SpecError
+        Another one: why it is not imported where that is known, else the nearest that is.
+    """
+    told = reader.raw("model_type")
+    architectures = reader.entries(
+        "architectures", lambda one: isinstance(one, str), "a list of names"
+    ) or [""]
+    stem = re.sub(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$", "", architectures[0])
+    asked = str(told or stem).lower()
+    plain = {name.replace("_", ""): name for name in (*FAMILIES, *TYPES, *ELSEWHERE)}
+    name = plain.get(asked.replace("_", ""), asked)
+    name = TYPES.get(name, name)
+    if name in FAMILIES:
+        return name
+    key = "model_type" if told is not None else "architectures"
+    path, value = reader.values.get(key, ((key,), None))
+    near = difflib.get_close_matches(asked, FAMILIES, n=1, cutoff=0.5) if asked else []
+    because = ELSEWHERE.get(name, "no such family is known" if value else "a config names its family")
+    likely = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
+    fix = likely + by_tracing(reader.document, name)
+    allowed = ", ".join(sorted(FAMILIES))
+    raise SpecError([_fault(reader.document, path, key, value, allowed, because, fix)])
+
+
+def _architecture(reader: Reader, family: Family) -> DecoderFacts:
+    """Return every fact of the family's table, and check the rules between them."""
+    facts: dict[str, Any] = {}
+    for name, rule in family.facts.items():
+        if isinstance(rule, ConfigFact):
+            facts[name] = reader.fact(name, rule.default, rule.keys)
+        else:
+            facts[name] = rule(reader) if callable(rule) else rule
+    if "experts" in facts and (dense := layers_called_dense(reader, facts["layers"])) is not None:
+        facts["dense_layers"] = dense
+    found = DecoderFacts(**facts)
+    _check_heads(reader, found)
+    known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not found.gated]
+    if found.activation not in known:
+        because = "no other activation of this MLP is built"
+        reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the nearest")
+    _check_musts(reader, family, found)
+    return found
+
+
+def _check_heads(reader: Reader, found: DecoderFacts) -> None:
+    """Check that heads divide the width and groups the heads, if the numbers themselves are right."""
+    hidden, heads, groups = (reader.key_of(name) for name in ("hidden", "heads", "kv_heads"))
+    if (
+        found.head_size is None
+        and found.latent is None
+        and found.hidden % found.heads
+        and not {hidden, heads} & set(reader.problems)
+    ):
+        allowed = f"a divisor of {hidden} = {found.hidden}"
+        reader.fault(heads, allowed, "heads share the width evenly", f"change {heads} or {hidden}")
+    if found.kv_heads is not None and found.heads % found.kv_heads and heads not in reader.problems:
+        allowed = f"a divisor of {heads} = {found.heads}"
+        reader.fault(groups, allowed, "every key/value head serves equally many heads", f"change {groups}")
+
+
+def _check_musts(reader: Reader, family: Family, found: DecoderFacts) -> None:
+    """Check keys whose other values mean another architecture, and the number format of the weights."""
+    for must in family.musts:
+        wanted = getattr(found, must.same_as) if must.same_as else must.wanted
+        if reader.raw(must.key) not in (None, wanted):
+            allowed = json.dumps(wanted)
+            reader.fault(must.key, allowed, must.because, by_tracing(reader.document))
+    for key in ("torch_dtype", "dtype"):
+        if reader.raw(key) not in (None, *DTYPES):
+            allowed = ", ".join(DTYPES)
+            reader.fault(
+                key, allowed, "weights are stored in one of these formats", f"correct or remove {key}"
+            )
+
+
+def _notes(reader: Reader, family: Family, name: str) -> list[str]:
+    """Return notes for the user about this import."""
+    notes = []
+    if reader.defaults:
+        taken = ", ".join(f"{key} {_shown(value)}" for key, value in reader.defaults.items())
+        notes.append(f"not given, so the default of {name}: {taken}")
+    scaled = [key for key in family.scales if reader.raw(key) not in (None, 1, 1.0)]
+    if scaled:
+        notes.append(f"{', '.join(scaled)}: passes that scale or clip a tensor are not counted")
+    for key, counted in LEFT_OUT.items():
+        if reader.raw(key) not in (None, 0):
+            notes.append(f"{key} = {reader.raw(key)}: {counted}")
+    for key in ("quantization_config", "compression_config"):
+        if reader.raw(key) is not None:
+            notes.append(f"{key}: imported as the model that was quantised, in full precision")
+    known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT]
+    for key in reader.unused(SILENT):
+        others = [other for other in known if other != key]
+        found = unknown_key(
+            key, reader.values[key][1], program=name, weighty=(), others=others, least_fraction=0.75
+        )
+        if found.because:
+            fix = f"did you mean {found.near}?" if found.near else by_tracing(reader.document)
+            reader.fault(key, f"a key of {name}", found.because, fix, "is not known")
+            continue
+        hint = f": did you mean {found.near}?" if found.near else ""
+        notes.append(f"{key} is not a key that {name} is known to have, and was left out{hint}")
+    return notes
+
+
+def _mapping(reader: Reader, name: str, found: DecoderFacts) -> dict[str, object]:
+    """Return the facts as a Model has them, without its defaults."""
+    block = {
+        "norm": found.norm,
+        "norm_bias": found.norm_bias or found.norm == "rmsnorm",  # which has none, whatever is said
+        "norm_scale": found.norm_scale,
+        "norm_placement": found.norm_placement,
+        "residual": found.residual,
+        "dropout": found.hidden_dropout,
+    }
+    kinds, pattern = runs([_kind(found, layer) for layer in range(found.layers)])
+    whole = {
+        "name": _name(reader, name),
+        "hidden": found.hidden,
+        "vocabulary": found.vocabulary,
+        "context_length": found.context,
+        "learned_positions": found.context if found.learned else 0,
+        "position_offset": found.position_offset if found.learned else 0,
+        "tied_embeddings": found.tied,
+        "embedding_norm": found.embedding_norm,
+        "embedding_dropout": found.embedding_dropout,
+        "head_bias": found.head_bias,
+        "logit_softcap": found.logit_softcap is not None,
+        "mtp": found.mtp,
+        "blocks": [
+            block
+            | {"count": count, "mixer": _mixer(found, kind), "feed_forward": _feed_forward(found, kind)}
+            for kind, count in kinds
+        ],
+        "pattern": pattern,
+    }
+    file = reader.document.name.replace("\\", "/").rpartition("/")[2]
+    source = {"title": f"{file}, a Hugging Face config of the {name} family"}
+    plain = build(Model, reader.document, whole).model_dump(mode="json", exclude_defaults=True)
+    return plain | {"source": [source]}
+
+
+def _kind(found: DecoderFacts, layer: int) -> LayerKind:
+    """Return what distinguishes one layer from others. A window of the whole context counts as none."""
+    windowed = found.window is not None and found.window < found.context
+    return LayerKind(
+        sparse=found.experts is not None and layer not in found.dense_layers,
+        local=windowed and (found.local is None or layer in found.local),
+        turned=layer not in found.unturned,
+    )
+
+
+def _mixer(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
+    """Return attention, with latents or without; sizes that follow from others are omitted."""
+    if found.latent is not None:
+        whole = {"kind": "latent_attention", "heads": found.heads, "dropout": found.attention_dropout}
+        return whole | found.latent
+    own_size = found.head_size and found.head_size * found.heads != found.hidden
+    return {
+        "heads": found.heads,
+        "kv_heads": found.kv_heads if found.kv_heads != found.heads else None,
+        "head_size": found.head_size if own_size else None,
+        "qkv_bias": found.qkv_bias,
+        "out_bias": found.out_bias,
+        "rotary_fraction": 0.0 if found.alibi or not kind.turned else found.rotary_fraction,
+        "dropout": found.attention_dropout,
+        "qk_norm": found.qk_norm if kind.turned or found.qk_norm != "unscaled" else "none",
+        "alibi": found.alibi,
+        "softcap": found.softcap is not None,
+        "window": found.window if kind.local else None,
+        "window_kind": found.window_kind if kind.local else "sliding",
+        "sinks": found.sinks,
+        "rotary_scaled": found.rotary_scaled,
+    }
+
+
+def _feed_forward(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
+    """Return the dense MLP, or experts if the layer has them."""
+    activation = ACTIVATIONS[found.activation][found.gated]
+    if kind.sparse and found.experts is not None:
+        return found.experts | {"kind": "experts", "activation": activation}
+    width = found.ffn_hidden or 4 * found.hidden
+    return {"ffn_hidden": width, "activation": activation, "bias": found.mlp_bias}
+
+
+def _name(reader: Reader, family: str) -> str:
+    """Return the last part of the checkpoint's path as a slug; the family if the config has no name."""
+    told = reader.raw("_name_or_path")
+    last = told.replace("\\", "/").rstrip("/").rpartition("/")[2] if isinstance(told, str) else ""
+    return re.sub(r"[^a-z0-9.]+", "-", last.lower()).strip("-.") or family
+
+
+def _shown(value: object) -> str:
+    """Return a value as a config writes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _fault(
+    document: Document,
+    path: tuple[str | int, ...],
+    field: str,
+    value: object,
+    allowed: str,
+    because: str,
+    fix: str = "describe the model by hand",
+) -> Problem:
+    """Return one fault, at its line."""
+    return Problem(
+        where=document.where(path), field=field, value=value, allowed=allowed, because=because, fix=fix
+    )

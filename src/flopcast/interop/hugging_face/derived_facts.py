@@ -1,0 +1,98 @@
+"""Facts of Hugging Face families that follow from several keys of a config.
+
+Answers: which facts of a family must be computed, such as the key/value heads of Falcon?
+Elsewhere: facts that one key gives (families.py), which layers have a window (windows.py).
+"""
+
+from collections.abc import Callable
+
+from flopcast.interop.hugging_face.values import Reader
+from flopcast.interop.hugging_face.windows import listed_as_local
+
+
+def used_window(read: Reader) -> object:
+    """Return Qwen's window, which applies only if its flag is set."""
+    window = read.fact("window", None)
+    return window if read.flag("use_sliding_window", False) else None
+
+
+def local_window(read: Reader) -> object:
+    """Return GPT-Neo's window, which applies if any layer is local."""
+    window = read.count("window_size", 256)
+    return window if listed_as_local(read) else None
+
+
+def rotary_dim(read: Reader) -> float:
+    """Return the rotated fraction of a head of GPT-J, given in elements; null rotates whole heads."""
+    head = max(1, read.size("hidden", 4096) // read.size("heads", 16))
+    turned = read.count("rotary_dim", 64)
+    if "rotary_dim" in read.values and read.raw("rotary_dim") is None:
+        return 1.0
+    if turned > head:
+        read.fault("rotary_dim", f"at most {head}", "it is a part of one head", "lower rotary_dim")
+    return min(1.0, turned / head)
+
+
+def falcon_kv_heads(read: Reader) -> object:
+    """Return Falcon's key/value heads: one for multi-query attention, more in the newer architecture."""
+    groups = read.fact("kv_heads", None)
+    new = read.flag("new_decoder_architecture", False)
+    multi_query = read.flag("multi_query", True)
+    return 1 if multi_query and not new else groups
+
+
+def falcon_residual(read: Reader) -> str:
+    """Return Falcon's residual: parallel with two norms (40B) or one (7B), or sequential (Falcon-RW)."""
+    new = read.flag("new_decoder_architecture", False)
+    parallel = read.flag("parallel_attn", True)
+    norms = read.count("num_ln_in_parallel_attn", 2 if new else 1)
+    if not (new or parallel):
+        return "sequential"
+    return "parallel" if new and norms == 2 else "parallel_shared_norm"
+
+
+def residual(default: bool, parallel: str) -> Callable[[Reader], str]:
+    """Return the rule of the residual that the flag `use_parallel_residual` chooses."""
+
+    def rule(read: Reader) -> str:
+        return parallel if read.flag("use_parallel_residual", default) else "sequential"
+
+    return rule
+
+
+def mpt_inner(read: Reader) -> int:
+    """Return the width of MPT's MLP, which is given as a multiple of the hidden size."""
+    return read.count("expansion_ratio", 4) * read.size("hidden", 2048)
+
+
+def mpt_bias(read: Reader) -> bool:
+    """Return whether MPT's linears and norms have biases; its key is `no_bias`."""
+    return not read.flag("no_bias", True)
+
+
+def mpt_alibi(read: Reader) -> bool:
+    """Return whether MPT uses ALiBi, from the mapping `attn_config`."""
+    return read.flag("attn_config.alibi", True)
+
+
+def mpt_learned(read: Reader) -> bool:
+    """Return whether MPT learns positions: without ALiBi, unless `learned_pos_emb` is false."""
+    return not mpt_alibi(read) and read.flag("learned_pos_emb", True)
+
+
+def baichuan_alibi(read: Reader) -> bool:
+    """Return whether Baichuan uses ALiBi, as its larger models do: they have `model_max_length` only."""
+    return "max_position_embeddings" not in read.values
+
+
+def minimax_rotary(read: Reader) -> float:
+    """Return the rotated fraction of a head of MiniMax-M2, given in elements (`rotary_dim`)."""
+    head = read.fact("head_size", 128)
+    rotated = read.count("rotary_dim", 64)
+    return min(1.0, rotated / head) if isinstance(head, int) else 1.0
+
+
+def bigcode_kv_heads(read: Reader) -> object:
+    """Return one key/value head if `multi_query` is true, the default (SantaCoder, StarCoder)."""
+    read.raw("num_key_value_heads")  # transformers 5 saves the number that follows from the flag
+    return 1 if read.flag("multi_query", True) else None

@@ -1,0 +1,291 @@
+"""Values of a Hugging Face config.json, read by kind, whatever a family calls them.
+
+Answers: what does this config say of one fact, is that possible, which of its keys has nobody asked for?
+Elsewhere: which facts a family takes from its config (families.py), what they make
+(config.py).
+
+One fact has many keys in the wild: `hidden_size`, `n_embd`, `d_model`. FACTS lists them; of several that
+are given the first wins, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from flopcast.errors import Problem
+from flopcast.files.validate import dotted
+from flopcast.files.yaml_text import Document, Path
+from flopcast.spec.rules_size import MOST_LAYERS
+
+NESTED = ("attn_config", "ffn_config")  # mappings whose entries count as keys of their own
+ROPE = "rope_parameters"  # transformers 5 saves rope_theta, rotary_pct and their like in this mapping
+ROTARY_PART = f"{ROPE}.partial_rotary_factor"
+ALLOWED = {  # kind of value → what would pass
+    "count": "a whole number of at least 1",
+    "layers": f"a whole number from 1 to {MOST_LAYERS}",
+    "share": "a number of at least 0 and below 1",
+    "part": "a number above 0 and at most 1",
+    "factor": "a number above 0",
+    "weight": "a number of at least 0",
+    "flag": "true or false",
+    "text": "a text",
+}
+SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the rest is still checked
+    "count": 1, "layers": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "weight": 0.0,
+    "flag": False, "text": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """A fact that configs give: the kind of its value, and its keys.
+
+    `optional` values may be null, which means "follows from other facts" or "none"; with `zero_is_none`, 0
+    means the same. With `agree`, keys must not contradict each other.
+    """
+
+    kind: str
+    keys: tuple[str, ...] = ()
+    optional: bool = False
+    agree: bool = False
+    zero_is_none: bool = False
+
+
+def _size(*keys: str, optional: bool = False) -> Fact:
+    return Fact(kind="count", keys=keys, optional=optional, agree=True)
+
+
+FACTS = {
+    "hidden": _size("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
+    "layers": Fact(
+        kind="layers", keys=("num_hidden_layers", "n_layer", "n_layers", "num_layers"), agree=True
+    ),
+    "heads": _size("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": _size("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", optional=True),
+    "head_size": _size("head_dim", optional=True),
+    "ffn_hidden": _size("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", optional=True),
+    "vocabulary": _size("vocab_size"),
+    "experts": _size("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "context": Fact(
+        kind="count",
+        keys=(
+            "max_position_embeddings",
+            "n_positions",
+            "max_seq_len",
+            "seq_length",
+            "model_max_length",
+            "max_sequence_length",
+            "n_ctx",
+        ),
+    ),
+    "activation": Fact(
+        kind="text", keys=("hidden_activation", "hidden_act", "activation_function", "activation")
+    ),
+    "tied": Fact(kind="flag", keys=("tie_word_embeddings",)),
+    "rotary_fraction": Fact(kind="part", keys=("partial_rotary_factor", "rotary_pct")),
+    "alibi": Fact(kind="flag", keys=("alibi",)),
+    "window": Fact(kind="count", keys=("sliding_window", "window_size"), optional=True, zero_is_none=True),
+    "softcap": Fact(kind="factor", keys=("attn_logit_softcapping",), optional=True, zero_is_none=True),
+    "logit_softcap": Fact(
+        kind="factor", keys=("final_logit_softcapping",), optional=True, zero_is_none=True
+    ),
+    "attention_dropout": Fact(kind="share", keys=("attention_dropout", "attn_pdrop")),
+    "hidden_dropout": Fact(kind="share", keys=("hidden_dropout", "resid_pdrop", "residual_dropout")),
+    "embedding_dropout": Fact(kind="share", keys=("embd_pdrop", "embedding_dropout", "emb_pdrop")),
+    **{name: Fact(kind="flag") for name in ("qkv_bias", "out_bias", "mlp_bias", "norm_bias", "norm_scale")},
+}
+
+
+class Reader:
+    """One config and what was found in it.
+
+    A fault is kept once for each key, a default once for each fact; reading the same twice does no harm.
+
+    Examples
+    --------
+    >>> reader = Reader(Document("config.json", {}, {}), {"n_embd": (("n_embd",), 768)})
+    >>> reader.fact("hidden", 1024), reader.fact("layers", 12), reader.defaults
+    (768, 12, {'num_hidden_layers': 12})
+    """
+
+    def __init__(self, document: Document, values: dict[str, tuple[Path, object]]) -> None:
+        """Keep the values by key, each with the path at which it stands."""
+        self.document = document
+        self.values = values
+        self.problems: dict[str, Problem] = {}
+        self.defaults: dict[str, object] = {}
+        self.used: set[str] = set()
+
+    def fact(self, name: str, default: object, keys: tuple[str, ...] = ()) -> object:
+        """Return the value of a fact, under its usual keys or the family's own; else the default."""
+        fact = FACTS[name]
+        keys = keys or fact.keys
+        if name == "rotary_fraction":
+            keys = (*keys, ROTARY_PART)
+        return self.value(fact.kind, keys, default, fact.optional, fact.agree, fact.zero_is_none)
+
+    def value(
+        self,
+        kind: str,
+        keys: tuple[str, ...],
+        default: object,
+        optional: bool = False,
+        agree: bool = False,
+        zero_is_none: bool = False,
+    ) -> object:
+        """Return the value of the first key that is given.
+
+        Parameters
+        ----------
+        kind : one of ALLOWED
+        keys : all of them count as used
+        default : used, and recorded as an assumption, if no key is given; None is not recorded
+        optional : whether null is a value
+        zero_is_none : whether 0 means the same as null
+        agree : whether further keys must have the same value
+
+        Returns
+        -------
+        object
+            A value of the kind, or None; a harmless value of the kind if the given one is wrong.
+        """
+        given = [key for key in keys if key in self.values]
+        self.used.update(given)
+        if not given:
+            if default is not None:
+                self.defaults[keys[0]] = default
+            return default
+        key = next((key for key in given if self.values[key][1] is not None), given[0])
+        found = self.values[key][1]
+        if optional and (found is None or (zero_is_none and found == 0 and not isinstance(found, bool))):
+            return None
+        if not _passes(kind, found):
+            null = " or null" if optional else ""
+            self.fault(key, ALLOWED[kind] + null, "the configuration class declares it so", f"mend {key}")
+            return SAFE[kind]
+        others = [other for other in given if self.values[other][1] not in (None, found)]
+        if agree and others:
+            because = f"{key} = {found!r} names the same thing"
+            self.fault(others[0], repr(found), because, f"remove {others[0]} or {key}")
+        return found
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a boolean key of one family."""
+        return bool(self.value("flag", (key,), default))
+
+    def count(self, key: str, default: int) -> int:
+        """Return a key of one family that is a whole number of at least 1; null counts as missing."""
+        found = self.value("count", (key,), default, optional=True)
+        return found if isinstance(found, int) else default
+
+    def size(self, name: str, default: int) -> int:
+        """Return a fact that is a count, as a number to calculate with; null counts as missing."""
+        found = self.fact(name, default)
+        return found if isinstance(found, int) else default
+
+    def whole(self, key: str, default: int) -> int:
+        """Return a key of one family that is a whole number of at least 0; null counts as missing."""
+        found = self.raw(key)
+        if found is None or (type(found) is int and found >= 0):
+            return default if found is None else found
+        self.fault(key, "a whole number of at least 0", "it counts layers", f"mend {key}")
+        return default
+
+    def entries(
+        self, key: str, passes: Callable[[Any], bool], allowed: str, number: int | None = None
+    ) -> list[Any] | None:
+        """Return the list that stands under a key, None where there is none or it is faulty.
+
+        Parameters
+        ----------
+        key : str
+            The key; null counts as not given.
+        passes : callable
+            Whether an entry is right.
+        allowed : str
+            What a fault says of the list: "a list of numbers of layers".
+        number : int, optional
+            Of entries, where the model fixes it.
+        """
+        found = self.raw(key)
+        if isinstance(found, list) and number in (None, len(found)) and all(map(passes, found)):
+            return found
+        if found is not None:
+            self.fault(key, allowed, "the configuration class declares it so", f"mend {key}")
+        return None
+
+    def raw(self, key: str) -> object:
+        """Return the value of a key, None if it is absent; the key counts as used."""
+        self.used.add(key)
+        return self.values[key][1] if key in self.values else None
+
+    def fault(self, key: str, allowed: str, because: str, fix: str, fault: str = "") -> None:
+        """Record that a key's value is wrong; the first fault of a key is kept."""
+        path, value = self.values.get(key, ((key,), None))
+        problem = Problem(
+            where=self.document.where(path),
+            field=dotted(path),
+            value=value,
+            allowed=allowed,
+            because=because,
+            fix=fix,
+            fault=fault,
+        )
+        self.problems.setdefault(key, problem)
+
+    def key_of(self, name: str) -> str:
+        """Return the key under which a fact is given, or its usual one, for faults."""
+        keys = FACTS[name].keys
+        return next((key for key in keys if key in self.values), keys[0])
+
+    def unused(self, silent: Iterable[str]) -> list[str]:
+        """Return keys that were not read, except those without a cost and those with null."""
+        known = self.used.union(silent)
+        return [key for key, (_, value) in self.values.items() if key not in known and value is not None]
+
+
+def flattened(data: dict[str, object], path: Path = ()) -> dict[str, tuple[Path, object]]:
+    """Return keys with the paths of their values; entries of NESTED mappings have keys with a dot.
+
+    >>> flattened({"d_model": 8, "attn_config": {"alibi": True}})
+    {'d_model': (('d_model',), 8), 'attn_config.alibi': (('attn_config', 'alibi'), True)}
+    """
+    values: dict[str, tuple[Path, object]] = {}
+    for key, value in data.items():
+        if key in NESTED and isinstance(value, dict):
+            inner = flattened(value, (*path, key))
+            values |= {f"{key}.{name}": found for name, found in inner.items()}
+            continue
+        values[key] = ((*path, key), value)
+        if key == ROPE and isinstance(value, dict):
+            values |= _rotary_part(value, (*path, key))
+    return values
+
+
+def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, object]]:
+    """Return the fraction of a head that is rotated, if `rope_parameters` gives it.
+
+    If kinds of layers differ in their rotary positions, there is one mapping for each kind (transformers 5,
+    `modeling_rope_utils.py`); the first fraction that is given counts.
+    """
+    key = "partial_rotary_factor"
+    if key in rope:
+        return {ROTARY_PART: ((*path, key), rope[key])}
+    for kind, part in rope.items():
+        if isinstance(part, dict) and key in part:
+            return {ROTARY_PART: ((*path, kind, key), part[key])}
+    return {}
+
+
+def _passes(kind: str, value: object) -> bool:
+    """Return whether a value is of a kind; true and false are not numbers."""
+    if kind == "flag":
+        return isinstance(value, bool)
+    if kind == "text":
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if kind in ("count", "layers"):
+        return isinstance(value, int) and 1 <= value <= (MOST_LAYERS if kind == "layers" else value)
+    limits = {"share": 0 <= value < 1, "part": 0 < value <= 1, "weight": value >= 0}
+    return limits.get(kind, value > 0)

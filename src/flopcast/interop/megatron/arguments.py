@@ -1,0 +1,290 @@
+"""The flags of one training command: given once, typed, and told where they are wrong.
+
+Answers: which value does `--num-layers` have, on which line, and is it one that a flag may have?
+Elsewhere: what flags there are (flags.py), what they say about a job (launch_script.py).
+
+As with Python's argparse, the last of several equal flags counts, `--flag=value` is `--flag value`, and a
+value that starts with two dashes is a flag.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from flopcast.errors import Problem
+from flopcast.files.unknown_keys import unknown_key
+from flopcast.interop.megatron.flags import (
+    KNOWN,
+    LISTED,
+    MEANS_NONE,
+    MODELLED,
+    NOT_MODELLED,
+    ONLY_ZERO_MEANS_NONE,
+    REFUSED,
+    SWITCHES,
+    is_known,
+)
+from flopcast.interop.shell.variables import Word
+
+_WHOLE = re.compile(r"-?[0-9]{1,13}")
+MOST = 10**12
+OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)\})")
+SHORTEST = 9  # shorter names are not checked for typing errors: "--fp16" and "--bf16" are close
+
+
+class Arguments:
+    """Flags by name, the faults found so far, and the assumptions about flags.
+
+    There are five kinds of flags: those that are read; those that do not affect the time, which are
+    ignored; those whose effect is not modelled, which become an assumption; those that request an
+    unsupported feature, which are faults; and unknown ones. An unknown flag is a fault if it is a
+    misspelling of one that matters, and otherwise a note.
+
+    Readers return a default if a flag is missing or its value is wrong. A wrong value adds a fault to
+    `problems`, and reading continues, so that all faults are reported together.
+    """
+
+    def __init__(self, name: str, words: Sequence[Word], line: int) -> None:
+        """Store `words`, which follow the training program; `line` is that of the command."""
+        self.problems: list[Problem] = []
+        self.assumptions: list[str] = []
+        self._name = name
+        self._line = line
+        self._given: dict[str, tuple[Word, list[Word]]] = {}
+        self._told: set[str] = set()
+        for flag, values in grouped(words):
+            self._take(flag, values)
+        self._sort()
+
+    def has(self, *flags: str) -> bool:
+        """Return whether any of these flags is given."""
+        return any(flag in self._given for flag in flags)
+
+    def first(self, *flags: str) -> str:
+        """Return the first of these flags that is given, else the first: flags that were renamed."""
+        return next((flag for flag in flags if flag in self._given), flags[0])
+
+    def line(self, flag: str) -> int:
+        """Return the line of a flag's value, or of the command if it is not given."""
+        if flag not in self._given:
+            return self._line
+        word, values = self._given[flag]
+        return values[0].line if values else word.line
+
+    def where(self, flag: str) -> str:
+        """Return the same as "file:line"."""
+        return f"{self._name}:{self.line(flag)}"
+
+    def words(self, flag: str) -> list[Word]:
+        """Return all values of a flag."""
+        return self._given[flag][1] if flag in self._given else []
+
+    def text(self, flag: str) -> str:
+        """Return the value as written, without quotes that an option string kept; "" if there is none."""
+        words = self.words(flag)
+        return words[0].text.strip("'\"") if words else ""
+
+    def count(self, flag: str, default: int = 1, least: int = 1) -> int:
+        """Return a whole number.
+
+        Parameters
+        ----------
+        flag : str
+            One that is modelled.
+        default : int
+            What Megatron-LM takes where the flag is not given.
+        least : int
+            The smallest value that makes sense: a degree is never 0, a ZeRO stage may be.
+        """
+        text = self.text(flag)
+        if not self.has(flag) or not self._one_value(flag, "a whole number"):
+            return default
+        number = int(text) if _WHOLE.fullmatch(text) else None
+        if number is None or not least <= number <= MOST:
+            because = "it is counted" if number is None else "there is no fewer"
+            self.fault(
+                flag, text, f"a whole number, {least} or more", because, f"write {flag} {max(least, 1)}"
+            )
+            return default
+        return number
+
+    def required(self, *flags: str) -> int:
+        """Return a whole number that Megatron-LM requires too; the flags are names of the same setting.
+
+        A flag whose name was misspelt is told as a slip, not as missing too.
+        """
+        flag = self.first(*flags)
+        if not self.has(flag) and not self._told & set(flags):
+            fix = f"add {flag} N"
+            self.fault(
+                flag, None, "a whole number", "a model or a step cannot do without", fix, "is missing"
+            )
+        return self.count(flag)
+
+    def fraction(self, flag: str, default_fraction: float) -> float:
+        """Return a probability or share in [0, 1]."""
+        if not self.has(flag) or not self._one_value(flag, "a number from 0 to 1"):
+            return default_fraction
+        try:
+            number = float(self.text(flag))
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= 1:
+            allowed = "a number from 0 to 1"
+            self.fault(
+                flag, self.text(flag), allowed, "it is a probability or a share", f"write {flag} 0.1"
+            )
+            return default_fraction
+        return number
+
+    def choice(self, flag: str, values: Mapping[str, str], default: str) -> str:
+        """Return the meaning of one of several words; case is ignored.
+
+        Parameters
+        ----------
+        values : mapping
+            From the words that a flag may have, in small letters, to what they mean here.
+        """
+        if not self.has(flag) or not self._one_value(flag, f"one of {', '.join(values)}"):
+            return default
+        text = self.text(flag).lower()
+        if text not in values:
+            near = difflib.get_close_matches(text, values, n=1)
+            fix = f"did you mean {(near or list(values))[0]}?"
+            self.fault(flag, self.text(flag), ", ".join(values), "no other is read", fix)
+            return default
+        return values[text]
+
+    def faulty(self, *flags: str) -> bool:
+        """Return whether any of these flags has a fault, so that its value must not affect others."""
+        return bool(self._told & set(flags)) or any(problem.field in flags for problem in self.problems)
+
+    def fault(self, flag: str, value: object, allowed: str, because: str, fix: str, told: str = "") -> None:
+        """Record a fault of a flag; `told` describes the fault if it is not in the value."""
+        self.problems.append(
+            Problem(
+                where=self.where(flag),
+                field=flag,
+                value=value,
+                allowed=allowed,
+                because=because,
+                fix=fix,
+                fault=told,
+            )
+        )
+
+    def clash(self, flag: str, other: str, because: str) -> None:
+        """Report two flags that contradict each other, if both are given."""
+        if self.has(flag) and self.has(other):
+            self.fault(
+                flag, None, f"not with {other}", because, f"remove {flag} or {other}", f"meets {other}"
+            )
+
+    def assume(self, text: str, flag: str = "") -> None:
+        """Say aloud what a forecast takes for granted, with the line of the flag that it is about."""
+        place = f" ({self.where(flag)})" if flag and self.has(flag) else ""
+        self.assumptions.append(f"{text}{place}")
+
+    def _take(self, flag: Word, values: list[Word]) -> None:
+        """Read a flag with its values; the last of repeated ones counts."""
+        name = flag.text
+        after = values if name in SWITCHES else values[1:] if name in MODELLED - LISTED else []
+        for word in after:
+            if word.unknown:
+                self.assume(
+                    f"{word.unknown} ({self._name}:{word.line}) is not set: flags in it are not read"
+                )
+        stray = [word for word in after if word.text.strip() and not word.unknown]
+        self._given[name] = (flag, [] if name in SWITCHES else [word for word in values if word.text])
+        if stray:
+            allowed = "no value" if name in SWITCHES else "one value"
+            text = " ".join(word.text for word in stray)
+            self.fault(name, text, allowed, "Megatron-LM would refuse it", f"remove {text}")
+
+    def _sort(self) -> None:
+        """Tell the flags that are not modelled, not built and not known."""
+        for flag in self._given:
+            if flag in NOT_MODELLED:
+                self.assume(f"{flag} is not supported yet: {NOT_MODELLED[flag]}", flag)
+            elif flag in REFUSED:
+                self._refuse(flag)
+            elif not is_known(flag):
+                self._unknown(flag)
+
+    def _refuse(self, flag: str) -> None:
+        """Report a flag that requests an unsupported feature, unless its value requests none.
+
+        `--num-experts 1` is a dense model, `--mtp-num-layers 1` is not one without further layers.
+        """
+        none = ("0", "0.0") if flag in ONLY_ZERO_MEANS_NONE else MEANS_NONE
+        replaced = "replaced by" in REFUSED[flag]
+        if self.text(flag) in none and self.words(flag) and not replaced:
+            return
+        because = f"{REFUSED[flag]} is not supported yet"
+        fix = f"remove {flag}, or describe the job in YAML"
+        if replaced:
+            because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
+        self.fault(flag, self.text(flag) or True, "a script without it", because, fix)
+
+    def _unknown(self, flag: str) -> None:
+        """Report a flag that no release has: an error if it may change time or memory, else a note."""
+        value = self.text(flag) if self.words(flag) else True
+        weighty = MODELLED | REFUSED.keys()
+        known = unknown_key(
+            flag,
+            value,
+            program="Megatron-LM",
+            weighty=weighty,
+            others=sorted(KNOWN - weighty),
+            shortest=SHORTEST,
+            least_fraction=0.75,
+        )
+        if known.because:
+            self._told |= {known.near} if known.slip and known.near else set()
+            fix = f"did you mean {known.near}?" if known.near else f"remove {flag}"
+            because = f"{known.because} and would not start" if known.slip else known.because
+            self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")
+            return
+        hint = f"; did you mean {known.near}?" if known.near else ""
+        self.assume(f"{flag} is not known and is ignored{hint}", flag)
+
+    def _one_value(self, flag: str, allowed: str) -> bool:
+        """Return whether a flag has a value that the script alone gives; otherwise, report it."""
+        words = self.words(flag)
+        if not words:
+            self.fault(flag, None, allowed, "the flag needs a value", f"write {flag} VALUE", "has no value")
+        elif words[0].unknown:
+            because = f"only the shell that runs the script knows the value of {words[0].unknown}"
+            self.fault(flag, words[0].text, allowed, because, from_outside(words[0].unknown))
+        return bool(words) and not words[0].unknown
+
+
+def from_outside(unknown: str) -> str:
+    """Return how to give a value that a script takes from outside.
+
+    >>> from_outside("$1"), from_outside("${NNODES}"), from_outside("$(hostname)")
+    ('add --arg 1=VALUE', 'add --env NNODES=VALUE', 'write the value of $(hostname) instead')
+    """
+    found = OUTSIDE.fullmatch(unknown)
+    if found is None:
+        return f"write the value of {unknown} instead"
+    name = found[1] or found[2]
+    return f"add --{'arg' if name.isdecimal() else 'env'} {name}=VALUE"
+
+
+def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:
+    """Return flags, each with the words up to the next; words before the first flag are ignored.
+
+    >>> [(flag.text, [v.text for v in values]) for flag, values in grouped(
+    ...     [Word("--lr=1e-4", 1), Word("--split", 2), Word("98,2", 2), Word("-1", 2)])]
+    [('--lr', ['1e-4']), ('--split', ['98,2', '-1'])]
+    """
+    groups: list[tuple[Word, list[Word]]] = []
+    for word in words:
+        name, equals, value = word.text.partition("=")
+        if name.startswith("--") and len(name) > 2:
+            flag = Word(name, word.line)
+            groups.append((flag, [Word(value, word.line, word.unknown)] if equals else []))
+        elif groups:
+            groups[-1][1].append(word)
+    return groups

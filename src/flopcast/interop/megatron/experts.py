@@ -1,0 +1,132 @@
+"""Megatron-LM's flags of mixtures of experts.
+
+Answers: how many experts are there, how wide, how are they chosen?
+Elsewhere: the layers that have them (layer_kinds.py), the ranks that they are spread over (plan.py), the
+other parts of a block (model.py). Defaults are those of Megatron-LM, core v0.12. What costs time and is not
+modelled is told (flags.py).
+"""
+
+from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.megatron.flags import MEANS_NONE
+from flopcast.interop.megatron.forks import SHARED as NUMBER_SHARED
+from flopcast.interop.megatron.forks import WIDTH, deepspeed_fields, is_deepspeed_moe
+from flopcast.spec.expert_software import ExpertSoftware
+
+NUMBER = "--num-experts"
+CAPACITY = "--moe-expert-capacity-factor"
+PADDED = "--moe-pad-expert-input-to-capacity"
+BALANCING = "--moe-router-load-balancing-type"
+DISPATCHER = "--moe-token-dispatcher-type"
+SHARED = "--moe-shared-expert-intermediate-size"
+GATE = "--moe-shared-expert-gate"
+COUNTS = {  # flag → field of experts
+    "--moe-router-topk": ("top_k", 2),
+    "--moe-router-num-groups": ("expert_groups", 1),
+    "--moe-router-group-topk": ("top_groups", 1),
+}
+SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
+DTYPES = {"fp32": "fp32", "fp64": "fp32"}
+DISPATCHERS = {"allgather": "allgather", "alltoall": "alltoall", "flex": "flex"}
+BACKEND = "--moe-flex-dispatcher-backend"
+LIBRARIES = {"deepep": "deepep", "hybridep": "hybridep"}
+BESIDE = "--overlap-moe-expert-parallel-comm"
+LINES = {  # field of experts → the flag that its faults are told by; else the number of experts
+    **{field: flag for flag, (field, _) in COUNTS.items()},
+    "num_experts": NUMBER,
+    "expert_hidden": "--moe-ffn-hidden-size",
+    "shared_hidden": SHARED,
+    "capacity_factor": CAPACITY,
+    "pads_to_capacity": PADDED,
+}
+
+
+def asks_for_experts(args: Arguments) -> bool:
+    """Return whether there are experts: `--num-experts 1` is a dense model."""
+    return any(word.text not in MEANS_NONE for word in args.words(NUMBER))
+
+
+def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]:
+    """Return experts in place of a dense block's feed-forward.
+
+    An expert is as wide as the dense feed-forward, unless told otherwise; shared ones are given by the
+    width of all together.
+    """
+    mlp = dense.get("feed_forward")
+    width = mlp.get("ffn_hidden", 1) if isinstance(mlp, dict) else 1
+    activation = mlp.get("activation") if isinstance(mlp, dict) else "gelu"
+    _tell(args)
+    fields = deepspeed_fields if is_deepspeed_moe(args) else _fields
+    experts = fields(args, int(width)) | {"num_experts": args.count(NUMBER), "activation": activation}
+    return experts | ({} if args.has("--disable-bias-linear") else {"expert_bias": True})
+
+
+def _fields(args: Arguments, width: int) -> dict[str, object]:
+    """Return what the flags say of experts and of their router."""
+    fields: dict[str, object] = {"kind": "experts"}
+    fields |= {field: args.count(flag, usual) for flag, (field, usual) in COUNTS.items()}
+    own = args.count(args.first("--moe-ffn-hidden-size", WIDTH), width)
+    fields["expert_hidden"] = own
+    together = args.count(SHARED) if args.has(SHARED) else own * args.count(NUMBER_SHARED, 0, least=0)
+    if together:
+        fields |= {"shared_experts": 1, "shared_hidden": together, "shared_gate": args.has(GATE)}
+    fields["router"] = args.choice("--moe-router-score-function", SCORES, "softmax")
+    fields["router_dtype"] = args.choice("--moe-router-dtype", DTYPES, "model")
+    fields["selection_bias"] = args.has("--moe-router-enable-expert-bias")
+    fields["auxiliary_loss"] = _has_loss(args)
+    if args.has(CAPACITY):
+        fields |= {"capacity_factor": _factor(args), "pads_to_capacity": args.has(PADDED)}
+    if args.has("--moe-router-force-load-balancing"):
+        fields["load_imbalance_ratio"] = 1.0
+    return fields
+
+
+def _has_loss(args: Arguments) -> bool:
+    """Return whether loads are balanced by a loss: its kind is one, and its weight is not 0, the
+    default.
+    """
+    kinds = {word.text for word in args.words(BALANCING)} or {"aux_loss"}
+    weights = {word.text.strip("0.") for word in args.words("--moe-aux-loss-coeff")}
+    return any("loss" in kind for kind in kinds) and bool(weights - {""})
+
+
+def _factor(args: Arguments) -> float:
+    """Return the capacity of an expert over its mean load; below 0, Megatron-LM drops nothing."""
+    try:
+        return max(float(args.text(CAPACITY)), 0.0)
+    except ValueError:
+        because = "it is the capacity of an expert over its mean load"
+        args.fault(CAPACITY, args.text(CAPACITY), "a number", because, f"write {CAPACITY} 1.0")
+        return 0.0
+
+
+def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]:
+    """Return what sends tokens to experts, and what overlaps with exchanges, if not the stack's default.
+
+    "flex" stands for a library, DeepEP's unless another is named. Without a flag Megatron-LM gathers the
+    tokens of all ranks; that is counted as an all-to-all, and told.
+
+    References
+    ----------
+    megatron/core/transformer/moe/token_dispatcher.py; TransformerConfig.moe_flex_dispatcher_backend.
+    """
+    if not asks_for_experts(args):
+        return {}
+    if is_deepspeed_moe(args):
+        return {} if usual.dispatcher == "all_to_all" else {"dispatcher": "all_to_all"}
+    kind = args.choice(DISPATCHER, DISPATCHERS, "allgather")
+    if kind == "allgather":
+        args.assume("tokens are counted as sent by an all-to-all, not as gathered by all ranks", DISPATCHER)
+    library: str = args.choice(BACKEND, LIBRARIES, "deepep") if kind == "flex" else usual.dispatcher
+    library = "all_to_all" if kind == "alltoall" else library
+    changes: dict[str, object] = {} if library == usual.dispatcher else {"dispatcher": library}
+    if args.has(BESIDE) and usual.exchange_overlap == "none":
+        changes["exchange_overlap"] = "other_micro_batch"
+    return changes
+
+
+def _tell(args: Arguments) -> None:
+    """Note what is counted in another way than the flags request."""
+    if not args.has("--moe-grouped-gemm"):
+        args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)
+    if not args.has("--moe-router-force-load-balancing", PADDED):
+        args.assume("tokens choose experts at random, so that loads are even except for chance", NUMBER)

@@ -1,0 +1,106 @@
+"""Flags of experts and layers in forks of Megatron-LM that differ from Megatron-LM's own.
+
+Answers: how many experts has each layer of a script for DeepSpeed-MoE or MindSpeed-LLM, and which layers do
+nothing?
+Elsewhere: Megatron-LM's own flags of experts (experts.py), blocks made from kinds of layers
+(layer_kinds.py).
+
+References
+----------
+microsoft/Megatron-DeepSpeed: arguments.py (`--num-experts` is a list, `--topk` 1,
+`--expert-interval` 2, `--moe-expert-parallel-size` 1, `--mlp-type standard`,
+`--moe-train-capacity-factor` 1.0, `--moe-loss-coeff` 0.1) and megatron/model/transformer.py
+(`ParallelTransformer`: layer i, from 1, has experts where the interval divides i; a list has an entry for
+each of them, one number stands for all). deepspeed/moe/sharded_moe.py: the gate is in fp32, and every
+expert gets as many rows as its capacity. PR-MoE: arXiv:2201.05596, section 4.
+
+Ascend/MindSpeed-LLM: mindspeed_llm/features_manager/moe (`--n-shared-experts` times the width of an expert
+is `--moe-shared-expert-intermediate-size`; the first `--first-k-dense-replace` layers are dense) and
+features_manager/pipeline_parallel/noop_layers.py (`--noop-layers`: numbers of layers, from 0, that do
+nothing).
+"""
+
+from flopcast.interop.megatron.arguments import Arguments
+
+NUMBER = "--num-experts"
+INTERVAL, TOPK, EP, RESIDUAL = "--expert-interval", "--topk", "--moe-expert-parallel-size", "--mlp-type"
+ROOM, KEEPS = "--moe-train-capacity-factor", "--disable-moe-token-dropping"
+CUT = "--enable-expert-tensor-parallelism"
+LOSS = "--moe-loss-coeff"
+OF_CORE = (
+    "--moe-router-topk", "--moe-layer-freq", "--moe-grouped-gemm", "--moe-token-dispatcher-type",
+    "--moe-router-load-balancing-type", "--moe-ffn-hidden-size", "--expert-model-parallel-size",
+)  # fmt: skip
+OF_DEEPSPEED = (INTERVAL, TOPK, EP, RESIDUAL, ROOM, KEEPS, CUT, LOSS, "--moe-min-capacity")
+TYPES = {"standard": "", "residual": "residual"}
+DENSE, SHARED, NOOP = "--first-k-dense-replace", "--n-shared-experts", "--noop-layers"
+WIDTH = "--moe-intermediate-size"
+
+
+def is_deepspeed_moe(args: Arguments) -> bool:
+    """Return whether experts are DeepSpeed's: by its flags, or by its engine without Core's flags."""
+    return args.has(*OF_DEEPSPEED) or (args.has("--deepspeed") and not args.has(*OF_CORE))
+
+
+def expert_numbers(args: Arguments, layers: int) -> list[int]:
+    """Return the number of experts of each layer of a script for DeepSpeed-MoE, 1 for dense layers."""
+    interval = args.count(INTERVAL, 2)
+    listed = _numbers(args, NUMBER)
+    sparse = layers // interval
+    if len(listed) == 1:
+        listed *= sparse
+    if len(listed) != sparse or not sparse:
+        allowed = (
+            f"one number, or one for each of {sparse} layers: every {interval} of {layers} has experts"
+        )
+        because = "DeepSpeed-MoE gives every layer of experts its own number"
+        text = " ".join(word.text for word in args.words(NUMBER))
+        args.fault(NUMBER, text, allowed, because, f"write {INTERVAL} 1, or fewer numbers")
+        return [1] * layers
+    return [1 if layer % interval else listed[layer // interval - 1] for layer in range(1, layers + 1)]
+
+
+def deepspeed_fields(args: Arguments, width: int) -> dict[str, object]:
+    """Return the fields of experts and their gate from DeepSpeed-MoE's flags, without their number.
+
+    With residual experts (PR-MoE), every token also passes through a dense MLP and both results are added;
+    the two weights of this sum are counted as the one weight of a gate.
+    """
+    fields: dict[str, object] = {"kind": "experts", "top_k": args.count(TOPK, 1), "expert_hidden": width}
+    fields |= {"router": "softmax", "router_dtype": "fp32"}
+    fields["auxiliary_loss"] = args.text(LOSS).strip("0.") != "" if args.has(LOSS) else True
+    if not args.has(KEEPS):
+        fields |= {"capacity_factor": _factor(args), "pads_to_capacity": True}
+    if args.choice(RESIDUAL, TYPES, ""):
+        fields |= {"shared_experts": 1, "shared_hidden": width, "shared_gate": True}
+    return fields
+
+
+def noop_layers(args: Arguments, layers: int) -> tuple[int, ...]:
+    """Return the numbers, from 0, of layers that do nothing."""
+    numbers = tuple(dict.fromkeys(_numbers(args, NOOP, least=0))) if args.has(NOOP) else ()
+    if any(number >= layers for number in numbers) or len(numbers) >= layers:
+        allowed = f"numbers of layers from 0 to {layers - 1}, not all of them"
+        args.fault(NOOP, args.text(NOOP), allowed, "these layers do nothing", f"remove {NOOP}")
+        return ()
+    return numbers
+
+
+def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
+    """Return the whole numbers of a flag, which blanks or commas separate."""
+    parts = [part for word in args.words(flag) for part in word.text.strip("'\"").split(",") if part]
+    if parts and all(part.isdecimal() and int(part) >= least for part in parts):
+        return [int(part) for part in parts]
+    text = " ".join(word.text for word in args.words(flag))
+    args.fault(flag, text, f"whole numbers, {least} or more", "they are counted", f"write {flag} {least}")
+    return [max(least, 1)]
+
+
+def _factor(args: Arguments) -> float:
+    """Return the capacity factor: the capacity of an expert over its mean load."""
+    try:
+        return max(float(args.text(ROOM) or 1.0), 0.0)
+    except ValueError:
+        because = "it is the capacity of an expert over its mean load"
+        args.fault(ROOM, args.text(ROOM), "a number", because, f"write {ROOM} 1.0")
+        return 1.0

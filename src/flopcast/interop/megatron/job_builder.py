@@ -1,0 +1,48 @@
+"""A job document under construction: its data, and the line of each value.
+
+Answers: where does a flag's value go, and which line is it told by afterwards?
+Elsewhere: which flag goes where (model.py, plan.py).
+"""
+
+from itertools import pairwise
+from pathlib import PurePath
+
+from flopcast.files.yaml_text import Path
+from flopcast.interop.megatron.arguments import Arguments
+
+
+class JobBuilder:
+    """The document of a script whose training command has these arguments.
+
+    `layers` and `replicas` are known to everything that comes after the model and the plan's degrees.
+    """
+
+    def __init__(self, name: str, line: int, arguments: Arguments) -> None:
+        """Start a job; `name` is the script's path, which names the model; `line` is that of the
+        command.
+        """
+        self.arguments = arguments
+        self.name = PurePath(name).stem or "unnamed"
+        self.layers = 1
+        self.replicas = 1
+        self.noop: tuple[int, ...] = ()  # layers that do nothing: stages count them, the model does not
+        self.data: dict[str, object] = {}
+        self.lines: dict[Path, int] = {(part,): line for part in ("model", "plan", "batch", "stack")}
+
+    def put(self, path: Path, value: object, *flags: str) -> None:
+        """Set a value; its line is that of the first flag of these that is given.
+
+        Mappings and lists on the way are made; a position is that of the next entry, or of one before.
+        """
+        holder: object = self.data
+        for part, after in pairwise(path):
+            if isinstance(holder, list):
+                holder.extend([{}] if len(holder) == part else [])
+                holder = holder[int(part)]
+            elif isinstance(holder, dict):
+                holder = holder.setdefault(part, [] if isinstance(after, int) else {})
+        if isinstance(holder, dict):
+            holder[path[-1]] = value
+        given = next((flag for flag in flags if self.arguments.has(flag)), None)
+        if given is not None:
+            self.lines[path] = self.arguments.line(given)

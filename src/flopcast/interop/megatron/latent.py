@@ -1,0 +1,46 @@
+"""Megatron-LM's flags of latent attention and of multi-token prediction.
+
+Answers: which sizes have the latents, how many further tokens are predicted?
+Elsewhere: attention without latents (model.py). Defaults are those of Megatron-LM, core v0.12.
+"""
+
+from flopcast.files.yaml_text import Path
+from flopcast.interop.megatron.job_builder import JobBuilder
+
+MLA = "--multi-latent-attention"
+SIZES = {  # flag → field, default
+    "--kv-lora-rank": ("kv_lora_rank", 32),
+    "--qk-head-dim": ("qk_nope_head_size", 128),
+    "--qk-pos-emb-head-dim": ("qk_rope_head_size", 64),
+    "--v-head-dim": ("value_head_size", 128),
+}
+ASIDE = ("--group-query-attention", "--num-query-groups", "--kv-channels", "--add-qkv-bias")
+
+
+def read_latents(builder: JobBuilder, mixer: Path, heads: int) -> None:
+    """Read latent attention in place of a mixer; queries have a latent if its rank is given.
+
+    Projections have no bias but the last, which is left out; norms of latents are those of
+    `--qk-layernorm`, and are counted also where it is not given. Both are told.
+    """
+    args = builder.arguments
+    builder.put((*mixer, "kind"), "latent_attention", MLA)
+    builder.put((*mixer, "heads"), heads, "--num-attention-heads")
+    if args.has("--q-lora-rank"):
+        builder.put((*mixer, "q_lora_rank"), args.count("--q-lora-rank"), "--q-lora-rank")
+    for flag, (field, usual) in SIZES.items():
+        builder.put((*mixer, field), args.count(flag, usual), flag)
+    for flag in ASIDE:
+        if args.has(flag):
+            args.assume(f"{flag} has no effect: latent attention has sizes of its own", flag)
+    if not args.has("--qk-layernorm"):
+        args.assume("latents are counted with their norms, as with --qk-layernorm", MLA)
+    if not args.has("--disable-bias-linear"):
+        args.assume("the bias of attention's last projection is left out", MLA)
+
+
+def read_further_predictions(builder: JobBuilder) -> None:
+    """Read modules of multi-token prediction; there are none unless their number is given."""
+    modules = builder.arguments.count("--mtp-num-layers", 0, least=0)
+    if modules:
+        builder.put(("model", "mtp"), modules, "--mtp-num-layers")

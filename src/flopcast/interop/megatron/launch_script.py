@@ -1,0 +1,151 @@
+"""Launch scripts of Megatron-LM as jobs.
+
+Answers: which job does this script train?
+Elsewhere: what the shell makes of the script (interop/shell/script.py), which flags there are (flags.py),
+how they are read and refused (arguments.py), ranks (training_command.py), what they say of a model
+(model.py), a plan (plan.py) and a stack (stack.py).
+
+The document that comes out is one that requests.job_files.job_of reads, less its cluster, which no script
+names. Its lines are those of the flags' values, so that a rule that the job breaks is told where the script
+says so. Defaults are Megatron-LM's own; those that decide how long a step takes are told as assumptions.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.megatron.job_builder import JobBuilder
+from flopcast.interop.megatron.model import read_model
+from flopcast.interop.megatron.plan import read_plan
+from flopcast.interop.megatron.programs import other_model
+from flopcast.interop.megatron.stack import stack_of
+from flopcast.interop.megatron.training_command import TrainingCommand, training_command, world_size
+from flopcast.interop.shell.parameters import parsed_values
+from flopcast.interop.shell.script import read_script
+from flopcast.interop.shell.text import script_text
+from flopcast.interop.shell.variables import Word
+
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+
+
+def launch_document(
+    text: str | bytes,
+    name: str,
+    devices: int | None = None,
+    arguments: Sequence[str] = (),
+    environment: Sequence[str] = (),
+) -> Document:
+    """Return the job that a launch script trains, without its cluster.
+
+    Parameters
+    ----------
+    text : str or bytes
+        The script, or the file as it is.
+    name : str
+        The name in error messages, usually the path; its last part names the model.
+    devices : int or None
+        Number of ranks; None for as many as the script starts.
+    arguments, environment : sequences of str
+        Values that the script takes from outside: "1=8" for `$1`, "NNODES=4" for a variable.
+
+    Returns
+    -------
+    Document
+        `model`, `plan`, `batch`, `stack` and `assumptions`, with the lines of their values.
+
+    Raises
+    ------
+    SpecError
+        No training command, or every fault of its flags, each with its line.
+
+    Examples
+    --------
+    >>> document = launch_document(
+    ...     "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 "
+    ...     "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 "
+    ...     "--micro-batch-size 4 --global-batch-size 64 --bf16 --vocab-size 50257", "gpt.sh")
+    >>> ranks_of(document), document.data["stack"], document.data["batch"]
+    (8, 'megatron-core', {'sequence_length': 2048})
+    """
+    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
+    script = read_script(text if isinstance(text, str) else script_text(text, name), name, *values)
+    training = training_command(script)
+    line = training.command.line
+    _refuse_other_programs(training.launcher[-1:], f"{name}:{line}")
+    flags = _flags(training, name)
+    said = world_size(script, training)
+    if devices is not None and said not in (None, devices):
+        flags.assume(f"{devices} devices as requested; the script starts {said} ranks")
+    ranks = said if devices is None else devices
+    if ranks is None:
+        flags.problems.append(_unknown_ranks(f"{name}:{line}"))
+    builder = JobBuilder(name, line, flags)
+    read_model(builder)
+    read_plan(builder, ranks)
+    builder.put(("stack",), stack_of(flags))
+    if flags.problems:
+        raise SpecError(sorted(flags.problems, key=_line))
+    builder.data["assumptions"] = [*flags.assumptions, *script.notes]
+    return Document(name, builder.data, builder.lines)
+
+
+def _flags(training: TrainingCommand, name: str) -> Arguments:
+    """Return the flags of the training command; a note lists other training commands."""
+    line = training.command.line
+    flags = Arguments(name, training.arguments, line)
+    if training.others:
+        others = ", ".join(map(str, training.others))
+        flags.assume(
+            f"of several training commands, the one in {name}:{line} is read, not those in line {others}"
+        )
+    return flags
+
+
+def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
+    """Check that the program trains a GPT-like model.
+
+    Raises
+    ------
+    SpecError
+        It trains another kind of model, whose flags would be read as those of a decoder.
+    """
+    for word in program:
+        if trained := other_model(word.text):
+            raise SpecError(
+                [
+                    Problem(
+                        where=where,
+                        field="training program",
+                        value=word.text,
+                        allowed="a program that trains a GPT-like model: pretrain_gpt.py",
+                        because=f"it trains {trained}, which is not supported yet",
+                        fix="write pretrain_gpt.py to predict a decoder of the same blocks",
+                    )
+                ]
+            )
+
+
+def ranks_of(document: Document) -> int:
+    """Return ranks of a launch script's document: the devices that its cluster must have."""
+    plan = document.data.get("plan") if isinstance(document.data, dict) else None
+    return prod(plan.get(name, 1) for name in DEGREES) if isinstance(plan, dict) else 1
+
+
+def _line(problem: Problem) -> int:
+    """Return the line of a fault."""
+    return int(problem.where.rpartition(":")[2])
+
+
+def _unknown_ranks(where: str) -> Problem:
+    """Return the fault of a script that does not state its number of ranks."""
+    return Problem(
+        where=where,
+        field="world size",
+        value=None,
+        fault="is not stated in the script",
+        allowed="numbers of nodes and of processes per node, or #SBATCH --nodes and --gpus-per-node",
+        because="the data-parallel degree follows from the number of ranks and the other degrees",
+        fix="give the number of devices, --gpus N",
+    )

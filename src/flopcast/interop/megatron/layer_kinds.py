@@ -1,0 +1,149 @@
+"""Megatron-LM's flags that tell layers apart: which have experts, which see a window of the sequence.
+
+Answers: of which kind is each layer, and in which runs or pattern do the kinds stand?
+Elsewhere: what a block of experts is (experts.py), all that blocks have in common (model.py).
+
+References
+----------
+NVIDIA/Megatron-LM, core v0.15: megatron/training/arguments.py (`tuple_type`, `moe_freq_type`) and
+megatron/core/transformer/utils.py (`is_layer_window_attention`): layers are counted from 1 there, and every
+N-th has no window; of `--moe-layer-freq` from 0, and every N-th has experts.
+"""
+
+import re
+from collections.abc import Callable
+
+from flopcast.interop.hugging_face.windows import runs
+from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.megatron.experts import LINES, NUMBER, asks_for_experts, read_experts
+from flopcast.interop.megatron.forks import DENSE, expert_numbers, is_deepspeed_moe, noop_layers
+from flopcast.interop.megatron.job_builder import JobBuilder
+from flopcast.interop.megatron.latent import MLA
+
+FREQUENCY = "--moe-layer-freq"
+WINDOW, SKIPPED = "--window-size", "--window-attn-skip-freq"
+SIDES = re.compile(r"[(\[]?(-?[0-9]{1,9}),(-?[0-9]{1,9})[)\]]?")
+PART = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")  # of a pattern of layers: [0]*3
+Block = dict[str, object]
+Kind = tuple[int, bool]  # number of experts, 1 for a dense layer; whether attention has a window
+
+
+def read_kinds(builder: JobBuilder) -> None:
+    """Read the blocks of each kind in place of the one run of equal blocks.
+
+    Parameters
+    ----------
+    draft : JobBuilder
+        With the model's one run of dense blocks without a window.
+    """
+    args, number = builder.arguments, builder.layers
+    numbers, narrow = [1] * number, [False] * number
+    model = builder.data["model"]
+    (dense,) = model["blocks"] if isinstance(model, dict) else ({},)
+    experts, window = None, read_window(args)
+    if asks_for_experts(args):
+        experts = read_experts(args, dense)
+        numbers = _expert_numbers(args, number)
+    if window:
+        narrow = _layers(args, SKIPPED, number, lambda layer, step: (layer + 1) % step > 0, number + 1)
+    builder.noop = noop_layers(args, number)
+    every = zip(numbers, narrow, strict=True)
+    kinds, pattern = runs([kind for layer, kind in enumerate(every) if layer not in builder.noop])
+    if kinds == [((1, False), number)]:
+        return
+    blocks = [_block(dense, count, kind, experts, window) for kind, count in kinds]
+    builder.put(("model", "blocks"), blocks, NUMBER, WINDOW)
+    if pattern:
+        builder.put(("model", "pattern"), pattern, FREQUENCY, SKIPPED)
+    _place(builder, [kind for kind, _ in kinds], experts)
+
+
+def _expert_numbers(args: Arguments, layers: int) -> list[int]:
+    """Return the number of experts of each layer, 1 for dense layers, such as the first of MindSpeed's."""
+    if is_deepspeed_moe(args):
+        return expert_numbers(args, layers)
+    if len(args.words(NUMBER)) > 1:
+        text = " ".join(word.text for word in args.words(NUMBER))
+        because = "only DeepSpeed-MoE gives every layer its own number"
+        args.fault(NUMBER, text, "one number", because, "add --deepspeed, or write one number")
+    sparse = _layers(args, FREQUENCY, layers, lambda layer, step: layer % step == 0, 1)
+    first = args.count(DENSE, 0, least=0)
+    return [args.count(NUMBER) if found and i >= first else 1 for i, found in enumerate(sparse)]
+
+
+def read_window(args: Arguments) -> int | None:
+    """Return the keys that a query attends to, including itself; None for all before it.
+
+    The flag counts those to its left and to its right; -1 is no bound.
+    """
+    if not args.has(WINDOW):
+        if args.has(SKIPPED):
+            args.assume(f"{SKIPPED} has no effect, as {WINDOW} is not given", SKIPPED)
+        return None
+    text = args.text(WINDOW).replace(" ", "")
+    sides = SIDES.fullmatch(text)
+    left, right = (int(sides[1]), int(sides[2])) if sides else (0, 1)
+    if left < -1 or right not in (0, -1):
+        because = "it counts the earlier tokens that a query attends to, and 0 later ones"
+        args.fault(WINDOW, text, "LEFT,0, such as 127,0, or -1,0 for all", because, f"write {WINDOW} 127,0")
+        return None
+    if left >= 0 and args.has(MLA):
+        because = "latent attention with a window is not supported yet"
+        args.fault(WINDOW, text, "no window", because, f"remove {WINDOW}")
+        return None
+    return left + 1 or None
+
+
+def _layers(
+    args: Arguments, flag: str, layers: int, by_number: Callable[[int, int], bool], usual: int
+) -> list[bool]:
+    """Return a flag's value for each layer: from a number, or a pattern such as ([0]*3+[1]*58)."""
+    text = args.text(flag).replace(" ", "")
+    if text.isdecimal() or not text:
+        step = args.count(flag, usual)
+        return [by_number(layer, step) for layer in range(layers)]
+    order = layers_of(text, layers)
+    if order is None or not any(order):
+        allowed = f"a number, or a pattern of {layers} layers such as ([0]*1+[1]*{layers - 1})"
+        args.fault(flag, text, allowed, "it gives the kind of each layer", f"write {flag} 1")
+        return [True] * layers
+    return order
+
+
+def layers_of(text: str, layers: int) -> list[bool] | None:
+    """Return a pattern's value for each of this many layers; None if it is not a pattern.
+
+    >>> layers_of("([0]*1+[1,0]*2)", 5), layers_of("[1]*4", 5)
+    ([False, True, False, True, False], None)
+    """
+    parts = [PART.fullmatch(part) for part in text.strip("()").split("+")]
+    runs = [(part[1].split(","), int(part[2] or 1)) for part in parts if part]
+    if not all(parts) or sum(len(digits) * times for digits, times in runs) != layers:
+        return None
+    return [digit == "1" for digits, times in runs for digit in digits * times]
+
+
+def _block(dense: Block, count: int, kind: Kind, experts: Block | None, window: int | None) -> Block:
+    """Return the blocks of one kind of layer."""
+    number, narrow = kind
+    mixer = dense["mixer"]
+    block = dense | {"count": count}
+    if number > 1 and experts is not None:
+        block["feed_forward"] = experts | {"num_experts": number}
+    if narrow and isinstance(mixer, dict):
+        block["mixer"] = mixer | {"window": window}
+    return block
+
+
+def _place(builder: JobBuilder, kinds: list[Kind], experts: Block | None) -> None:
+    """Record the lines of the values of all runs, so that faults name the script's line."""
+    args = builder.arguments
+    of_experts = {
+        ("feed_forward", field): args.line(args.first(LINES.get(field, NUMBER), NUMBER))
+        for field in experts or ()
+    }
+    inside = {path[3:]: line for path, line in builder.lines.items() if path[:3] == ("model", "blocks", 0)}
+    for index, (number, narrow) in enumerate(kinds):
+        own = inside | (of_experts if number > 1 else {})
+        own |= {("mixer", "window"): args.line(WINDOW)} if narrow else {}
+        builder.lines |= {("model", "blocks", index, *path): line for path, line in own.items()}

@@ -1,0 +1,230 @@
+"""Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary; and the sequence length.
+
+Answers: which decoder do these flags describe?
+Elsewhere: layers that differ (layer_kinds.py), experts (experts.py), latents (latent.py), the cut
+(plan.py). Defaults are Megatron-LM's, core v0.12.
+"""
+
+from flopcast.files.yaml_text import Path
+from flopcast.interop.megatron.flags import TOKENIZER_NAMES, VOCABULARIES
+from flopcast.interop.megatron.job_builder import JobBuilder
+from flopcast.interop.megatron.latent import MLA, read_further_predictions, read_latents
+from flopcast.interop.megatron.layer_kinds import read_kinds
+from flopcast.library import catalog
+from flopcast.spec.rules_size import MOST_LAYERS
+
+NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
+POSITIONS = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope"}
+POSITIONS |= {"none": "none", "alibi": "alibi"}
+GATES = {"swiglu": "swiglu", "geglu": "geglu"}
+SOFTMAX = "--softmax-type"
+SOFTMAXES = {name: name for name in ("vanilla", "off-by-one", "learnable")}
+DROPOUT = 0.1  # the default of --attention-dropout and --hidden-dropout
+HIDDEN = "--hidden-size"
+LAYERS = ("--num-layers", "--encoder-num-layers")
+SEQUENCE = ("--seq-length", "--encoder-seq-length")
+
+
+def read_model(builder: JobBuilder) -> None:
+    """Read the decoder; blocks are equal, except for experts and windows in some of them.
+
+    Layer norms have a bias, root-mean-square norms none. One dropout probability serves the residual
+    stream and the embedding, another the attention weights. The head shares the embedding's table unless
+    it is untied.
+
+    Parameters
+    ----------
+    draft : JobBuilder
+        It gets `model`, `batch`, and its number of layers; faults go to its arguments.
+
+    References
+    ----------
+    Megatron-LM, `core_transformer_config_from_args` in megatron/training/arguments.py.
+    """
+    args = builder.arguments
+    builder.put(("model", "name"), builder.name)
+    hidden = args.required(HIDDEN)
+    builder.layers = args.required(*LAYERS)
+    if builder.layers > MOST_LAYERS:
+        because, flag = "no model has nearly as many layers", args.first(*LAYERS)
+        args.fault(flag, builder.layers, f"at most {MOST_LAYERS}", because, f"change {flag}")
+        builder.layers = 1
+    builder.put(("model", "hidden"), hidden, HIDDEN)
+    block: Path = ("model", "blocks", 0)
+    builder.put((*block, "count"), builder.layers, *LAYERS)
+    norm = args.choice("--normalization", NORMS, "layernorm")
+    builder.put((*block, "norm"), norm, "--normalization")
+    builder.put((*block, "norm_bias"), norm == "layernorm", "--normalization")
+    dropout = _dropout(builder, "--hidden-dropout")
+    builder.put((*block, "dropout"), dropout, "--hidden-dropout")
+    builder.put(("model", "embedding_dropout"), dropout, "--hidden-dropout")
+    untied = "--untie-embeddings-and-output-weights"
+    builder.put(("model", "tied_embeddings"), not args.has(untied), untied)
+    if args.has("--embed-layernorm"):
+        builder.put(("model", "embedding_norm"), True, "--embed-layernorm")
+    _attention(builder, block)
+    _feed_forward(builder, block, hidden)
+    _vocabulary(builder)
+    _sequence(builder, block)
+    read_kinds(builder)
+    read_further_predictions(builder)
+
+
+def _dropout(builder: JobBuilder, flag: str) -> float:
+    """Return a dropout probability; Megatron-LM's default is not zero, and costs time."""
+    if not builder.arguments.has(flag):
+        builder.arguments.assume(f"{flag} {DROPOUT}, Megatron-LM's default")
+    return builder.arguments.fraction(flag, DROPOUT)
+
+
+def _attention(builder: JobBuilder, block: Path) -> None:
+    """Read heads, key/value heads, norms of queries and keys, and biases.
+
+    `--group-query-attention` alone means one key/value head for all; a number of groups alone means
+    nothing. Megatron-DeepSpeed gives their number as `--num-key-value-heads`. Without biases,
+    `--add-qkv-bias` still gives q, k and v theirs (Qwen). A norm of queries and keys is one of each head.
+    """
+    args, mixer = builder.arguments, (*block, "mixer")
+    heads = args.required("--num-attention-heads")
+    softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
+    if softmax == "off-by-one" or (softmax != "vanilla" and args.has(MLA)):
+        args.assume("the softmax is counted as the usual one", SOFTMAX)
+    if args.has(MLA):
+        read_latents(builder, mixer, heads)
+        builder.put((*mixer, "dropout"), _dropout(builder, "--attention-dropout"), "--attention-dropout")
+        return
+    builder.put((*mixer, "heads"), heads, "--num-attention-heads")
+    groups = args.first("--num-key-value-heads", "--num-query-groups")
+    if args.has("--group-query-attention") and not args.has(groups):
+        args.assume("--num-query-groups 1, Megatron-LM's default: multi-query attention")
+    if args.has("--group-query-attention", "--num-key-value-heads"):
+        groups = groups if args.has(groups) else "--num-query-groups"
+        builder.put((*mixer, "kv_heads"), args.count(groups), groups)
+    elif args.has(groups):
+        args.assume(f"{groups} has no effect: --group-query-attention is not given", groups)
+    if args.has("--qk-layernorm"):
+        builder.put((*mixer, "qk_norm"), "per_head", "--qk-layernorm")
+    if args.has("--kv-channels"):
+        builder.put((*mixer, "head_size"), args.count("--kv-channels"), "--kv-channels")
+    biased = not args.has("--disable-bias-linear")
+    flags = ("--add-qkv-bias", "--disable-bias-linear")
+    builder.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), *flags)
+    builder.put((*mixer, "out_bias"), biased, "--disable-bias-linear")
+    builder.put((*mixer, "dropout"), _dropout(builder, "--attention-dropout"), "--attention-dropout")
+    if softmax == "learnable":
+        builder.put((*mixer, "sinks"), True, SOFTMAX)
+
+
+def _feed_forward(builder: JobBuilder, block: Path, hidden: int) -> None:
+    """Read inner width and activation.
+
+    Where no width is given, it is 4 · hidden; of a gated one two thirds of that, rounded down to a
+    multiple of 64, so that three matrices hold what two held.
+    """
+    args, inner = builder.arguments, (*block, "feed_forward")
+    for one, other in (("--swiglu", "--squared-relu"), ("--swiglu", "--quick-geglu")):
+        args.clash(one, other, "a block has one activation")
+    activation = "relu2" if args.has("--squared-relu") else "gelu"
+    activation = "swiglu" if args.has("--swiglu") else activation
+    activation = "geglu" if args.has("--quick-geglu") else activation
+    activation = args.choice("--glu-activation", GATES, activation)
+    usual = 4 * hidden
+    if args.has("--swiglu"):
+        usual = max(8 * hidden // 3 // 64, 1) * 64
+    width = args.count("--ffn-hidden-size", usual)
+    builder.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
+    flags = ("--glu-activation", "--quick-geglu", "--swiglu", "--squared-relu")
+    builder.put((*inner, "activation"), activation, *flags)
+    builder.put((*inner, "bias"), not args.has("--disable-bias-linear"), "--disable-bias-linear")
+
+
+def _vocabulary(builder: JobBuilder) -> None:
+    """Read the number of tokens, and how their table is padded.
+
+    A padded size is taken as it is, so that nothing is added to it. A tokenizer for benchmarks,
+    `NullTokenizer`, adds an end of document to `--vocab-size`.
+    """
+    args = builder.arguments
+    padded = args.first("--padded-vocab-size", "--pad-vocab-size-to")
+    multiple = "--make-vocab-size-divisible-by"
+    builder.put(("model", "vocabulary_multiple"), args.count(multiple, 128), multiple)
+    if args.has(padded):
+        builder.put(("model", "vocabulary"), args.count(padded), padded)
+        builder.put(("model", "vocabulary_multiple"), 1, padded)
+    elif args.has("--vocab-size"):
+        kind = args.text("--tokenizer-type")
+        end_token = 1 if kind.startswith("Null") else 0  # such a tokenizer adds an end of document
+        builder.put(("model", "vocabulary"), args.count("--vocab-size") + end_token, "--vocab-size")
+    else:
+        tokens, flag = _tokens(builder)
+        builder.put(("model", "vocabulary"), tokens, flag)
+
+
+def _tokens(builder: JobBuilder) -> tuple[int, str]:
+    """Return the vocabulary of a tokenizer, from its type, its name or the name of its model.
+
+    pretrain_gpt.py uses GPT-2's tokenizer if none is named. An unknown tokenizer is an error, because
+    embeddings of 32,000 and of 256,000 tokens differ by as many parameters as a small model has.
+    """
+    args = builder.arguments
+    path = args.first("--tokenizer-model", "--tokenizer-name-or-path")
+    kind = args.text("--tokenizer-type") or ("" if args.has(path) else "GPT2BPETokenizer")
+    known = VOCABULARIES.get(kind)
+    flag = "--tokenizer-type"
+    if known is None:
+        flag = path
+        own = args.text(path).lower()
+        known = next((found for part, found in TOKENIZER_NAMES.items() if part in own), None)
+        known = known or _of_a_model(args.text(path))
+    if known:
+        args.assume(f"vocabulary {known[0]}: {known[1]}", flag)
+        return known[0], flag
+    said = f"{kind} {args.text(path)}".strip()
+    because = f"the vocabulary determines the size of both tables, and the tokenizer {said} is not read"
+    args.fault("--vocab-size", None, "a whole number", because, "add --vocab-size N", "is missing")
+    return 1, "--vocab-size"
+
+
+def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
+    """Return the vocabulary of the catalogue's model that a part of the tokenizer's path names."""
+    for part in tokenizer.replace("\\", "/").split("/")[::-1]:
+        if found := catalog.known("models", part):
+            return catalog.model(found).vocabulary, f"that of the model {found}, which the tokenizer names"
+    return None
+
+
+def _sequence(builder: JobBuilder, block: Path) -> None:
+    """Read the sequence length in tokens, and the kind of positions.
+
+    `--max-position-embeddings` is the number of rows of a learned table, and no less than the length.
+    `--rotary-percent` is a share in [0, 1] in spite of its name.
+    """
+    args, mixer = builder.arguments, (*block, "mixer")
+    length = args.required(*SEQUENCE)
+    builder.put(("batch", "sequence_length"), length, *SEQUENCE)
+    longest = args.count("--max-position-embeddings", length)
+    if longest < length:
+        flag, because = "--max-position-embeddings", f"a sequence has {length} tokens, each with a position"
+        args.fault(flag, longest, f"{length} or more", because, f"write {flag} {length}")
+    kind = _positions(builder)
+    builder.put(
+        ("model", "learned_positions"), longest if kind == "learned" else 0, "--max-position-embeddings"
+    )
+    if args.has(MLA):  # a part of each head of its own is rotated
+        return
+    fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0
+    flags = ("--rotary-percent", "--use-rotary-position-embeddings", "--position-embedding-type")
+    builder.put((*mixer, "rotary_fraction"), fraction, *flags)
+    if kind == "alibi":
+        builder.put((*mixer, "alibi"), True, "--position-embedding-type")
+
+
+def _positions(builder: JobBuilder) -> str:
+    """Return the kind of positions: "learned" by default, "rope", "alibi", or "none"."""
+    args = builder.arguments
+    kind = args.choice("--position-embedding-type", POSITIONS, "learned")
+    if args.has("--use-rotary-position-embeddings"):
+        return "rope"
+    if args.has("--no-position-embedding") and not args.has("--position-embedding-type"):
+        return "none"
+    return kind

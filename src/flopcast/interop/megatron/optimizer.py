@@ -1,0 +1,52 @@
+"""Megatron-LM's flags about the optimizer: which one updates, and in which types it keeps what.
+
+Answers: what do `--optimizer` and the precision-aware optimizer's flags ask for?
+Elsewhere: who shards its states (plan.py), what each keeps and moves (spec/optimizers.py).
+
+References
+----------
+megatron/core/optimizer/optimizer_config.py.
+"""
+
+from flopcast.interop.megatron.arguments import Arguments
+
+KNOWN = {"adam": "adamw", "sgd": "sgd_momentum"}
+PRECISION_AWARE = "--use-precision-aware-optimizer"
+TYPES = {name: name for name in ("fp32", "fp16", "bf16", "fp8")}
+MAIN_TYPES = {"fp32": "fp32", "fp16": "fp16"}
+GRADIENT_TYPES = {"fp32": "fp32", "bf16": "bf16"}
+MOMENTS = {"--exp-avg-dtype": "exp_avg_dtype", "--exp-avg-sq-dtype": "exp_avg_sq_dtype"}
+
+
+def plan_optimizer(arguments: Arguments) -> str:
+    """Return the plan's optimizer; an unsupported one counts as Adam, with a note.
+
+    SGD has momentum there, 0.9 unless said otherwise.
+    """
+    asked = arguments.text("--optimizer").lower()
+    if asked not in ("", *KNOWN):
+        arguments.assume(f"the update of Adam is counted, not of {asked}", "--optimizer")
+    plain = asked == "sgd" and arguments.text("--sgd-momentum") in ("0", "0.0")
+    return "sgd" if plain else KNOWN.get(asked, "adamw")
+
+
+def stack_optimizer(arguments: Arguments) -> dict[str, object]:
+    """Return what the precision-aware optimizer changes of a stack's; without it, its types are ignored.
+
+    Of an fp32 main weight it keeps the 16 bits that the model's bf16 weight lacks
+    (`store_param_remainders`).
+    """
+    main = arguments.choice("--main-params-dtype", MAIN_TYPES, "fp32")
+    gradient = arguments.choice("--main-grads-dtype", GRADIENT_TYPES, "fp32")
+    moments = {field: arguments.choice(flag, TYPES, "fp32") for flag, field in MOMENTS.items()}
+    if not arguments.has(PRECISION_AWARE):
+        for flag in ("--main-params-dtype", "--main-grads-dtype", *MOMENTS):
+            if arguments.has(flag):
+                arguments.assume(f"{flag} has no effect, as {PRECISION_AWARE} is not given", flag)
+        return {}
+    changes: dict[str, object] = {field: dtype for field, dtype in moments.items() if dtype != "fp32"}
+    if main == "fp16" or arguments.has("--bf16"):
+        changes["main_parameter_bytes"] = "2 B"
+    if gradient == "bf16":
+        changes["fp32_gradients"] = False
+    return changes

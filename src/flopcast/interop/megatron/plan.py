@@ -1,0 +1,215 @@
+"""Megatron-LM's flags as a plan: degrees, batch, precision, sharding, recompute.
+
+Answers: how is the step divided over ranks, and what does it keep or compute again?
+Elsewhere: the model (model.py), chunks of layers (stages.py), number formats (precision.py), fusions and
+overlap (stack.py), whether the plan is possible and built (spec/rules.py).
+"""
+
+from flopcast.interop.configs.deepspeed import BF16_REASON
+from flopcast.interop.megatron.experts import asks_for_experts
+from flopcast.interop.megatron.forks import CUT, EP, is_deepspeed_moe
+from flopcast.interop.megatron.job_builder import JobBuilder
+from flopcast.interop.megatron.optimizer import plan_optimizer
+from flopcast.interop.megatron.precision import read_precision
+from flopcast.interop.megatron.stages import PIPELINE, read_stages
+
+GRANULARITIES = {"full": "full", "selective": "selective"}
+METHODS = {"uniform": "uniform", "block": "block"}
+EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather", "all_gather": "all_gather"}
+SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+STRATEGY = "--data-parallel-sharding-strategy"  # of Megatron-FSDP
+ULYSSES = "--ds-sequence-parallel-size"
+EXCHANGE = "--cp-comm-type"
+MODULES_FLAG = "--recompute-modules"
+MODULES = {
+    "core_attn": "core_attention",
+    **{name: name for name in ("layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")},
+}
+OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--checkpoint-method")
+OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
+
+
+def read_plan(builder: JobBuilder, ranks: int | None) -> None:
+    """Read degrees, batch and modes.
+
+    Parameters
+    ----------
+    draft : JobBuilder
+        With its model's layers; it gets the plan, and its replicas.
+    ranks : int or None
+        The world size; None where it is not known, which is told elsewhere: then there is one replica.
+    """
+    args = builder.arguments
+    context = args.first("--context-parallel-size", ULYSSES)
+    degrees = {
+        "tensor_parallel": "--tensor-model-parallel-size",
+        "pipeline_parallel": PIPELINE,
+        "context_parallel": context,
+        "expert_parallel": args.first("--expert-model-parallel-size", EP),
+        "expert_tensor_parallel": "--expert-tensor-parallel-size",
+    }
+    sizes = {name: args.count(flag) for name, flag in degrees.items()}
+    for name, flag in degrees.items():
+        if args.has(flag):
+            builder.put(("plan", name), sizes[name], flag)
+    if is_deepspeed_moe(args) and asks_for_experts(args) and not args.has(CUT):
+        builder.put(("plan", "expert_tensor_parallel"), 1, EP)  # DeepSpeed's experts stand whole on a rank
+    _exchange(builder, context)
+    share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
+    if ranks is not None and ranks % share:
+        _undivided(builder, ranks, share)
+    builder.replicas = max((ranks or 1) // share, 1)
+    builder.put(("plan", "data_parallel"), builder.replicas)
+    _batch(builder)
+    read_stages(builder, sizes["pipeline_parallel"])
+    _modes(builder, sizes["tensor_parallel"])
+    _recompute(builder)
+
+
+def _exchange(builder: JobBuilder, context: str) -> None:
+    """Read how ranks that share a sequence exchange keys and values; `context` is the flag of their number.
+
+    DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless told otherwise.
+    `--cp-comm-type` takes one value, or one for each layer: then the first is read, and others are told.
+
+    References
+    ----------
+    arXiv:2309.14509, section 3: DeepSpeed-Ulysses.
+    """
+    args = builder.arguments
+    exchange = args.choice(EXCHANGE, EXCHANGES, "ring")
+    if context == ULYSSES:
+        builder.put(("plan", "context_exchange"), "all_to_all", ULYSSES)
+        return
+    if args.has(EXCHANGE, ULYSSES):
+        builder.put(("plan", "context_exchange"), exchange, EXCHANGE, ULYSSES)
+    kinds = list(dict.fromkeys(word.text.lower() for word in args.words(EXCHANGE)))
+    if len(kinds) > 1:
+        args.assume(
+            f"context is exchanged by {kinds[0]} in every layer, not by {', '.join(kinds[1:])}", EXCHANGE
+        )
+
+
+def _undivided(builder: JobBuilder, ranks: int, share: int) -> None:
+    """Report ranks that do not form whole replicas."""
+    flag = builder.arguments.first("--tensor-model-parallel-size", PIPELINE)
+    allowed = f"a divisor of {ranks} ranks as tensor · pipeline · context parallel"
+    because = f"a replica needs {share} ranks, and every rank belongs to a replica"
+    builder.arguments.fault(flag, share, allowed, because, f"use a multiple of {share} devices, --gpus N")
+
+
+def _batch(builder: JobBuilder) -> None:
+    """Read sequences per micro-batch and per step.
+
+    Without a global batch, a step is one micro-batch of every replica: then there is nothing to pipeline.
+    A ramp-up reaches the global batch after its samples; most of a long run has that size.
+    """
+    args = builder.arguments
+    micro = args.required("--micro-batch-size")
+    builder.put(("plan", "micro_batch"), micro, "--micro-batch-size")
+    if not args.has("--global-batch-size"):
+        args.assume(
+            f"--global-batch-size {micro * builder.replicas}, Megatron-LM's default: one micro-batch"
+        )
+    total = args.count("--global-batch-size", micro * builder.replicas)
+    builder.put(("plan", "global_batch"), total, "--global-batch-size")
+    if args.has("--rampup-batch-size"):
+        args.assume(f"the global batch after its ramp-up: {total}", "--rampup-batch-size")
+
+
+def _modes(builder: JobBuilder, tensor: int) -> None:
+    """Read precision, sharding, sequence parallelism, offload and order of ranks.
+
+    Megatron-LM switches sequence parallelism off where one rank holds the whole layer.
+    """
+    args = builder.arguments
+    read_precision(builder)
+    if args.has("--sequence-parallel") and tensor > 1:  # Megatron-LM switches it off for one rank
+        builder.put(("plan", "sequence_parallel"), True, "--sequence-parallel")
+    _zero(builder)
+    offloading = ("--optimizer-cpu-offload", "--cpu-optimizer", "--checkpoint-in-cpu")
+    if args.has(*offloading) or args.count("--cpu-offloading-num-layers", 0, least=0):
+        builder.put(("plan", "offload"), True, *offloading, "--cpu-offloading-num-layers")
+    if args.has("--use-tp-pp-dp-mapping"):
+        builder.put(("plan", "rank_order"), "tp-cp-pp-dp", "--use-tp-pp-dp-mapping")
+    if args.has("--optimizer"):
+        builder.put(("plan", "optimizer"), plan_optimizer(args), "--optimizer")
+
+
+def _zero(builder: JobBuilder) -> None:
+    """Read what replicas shard.
+
+    DeepSpeed takes its stage from a file of its own; scripts repeat it as `--zero-stage`.
+    """
+    args = builder.arguments
+    sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    distributed = "--use-distributed-optimizer"
+    args.clash(distributed, "--use-torch-fsdp2", "each shards the optimizer's states its own way")
+    zero = 1 if args.has(distributed) else 0
+    if args.has("--overlap-param-gather") and not args.has(distributed, *sharded):
+        because = "without a shard there is nothing to gather"
+        fix = f"add {distributed}"
+        args.fault("--overlap-param-gather", True, f"only with {distributed}", because, fix)
+    strategy = int(args.choice(STRATEGY, SHARDING, "0"))
+    if args.has("--use-torch-fsdp2"):
+        zero = 3
+    elif args.has(*sharded):
+        zero = max(zero, strategy)
+        if not args.has(STRATEGY):
+            args.assume(f"{STRATEGY} no_shard, Megatron-Core's default: nothing is sharded by it")
+    if args.has("--deepspeed"):
+        if not args.has("--zero-stage"):
+            args.assume("ZeRO stage 1, as the file of DeepSpeed's settings is not read", "--deepspeed")
+        zero = args.count("--zero-stage", 1, least=0)
+        if zero == 0 and args.has("--bf16") and builder.replicas > 1:
+            zero = 1
+            args.assume(BF16_REASON, "--zero-stage")
+    elif args.has("--zero-stage"):
+        args.assume("--zero-stage has no effect, as --deepspeed is not given", "--zero-stage")
+    if zero:
+        builder.put(("plan", "zero"), zero, "--zero-stage", distributed, *sharded)
+
+
+def _recompute(builder: JobBuilder) -> None:
+    """Read what the backward pass recomputes: nothing, modules of every layer, or whole layers.
+
+    The flags were renamed twice: `--checkpoint-activations` and `--activations-checkpoint-method` (2021),
+    `--checkpoint-granularity` (early 2022), `--recompute-granularity` (since). "block" recomputes the first
+    layers of a chunk only, "uniform" keeps the input of every n-th; n is 1 where it is not given, as it was
+    in Megatron-LM while it could be left out.
+
+    References
+    ----------
+    arXiv:2205.05198, section 5: what selective recompute runs again; `--recompute-modules`:
+    TransformerConfig.
+    """
+    args = builder.arguments
+    granularity = args.first("--recompute-granularity", "--checkpoint-granularity")
+    whole = ("--checkpoint-activations", "--activations-checkpoint-method")
+    mode = "selective" if args.has("--recompute-activations") else "full" if args.has(*whole) else "none"
+    mode = args.choice(granularity, GRANULARITIES, mode)
+    if mode == "none":
+        return
+    builder.put(("plan", "recompute"), mode, granularity, "--recompute-activations", *whole)
+    saved = ("--distribute-saved-activations", "--distribute-checkpointed-activations")
+    if mode == "full" and args.has(*saved, "--partition-activations"):
+        builder.put(("plan", "partition_activations"), True, *saved, "--partition-activations")
+    method, number = args.first(*OLD_METHODS), args.first(*OLD_COUNTS)
+    chosen, layers = args.choice(method, METHODS, "uniform"), args.count(number)
+    if mode == "full" and (chosen, layers) != ("uniform", 1):
+        builder.put(("plan", "recompute_method"), chosen, method)
+        builder.put(("plan", "recompute_layers"), layers, number)
+    if mode == "selective":
+        _modules(builder)
+
+
+def _modules(builder: JobBuilder) -> None:
+    """Read modules of selective recompute, if others are named than the core of attention."""
+    args = builder.arguments
+    named = [word.text for word in args.words(MODULES_FLAG)]
+    for name in (name for name in named if name not in MODULES):
+        because = "selective recompute runs modules of a layer again, and no other is modelled yet"
+        args.fault(MODULES_FLAG, name, ", ".join(MODULES), because, f"remove {name}")
+    modules = [MODULES[name] for name in named if name in MODULES]
+    if modules and modules != ["core_attention"]:
+        builder.put(("plan", "recompute_modules"), modules, MODULES_FLAG)

@@ -1,0 +1,61 @@
+"""Megatron-LM's flags of number formats: the plan's precision, and what the stack does around it.
+
+Answers: in which recipe do linear layers multiply, and which of them do not?
+Elsewhere: degrees and batch (plan.py), fusions and reductions (stack.py), the recipes (spec/precision.py).
+
+8-bit and 4-bit flags stand beside `--bf16`, which names the type of all that is not computed in them.
+"""
+
+from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.megatron.job_builder import JobBuilder
+
+FP8_FORMATS = {"hybrid": "hybrid", "e4m3": "e4m3"}  # which of the two formats gradients have: equal bytes
+FP8_RECIPES = {
+    "delayed": "fp8",
+    "tensorwise": "fp8_current",
+    "blockwise": "fp8_blockwise",
+    "mxfp8": "mxfp8",
+}
+FP4_FORMATS = {"e2m1": "e2m1"}
+FP4_RECIPES = {"nvfp4": "nvfp4"}
+OLD_FP8 = ("--fp8-hybrid", "--fp8-e4m3")
+FLAGS = ("--fp4-format", "--fp8-format", *OLD_FP8, "--fp16", "--bf16")
+KEPT = "--fp8-param-gather"
+WIDE_ENDS = "--first-last-layers-bf16"
+ENDS = {
+    "wide_first_blocks": "--num-layers-at-start-in-bf16",
+    "wide_last_blocks": "--num-layers-at-end-in-bf16",
+}
+
+
+def read_precision(builder: JobBuilder) -> None:
+    """Read the plan's precision; a recipe's name alone has no effect, as in Megatron-LM."""
+    args = builder.arguments
+    args.clash("--fp16", "--bf16", "weights have one type")
+    args.clash("--fp4-format", "--fp8-format", "products run in one format")
+    if not args.has("--fp16", "--bf16"):
+        because = "training in fp32 is not supported yet"
+        args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")
+    precision = "fp16" if args.has("--fp16") else "bf16"
+    recipe = args.choice("--fp8-recipe", FP8_RECIPES, "fp8")
+    if args.has("--fp8-format", *OLD_FP8):
+        args.choice("--fp8-format", FP8_FORMATS, "hybrid")
+        precision = recipe
+    elif args.has("--fp8-recipe"):
+        args.assume("--fp8-recipe has no effect, as --fp8-format is not given", "--fp8-recipe")
+    if args.has("--fp4-format"):
+        args.choice("--fp4-format", FP4_FORMATS, "e2m1")
+        precision = args.choice("--fp4-recipe", FP4_RECIPES, "nvfp4")
+    builder.put(("plan", "precision"), precision, *FLAGS)
+
+
+def narrow_changes(arguments: Arguments) -> dict[str, object]:
+    """Return what the stack does around 8-bit products.
+
+    Blocks at the ends of the model that stay in bf16, one at each unless their number is told; weights that
+    are kept in 8 bits alone.
+    """
+    changes: dict[str, object] = {"narrow_parameters": True} if arguments.has(KEPT) else {}
+    if arguments.has(WIDE_ENDS):
+        changes |= {name: arguments.count(flag, 1, least=0) for name, flag in ENDS.items()}
+    return changes

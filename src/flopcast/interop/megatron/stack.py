@@ -1,0 +1,229 @@
+"""The training stack that a script's flags describe, as changes of an entry of the catalogue.
+
+Answers: which release of Megatron-LM is this, what does it fuse, overlap and reduce?
+Elsewhere: the stacks themselves (catalog/stacks), model and plan (launch_script.py).
+
+Flags date a script: the newest that it gives decides. Those that newer releases only kept are no sign.
+What a flag switches becomes a change of the stack, as in a job file: `{base: megatron-core, gradients:
+{overlap: true}}`.
+"""
+
+from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.megatron.experts import expert_software
+from flopcast.interop.megatron.optimizer import stack_optimizer
+from flopcast.interop.megatron.precision import narrow_changes
+from flopcast.library import catalog
+from flopcast.spec.stack import Stack
+
+NEWEST = "megatron-core"
+LAYERS_UNDER_DEEPSPEED = "megatron-2022"
+FLASH = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-v3")
+
+SIGNS = (  # newest first: a stack, and the flags that came with it
+    (
+        "megatron-core",
+        """
+        --use-mcore-models --transformer-impl --use-flash-attn --use-flash-attn-v1 --use-flash-attn-v2
+        --use-flash-attn-v3 --attention-backend --group-query-attention --swiglu --quick-geglu
+        --squared-relu --normalization
+        --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --context-parallel-size
+        --use-rotary-position-embeddings --position-embedding-type --disable-bias-linear
+        --untie-embeddings-and-output-weights --ckpt-format --use-dist-ckpt --fp8-format --fp8-hybrid
+        --fp8-recipe --fp4-format
+        --grad-reduce-in-bf16 --no-rope-fusion --cross-entropy-loss-fusion --manual-gc --mock-data
+        --num-virtual-stages-per-pipeline-rank --add-qkv-bias --use-torch-fsdp2 --use-megatron-fsdp
+        """,
+    ),
+    (
+        "megatron-2022",
+        """
+        --sequence-parallel --recompute-activations --recompute-granularity --recompute-method
+        --recompute-num-layers --no-gradient-accumulation-fusion --use-distributed-optimizer
+        --no-async-tensor-model-parallel-allreduce --checkpoint-granularity --checkpoint-method
+        """,
+    ),
+    (
+        "megatron-2021",
+        """
+        --checkpoint-activations --activations-checkpoint-method --activations-checkpoint-num-layers
+        --checkpoint-num-layers --distribute-checkpointed-activations --DDP-impl --data-impl
+        --no-contiguous-buffers-in-local-ddp
+        """,
+    ),
+)
+SWITCHED_OFF_BY = {
+    "fused_softmax": "--no-masked-softmax-fusion",
+    "bias_gelu": "--no-bias-gelu-fusion",
+    "bias_dropout_add": "--no-bias-dropout-fusion",
+}
+BACKENDS = {
+    "auto": "flash",
+    "flash": "flash",
+    "fused": "flash",
+    "unfused": "materialised",
+    "local": "materialised",
+}
+TRANSFORMERS = {"local": "local", "transformer_engine": "transformer_engine"}
+DEFAULT_BUCKET = {"bucket_elements": 40_000_000, "bucket_elements_per_rank": 1_000_000}
+
+
+def given_bucket(elements: int) -> dict[str, int]:
+    """Return the changes of a stack's gradients for a bucket of a given size, which does not grow."""
+    return {"bucket_elements": elements, "bucket_elements_per_rank": 0}
+
+
+def stack_of(arguments: Arguments) -> object:
+    """Return the stack as a job file would name it.
+
+    Parameters
+    ----------
+    arguments : Arguments
+        Of the training program; what is assumed is added to them.
+
+    Returns
+    -------
+    str or dict
+        A name of the catalogue, or `base:` with changes.
+    """
+    stack = catalog.stack(_named(arguments))
+    changes = switched(arguments, stack)
+    gradients = _gradients(arguments, stack)
+    changes |= {"gradients": gradients} if gradients else {}
+    pipeline = _pipeline(arguments, stack)
+    changes |= {"pipeline": pipeline} if pipeline else {}
+    if arguments.has("--synchronize-each-layer"):
+        changes["synchronise_each_layer"] = True
+    return {"base": stack.name} | changes if changes else stack.name
+
+
+def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
+    """Return what flags change of any stack; flags that are not given change nothing.
+
+    Kernels, fusions, types of the optimizer, narrow products, software of experts and the overlap with
+    tensor parallelism's messages. How gradients and activations travel depends on defaults of the software
+    (`stack_of`).
+    """
+    changes: dict[str, object] = {}
+    kernel = _attention(arguments, stack)
+    if kernel != stack.attention_kernel:
+        changes["attention_kernel"] = kernel
+    rewrites = _rewrites(arguments, stack, kernel)
+    if rewrites != stack.rewrites:
+        changes["rewrites"] = list(rewrites)
+    optimizer = stack_optimizer(arguments)
+    changes |= {"optimizer": optimizer} if optimizer else {}
+    experts = expert_software(arguments, stack.experts)
+    changes |= {"experts": experts} if experts else {}
+    if arguments.has("--tp-comm-overlap"):
+        changes["tensor_overlap"] = "chunks"
+    narrow = narrow_changes(arguments)
+    return changes | ({"narrow": narrow} if narrow else {})
+
+
+def _named(arguments: Arguments) -> str:
+    """Return the nearest entry of the catalogue, with the reason among the assumptions.
+
+    DeepSpeed's engine decides how stages and gradients communicate, whatever model it runs: the stack of
+    GPT-NeoX has the same engine. A script that no flag dates is taken to run today's release.
+    """
+    if arguments.has("--deepspeed"):
+        told = "the nearest to Megatron-DeepSpeed, with Megatron-LM's fused kernels"
+        arguments.assume(f"stack gpt-neox-deepspeed: {told}", "--deepspeed")
+        return "gpt-neox-deepspeed"
+    if arguments.has("--use-legacy-models"):
+        arguments.assume("stack megatron-2022: the models before Megatron-Core", "--use-legacy-models")
+        return "megatron-2022"
+    for name, flags in SIGNS:
+        sign = next((flag for flag in flags.split() if arguments.has(flag)), None)
+        if sign:
+            arguments.assume(f"stack {name}: {sign} came with it", sign)
+            return name
+    arguments.assume(f"stack {NEWEST}: no flag shows the age of the script")
+    return NEWEST
+
+
+def _attention(arguments: Arguments, stack: Stack) -> str:
+    """Return whether attention writes its scores: "materialised", or "flash".
+
+    Transformer Engine picks a kernel that writes none wherever it can; the local layers of Megatron-Core
+    and all before it write them unless FlashAttention is asked for.
+    """
+    usual: str = stack.attention_kernel
+    if arguments.choice("--transformer-impl", TRANSFORMERS, "transformer_engine") == "local":
+        usual = "materialised"
+    if arguments.has(*FLASH):
+        usual = "flash"
+    return arguments.choice("--attention-backend", BACKENDS, usual)
+
+
+def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...]:
+    """Return names of rewrites in the order in which they apply: the stack's, less what flags switch off.
+
+    Where scores are written, mask and softmax are one kernel, whatever the stack does by itself. Under
+    DeepSpeed's engine the layers are still Megatron-LM's, with their fused kernels (arXiv:2211.05100,
+    section 3.4); only rotary positions are a chain of kernels there.
+    """
+    rewrites = list(stack.rewrites)
+    if arguments.has("--deepspeed"):
+        rewrites = [*catalog.stack(LAYERS_UNDER_DEEPSPEED).rewrites, "unfused_rope"]
+    if kernel == "materialised" and "fused_softmax" not in rewrites:
+        rewrites.insert(0, "fused_softmax")
+    if arguments.has("--no-rope-fusion") and "unfused_rope" not in rewrites:
+        rewrites.append("unfused_rope")
+    return tuple(name for name in rewrites if not arguments.has(SWITCHED_OFF_BY.get(name, "")))
+
+
+def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
+    """Return the changes to the stack's gradients: dtype, overlap, buckets and accumulation.
+
+    Gradients of bf16 weights are reduced in fp32 unless `--grad-reduce-in-bf16` is set, those of fp16 in
+    16 bits unless `--accumulate-allreduce-grads-in-fp32` is. In Megatron-Core, weight-gradient GEMMs
+    accumulate into gradients of any dtype (`wgrad_gemm_accum_fp32`, `wgrad_gemm_accum_fp16`); in earlier
+    releases, into fp32 gradients only. DeepSpeed's engine reduces in the dtype of the weights, but its
+    optimizer of bf16 without ZeRO in fp32.
+
+    References
+    ----------
+    Megatron-LM, megatron/core/tensor_parallel/layers.py: fused accumulation by the type of `main_grad`.
+    """
+    has, core = arguments.has, stack.name == NEWEST
+    changes: dict[str, object] = {}
+    dtype = "fp32" if has("--bf16") or has("--accumulate-allreduce-grads-in-fp32") else "fp16"
+    dtype = "bf16" if has("--grad-reduce-in-bf16") else dtype
+    if has("--deepspeed"):
+        whole = arguments.count("--zero-stage", 1, least=0) == 0
+        dtype = ("fp32" if whole else "bf16") if has("--bf16") else "fp16"
+    if dtype != stack.gradients.dtype:
+        changes["dtype"] = dtype
+    fused = stack.gradients.accumulate_passes == 0
+    if fused and (has("--no-gradient-accumulation-fusion") or (dtype == "fp16" and not core)):
+        changes["accumulate_passes"] = 1
+    if has("--overlap-grad-reduce"):
+        changes["overlap"] = True
+    if has("--overlap-param-gather"):
+        changes["overlap_gather"] = True
+    if has("--ddp-bucket-size"):
+        changes |= given_bucket(arguments.count("--ddp-bucket-size"))
+    if has("--ddp-average-in-collective"):
+        changes["copies"] = []
+    if has("--bf16") and (has("--no-check-for-nan-in-loss-and-grad") or not core):
+        changes["overflow_checks"] = 0
+    return changes
+
+
+def _pipeline(arguments: Arguments, stack: Stack) -> dict[str, object]:
+    """Return how stages send activations.
+
+    Interleaved stages of Megatron-Core do not wait for a transfer (`overlap_p2p_comm`), plain 1F1B does.
+    Releases before it sent each rank's share of an activation and gathered it behind the wire, unless
+    `--no-scatter-gather-tensors-in-pipeline` said otherwise (arXiv:2104.04473, section 4.1).
+    """
+    changes: dict[str, object] = {}
+    interleaved = ("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank")
+    waits = arguments.has("--no-overlap-p2p-communication")
+    if stack.name == NEWEST and arguments.has(*interleaved) and not waits:
+        changes["transfers"] = "overlapped"
+    scatters = stack.pipeline.payload == "scattered"
+    if scatters and arguments.has("--no-scatter-gather-tensors-in-pipeline"):
+        changes["payload"] = "full"
+    return changes

@@ -1,0 +1,167 @@
+"""Megatron-LM's flags as chunks of layers: how many on each stage, and how many blocks in each.
+
+Answers: which virtual stages and which list of blocks does a script ask for?
+Elsewhere: all other flags of a plan (plan.py), what the list means (workload/stages.py), whether it is
+possible (spec/rules_stages.py). Without any of these flags blocks are dealt out evenly: no list is made.
+
+References
+----------
+NVIDIA/Megatron-LM, core v0.13: megatron/core/transformer/transformer_block.py, `get_num_layers_to_build`,
+and megatron/core/transformer/pipeline_parallel_layer_layout.py.
+"""
+
+import re
+
+from flopcast.interop.megatron.forks import NOOP
+from flopcast.interop.megatron.job_builder import JobBuilder
+from flopcast.interop.megatron.model import LAYERS
+
+PIPELINE = "--pipeline-model-parallel-size"
+SIZE, NUMBER = "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"
+FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+EMBEDDING, LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+LAYOUT = "--pipeline-model-parallel-layout"
+LETTERS = "Etm|L"
+TIMES = re.compile(r"(\([^()]*\)|[EtmL|])\*([0-9]+)")
+
+
+def read_stages(builder: JobBuilder, stages: int) -> None:
+    """Read chunks of layers on each stage, and blocks of each chunk if they are not equal."""
+    args = builder.arguments
+    if builder.noop:
+        _without_noop(builder, stages, _virtual(builder, stages))
+        return
+    if args.has(LAYOUT):
+        for flag in (SIZE, NUMBER, FIRST, LAST, EMBEDDING, LOSS):
+            args.clash(LAYOUT, flag, "the layout gives the chunk of every layer")
+        _layout(builder, stages)
+        return
+    for flag in (FIRST, LAST):
+        for counted in (EMBEDDING, LOSS):
+            args.clash(flag, counted, "only one of the two can set the blocks of the first and last stage")
+    chunks = _virtual(builder, stages)
+    if args.has(FIRST, LAST):
+        _ends(builder, stages, chunks)
+    elif args.has(EMBEDDING, LOSS):
+        _counted_ends(builder, stages, chunks)
+
+
+def _virtual(builder: JobBuilder, stages: int) -> int:
+    """Return chunks of each stage, from their number or from their size.
+
+    With L layers, p stages and n layers a chunk there are L / (p n) chunks on each stage
+    (arXiv:2104.04473, section 2.2.2). Where the ends count as layers, so does L.
+    """
+    args = builder.arguments
+    args.clash(SIZE, NUMBER, "each follows from the other")
+    chunks = args.count(NUMBER)
+    if args.has(SIZE):
+        size = args.count(SIZE)
+        layers = builder.layers + args.has(EMBEDDING) + args.has(LOSS)
+        chunks = max(layers // stages // size, 1)
+        known = not args.faulty(*LAYERS, PIPELINE, SIZE) and not args.has(FIRST, LAST)
+        if known and layers % (stages * size):
+            allowed = f"a divisor of the {layers} / {stages} layers of a stage"
+            args.fault(SIZE, size, allowed, "chunks hold equally many layers", f"write {SIZE} 1")
+    if args.has(SIZE, NUMBER):
+        builder.put(("plan", "virtual_stages"), chunks, SIZE, NUMBER)
+    return chunks
+
+
+def _without_noop(builder: JobBuilder, stages: int, chunks: int) -> None:
+    """Put the blocks of each chunk into the plan, without no-op layers (MindSpeed-LLM)."""
+    args = builder.arguments
+    for flag in (LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
+        args.clash(NOOP, flag, "layers that do nothing make stages unequal by themselves")
+    each, rest = divmod(builder.layers, stages * chunks)
+    if rest and not args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
+        allowed = (
+            f"{builder.layers} layers, those that do nothing among them, over {stages * chunks} chunks"
+        )
+        args.fault(args.first(*LAYERS), builder.layers, allowed, "chunks hold equally many", "change it")
+    elif stages * chunks > 1:
+        held = [
+            each - sum(i * each <= layer < (i + 1) * each for layer in builder.noop)
+            for i in range(stages * chunks)
+        ]
+        builder.put(("plan", "stage_layers"), held, NOOP)
+
+
+def _ends(builder: JobBuilder, stages: int, chunks: int) -> None:
+    """Read blocks on the first or last stage, with the rest evenly on the others."""
+    args = builder.arguments
+    said = {stage: args.count(flag) for stage, flag in ((0, FIRST), (stages - 1, LAST)) if args.has(flag)}
+    others, rest = stages - len(said), builder.layers - sum(said.values())
+    each = rest // others if others else 0
+    held = [said.get(stage, each) for stage in range(stages)]
+    uneven = args.first(FIRST, LAST)
+    if args.faulty(*LAYERS, PIPELINE, FIRST, LAST):
+        return
+    if sum(held) != builder.layers or each < 0 or any(count % chunks for count in held):
+        allowed = f"a number that leaves the other {others} stages equally many of {builder.layers} layers"
+        because = f"and every stage {chunks} equal chunks" if chunks > 1 else "Megatron-LM divides evenly"
+        args.fault(uneven, said[min(said)], allowed, because, f"remove {uneven}")
+        return
+    builder.put(
+        ("plan", "stage_layers"), [count // chunks for _ in range(chunks) for count in held], uneven
+    )
+
+
+def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
+    """Count embedding and loss as a block each."""
+    args = builder.arguments
+    embedding, loss = args.has(EMBEDDING), args.has(LOSS)
+    each, rest = divmod(builder.layers + embedding + loss, stages * chunks)
+    flag = EMBEDDING if embedding else LOSS
+    if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
+        return
+    if rest:
+        allowed = f"only where {builder.layers} layers and the ends that count divide by {stages * chunks}"
+        args.fault(flag, True, allowed, "chunks hold equally many layers", f"remove {flag}")
+        return
+    held = [each] * (stages * chunks)
+    held[0] -= embedding
+    held[-1] -= loss
+    builder.put(("plan", "stage_layers"), held, flag)
+
+
+def _layout(builder: JobBuilder, stages: int) -> None:
+    """Read the blocks between the bars of a layout, chunk after chunk in the order of the model.
+
+    Multi-token prediction ("m") and the ends stand where the model has them; elsewhere it is told.
+    """
+    args = builder.arguments
+    text = args.text(LAYOUT)
+    held = layers_of(text)
+    allowed = "E, t, m, L and bars, e.g. 'Et*3|(tt|)*6L'"
+    if held is None:
+        because = "each letter is a layer, each bar ends a chunk"
+        args.fault(LAYOUT, text, allowed, because, f"remove {LAYOUT}")
+    elif len(held) % stages:
+        because = f"{PIPELINE} {stages} stages take equally many chunks"
+        args.fault(LAYOUT, f"{len(held)} chunks", f"a multiple of {stages}", because, "change its bars")
+    else:
+        builder.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
+        builder.put(("plan", "stage_layers"), held, LAYOUT)
+        if not text.rstrip("|").endswith("L") or not text.startswith("E"):
+            args.assume("embedding and loss are counted on the first and the last chunk", LAYOUT)
+
+
+def layers_of(text: str) -> list[int] | None:
+    """Return blocks of every chunk of a layout; None if it is not a layout.
+
+    Examples
+    --------
+    >>> layers_of("Et*3|(tt|)*2t,m|L")
+    [3, 2, 2, 1, 0]
+    >>> layers_of("E|x|L") is None
+    True
+    """
+    plain = text.replace(",", "").replace(" ", "")
+    while found := TIMES.search(plain):
+        part = found[1].strip("()") * min(int(found[2]), 1000)
+        plain = plain[: found.start()] + part + plain[found.end() :]
+    plain = plain.replace("(", "").replace(")", "")
+    if not plain or plain.strip(LETTERS):
+        return None
+    return [chunk.count("t") for chunk in plain.split("|")]

@@ -1,0 +1,175 @@
+"""The training command of a launch script, and the number of ranks that it starts.
+
+Answers: which words are the training program's flags, what is the world size?
+Elsewhere: which commands there are (interop/shell/script.py), what the flags mean (launch_script.py).
+
+Launchers and what they count: torchrun and `torch.distributed.launch` start nodes × processes of a node,
+DeepSpeed's launcher nodes × GPUS, accelerate and mpirun all processes, srun all tasks. A program that no
+launcher starts is one rank, unless WORLD_SIZE says otherwise. Inside srun the inner launcher counts.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.unsupported_programs import program_of_command, refusal
+from flopcast.interop.megatron.flags import MODELLED, is_known
+from flopcast.interop.shell.script import Command, Script
+from flopcast.interop.shell.variables import Word
+
+FEWEST_FLAGS = 3  # modelled ones; a command with fewer trains nothing that could be forecast
+TORCH = ("torchrun", "torch.distributed.launch", "torch.distributed.run")
+LAUNCHERS = (*TORCH, "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
+TALKERS = ("echo", "printf", "cat", "log", "logger")
+NODES = ("--nnodes", "--num-nodes", "--num_nodes", "--num_machines", "--nodes", "-N")
+PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus")
+ALL_PROCESSES = ("--num_processes", "-np", "-n", "--np", "--ntasks", "--n")
+TASKS_OF_A_NODE = ("--ntasks-per-node", "--gpus-per-node", "--npernode", "-ppn", "--ppn")
+
+Options = Mapping[str, Word]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCommand:
+    """A training command in its parts.
+
+    `launcher` starts the ranks, `arguments` are what the program reads: they part at the first Python
+    file. `others` are the lines of further commands that train.
+    """
+
+    command: Command
+    launcher: tuple[Word, ...]
+    arguments: tuple[Word, ...]
+    others: tuple[int, ...]
+
+
+def training_command(script: Script) -> TrainingCommand:
+    """Return the command with the most flags of Megatron-LM; the first of equal ones.
+
+    Raises
+    ------
+    SpecError
+        No command has flags of Megatron-LM.
+    """
+    spoken = [c for c in script.commands if c.words[0].text.rpartition("/")[2] not in TALKERS]
+    training = [command for command in spoken if _flags(command) >= FEWEST_FLAGS]
+    if not training:
+        raise SpecError([_no_training(script)])
+    best = max(training, key=_flags)
+    at = next((i for i, word in enumerate(best.words) if word.text.endswith(".py")), -1)
+    if at < 0:  # a module, or a program that a variable names
+        at = next(i for i, word in enumerate(best.words) if is_known(_name(word))) - 1
+    others = tuple(sorted({command.line for command in training} - {best.line}))
+    return TrainingCommand(best, best.words[: at + 1], best.words[at + 1 :], others)
+
+
+def _no_training(script: Script) -> Problem:
+    """Return the fault of a script that trains nothing, or starts another script for that."""
+    found = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
+    elsewhere = [note for note in script.notes if note.endswith("no other file is read")]
+    for command in script.commands:
+        program = program_of_command(" ".join(word.text for word in command.words))
+        if program:
+            return refusal(Document(script.name, None, {(): command.line}), program)
+    return Problem(
+        where=script.name,
+        field="training command",
+        value=found,
+        fault=f"is not found among {found}",
+        allowed="a command with Megatron-LM's flags: torchrun pretrain_gpt.py --num-layers …",
+        because="; ".join(["a job is read off the flags of the program that trains", *elsewhere]),
+        fix="give the script that starts the training, not one that calls it",
+    )
+
+
+def _name(word: Word) -> str:
+    """Return a flag without its value."""
+    return word.text.partition("=")[0]
+
+
+def _flags(command: Command) -> int:
+    """Return how many different modelled flags a command has."""
+    return len({_name(word) for word in command.words} & MODELLED)
+
+
+def world_size(script: Script, training: TrainingCommand) -> int | None:
+    """Return ranks that the script starts; None if it does not state them.
+
+    The last launcher among the words counts: it is the innermost. Variables of the usual names are asked
+    where there is no launcher.
+    """
+    options, program = _options(training.launcher)
+    nodes = _first(options, NODES, default=None)
+    if program in TORCH:
+        return _product(nodes if _given(options, NODES) else 1, _first(options, PROCESSES, default=1))
+    if program == "deepspeed":
+        slots = _first(options, PROCESSES, default=None) or _included(options)
+        listed = "--hostfile" in options or "-H" in options
+        return _product(nodes if listed or _given(options, NODES) else 1, slots)
+    if program in ("accelerate", "mpirun", "mpiexec"):
+        return _first(options, ALL_PROCESSES, default=None)
+    if program == "srun":
+        return _tasks(options, script.directives)
+    said = training.command.environment.get("WORLD_SIZE") or script.variables.get("WORLD_SIZE")
+    return 1 if said is None else _number(said)
+
+
+def _options(words: Sequence[Word]) -> tuple[dict[str, Word], str]:
+    """Return options of the innermost launcher by name, with its name; "" if no launcher is known.
+
+    >>> _options([Word("srun", 1), Word("torchrun", 1), Word("--nnodes=2", 1), Word("train.py", 1)])[1]
+    'torchrun'
+    """
+    program, options = "", dict[str, Word]()
+    for word, after in zip(words, [*words, Word("", 0)][1:], strict=True):
+        name = word.text.rpartition("/")[2]
+        if name in LAUNCHERS:
+            program, options = name, {}
+        key, equals, value = word.text.partition("=")
+        if key.startswith("-"):
+            options[key] = Word(value, word.line, word.unknown) if equals else after
+    return options, program
+
+
+def _given(options: Options, names: Sequence[str]) -> bool:
+    """Return whether any of these options is given, with a known value or not."""
+    return any(name in options for name in names)
+
+
+def _first(options: Options, names: Sequence[str], default: int | None) -> int | None:
+    """Return the number of the first of these options that is given; None if it is not a number."""
+    return next((_number(options[name]) for name in names if name in options), default)
+
+
+def _number(word: Word) -> int | None:
+    """Return a count of ranks or nodes; of an elastic range "4:8" the first number."""
+    text = word.text.strip("'\"").partition(":")[0]
+    return int(text) if not word.unknown and re.fullmatch(r"[1-9][0-9]{0,8}", text) else None
+
+
+def _product(nodes: int | None, processes: int | None) -> int | None:
+    """Return ranks of all nodes."""
+    return None if nodes is None or processes is None else nodes * processes
+
+
+def _included(options: Options) -> int | None:
+    """Return slots that DeepSpeed's `--include localhost:0,1,2,3` names on one host."""
+    found = options.get("--include", options.get("-i"))
+    if found is None or found.unknown or "@" in found.text:
+        return None
+    slots = found.text.partition(":")[2]
+    return len(slots.split(",")) if slots else None
+
+
+def _tasks(options: Options, directives: Options) -> int | None:
+    """Return tasks of an srun: its own options, else those of the job that it runs in."""
+    asked = {key.lstrip("-"): word for key, word in directives.items()}
+    total = _first(options, ALL_PROCESSES, default=None) or _first(asked, ("ntasks",), default=None)
+    if total is not None:
+        return total
+    nodes = _first(options, NODES, default=None) or _first(asked, ("nodes",), default=None)
+    per_node = _first(options, TASKS_OF_A_NODE, default=None)
+    per_node = per_node or _first(asked, ("ntasks-per-node", "gpus-per-node"), default=None)
+    return _product(nodes, per_node)

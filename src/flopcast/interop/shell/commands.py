@@ -1,0 +1,75 @@
+"""Parts of a command in a script: its assignments, and the script that it runs if it is a shell.
+
+Answers: which words before a command set variables, and which text does `bash -c` run?
+Elsewhere: in which order commands are read (script.py).
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+from flopcast.interop.shell.tokens import Token
+from flopcast.interop.shell.variables import Piece, Value, Word, text_of
+
+SHELLS = ("bash", "sh")
+READ_BY = ("sbatch", *SHELLS)  # programs that run a here-document
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=")
+_TAKES_A_SCRIPT = re.compile(r"-[a-z]*c")
+
+
+def assignments(words: Sequence[Token], anywhere: bool) -> list[tuple[Token, re.Match[str]]]:
+    """Return the assignments before a command, or `anywhere` among the words of a declaration.
+
+    The match of each is the unquoted name with the equals sign that begins the assignment.
+    """
+    found: list[tuple[Token, re.Match[str]]] = []
+    for token in words:
+        first = token.parts[0] if token.parts else None
+        named = None if first is None or first.quoted else _ASSIGNMENT.match(first.text)
+        if named:
+            found.append((token, named))
+        elif not anywhere:
+            break
+    return found
+
+
+def shell_of(values: Sequence[Value]) -> int:
+    """Return the index of `bash` or `sh` among the words of a command, or -1."""
+    names = [text_of(value).rpartition("/")[2] for value in values]
+    return next((at for at, name in enumerate(names) if name in SHELLS), -1)
+
+
+def inner_script(values: Sequence[Value]) -> int:
+    """Return the index of the text that `bash -c` runs among the words of a command, or 0."""
+    shell = shell_of(values)
+    for at in range(shell + 1, min(shell + 4, len(values) - 1)) if shell >= 0 else ():
+        if _TAKES_A_SCRIPT.fullmatch(text_of(values[at])):
+            return at + 1
+    return 0
+
+
+def before_shell(words: Sequence[Word]) -> int:
+    """Return the number of words before the `bash` or `sh` of a command, or 0."""
+    names = [word.text.rpartition("/")[2] for word in words]
+    return next((at for at, name in enumerate(names) if name in SHELLS), 0)
+
+
+def written_script(words: Sequence[Word], files: Collection[str], reads: bool) -> str:
+    """Return the file, of those that the script has written, that a command runs, or "".
+
+    Parameters
+    ----------
+    reads : bool
+        Whether the command is a shell or sbatch, which run the file that is their argument.
+    """
+    names = [word.text.removeprefix("./") for word in words]
+    return next((name for name in (names if reads else names[:1]) if name in files), "")
+
+
+def wrapped_script(words: Sequence[Word]) -> Value:
+    """Return the script that `sbatch --wrap` makes of its argument; empty for any other command."""
+    if words[0].text.rpartition("/")[2] != "sbatch":
+        return ()
+    wrapped = [word for word in words if word.text.startswith("--wrap=")]
+    wrapped += [after for word, after in pairwise(words) if word.text == "--wrap"]
+    return (Piece(wrapped[0].text.removeprefix("--wrap="), wrapped[0].line),) if wrapped else ()

@@ -1,0 +1,400 @@
+"""Launch scripts: which commands does a shell script run, with which arguments? Nothing is executed.
+
+Answers: what are the commands of this text once its variables, arrays and option strings are filled in?
+Elsewhere: words and quotes (tokens.py), expansion and conditions (variables.py), what the flags of
+a training command mean (interop/megatron/launch_script.py).
+
+A branch is skipped where the script alone decides so. Otherwise all branches are read in order, as if each
+were taken, and the last value stands; a loop's body is read once. Both are told in the notes. What only a
+running shell knows does not replace a known value inside such a branch: `while … case $1 in --tp) TP=$2`
+keeps the default of TP. No other file is read.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from flopcast.interop.shell.commands import (
+    READ_BY,
+    assignments,
+    before_shell,
+    inner_script,
+    shell_of,
+    wrapped_script,
+    written_script,
+)
+from flopcast.interop.shell.parameters import with_values
+from flopcast.interop.shell.slurm import slurm_options, slurm_variables, submitted_options
+from flopcast.interop.shell.text import check_text, fault
+from flopcast.interop.shell.tokens import HERE_DOCUMENT, REDIRECTS, Token, document_parts, tokens_of
+from flopcast.interop.shell.variables import (
+    MAX_NESTING,
+    Value,
+    Variables,
+    Word,
+    decided,
+    is_known,
+    joined,
+    text_of,
+    word_of,
+)
+
+_DECLARING = ("export", "declare", "local", "readonly", "typeset")
+_IGNORED = ("then", "do", "{", "}", "!", "time", "else", "elif", "fi", "done", "esac", "in")
+_UNDECIDED = "a condition that only a running shell decides: all branches are read, in order"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its arguments, the program first, and the variables set before it.
+
+    Where `bash -c "…"` runs a command, the words before `bash` stand before it here.
+    """
+
+    words: tuple[Word, ...]
+    environment: Mapping[str, Word]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The commands of a script, and notes.
+
+    `variables` are those that stand at its end; `directives` the options of its `#SBATCH` lines by long
+    name; `notes` what could not be decided or read.
+    """
+
+    name: str
+    commands: tuple[Command, ...]
+    variables: Mapping[str, Word]
+    directives: Mapping[str, Word]
+    notes: tuple[str, ...]
+
+
+def read_script(
+    text: str,
+    name: str,
+    arguments: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Script:
+    """Read a script.
+
+    Parameters
+    ----------
+    text : str
+        The whole script; at most 1 MB.
+    name : str
+        The name in error messages, usually the path.
+    arguments, environment : mappings
+        Values from outside: arguments by number, "1" for `$1`, and variables by name.
+
+    Raises
+    ------
+    SpecError
+        The script is not text, is too large, has unclosed quotes, or has values that grow without end.
+
+    Examples
+    --------
+    >>> script = read_script("TP=8; ARGS=(--tp $TP)\\ntorchrun train.py ${ARGS[@]}", "run.sh")
+    >>> [word.text for word in script.commands[0].words]
+    ['torchrun', 'train.py', '--tp', '8']
+    """
+    text = text.replace("\r\n", "\n")
+    check_text(text, name)
+    if arguments or environment:
+        text = with_values(text, arguments or {}, environment or {})
+    directives = slurm_options(text)
+    reader = _Reader(name, Variables(name, slurm_variables(directives)), directives)
+    reader.read(tokens_of(text, name))
+    variables = {key: word_of(value, 1) for key, value in reader.variables.scalars.items()}
+    return Script(name, tuple(reader.commands), variables, reader.directives, reader.notes())
+
+
+class _Reader:
+    """Walks over tokens, keeps variables, collects commands.
+
+    `_live` is whether what is read runs at all, `_doubtful` how many undecided branches or loops are open,
+    `_effects` how many assignments and commands with options there were: a branch without any is not told.
+    """
+
+    def __init__(self, name: str, variables: Variables, directives: Mapping[str, Word]) -> None:
+        self.variables = variables
+        self.directives = dict(directives)
+        self.commands: list[Command] = []
+        self._name = name
+        self._tokens: tuple[Token, ...] = ()
+        self._at = 0
+        self._live = True
+        self._doubtful = 0
+        self._effects = 0
+        self._depth = 0
+        self._outer: tuple[Word, ...] = ()
+        self._files: dict[str, Token] = {}  # here-documents that were written to files, by path
+        self._target = ""
+        self._shell: tuple[Word, ...] = ()  # a command of the last line that runs what it reads
+        self._noted: dict[str, list[int]] = {}
+
+    def read(self, tokens: tuple[Token, ...]) -> None:
+        """Read a whole text, or one that `eval` or `bash -c` reads again, then go on where we were."""
+        outside = self._tokens, self._at
+        self._tokens, self._at = tokens, 0
+        while self._at < len(self._tokens):
+            self._block(())
+        self._tokens, self._at = outside
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what was not decided or read, one note per kind, with its lines."""
+        return tuple(
+            f"{self._name}: line{'s' * (len(lines) > 1)} {', '.join(map(str, sorted(set(lines))))}: {note}"
+            for note, lines in self._noted.items()
+        )
+
+    def _note(self, note: str, line: int) -> None:
+        """Record a note, only about what runs."""
+        if self._live:
+            self._noted.setdefault(note, []).append(line)
+
+    def _block(self, ends: Collection[str], live: bool = True, doubtful: bool = False) -> str:
+        """Read commands up to one of the words or operators `ends`, which is consumed and returned."""
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            line = self._tokens[min(self._at, len(self._tokens) - 1)].line
+            raise fault(self._name, line, "block", self._depth, f"at most {MAX_NESTING} inside each other")
+        outside = self._live
+        self._live = outside and live
+        self._doubtful += doubtful
+        end = ""
+        while self._at < len(self._tokens) and not end:
+            token = self._tokens[self._at]
+            if (token.plain or token.text) in ends:
+                end = token.plain or token.text
+                self._at += 1
+            else:
+                self._statement(token)
+        self._live = outside
+        self._doubtful -= doubtful
+        self._depth -= 1
+        return end
+
+    def _statement(self, token: Token) -> None:
+        """Read one command or compound command that begins with `token`."""
+        reserved = token.plain
+        if token.text == "newline" and self._next_is_no_document():
+            self._shell, self._target = (), ""
+        compound = {"if": self._if, "for": self._for, "while": self._while, "until": self._while}
+        if token.text == HERE_DOCUMENT:
+            self._at += 1
+            self._document(token)
+        elif not token.is_word or reserved in _IGNORED:
+            self._at += 1
+        elif reserved in compound:
+            self._at += 1
+            compound[reserved](token.line)
+        elif reserved == "case":
+            self._at += 1
+            self._case(token.line)
+        else:
+            self._simple(self._until_operator())
+
+    def _next_is_no_document(self) -> bool:
+        """Return whether no here-document follows the end of a line."""
+        after = self._at + 1
+        return after >= len(self._tokens) or self._tokens[after].text != HERE_DOCUMENT
+
+    def _document(self, token: Token) -> None:
+        """Read a here-document that a shell or sbatch runs, or keep one that is written to a file."""
+        shell, self._shell, target, self._target = self._shell, (), self._target, ""
+        if not self._live or not (shell or target):
+            return
+        if shell:
+            self._submitted(self.variables.value(document_parts(token, self._name)), shell)
+        else:
+            self._files[target] = token
+
+    def _submitted(self, value: Value, shell: tuple[Word, ...]) -> None:
+        """Read a text that a command runs as a script, after the words before the shell."""
+        self.directives |= submitted_options(text_of(value), shell)
+        self.variables.scalars |= slurm_variables(self.directives)
+        self._again((value,), shell[: before_shell(shell)])
+
+    def _until(self, word: str) -> tuple[Token, ...]:
+        """Return tokens before a reserved word, which is consumed too."""
+        start = self._at
+        while self._at < len(self._tokens) and self._tokens[self._at].plain != word:
+            self._at += 1
+        self._at += 1
+        return self._tokens[start : self._at - 1]
+
+    def _until_operator(self) -> tuple[Token, ...]:
+        """Return words of one command, without redirections and their targets."""
+        words = []
+        while self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            if token.is_word:
+                words.append(token)
+            elif token.text not in REDIRECTS:
+                break
+            elif self._at + 1 < len(self._tokens) and self._tokens[self._at + 1].is_word:
+                self._at += 1
+                if token.text in (">", ">|"):
+                    target = text_of(self.variables.value(self._tokens[self._at].parts))
+                    self._target = target.removeprefix("./")
+            self._at += 1
+        return tuple(words)
+
+    def _if(self, line: int) -> None:
+        """Run branches until one is known to be taken; if none is known, run all of them in order.
+
+        A branch whose condition is known not to hold is skipped, also among undecided ones.
+        """
+        done, doubtful, end, before = False, False, "if", self._effects
+        while end in ("if", "elif"):
+            verdict = decided(self._until("then"), self.variables) if not done and self._live else False
+            if verdict is None and not done:
+                doubtful = True
+            end = self._block(("elif", "else", "fi"), verdict is not False, doubtful)
+            done = done or verdict is True
+        if end == "else":
+            self._block(("fi",), not done, doubtful)
+        if doubtful and self._effects > before:
+            self._note(_UNDECIDED, line)
+
+    def _for(self, line: int) -> None:
+        """Run the body once, with the first value of the list."""
+        head = [token for token in self._until("do") if token.is_word]
+        if self._live and len(head) > 2 and head[1].plain == "in":
+            values = self.variables.elements(head[2:])
+            if values and is_known(values[0]):
+                self.variables.scalars[head[0].plain] = values[0]
+            if len(values) != 1:
+                self._note("a loop; its body is read once, with the first value", line)
+        self._block(("done",))
+
+    def _while(self, line: int) -> None:
+        """Run the body once."""
+        self._until("do")
+        before = self._effects
+        self._block(("done",), doubtful=True)
+        if self._effects > before:
+            self._note("a loop; its body is read once", line)
+
+    def _case(self, line: int) -> None:
+        """Run the branch whose pattern matches; all of them, in order, if the word is not known."""
+        words = self._until("in")
+        value = self.variables.value(words[0].parts) if words and self._live else ()
+        known, done, before = is_known(value) and bool(words), False, self._effects
+        end = ";;"
+        while end.startswith(";") and (patterns := self._patterns()) is not None:
+            fits = not known or any(fnmatchcase(text_of(value), pattern) for pattern in patterns)
+            end = self._block((";;", ";&", ";;&", "esac"), fits and not done, not known)
+            done = done or (known and fits)
+        if not known and self._effects > before:
+            self._note(_UNDECIDED, line)
+
+    def _patterns(self) -> list[str] | None:
+        """Return the patterns of one branch of a case; None at its end."""
+        patterns: list[str] = []
+        while self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            self._at += 1
+            if token.plain == "esac":
+                return None
+            if token.text == ")":
+                return patterns
+            if token.is_word:
+                patterns.append(text_of(self.variables.value(token.parts)))
+        return None
+
+    def _simple(self, words: tuple[Token, ...]) -> None:
+        """Run assignments, and the command that follows them, if any."""
+        if not self._live or not words:
+            return
+        declares = words[0].plain in _DECLARING
+        assigned = assignments(words, anywhere=declares)
+        rest = words[len(assigned) :]
+        if declares or not rest:
+            for token, named in assigned:
+                self._assign(token, named)
+            return
+        environment = {
+            named.group(1): word_of(self._set(token, named), token.line) for token, named in assigned
+        }
+        values = self.variables.elements(rest)
+        if values:
+            self._run(values, environment, words[0].line)
+
+    def _run(self, values: Sequence[Value], environment: Mapping[str, Word], line: int) -> None:
+        """Run a command with its variables expanded; `eval` and `bash -c` are read again.
+
+        What stands before `bash -c` (srun, docker run, numactl) stands before each command of the inner
+        script too, so that whoever counts ranks finds the launcher.
+        """
+        program = text_of(values[0])
+        if program in ("source", "."):
+            self._note(f"{' '.join(map(text_of, values))}: no other file is read", line)
+        elif program == "unset":
+            for value in values[1:]:
+                self.variables.scalars.pop(text_of(value), None)
+        elif program == "set" and len(values) > 1 and text_of(values[1]) == "--":
+            self.variables.set_arguments(values[2:])
+        elif program == "shift" and "@" in self.variables.arrays and not self._doubtful:
+            number = text_of(values[1]) if len(values) > 1 else "1"
+            left = self.variables.arrays["@"][int(number) if number.isdecimal() else 1 :]
+            self.variables.set_arguments(left)
+        elif program == "eval":
+            self._again(values[1:], ())
+        else:
+            inner = inner_script(values)
+            outer = (*self._outer, *(word_of(value, line) for value in values[: inner or len(values)]))
+            if inner:
+                self._again(values[inner : inner + 1], outer[: shell_of(values)])
+            else:
+                words = tuple(word_of(value, line) for value in values)
+                if program.rpartition("/")[2] in READ_BY or shell_of(values) >= 0:
+                    self._shell = words
+                written = written_script(words, self._files, bool(self._shell))
+                if written:
+                    parts = document_parts(self._files.pop(written), self._name)
+                    self._submitted(self.variables.value(parts), words)
+                elif wrapped := wrapped_script(words):
+                    self._submitted(wrapped, words)
+                self.commands.append(Command(outer, environment, line))
+                self._effects += any(word.text.startswith("--") for word in outer)
+
+    def _again(self, values: Sequence[Value], outer: tuple[Word, ...]) -> None:
+        """Read a text that the script has put together as a script of its own."""
+        pieces = joined(values)
+        lines, at = [], 0
+        for piece in pieces:
+            lines.append((at, piece.line))
+            at += len(piece.text)
+        outside, self._outer = self._outer, outer or self._outer
+        self._depth += 1
+        if pieces and self._depth <= MAX_NESTING:
+            self.read(tokens_of("".join(piece.text for piece in pieces), self._name, lines))
+        self._depth -= 1
+        self._outer = outside
+
+    def _set(self, token: Token, named: re.Match[str]) -> Value:
+        """Return the value of an assignment that is not an array, after its name and equals sign."""
+        first = token.parts[0]
+        rest = type(first)("text", first.text[named.end() :], first.line)
+        return self.variables.value((rest, *token.parts[1:]))
+
+    def _assign(self, token: Token, named: re.Match[str]) -> None:
+        """Carry an assignment out; an unknown value replaces no known one where that is in doubt.
+
+        A scalar and an array of one name replace each other, as the last to be written.
+        """
+        name, value = named.group(1), self._set(token, named)
+        self._effects += 1
+        appends, held = bool(named.group(2)), self.variables
+        if token.items is not None:
+            elements = held.elements(token.items)
+            held.arrays[name] = (*held.arrays.get(name, ()), *elements) if appends else elements
+            return
+        if self._doubtful and not is_known(value) and name in held.scalars:
+            return
+        held.scalars[name] = (*held.scalars.get(name, ()), *value) if appends else value
+        held.arrays.pop(name, None)

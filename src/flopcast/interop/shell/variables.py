@@ -1,0 +1,365 @@
+"""Values of shell variables, and the expansion of words.
+
+Answers: which words does `$GPT_ARGS` stand for, what is `${TP:-8}`, how much is `$((NODES * 8))`?
+Elsewhere: where words begin and end (tokens.py), in which order things happen (script.py).
+
+A value remembers for each of its letters the line of the script that wrote them, so that a fault of a flag
+is told where the flag stands, not where the variable is used. What only a running shell knows (a command's
+output, `$1`, a variable that the script never sets) stays as the text that asks for it, marked unknown.
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from flopcast.interop.shell.text import fault
+from flopcast.interop.shell.tokens import Token, WordPart, quoted_parts
+
+MAX_EXPANDED = 4_000_000  # characters of all values that a script makes
+MAX_NESTING = 20
+MAX_EXPRESSION = 200
+MAX_NUMBER = 10**18
+
+_PARAMETER = re.compile(
+    r"(?P<name>[A-Za-z_]\w*|[0-9]+|[@*])(?:\[(?P<index>[^\]]*)\])?(?P<how>:?[-=+?])?(?P<word>.*)", re.DOTALL
+)
+
+
+def _quotient(a: int, b: int) -> int:
+    """Return the quotient rounded towards zero, as in C, so that a remainder has the dividend's sign."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_ARITHMETIC: Mapping[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _quotient,
+    ast.Mod: lambda a, b: a - b * _quotient(a, b),
+}
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Letters of a value with the line that wrote them; not `known`: the expansion that asks for them."""
+
+    text: str
+    line: int
+    known: bool = True
+
+
+Value = tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """An argument of a command.
+
+    `line` is where its first letter was written; `unknown` is the first part of it that only a running
+    shell knows, "" where all of it is known.
+    """
+
+    text: str
+    line: int
+    unknown: str = ""
+
+
+def text_of(value: Value) -> str:
+    """Return the letters of a value."""
+    return "".join(piece.text for piece in value)
+
+
+def word_of(value: Value, line: int) -> Word:
+    """Return a value as a command's argument; `line` is that of an empty one."""
+    unknown = next((piece.text for piece in value if not piece.known), "")
+    return Word(text_of(value), value[0].line if value else line, unknown)
+
+
+def is_known(value: Value) -> bool:
+    """Return whether the script alone determines the value."""
+    return all(piece.known for piece in value)
+
+
+class Variables:
+    """Scalars and arrays of one script.
+
+    Each expansion is counted, so that values that double themselves end as a fault, not as a full memory.
+    """
+
+    def __init__(self, name: str, given: Mapping[str, Value]) -> None:
+        """Start with the variables of the job scheduler, `given`; faults name the script `name`."""
+        self.scalars: dict[str, Value] = dict(given)
+        self.arrays: dict[str, tuple[Value, ...]] = {}
+        self._name = name
+        self._spent = 0
+        self._depth = 0
+
+    def set_arguments(self, values: Sequence[Value]) -> None:
+        """Set the arguments of the script: `$1`, `$2`, … and all of them, `$@`."""
+        for name in [name for name in self.scalars if name.isdecimal()]:
+            del self.scalars[name]
+        self.scalars |= {f"{place}": value for place, value in enumerate(values, 1)}
+        self.arrays["@"] = tuple(values)
+
+    def fields(self, token: Token) -> list[Value]:
+        """Return the arguments that a word becomes: none, one, or several if it holds unquoted lists.
+
+        Quoted parts and letters stay together; what an unquoted variable holds is split at its blanks.
+
+        Examples
+        --------
+        >>> from flopcast.interop.shell.tokens import tokens_of
+        >>> variables = Variables("run.sh", {"ARGS": (Piece("--tp 8", 1),)})
+        >>> [text_of(field) for field in variables.fields(tokens_of("$ARGS", "run.sh")[0])]
+        ['--tp', '8']
+        """
+        fields: list[Value] = []
+        current: list[Piece] | None = None
+        for part in token.parts:
+            chunks = self._chunks(part)
+            for number, chunk in enumerate(chunks):
+                if number and current is not None:
+                    fields.append(tuple(current))
+                    current = None
+                if chunk or part.kind == "text":
+                    current = [] if current is None else current
+                    current += [piece for piece in chunk if piece.text]
+        return fields if current is None else [*fields, tuple(current)]
+
+    def value(self, parts: tuple[WordPart, ...]) -> Value:
+        """Return a value that is not split into words: the right-hand side of an assignment."""
+        return tuple(piece for part in parts for piece in self._value(part) if piece.text)
+
+    def elements(self, items: Sequence[Token]) -> tuple[Value, ...]:
+        """Return the arguments that several words become: of a command, a list, or an array."""
+        return tuple(field for item in items for field in self.fields(item))
+
+    def _chunks(self, part: WordPart) -> list[Value]:
+        """Return what a part adds to its word: the first to what precedes it, the last to what follows.
+
+        A blank at either end shows as an empty chunk.
+        """
+        array = self._array(part)
+        if array is not None and part.quoted:
+            return list(array)
+        value = self._value(part)
+        if part.quoted or part.kind == "text":
+            return [value]
+        return split(value)
+
+    def _array(self, part: WordPart) -> tuple[Value, ...] | None:
+        """Return the elements of `${NAME[@]}`; None for any other part."""
+        found = _PARAMETER.fullmatch(part.text) if part.kind == "variable" else None
+        if found is None or found["how"] or found["word"]:
+            return None
+        if found["name"] in ("@", "*"):
+            return self.arrays.get("@")
+        return self.arrays.get(found["name"]) if found["index"] in ("@", "*") else None
+
+    def _value(self, part: WordPart) -> Value:
+        """Return a part with its variables expanded, on the line of whoever wrote the letters."""
+        value = self._expanded(part)
+        self._spent += sum(len(piece.text) for piece in value)
+        if self._spent > MAX_EXPANDED:
+            allowed = f"at most {MAX_EXPANDED} characters in all values"
+            fix = "set the variable once"
+            raise fault(self._name, part.line, "variable", part.written or part.text[:40], allowed, fix)
+        return value
+
+    def _expanded(self, part: WordPart) -> Value:
+        """Return a part as pieces, before their size is counted."""
+        if part.kind == "text":
+            return (Piece(part.text, part.line),)
+        if part.kind == "command":
+            return (Piece(part.text, part.line, known=False),)
+        if part.kind == "arithmetic":
+            number = self._number(part)
+            return (
+                Piece(
+                    f"$(({part.text}))" if number is None else f"{number}", part.line, number is not None
+                ),
+            )
+        return self._parameter(part)
+
+    def _parameter(self, part: WordPart) -> Value:
+        """Return the value of `$NAME`, `${NAME}` or `${NAME[i]}`, with its default if it is unset or empty.
+
+        `-` and `=` give a default where the variable is unset, `:-` and `:=` also where it is empty; `+`
+        gives an alternative where it is set. Patterns, lengths and parts of a value stay unknown.
+        """
+        unknown = (Piece(part.written, part.line, known=False),)
+        found = _PARAMETER.fullmatch(part.text)
+        if found is None or (found["word"] and not found["how"]):
+            return unknown
+        value, how = self._held(found["name"], found["index"]), found["how"] or ""
+        filled = value is not None and (bool(text_of(value)) or not how.startswith(":"))
+        if how.endswith("+"):
+            return self._nested(found["word"], part) if filled else ()
+        if value is not None and (filled or not how):
+            return value
+        if how.endswith(("-", "=")):
+            value = self._nested(found["word"].strip("\"'"), part)
+            if how.endswith("="):
+                self.scalars[found["name"]] = value
+            return value
+        return unknown
+
+    def _held(self, name: str, index: str | None) -> Value | None:
+        """Return a variable's value; of an array all elements joined by blanks, or the requested one."""
+        elements = self.arrays.get(name)
+        if elements is None:
+            return self.scalars.get(name) if index is None else None
+        if index in ("@", "*"):
+            return joined(elements)
+        position = int(index) if index and index.isdecimal() and len(index) < 9 else 0
+        return elements[position] if position < len(elements) else None
+
+    def _nested(self, text: str, part: WordPart) -> Value:
+        """Return a default or an alternative, which may contain variables."""
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            allowed = f"at most {MAX_NESTING} expansions inside each other"
+            raise fault(
+                self._name, part.line, "variable", part.text[:40], allowed, "set a variable in between"
+            )
+        value = self.value(quoted_parts(text, self._name, part.line))
+        self._depth -= 1
+        return value
+
+    def _number(self, part: WordPart) -> int | None:
+        """Return the result of integer arithmetic; None if a number is not known."""
+        value = self._nested(part.text, part)
+        text = text_of(value).strip()
+        if not is_known(value) or len(text) > MAX_EXPRESSION:
+            return None
+        try:
+            return self._computed(ast.parse(text, mode="eval").body)
+        except (SyntaxError, ValueError, ZeroDivisionError, OverflowError):
+            return None
+
+    def _computed(self, node: ast.AST) -> int:
+        """Return the value of an expression of whole numbers, variables, + - * / % and parentheses.
+
+        Python's parser reads the expression; nothing of it is run but these operations, on numbers below
+        10**18.
+
+        Raises
+        ------
+        ValueError, ZeroDivisionError
+            It is none, or cannot be computed.
+        """
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+            inner = self._computed(node.operand)
+            return -inner if isinstance(node.op, ast.USub) else inner
+        if isinstance(node, ast.Name):
+            return int(text_of(self.scalars.get(node.id, (Piece("unset", 0),))))
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            number = _ARITHMETIC[type(node.op)](self._computed(node.left), self._computed(node.right))
+            if abs(number) <= MAX_NUMBER:
+                return number
+        raise ValueError("not arithmetic")
+
+
+def joined(values: Iterable[Value]) -> Value:
+    """Return values joined by blanks; each blank has the line of the letter before it."""
+    return tuple(
+        piece for value in values for piece in (*value, Piece(" ", value[-1].line if value else 0))
+    )
+
+
+def split(value: Value) -> list[Value]:
+    """Return a value cut at its blanks; unknown parts count as one word.
+
+    A piece never spans lines, so that its chunks stand on its line.
+
+    >>> [text_of(chunk) for chunk in split((Piece("--a 1 ", 1), Piece("--b", 2)))]
+    ['--a', '1', '--b']
+    """
+    chunks: list[list[Piece]] = [[]]
+    for piece in value:
+        texts = re.split(r"[ \t\n]+", piece.text) if piece.known else [piece.text]
+        for number, text in enumerate(texts):
+            if number:
+                chunks.append([])
+            if text:
+                chunks[-1].append(Piece(text, piece.line, piece.known))
+    return [tuple(chunk) for chunk in chunks]
+
+
+def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
+    """Return whether a condition holds, None if only a running shell knows.
+
+    Tests of texts and numbers are understood, joined by `&&` and `||`; commands and files are not. A
+    variable that the script never sets may come from outside: a test of it is not decided.
+
+    Examples
+    --------
+    >>> from flopcast.interop.shell.tokens import tokens_of
+    >>> known = Variables("run.sh", {"TP": (Piece("8", 1),)})
+    >>> [decided(tokens_of(text, "run.sh"), known) for text in ("[ $TP -gt 1 ]", "[ -z $DP ]")]
+    [True, None]
+    """
+    words = [token for token in tokens if token.plain not in ("[", "]", "[[", "]]", "test")]
+    if len(words) == len(tokens):  # no test, but a command
+        return None
+    verdict, joined, segment = None, "", list[Token]()
+    for token in (*words, Token(0, text="end")):
+        if token.is_word:
+            segment.append(token)
+            continue
+        if token.text not in ("&&", "||", ";", "newline", "end"):
+            return None
+        if segment:
+            verdict = _join(verdict, joined, _test(segment, variables))
+            segment = []
+        joined = token.text if token.text in ("&&", "||") else joined
+    return verdict
+
+
+def _join(left: bool | None, how: str, right: bool | None) -> bool | None:
+    """Return two verdicts as one; with an unknown one, the other must decide alone."""
+    if not how:
+        return right
+    decisive = how == "||"
+    if left is decisive or right is decisive:
+        return decisive
+    return None if left is None or right is None else right
+
+
+def _test(tokens: list[Token], variables: Variables) -> bool | None:
+    """Return one test: `-z X`, `-n X`, `A = B`, `A -lt B`, or a text that is empty or not; `!` negates
+    it.
+    """
+    turned = tokens[0].plain == "!"
+    values = [variables.value(token.parts) for token in tokens[turned:]]
+    if not all(is_known(value) for value in values):
+        return None
+    verdict = _compared([text_of(value) for value in values])
+    return None if verdict is None else verdict != turned
+
+
+def _compared(texts: list[str]) -> bool | None:
+    """Return the test of known texts."""
+    if len(texts) == 1:
+        return bool(texts[0])
+    if len(texts) == 2 and texts[0] in ("-z", "-n"):
+        return bool(texts[1]) == (texts[0] == "-n")
+    if len(texts) == 3 and texts[1] in ("=", "==", "!="):
+        return fnmatchcase(texts[0], texts[2]) == (texts[1] != "!=")
+    compare = _COMPARISONS.get(texts[1]) if len(texts) == 3 else None
+    if compare is None or not all(re.fullmatch(r"-?[0-9]{1,18}", text) for text in texts[::2]):
+        return None
+    return compare(int(texts[0]), int(texts[2]))

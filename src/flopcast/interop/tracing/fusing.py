@@ -1,0 +1,243 @@
+"""A traced layer as few kernels: products as they are, the passes between them joined.
+
+Answers: which kernels would a good stack run for the operators that a layer's code dispatched, what do they
+move, and which tensors are kept?
+Elsewhere: what was dispatched (recorder.py), the block that these kernels make (blocks.py).
+
+Passes wait until a product needs them, then run as one kernel with all that they need. What such a kernel
+writes and nobody else reads never leaves it. Of tensors that autograd kept and that never leave a kernel,
+the nearest that do are kept instead: the backward computes the rest again, as fused kernels do. What a
+product keeps as its operand is the product's.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from flopcast.errors import InternalError
+from flopcast.interop.tracing.division import TensorDivision, divide
+from flopcast.interop.tracing.products import RULES
+from flopcast.interop.tracing.recorder import Operand, Recording
+
+ELEMENT_BYTES = 2  # of the traced dtype
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "fused_attention", "convolution")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FusedKernel:
+    """One kernel of a layer; `sizes` are its numbers on the traced micro-batch, by names of fields."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    output: str
+    sizes: dict[str, float]
+    keeps: dict[str, float] = field(default_factory=dict)  # tensor → elements
+    divided: frozenset[str] = frozenset()  # saved tensors of which each rank holds a part
+    division: str = "whole"  # division.py
+    enters: dict[str, float] = field(default_factory=dict)  # whole tensors that a divided kernel reads
+    weight: str = ""  # of a product
+
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """Return what must be the same for every micro-batch."""
+        names = tuple(self.sizes), tuple(self.keeps), tuple(self.enters)
+        return self.kind, self.inputs, self.output, *names, self.divided, self.division
+
+
+class _Layer:
+    """The forward of one layer, with what flows where."""
+
+    def __init__(self, recording: Recording, index: int, is_divided: bool) -> None:
+        self.calls = [
+            call
+            for call in recording.calls
+            if call.layer == index and not call.backward and call.writes and not call.is_view
+        ]
+        self.weights = {parameter.storage for parameter in recording.parameters}
+        self.x, self.y = recording.inputs[index], recording.outputs[index]
+        self.kept = {memory.storage for memory in recording.kept}
+        self.bytes = {
+            operand.storage: operand.storage_bytes
+            for call in self.calls
+            for operand in (*call.reads, *call.writes)
+        }
+        last: dict[int, int] = {}
+        self.needs: list[dict[int, int]] = []  # of each call: storage → the call that wrote it
+        for place, call in enumerate(self.calls):
+            self.needs.append({o.storage: last[o.storage] for o in call.reads if o.storage in last})
+            last |= {operand.storage: place for operand in call.writes}
+        self.multiplied = {o.storage for c in self.calls if c.name in PRODUCTS for o in c.reads}
+        self.weight_names = {
+            p.storage: name_in_layer(p.name, index) for p in recording.parameters if p.layer == index
+        }
+        self.division = divide(recording, index, self.calls) if is_divided else TensorDivision()
+        self.names = {self.x: "x"}
+        for call in self.calls:
+            for operand in call.writes:
+                self.names.setdefault(operand.storage, f"t{len(self.names)}")
+        self.names[self.y] = "y"
+
+    def is_own(self, storage: int) -> bool:
+        """Return whether a tensor belongs to the layer: it is an input, or written here."""
+        return storage in self.names
+
+    def elements(self, storage: int) -> float:
+        """Return elements of the traced dtype that a storage could hold."""
+        return self.bytes[storage] / ELEMENT_BYTES
+
+    def enters(self, places: Iterable[int]) -> dict[str, float]:
+        """Return the elements of tensors that are whole on every rank and that divided calls read."""
+        return {
+            self.names[operand.storage]: operand.size_bytes / ELEMENT_BYTES
+            for place in places
+            for operand in self.calls[place].reads
+            if operand.storage in self.division.entering.get(place, ())
+        }
+
+
+def name_in_layer(name: str, index: int) -> str:
+    """Return the name of a weight without that of its layer.
+
+    >>> name_in_layer("model.layers.3.mlp.up_proj.weight", 3)
+    'mlp.up_proj.weight'
+    """
+    return name.partition(f".{index}.")[2] or name
+
+
+def kernels(recording: Recording, index: int, is_divided: bool = True) -> tuple[FusedKernel, ...]:
+    """Return the kernels of one layer's forward pass in order, with their division if `is_divided`."""
+    layer = _Layer(recording, index, is_divided)
+    found: list[FusedKernel] = []
+    pending: list[int] = []
+    for place, call in enumerate(layer.calls):
+        if call.name not in PRODUCTS:
+            pending.append(place)
+            continue
+        needed = _closure(layer, place, set(pending))
+        pending = [other for other in pending if other not in needed]
+        found += [*_joined(layer, sorted(needed)), _product(layer, place)]
+    return (*found, *_joined(layer, pending))
+
+
+def division_of(recording: Recording, index: int) -> TensorDivision:
+    """Return how tensor parallelism divides one layer."""
+    return _Layer(recording, index, is_divided=True).division
+
+
+def _closure(layer: _Layer, place: int, among: set[int]) -> set[int]:
+    """Return calls of `among` that a call needs, and those that these need."""
+    found: set[int] = set()
+    ahead = [place]
+    while ahead:
+        new = {writer for writer in layer.needs[ahead.pop()].values() if writer in among} - found
+        found |= new
+        ahead += new
+    return found
+
+
+def _joined(layer: _Layer, run: Sequence[int]) -> list[FusedKernel]:
+    """Return one kernel for a run of passes, none for no passes."""
+    if not run:
+        return []
+    inside = set(run)
+    written = {operand.storage for place in run for operand in layer.calls[place].writes}
+    seen = _seen(layer, inside, written)
+    read = _read(layer, run, inside)
+    moved = sum(read.values()) + sum(layer.elements(storage) for storage in seen)
+    kept: dict[int, None] = dict.fromkeys(s for s in read if s in layer.kept and layer.is_own(s))
+    for place in run:
+        for operand in layer.calls[place].writes:
+            if operand.storage in layer.kept:
+                kept |= dict.fromkeys(_nearest(layer, operand.storage, place, inside, seen))
+    kept = {storage: None for storage in kept if storage not in written or storage not in layer.multiplied}
+    outputs = sorted(seen or written, key=lambda storage: -layer.elements(storage))
+    parts = layer.division.storages
+    divided = sum(size for storage, size in read.items() if storage in parts)
+    divided += sum(layer.elements(storage) for storage in seen if storage in parts)
+    return [
+        FusedKernel(
+            kind="pass",
+            inputs=tuple(layer.names[storage] for storage in read if layer.is_own(storage)),
+            output=layer.names[outputs[0]],
+            sizes={"moved": moved} | ({"divided": divided} if divided else {}),
+            keeps={layer.names[storage]: layer.elements(storage) for storage in kept},
+            divided=frozenset(layer.names[storage] for storage in kept if storage in parts),
+            enters=layer.enters(run),
+        )
+    ]
+
+
+def _seen(layer: _Layer, inside: set[int], written: Iterable[int]) -> list[int]:
+    """Return storages written inside that are read outside or leave the layer, in the order of writing."""
+    outside = {
+        storage
+        for place, needs in enumerate(layer.needs)
+        if place not in inside
+        for storage, writer in needs.items()
+        if writer in inside
+    }
+    return [storage for storage in layer.names if storage in written and storage in {*outside, layer.y}]
+
+
+def _read(layer: _Layer, run: Sequence[int], inside: set[int]) -> dict[int, float]:
+    """Return elements that a run reads of every outside tensor, each part once, including weights."""
+    read: dict[int, float] = {}
+    for place in run:
+        for operand in layer.calls[place].reads:
+            if layer.needs[place].get(operand.storage) not in inside:
+                size = read.get(operand.storage, 0.0) + operand.size_bytes / ELEMENT_BYTES
+                read[operand.storage] = min(size, layer.elements(operand.storage))
+    return read
+
+
+def _nearest(layer: _Layer, storage: int, place: int, inside: set[int], seen: Sequence[int]) -> list[int]:
+    """Return the tensors that enter or leave a kernel, from which a tensor inside is recomputed."""
+    if storage in seen:
+        return [storage]
+    found: list[int] = []
+    for operand in layer.calls[place].reads:
+        writer = layer.needs[place].get(operand.storage)
+        if writer in inside and writer is not None and writer != place:
+            found += _nearest(layer, operand.storage, writer, inside, seen)
+        elif layer.is_own(operand.storage):
+            found.append(operand.storage)
+    return found
+
+
+def _product(layer: _Layer, place: int) -> FusedKernel:
+    """Return a matrix product with its sizes; the operands that are not weights are its inputs."""
+    call = layer.calls[place]
+    reads = call.reads[-2:] if call.name in ("mm", "addmm", "bmm", "baddbmm") else call.reads
+    kind, sizes = _sizes(call.name, reads, [operand.storage in layer.weights for operand in reads])
+    return FusedKernel(
+        kind=kind,
+        inputs=tuple(layer.names[operand.storage] for operand in reads if layer.is_own(operand.storage)),
+        output=layer.names[call.writes[0].storage],
+        sizes=sizes,
+        division=layer.division.kinds.get(place, "whole"),
+        enters=layer.enters([place]),
+        weight=next((layer.weight_names[o.storage] for o in reads if o.storage in layer.weight_names), ""),
+    )
+
+
+def _sizes(name: str, reads: Sequence[Operand], weights: Sequence[bool]) -> tuple[str, dict[str, float]]:
+    """Return the kind of a product and its numbers, by the shapes of its operands.
+
+    A batch of products with a batch of weights is one of groups, each of which gets as many rows.
+    """
+    left, right = reads[0].shape, reads[1].shape
+    if name == "fused_attention":
+        value = reads[2].shape
+        own = {} if value[-1] == left[-1] else {"value_head_size": value[-1]}
+        return "attention", {"heads": left[1], "kv_heads": right[1], "head_size": left[-1], **own}
+    if name == "_grouped_mm" or (name in ("bmm", "baddbmm") and any(weights)):
+        rows = prod(left[:-1])
+        return "grouped_matmul", {"groups": right[0], "rows": rows, "n": right[-1], "k": right[-2]}
+    if name in ("bmm", "baddbmm"):
+        return "batched_matmul", {"batch": left[0], "m": left[1], "n": right[-1], "k": left[-1]}
+    if name == "convolution":
+        terms = prod(right[1:])
+        return "matmul", {"m": left[0] * prod(left[2:]), "n": right[0], "k": terms}
+    if name in RULES:
+        return "matmul", {"m": left[0], "n": right[-1], "k": left[-1]}
+    raise InternalError(f"no sizes of a product named {name}")

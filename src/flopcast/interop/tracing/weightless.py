@@ -1,0 +1,208 @@
+"""A model of transformers without weights: built from its config, of tensors that hold nothing.
+
+Answers: which modules does this config describe, which of them are the decoder layers, what do they do on
+so many tokens?
+Elsewhere: how it is written down (recorder.py). torch and transformers are imported when a trace is asked
+for, and only then.
+
+Only code that ships with transformers runs, never code of a checkpoint. Experts are one product of groups:
+written as a loop over experts, the work would depend on where each token is routed.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from flopcast.errors import Problem, SpecError
+from flopcast.interop.tracing.attention import offer
+from flopcast.interop.tracing.recorder import Module, Recording, Torch, record
+
+INSTALL = "pip install 'flopcast[hf]' torch"
+Config = Any  # of transformers
+CANNOT = (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, KeyError, IndexError)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Libraries:
+    """The packages that a trace needs."""
+
+    torch: Torch
+    transformers: Any
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Return the versions that a result depends on."""
+        return {"torch": str(self.torch.__version__), "transformers": str(self.transformers.__version__)}
+
+
+def load_libraries() -> Libraries:
+    """Return torch and transformers.
+
+    Raises
+    ------
+    SpecError
+        One of them is not installed.
+    """
+    try:
+        return Libraries(torch=import_module("torch"), transformers=import_module("transformers"))
+    except ImportError as error:
+        problem = Problem(
+            field="--trace",
+            value=error.name,
+            allowed="a Python with torch and transformers",
+            because="a trace runs the model's own code on tensors without data",
+            fix=INSTALL,
+            fault=f"needs {error.name}, which is not installed",
+        )
+        raise SpecError([problem]) from None
+
+
+def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
+    """Return the config object of a config.json's values; of a multi-part model, its text model's.
+
+    Raises
+    ------
+    SpecError
+        A family that transformers has no causal language model for, or values that its class refuses.
+    """
+    transformers = libraries.transformers
+    told = dict(values)
+    family = str(told.get("model_type", ""))
+    known = transformers.CONFIG_MAPPING
+    if family not in known:
+        allowed = "a model_type that transformers itself has"
+        because = "code of a checkpoint is never run"
+        raise SpecError([_refused("model_type", family, allowed, because, "install a newer transformers")])
+    try:
+        return _decoder(libraries, known[family].from_dict(told))
+    except (*CANNOT, import_module("huggingface_hub.errors").StrictDataclassError) as error:
+        if isinstance(error, SpecError):
+            raise
+        because = f"its configuration class says: {_first_line(error)}"
+        raise SpecError([_refused("config", family, "values of this family", because, "mend it")]) from None
+
+
+def published_config(libraries: Libraries, name: str) -> Config:
+    """Return the config object of a name, which transformers fetches from the Hugging Face hub or its
+    cache.
+
+    Raises
+    ------
+    SpecError
+        There is no such model, or it cannot be reached, or its code is not that of transformers.
+    """
+    try:
+        config = libraries.transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (*CANNOT, OSError) as error:
+        because = f"transformers says: {_first_line(error)}"
+        allowed = "a config.json, its folder, or OWNER/NAME of the hub"
+        problem = _refused("model", name, allowed, because, "save the config and name its folder")
+        raise SpecError([problem]) from None
+    return _decoder(libraries, config)
+
+
+def _decoder(libraries: Libraries, config: Config) -> Config:
+    """Return the config of the text model, which must predict the next token."""
+    text = config.get_text_config(decoder=True)
+    if type(text) not in libraries.transformers.AutoModelForCausalLM._model_mapping:
+        because = "only decoders that predict the next token are traced"
+        told = config.model_type
+        raise SpecError([_refused("model_type", told, "a causal language model", because, "choose one")])
+    return text
+
+
+def attentions(libraries: Libraries, config: Config) -> tuple[str, ...]:
+    """Return how the model of a config can run its attention: as it is written ("eager"), or in one
+    kernel.
+    """
+    model = libraries.transformers.AutoModelForCausalLM._model_mapping[type(config)]
+    return ("eager", "fused") if model._supports_attention_backend else ("eager",)
+
+
+def without_dropout(config: Config) -> Config:
+    """Return the config without dropout, as masks are wider on a CPU than on a GPU."""
+    changed = deepcopy(config)
+    for key, value in config.to_dict().items():
+        if ("dropout" in key or key.endswith("_pdrop")) and isinstance(value, float):
+            setattr(changed, key, 0.0)
+    return changed
+
+
+def build(libraries: Libraries, config: Config, attention: str) -> Module:
+    """Return the model of a config in training mode; call it inside `fakes`.
+
+    `attention` is "eager", which writes the scores, or "fused", which runs one kernel (attention.py).
+    """
+    kernel = offer() if attention == "fused" else attention
+    model = libraries.transformers.AutoModelForCausalLM.from_config(
+        without_dropout(config), attn_implementation=kernel, dtype=libraries.torch.bfloat16
+    )
+    with suppress(*CANNOT):  # dense models have no experts to be told of
+        model.set_experts_implementation("grouped_mm")
+    return model.train()
+
+
+def decoder_layers(libraries: Libraries, model: Module, config: Config) -> Module:
+    """Return the decoder's layers: the first list of modules that has as many as the config says.
+
+    Raises
+    ------
+    SpecError
+        There is no such list.
+    """
+    count = config.num_hidden_layers
+    lists = [module for module in model.modules() if isinstance(module, libraries.torch.nn.ModuleList)]
+    found = [modules for modules in lists if len(modules) == count]
+    if not found:
+        because = "a trace is divided over the decoder's layers"
+        allowed = f"a model with one list of {count} layers"
+        raise SpecError([_refused("model_type", config.model_type, allowed, because, "choose another")])
+    return found[0]
+
+
+def run(
+    libraries: Libraries,
+    config: Config,
+    sequences: int,
+    length: int,
+    attention: str,
+    only: tuple[int, ...] = (),
+) -> Recording:
+    """Return what the model of a config does on one micro-batch, with all of its layers or `only` some.
+
+    Raises
+    ------
+    SpecError
+        The model's code cannot run without numbers, or without a GPU.
+    """
+    torch = libraries.torch
+    fake = import_module("torch._subclasses.fake_tensor").FakeTensorMode
+    try:
+        with fake(allow_non_fake_inputs=True), torch.device("cpu"):
+            model = build(libraries, config, attention)
+            layers = decoder_layers(libraries, model, config)
+            for index in reversed(range(len(layers)) if only else ()):
+                if index not in only:
+                    del layers[index]
+            ids = torch.zeros(sequences, length, dtype=torch.long)
+            return record(torch, model, list(layers), ids)
+    except CANNOT as error:
+        if isinstance(error, SpecError):
+            raise
+        because = f"its code failed: {_first_line(error)}"
+        allowed = "a model whose code needs neither data nor a GPU"
+        raise SpecError(
+            [_refused("model_type", config.model_type, allowed, because, "choose another")]
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of another library's message, without its advice."""
+    return str(error).partition("\n")[0][:200]
+
+
+def _refused(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

@@ -1,0 +1,136 @@
+"""Replacements of operators whose measurements are unusable, and how they were checked.
+
+Answers: which curve is derived from which, anchored at which trace?
+The forward was measured on the device itself; the ratio of backward to forward efficiency is carried
+over from the device's relative at equal coordinates. Where a training trace of the same system shows
+the operator once (data/README.md, defects 0 and 1), the curve is shifted to go through that point.
+
+One point cannot give a shape, and a relative cannot give a level: each is taken from where it is known.
+How broken rows are found is in operator_files.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.kernels.curve import Curve, CurveEvidence, log_efficiency
+from flopcast.cost.kernels.features import features_of
+from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.dtypes import constant
+from flopcast.lab.calibration.efficiency_table import monotone
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.spec.cluster import Device
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Replacement:
+    """Backward class `name`, from the forward class `forward`, through one traced operator.
+
+    `traced` is that operator in the shape of the trace, `traced_s` its seconds there, summed over its
+    kernels; `why` names the defect that makes the replacement necessary.
+    """
+
+    name: str
+    forward: str
+    traced: AbstractOperator
+    traced_s: float
+    why: str
+
+
+FLASH_TRACE = FlashAttention(
+    batch=constant(4 * 16),
+    kv_batch=constant(4 * 16),
+    queries=constant(4096),
+    head_size=constant(128),
+    causal=True,
+    dtype="fp16",
+    is_gradient=True,
+)
+NORM_TRACE = MemoryBound(
+    kind="layernorm",
+    elements=constant(4 * 2048 * 6144),
+    width=constant(6144),
+    dtype="fp16",
+    is_gradient=True,
+)
+
+REPLACEMENTS: dict[str, tuple[Replacement, ...]] = {
+    "vista-gh200": (
+        Replacement(
+            name="flash_attention.backward",
+            forward="flash_attention",
+            traced=FLASH_TRACE,
+            traced_s=2444e-6,
+            why="defect 1",
+        ),
+        Replacement(
+            name="layernorm.backward",
+            forward="layernorm",
+            traced=NORM_TRACE,
+            traced_s=140.7e-6 + 88.8e-6,
+            why="defect 0",
+        ),
+    )
+}
+
+
+def replacements(
+    system: str, device: Device, own: Mapping[str, Curve], relative: Mapping[str, Curve]
+) -> dict[str, Curve]:
+    """Return derived curves for a system's broken classes.
+
+    Parameters
+    ----------
+    device : whose peaks turn the traced seconds into an efficiency
+    own : curves fitted to the system's own files, by class
+    relative : curves of the device's relatives, forward and backward of each class
+
+    Returns
+    -------
+    dict
+        Curves by class; empty for a system without broken classes, and without those whose own forward
+        or whose relative was not measured.
+    """
+    return {
+        entry.name: _derive(entry, device, own[entry.forward], relative)
+        for entry in REPLACEMENTS.get(system, ())
+        if entry.forward in own and {entry.name, entry.forward} <= relative.keys()
+    }
+
+
+def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]) -> Curve:
+    """Return own forward × the fallback device's backward/forward, shifted to the trace.
+
+    The axes are the forward's; the evidence counts one row, the traced one, and is at most as good as
+    the relative's.
+    """
+    mesh = np.meshgrid(*forward.axes, indexing="ij")
+    points = tuple(2.0 ** axis.ravel() for axis in mesh)
+    ratio = log_efficiency(relative[entry.name], points) - log_efficiency(relative[entry.forward], points)
+    table = forward.table + ratio.reshape(forward.table.shape)
+    rises = features_of(entry.name).rises(len(forward.axes), forward.terms)
+    made = replace(forward, name=entry.name, table=monotone(table, forward.axes, rises))
+    shift = _traced_log_efficiency(entry, device, made)
+    return replace(
+        made,
+        table=made.table + shift,
+        evidence=CurveEvidence(
+            source=f"{entry.why}: own forward × backward/forward of {relative[entry.name].owner},"
+            f" through one training trace (shift {shift:+.2f})",
+            rows=1,
+            rejected=0,
+            relative_error=max(0.1, relative[entry.name].evidence.relative_error),
+            log_sigma_factor=max(0.1, relative[entry.name].evidence.log_sigma_factor),
+        ),
+    )
+
+
+def _traced_log_efficiency(entry: Replacement, device: Device, made: Curve) -> float:
+    """Return the traced operator's log-efficiency less the derived curve's; adding it matches the trace."""
+    bound_s = bound_seconds(entry.traced.work(), device).item()
+    seen = float(np.log(bound_s / (entry.traced_s - made.launch_s)))
+    at = tuple(coordinate.ravel() for coordinate in entry.traced.coordinates())
+    return seen - float(log_efficiency(made, at, device.multiprocessors)[0])

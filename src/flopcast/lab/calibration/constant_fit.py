@@ -1,0 +1,361 @@
+"""Constants that only whole runs show: the levels of factors, fitted on many measured steps at once.
+
+Answers: by how much does each named factor differ from the prediction by kernels alone, how sure is that,
+and how many sources support it?
+Elsewhere: a fit on one run of the user (from_run.py), which runs are fitted on and which are left out
+(lab/validation/leave_one_out.py), the file of the catalogue (library/constants.py), what a factor is
+(cost/factors.py).
+
+The model is that of from_run.py over many runs: log(measured / predicted) = sum of share · log(level) +
+noise, where a share is d log(step) / d log(factor). A priori log(level) is normal with mean 0 and the sigma
+that the catalogue or a curve gives the factor, so a constant moves away from 1 only as far as the runs
+require. The derates of stacks share an unknown mean, unless a stack has a derate of its own. A stack
+without runs gets this mean.
+
+Noise has a sigma for each family of models, estimated on the way, and Student's distribution of four
+degrees of freedom: a run that was described wrongly must not bend a constant (Lange, Little and Taylor,
+Robust statistical modeling using the t distribution, 1989). Repeats of a configuration count once together.
+Shares hold for small changes, so predictions are made again with the levels found, and fitted again.
+
+Each constant records the contexts of its runs. In another context its sigma is larger, by how much
+constants differ between contexts (variance_components.py).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.constant_transfer import DISTANCES, GENERATION, FittedLevel, carried
+from flopcast.cost.constants import Constant, Fitted
+from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, unexplained
+from flopcast.dtypes import Counts, Flags, Logs
+from flopcast.lab.calibration.observations import ObservedStep, Prior
+from flopcast.lab.calibration.plan_pairs import between_plans
+from flopcast.lab.calibration.variance_components import Gaps, component_log_sigmas
+
+SHARED_LOG_SIGMA = 0.1  # prior of the mean that derates share; the same as of one derate (spec/stack.py)
+DEGREES_OF_FREEDOM = 4.0
+EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
+ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any further
+UNBOUND = -100.0  # a lower bound, of the logarithm of a level, that never takes effect
+HELD = 1e6  # precision that keeps a level at its lower bound
+# Memory-bound kernels such as GELU reach 0.8 of the data sheet's bandwidth on A100 (data/operators), and no
+# kernel reaches more than 0.93 (cost/kernels/roofline.py). So a lower level would change no prediction.
+LEAST_MEMORY_LEVEL = 0.86
+FOLDS = 5  # cross-validation folds of models, for the unexplained error
+FEWEST_ROWS = 8  # a source with fewer rows would distort the factors that all machines share
+LEAST_SHARE = 0.02  # a run says nothing about a factor with a smaller share of its step
+# A fitted factor's sigma is below 0.9 of its prior; outside of OWNED, its logarithm is 1.5 sigmas from 0.
+SURER, TOLD_APART = 0.9, 1.5
+OWNED = (
+    "gemm_level",
+    "attention_level",
+    "memory_level",
+    "in_training_derate",
+    "fabric",
+    "uncalibrated",
+    "expert_launch",
+)
+OF_DEVICE = ("gemm_level", "attention_level", "memory_level", "uncalibrated", "fabric")
+INSIDE = 0.9
+
+
+def fit(
+    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], at: Mapping[str, FittedLevel]
+) -> Fitted:
+    """Return the constants that explain measured runs best, given the measurements of kernels.
+
+    Parameters
+    ----------
+    observed : runs, predicted with the levels `at`; sources with fewer than eight runs are ignored
+    priors : the prior of every factor that the shares of runs name
+    at : levels that the predictions were made with; if empty, all ratios are 1
+
+    Returns
+    -------
+    Fitted
+        Constants whose sigma the runs reduce by a tenth or more. All other factors keep the value of the
+        catalogue during the fit: otherwise every small factor would carry some of the noise.
+    """
+    rows_of = Counter(one.source for one in observed)
+    observed = [one for one in observed if rows_of[one.source] >= FEWEST_ROWS]
+    if not observed:
+        return Fitted((), {})
+    design = _informed(_design(observed, priors, at))
+    logs, covariance, noise = _solve(design, np.ones(len(observed)))
+    sigmas = np.sqrt(np.diag(covariance))
+    support = [np.abs(column) >= LEAST_SHARE for column in design.told.T]
+    found = [
+        _constant(name, (float(value), float(sigma)), priors[name].log_sigma_factor, observed, rows)
+        for name, value, sigma, rows in zip(
+            design.told_names, design.mix @ logs, _mixed(design, covariance), support, strict=True
+        )
+    ]
+    kept = [constant for constant in found if constant.rows]
+    kept.sort(key=lambda c: (-abs(math.log(c.ratio)), c.name))
+    if design.shared.any():
+        rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
+        common = float(logs[-1]), float(sigmas[-1])
+        kept.insert(0, _constant(SHARED_DERATE, common, SHARED_LOG_SIGMA, observed, rows))
+    kept += _carried(design, observed, noise)
+    bare = [replace(one, log_gap_factor=one.log_gap_factor + _moved(one, priors, at)) for one in observed]
+    kept += between_plans(bare, priors, {one.name: one.level for one in kept})
+    unexplained_sigmas = _unexplained(design)
+    kept += [
+        Constant(
+            name=unexplained(family),
+            ratio=1.0,
+            log_sigma_factor=_three_digits(sigma),
+            prior_log_sigma_factor=0.0,
+            rows=sum(o.family == family for o in observed),
+            sources=tuple(sorted({o.source for o in observed if o.family == family})),
+        )
+        for family, sigma in unexplained_sigmas.items()
+    ]
+    return Fitted(constants=tuple(kept), noise_log_sigmas=noise)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Design:
+    """Gaps where all levels are 1, (rows,), shares (rows, unknowns), and what the unknowns are.
+
+    Unknowns are the logarithms of the factors' own levels and, last, of what shared derates have in common.
+    `told` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
+    """
+
+    gaps: Logs
+    shares: Counts
+    prior_log_sigmas: Logs
+    weights: Counts  # of a run among the repeats of its configuration
+    folds: Counts
+    families: Sequence[str]
+    told_names: tuple[str, ...]
+    told: Counts
+    mix: Counts
+    shared: Flags  # whether a factor is a derate of no stack's own
+
+
+def _design(
+    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], at: Mapping[str, FittedLevel]
+) -> _Design:
+    """Return the linear model of the observations."""
+    names = tuple(sorted({name for one in observed for name in one.shares if name in priors}))
+    place = {name: column for column, name in enumerate(names)}
+    told = np.zeros((len(observed), len(names)))
+    for row, one in enumerate(observed):
+        for name, share in one.shares.items():
+            if name in place:
+                told[row, place[name]] = share
+    stands = np.array([_stands(name, priors[name], at) for name in names])
+    repeats = Counter(one.configuration for one in observed)
+    trained = [one.configuration if one.model is None else one.model for one in observed]
+    order = {model: number for number, model in enumerate(dict.fromkeys(trained))}
+    shared = np.array([priors[name].shared for name in names], dtype=bool)
+    mix, sigmas = _unknowns(np.array([priors[name].log_sigma_factor for name in names]), shared)
+    return _Design(
+        gaps=np.array([one.log_gap_factor for one in observed]) + told @ stands,
+        shares=told @ mix,
+        prior_log_sigmas=sigmas,
+        weights=np.array([1.0 / repeats[one.configuration] for one in observed]),
+        folds=np.array([order[model] % FOLDS for model in trained]),
+        families=[one.family for one in observed],
+        told_names=names,
+        told=told,
+        mix=mix,
+        shared=shared,
+    )
+
+
+def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
+    """Return the matrix from the unknowns' logarithms to the factors', and the priors of the unknowns."""
+    if not shared.any():
+        return np.eye(len(log_sigmas)), log_sigmas
+    mix = np.hstack([np.eye(len(log_sigmas)), shared[:, None].astype(float)])
+    return mix, np.append(log_sigmas, SHARED_LOG_SIGMA)
+
+
+def _informed(design: _Design) -> _Design:
+    """Return the design with only those factors whose sigma the runs reduce; the others keep a level of 1.
+
+    A factor of no device, fabric or stack must also differ from 1 significantly: otherwise it would carry
+    the error of one machine to all others. A shared derate that is left out keeps the common derate.
+    """
+    logs, covariance, _ = _solve(design, np.ones(len(design.gaps)))
+    before = _mixed(design, np.diag(design.prior_log_sigmas**2))
+    after = _mixed(design, covariance)
+    owned = np.array([name.startswith(OWNED) for name in design.told_names], dtype=bool)
+    told_apart = owned | (np.abs(design.mix @ logs) >= TOLD_APART * after)
+    kept = np.flatnonzero((after < SURER * before) & told_apart)
+    columns = [*kept, *([design.mix.shape[1] - 1] if design.shared.any() else [])]
+    return replace(
+        design,
+        shares=design.shares[:, columns],
+        prior_log_sigmas=design.prior_log_sigmas[columns],
+        told_names=tuple(design.told_names[number] for number in kept),
+        told=design.told[:, kept],
+        mix=design.mix[np.ix_(kept, columns)],
+    )
+
+
+def _stands(name: str, prior: Prior, at: Mapping[str, FittedLevel]) -> float:
+    """Return the logarithm of the level that a prediction was made with."""
+    level = at.get(name) or (at.get(SHARED_DERATE) if prior.shared else None)
+    return math.log(level.ratio) if level is not None else 0.0
+
+
+def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float]]:
+    """Return the unknowns, their covariance, and each family's noise; rows of weight 0 do not count."""
+    weights = design.weights * chosen
+    least = np.full(design.shares.shape[1], UNBOUND)
+    least[: len(design.told_names)] = [_least_log(name) for name in design.told_names]
+    held = np.zeros(len(least))  # extra precision that keeps a level at its lower bound
+    members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
+    noise = np.full(len(design.gaps), EXPECTED_NOISE)
+    precision = np.diag(1.0 / design.prior_log_sigmas**2)
+    trust = np.ones(len(design.gaps))
+    logs: Logs = np.zeros(len(precision))
+    covariance: Logs = np.diag(design.prior_log_sigmas**2)
+    for number in range(ROUNDS):
+        each = weights * trust / noise**2
+        known = design.shares.T @ (design.shares * each[:, None]) + precision + np.diag(held)
+        covariance = np.linalg.inv(known).astype(np.float64)
+        before, logs = logs, covariance @ (design.shares.T @ (each * design.gaps) + held * least)
+        held = np.where(logs < least, HELD, held)
+        if number and np.abs(logs - before).max(initial=0.0) < SETTLED:
+            break
+        left = design.gaps - design.shares @ logs
+        for rows in members.values():
+            if rows.any():
+                told = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
+                noise[rows] = math.sqrt(told / (float(weights[rows].sum()) + EXPECTED_ROWS))
+        trust = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
+    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(
+        np.float64
+    )  # without the extra precision
+    return logs, open_covariance, {n: float(noise[rows][0]) for n, rows in members.items() if rows.any()}
+
+
+def _least_log(name: str) -> float:
+    """Return the logarithm of a factor's lower bound: its kernels then run at the sustained bandwidth."""
+    bound_by_memory = name.startswith("memory_level") or name.endswith(": memory-bound]")
+    return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
+
+
+def _trust(design: _Design) -> Counts:
+    """Return the weight of each row after the fit, (rows,); rows that are far off weigh little."""
+    logs, _, noise = _solve(design, np.ones(len(design.gaps)))
+    left = design.gaps - design.shares @ logs
+    each = np.array([noise[name] for name in design.families])
+    found: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / each) ** 2)
+    return found
+
+
+def _mixed(design: _Design, covariance: Logs) -> Logs:
+    """Return the sigmas of the factors' logarithms from the covariance of the unknowns."""
+    found: Logs = np.sqrt(((design.mix @ covariance) * design.mix).sum(axis=1))
+    return found
+
+
+def _unexplained(design: _Design) -> dict[str, float]:
+    """Return, by family, the sigma with which 90 % intervals hold 90 % of the runs of models left out.
+
+    Errors depend on the shapes of the model more than on the machine. All runs of a model are therefore
+    left out together: one run says too much about the others.
+    """
+    left, own = np.zeros(len(design.gaps)), np.zeros(len(design.gaps))
+    for fold in range(FOLDS):
+        out = design.folds == fold
+        if out.all() or not out.any():
+            continue
+        logs, covariance, _ = _solve(design, (~out).astype(float))
+        sigmas = _mixed(design, covariance)
+        left[out] = (design.gaps - design.shares @ logs)[out]
+        own[out] = np.sqrt(((design.told * sigmas) ** 2).sum(axis=1))[out]
+    found = {}
+    for family in FAMILIES:
+        rows = np.array([name == family for name in design.families])
+        if rows.any():
+            found[family] = _added(np.abs(left[rows]), own[rows], design.weights[rows])
+    return found
+
+
+def _moved(one: ObservedStep, priors: Mapping[str, Prior], at: Mapping[str, FittedLevel]) -> float:
+    """Return how much the levels of the prediction moved the logarithm of a run's step."""
+    return sum(
+        share * _stands(name, priors[name], at) for name, share in one.shares.items() if name in priors
+    )
+
+
+def _carried(
+    design: _Design, observed: Sequence[ObservedStep], noise: Mapping[str, float]
+) -> list[Constant]:
+    """Return how much constants differ between contexts: one constant for each kind of context."""
+    if any(distance not in one.context for one in observed for distance in DISTANCES):
+        return []
+    shares, sigmas = design.told, design.prior_log_sigmas[: design.told.shape[1]]
+    if design.shared.any():
+        shares = np.hstack([shares, design.shares[:, -1:]])
+        sigmas = design.prior_log_sigmas
+    runs = Gaps(
+        gaps=design.gaps,
+        shares=shares,
+        prior_log_sigmas=sigmas,
+        noise=np.array([noise[name] ** 2 for name in design.families]) / design.weights / _trust(design),
+        contexts={distance: [one.context[distance] for one in observed] for distance in DISTANCES},
+    )
+    return [
+        Constant(
+            name=carried(distance),
+            ratio=1.0,
+            log_sigma_factor=_three_digits(sigma),
+            prior_log_sigma_factor=0.0,
+            rows=len(observed),
+            sources=tuple(sorted({one.source for one in observed})),
+        )
+        for distance, sigma in component_log_sigmas(runs).items()
+    ]
+
+
+def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
+    """Return the sigma that, added to `own`, makes 90 % of the gaps fit; by bisection, to 1e-4."""
+    low, high = 0.0, 2.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2.0
+        inside = gaps <= NINETY_PERCENT * np.hypot(own, middle)
+        low, high = (
+            (low, middle) if float(np.average(inside, weights=weights)) >= INSIDE else (middle, high)
+        )
+    return high
+
+
+def _constant(
+    name: str,
+    found: tuple[float, float],
+    prior_factor: float,
+    observed: Sequence[ObservedStep],
+    rows: Iterable[bool],
+) -> Constant:
+    """Return a constant and the runs that support it."""
+    behind = [one for one, holds in zip(observed, rows, strict=True) if holds]
+    seen = {
+        distance: tuple(sorted({one.context[distance] for one in behind if distance in one.context}))
+        for distance in DISTANCES
+        if not (distance == GENERATION and name.startswith(OF_DEVICE))
+    }
+    return Constant(
+        name=name,
+        ratio=_three_digits(math.exp(found[0])),
+        log_sigma_factor=_three_digits(found[1]),
+        prior_log_sigma_factor=_three_digits(prior_factor),
+        rows=len(behind),
+        sources=tuple(sorted({one.source for one in behind})),
+        seen={distance: contexts for distance, contexts in seen.items() if contexts},
+    )
+
+
+def _three_digits(any_factor: float) -> float:
+    """Return a number rounded to thousandths, the precision of constants."""
+    return round(any_factor, 3)

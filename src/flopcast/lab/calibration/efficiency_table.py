@@ -1,0 +1,301 @@
+"""Fitting a table of log-efficiency, and coefficients of terms, to scattered measurements.
+
+Answers: which table, interpolated as cost/kernels/curve.py does, and which terms fit these rows best,
+and how well do they predict rows that they have not seen?
+Method: weighted least squares on log(time / bound) with a penalty on second differences, so that nodes
+without data follow their neighbours; rows far off are given less weight, again and again (Huber), so
+that broken rows do not pull. Relative errors count alike at all sizes.
+
+An axis on which few values were measured has a node at each of them, smoothed little, since kernels
+change with such sizes (heads, widths of rows); elsewhere nodes are evenly spaced.
+
+References
+----------
+Penalised differences: Eilers and Marx, "Flexible smoothing with B-splines and penalties", Statistical
+Science 11(2), 1996. Weights: Huber, "Robust estimation of a location parameter", Annals of Mathematical
+Statistics 35(1), 1964.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Integers, Logs
+from flopcast.lab.calibration.conformal import log_sigma
+from flopcast.lab.calibration.normal_equations import Equations, equations
+
+HUBER_ERROR = 0.03  # relative error beyond which a row counts less
+SMOOTHNESS = 0.3  # weight of a second difference of one node against one row
+SMOOTHNESS_OF_VALUES = 0.05  # the same on an axis of measured values
+FLATNESS = 0.03  # of a first difference: holds nodes that no row touches
+ROUNDS = 6
+ROUNDS_AGAIN = 2  # after a term was left out: rows are trusted as before
+NODE_SPACING = 0.4  # in log2: at most this far apart, where the most allowed nodes permit it
+MOST_VALUES = 24  # an axis of at most so many measured values has a node at each
+FOLDS = 5
+MONOTONE_ROUNDS = 3
+LEAST_SUPPORT = 1e-3  # of a node that no row touches, in rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Rows:
+    """The rows to fit: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
+
+    `most` are upper bounds of the terms' coefficients, (terms,); none where it is None. Those that are
+    marked in `together`, (terms,), may add up to `most_together_ratio` at most.
+    """
+
+    log2: Logs
+    log_efficiency: Logs
+    terms: Logs
+    most: Logs | None = None
+    together: np.ndarray | None = None
+    most_together_ratio: float = np.inf
+
+    def part(self, where: np.ndarray) -> "Rows":
+        """Return the rows that a mask, or positions, select."""
+        logs, terms = self.log_efficiency[where], self.terms[where]
+        return replace(self, log2=self.log2[:, where], log_efficiency=logs, terms=terms)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FittedTable:
+    """A fitted table, its terms' coefficients, and what is known of its error.
+
+    `log_efficiency` has one dimension per axis; `coefficients` are those of the columns of `Rows.terms`, 0
+    or more. `relative_error` is the mean of |predicted / measured - 1| of the work's time, launches taken
+    off.
+    """
+
+    axes: tuple[Counts, ...]  # log2 of the nodes
+    log_efficiency: Logs
+    support: Counts  # rows that touch each node, by their shares
+    coefficients: Logs
+    relative_error: float  # mean, on rows kept aside
+    log_sigma_factor: float = 0.1  # from the same rows: conformal.py
+
+    def predict(self, rows: Rows) -> Logs:
+        """Return the log-efficiency of rows, (rows,), at most 0."""
+        index, weight, _ = corners(self.axes, rows.log2)
+        values = self.log_efficiency.ravel()
+        looked_up = sum(w * values[i] for i, w in zip(index, weight, strict=True))
+        total: Logs = np.minimum(looked_up + rows.terms @ self.coefficients, 0.0)
+        return total
+
+
+def nodes(logs: Logs, most: int) -> Counts:
+    """Return log2 positions of the nodes of an axis, increasing.
+
+    Parameters
+    ----------
+    logs : (rows,), log2 of the measured coordinates
+    most : nodes of an axis with many values
+
+    Examples
+    --------
+    >>> nodes(np.log2([2.0, 4.0, 8.0]), most=2).tolist()
+    [1.0, 2.0, 3.0]
+    >>> nodes(np.linspace(1.0, 3.0, 100), most=3).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    values = np.unique(np.round(logs, 4))
+    if len(values) <= MOST_VALUES:
+        return np.asarray(values)
+    low, high = float(values[0]), float(values[-1])
+    count = int(np.clip(np.ceil((high - low) / NODE_SPACING) + 1, 2, most))
+    return np.linspace(low, high, count)
+
+
+def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> FittedTable:
+    """Fit a table and its terms; error from cross-validation over interleaved rows.
+
+    Efficiency is held at 1 at most: a prediction is never faster than its physical bound, although
+    tensors that fit a cache can be.
+
+    Parameters
+    ----------
+    rows : Rows
+        At least one.
+    most_nodes : as many numbers as axes
+
+    Returns
+    -------
+    FittedTable
+        Its error is 0.1, a guess, where fewer than 50 rows leave none to keep aside.
+    """
+    table = fit_once(rows, most_nodes)
+    folds = np.arange(len(rows.log_efficiency)) % FOLDS
+    errors = []
+    for fold in range(FOLDS if len(folds) >= 50 else 0):
+        aside = rows.part(folds == fold)
+        part = fit_once(rows.part(folds != fold), most_nodes, table.axes)
+        errors.append(aside.log_efficiency - part.predict(aside))
+    if not errors:
+        return table
+    log_errors = np.concatenate(errors)
+    error = float(np.mean(np.abs(np.expm1(log_errors))))
+    return replace(table, relative_error=error, log_sigma_factor=log_sigma(log_errors))
+
+
+def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] = ()) -> FittedTable:
+    """Return a table without its error; on given axes, or on its own.
+
+    Terms whose coefficient comes out negative, a reward for being uneven, are left out, and the rest is
+    fitted again; those above their bound are held there, those that add up to too much are held in
+    proportion.
+    """
+    axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
+    index, weight, size = corners(axes, rows.log2)
+    penalty = _penalty(axes)
+    used = np.ones(rows.terms.shape[1], dtype=bool)
+    most = np.full(len(used), np.inf) if rows.most is None else rows.most
+    held: Logs = np.zeros(len(used))
+    trust: Counts = np.ones(len(rows.log_efficiency))
+    for attempt in range(2 * len(used) + 2):
+        target = rows.log_efficiency - rows.terms @ held
+        system = equations(
+            index, weight, (size, size // len(axes[0])), rows.terms[:, used], target, penalty
+        )
+        values, trust = _robust_solve(system, trust, ROUNDS_AGAIN if attempt else ROUNDS)
+        coefficients = held.copy()
+        coefficients[used] = values[size:]
+        if (coefficients < 0).any():
+            used &= coefficients > 0
+            continue
+        over = used & (coefficients > most)
+        if over.any():
+            held[over], used = most[over], used & ~over
+            continue
+        shared = np.zeros(len(used), dtype=bool) if rows.together is None else rows.together
+        sum_together = coefficients[shared].sum()
+        if sum_together <= rows.most_together_ratio + 1e-9:
+            break
+        held[shared] = coefficients[shared] * rows.most_together_ratio / sum_together
+        used = used & ~shared
+    shape = tuple(len(axis) for axis in axes)
+    return FittedTable(
+        axes=axes,
+        log_efficiency=values[:size].reshape(shape),
+        support=np.bincount(index.ravel(), weight.ravel(), size).astype(np.float64).reshape(shape),
+        coefficients=coefficients,
+        relative_error=0.1,
+    )
+
+
+def monotone(
+    table: Logs, axes: tuple[Counts, ...], powers: tuple[float | None, ...], support: Counts | None = None
+) -> Logs:
+    """Return the nearest table, line by line, whose time does not fall along the axes that have a power.
+
+    Efficiency may rise by a factor of 2^p an octave at most on an axis of power p; None leaves it free.
+    Isotonic regression of log(time) along each axis in turn; a few rounds, as one axis disturbs another.
+    Nodes count by the rows that touch them (`support`, alike where it is None), so that a node without
+    data, whose value is the penalty's, gives way to its neighbours and never moves them. Values may be
+    above 0, where terms always take something off.
+    """
+    weights: Counts = np.ones(table.shape) if support is None else support + LEAST_SUPPORT
+    for _ in range(MONOTONE_ROUNDS):
+        for number, (axis, power) in enumerate(zip(axes, powers, strict=True)):
+            if power is not None:
+                rise = power * np.log(2.0) * axis
+                lines = (rise - np.moveaxis(table, number, -1)).reshape(-1, len(axis))
+                counts = np.moveaxis(weights, number, -1).reshape(lines.shape)
+                slower = np.array([_rising(*pair) for pair in zip(lines, counts, strict=True)])
+                shape = np.moveaxis(table, number, -1).shape
+                table = np.moveaxis(rise - slower.reshape(shape), -1, number)
+    return table
+
+
+def _rising(values: Logs, weights: Counts) -> Logs:
+    """Return the nearest values that never fall: weighted isotonic regression (pool adjacent violators).
+
+    >>> _rising(np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 3.0, 1.0, 1.0])).tolist()
+    [1.0, 2.75, 2.75, 4.0]
+    """
+    blocks: list[tuple[float, float, int]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, total, count = value, weight, 1
+        while blocks and blocks[-1][0] > mean:
+            other, theirs, size = blocks.pop()
+            mean = (mean * total + other * theirs) / (total + theirs)
+            total, count = total + theirs, count + size
+        blocks.append((mean, total, count))
+    return np.repeat([mean for mean, _, _ in blocks], [count for _, _, count in blocks])
+
+
+def corners(axes: tuple[Counts, ...], logs: Logs) -> tuple[Integers, Counts, int]:
+    """Return, for every row, the flat indices of the corners of its cell, and the corners' weights.
+
+    Weights times the flattened table are what `log_efficiency` of cost/kernels/curve.py looks up, so
+    that fitting a table is linear least squares.
+
+    Returns
+    -------
+    (corners, rows), (corners, rows), and the number of nodes
+    """
+    rows = logs.shape[1]
+    index = [np.zeros(rows, dtype=np.intp)]
+    weight = [np.ones(rows)]
+    for axis, column in zip(axes, logs, strict=True):
+        count = len(axis)
+        if count == 1:  # nothing to interpolate
+            continue
+        position = np.clip(column, axis[0], axis[-1])
+        below = np.clip(np.searchsorted(axis, position, side="right") - 1, 0, count - 2)
+        share = (position - axis[below]) / (axis[below + 1] - axis[below])
+        index = [i * count + below + up for up in (0, 1) for i in index]
+        weight = [w * (share if up else 1.0 - share) for up in (0, 1) for w in weight]
+    size = int(np.prod([len(axis) for axis in axes]))
+    return np.array(index), np.array(weight), size
+
+
+def _penalty(axes: tuple[Counts, ...]) -> Counts:
+    """Return the quadratic form of first and second differences along every axis.
+
+    Second differences let the table rise steadily and punish kinks; they are divided differences, scaled to
+    the nodes' own spacing. First differences, much weaker, make the solution unique where no row reaches.
+    """
+    shape = tuple(len(axis) for axis in axes)
+    index = np.arange(int(np.prod(shape))).reshape(shape)
+    total = np.zeros((index.size, index.size))
+    for number, axis in enumerate(axes):
+        lines = np.moveaxis(index, number, 0).reshape(len(axis), -1)
+        smoothness = SMOOTHNESS if _is_even(axis) else SMOOTHNESS_OF_VALUES
+        step = np.diff(axis)
+        for start in range(len(axis) - 2):
+            before, after = step[start], step[start + 1]
+            mean = 2.0 / (before + after)
+            stencil = np.array([after * mean, -2.0, before * mean])
+            _add_square(total, lines[start : start + 3], smoothness * stencil)
+        for start in range(len(axis) - 1):
+            _add_square(total, lines[start : start + 2], FLATNESS * np.array([1.0, -1.0]))
+    return total
+
+
+def _is_even(axis: Counts) -> bool:
+    """Return whether nodes are evenly spaced rather than at measured values."""
+    return len(axis) < 3 or float(np.ptp(np.diff(axis))) < 1e-9
+
+
+def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
+    """Add the square of a stencil over each line of nodes to a quadratic form, in place."""
+    for first, one in zip(lines, stencil, strict=True):
+        for second, other in zip(lines, stencil, strict=True):
+            np.add.at(total, (first, second), one * other)
+
+
+def _robust_solve(system: Equations, trust: Counts, rounds: int) -> tuple[Logs, Counts]:
+    """Return values of the nodes, flat, then coefficients; and the weight of each row, (rows,).
+
+    Iteratively re-weighted least squares, from the `trust` given. Huber's weights: 1 within HUBER_ERROR,
+    falling as 1 / distance beyond it. A fixed number of rounds makes the result a function of the rows
+    alone.
+    """
+    values: Logs = np.zeros(0)
+    for _ in range(rounds):
+        values = system.solution(trust)
+        looked_up = sum(w * values[i] for i, w in zip(system.index, system.weight, strict=True))
+        coefficients = values[len(values) - system.terms.shape[1] :]
+        off = np.abs(system.target - looked_up - system.terms @ coefficients) / HUBER_ERROR
+        trust = np.asarray(1.0 / np.maximum(1.0, off))
+    return values, trust

@@ -1,0 +1,339 @@
+"""One measured run, and what it says of the factors: a Bayes update of a prediction.
+
+Answers: which factors does this run move, by how much, how sure are they then, and is the run so far off
+that wrong inputs are likelier than a slow machine?
+Elsewhere: how a run is read (lab/logs, lab/traces), factors (cost/factors.py), their shares of a step
+(timeline/uncertainty.py), parts of a step (step_parts.py), the file that is written
+(cli/import_measurements.py).
+
+The model is that of cost/site_runs.py: linear and Gaussian in logarithms, with the prediction as it stands
+for a mean, and what no factor explains alike for steps that are alike. With H the shares
+(d log(seconds) / d log(factor)), P the prior variances on a diagonal and R those of the noise, factors get
+
+    gain = P Hᵀ (H P Hᵀ + R)⁻¹,   mean = gain · log(observed / predicted),   covariance = P - gain H P
+
+(Bishop, Pattern Recognition and Machine Learning, 2006, eq. 2.113 to 2.117). Observations of one run are
+taken as independent given the factors. Shares hold for small changes: predict again with the site file,
+and repeat where the step is still off by more than the noise. A site file keeps its runs, so that a second
+run is joined with the first whatever their order.
+
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.between_plans import BETWEEN_PLANS
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.cost.site_runs import UNEXPLAINED, KnownRuns, condition, prior_log_sigmas
+from flopcast.dtypes import Counts
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.calibration.step_parts import Predicted, SensitivityLike, components, part_row, step_row
+from flopcast.spec.model import Source
+from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
+
+STEP = "step"
+NOISE_LOG_SIGMA = 0.02  # estimate: means of quiet runs of one job repeat within one to three per cent
+SURPRISING_SIGMAS = 3.0
+LEAST_MOVE = 0.001  # of a ratio or a share: smaller ones are not worth a line of a site file
+SURER = 0.99  # of a sigma, likewise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """One measured time: of the step, or of a component in a step.
+
+    `log_sigma_factor` is the noise of the measurement, about its relative error: the spread of the mean
+    over repeated runs, not that of single steps.
+    """
+
+    name: str = STEP  # or a component
+    observed_s: float
+    log_sigma_factor: float = NOISE_LOG_SIGMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObservedRun:
+    """All that was measured of one run, or of several of the same job."""
+
+    observations: tuple[Observation, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FactorUpdate:
+    """One factor, before and after. Ratios are relative to the prediction: before, every ratio is 1.
+
+    `step_share` is d log(step) / d log(factor). `taken_share` is the part of the step's discrepancy (in
+    logarithms) that the factor's move explains; of the step's change, where the step was not observed.
+    """
+
+    name: str
+    step_share: float
+    prior_log_sigma_factor: float
+    ratio: float
+    log_sigma_factor: float
+    taken_share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One observation beside its prediction, before and after the update.
+
+    `surprise` is the discrepancy in sigmas, prediction and noise together, before: 1 is usual, above 3
+    either the run was not what the job says, or the model misses something.
+    """
+
+    name: str
+    observed_s: float
+    predicted_s: float
+    updated_s: float
+    surprise_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Posterior:
+    """The factors after the run, the one that explains most first, and the step with its 90 % interval.
+
+    `unexplained_ratio` is observed / updated step: what no factor could take, given how sure each was; 1
+    where the step was not observed. The interval counts what factors share: each alone would make it wider.
+    """
+
+    factors: tuple[FactorUpdate, ...]
+    checks: tuple[Check, ...]
+    predicted_step_s: float
+    step_time_s: float
+    step_time_low_s: float
+    step_time_high_s: float
+    unexplained_ratio: float
+    warnings: tuple[str, ...]
+    runs: tuple[SiteRun, ...]
+
+
+def update(report: Predicted, observed: ObservedRun, known: Sequence[SiteRun] = ()) -> Posterior:
+    """Return the factors of a report, given what was measured.
+
+    Parameters
+    ----------
+    report : Report
+        Of the job that ran, with the site that it was predicted with.
+    observed : ObservedRun
+        In any order; several observations of one name are several measurements of it.
+    known : runs that this site holds already
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    SpecError
+        An observation is of no time or no noise, or names what the prediction does not hold; all at once.
+    """
+    parts = components(report)
+    _refuse(observed, {STEP, *parts})
+    priors = _priors(report)
+    before = condition(known, priors)
+    rows = {STEP: step_row(report, before.names)} | {
+        name: part_row(report, name, before.names) for name in parts
+    }
+    predicted = {STEP: report.step_time_s} | parts
+    measured = [
+        (one, rows[one.name], math.log(one.observed_s / predicted[one.name]))
+        for one in observed.observations
+    ]
+    made = [
+        SiteRun(
+            name=one.name,
+            ratio=math.exp(gap + before.mean(row)),
+            log_sigma_factor=one.log_sigma_factor,
+            shares=_recorded(before, row),
+        )
+        for one, row, gap in measured
+    ]
+    after = condition((*known, *made), priors)
+    checks = tuple(
+        Check(
+            name=one.name,
+            observed_s=one.observed_s,
+            predicted_s=predicted[one.name],
+            updated_s=predicted[one.name] * math.exp(after.mean(row) - before.mean(row)),
+            surprise_ratio=abs(gap) / math.sqrt(one.log_sigma_factor**2 + before.variance(row)),
+        )
+        for one, row, gap in measured
+    )
+    return _posterior(report, (before, after), rows[STEP], checks, (*known, *made))
+
+
+def step_run(factors: Iterable[SensitivityLike], gap_ratio: float, log_sigma_factor: float) -> SiteRun:
+    """Return a measured step as a site keeps it.
+
+    Parameters
+    ----------
+    factors : of the prediction, which no run of the site has touched
+    gap_ratio, log_sigma_factor
+        Measured / predicted, and the noise of the measurement.
+    """
+    listed = tuple(factors)
+    blank = condition((), prior_log_sigmas(listed))
+    row = blank.row({factor.name: factor.share for factor in listed})
+    return SiteRun(ratio=gap_ratio, log_sigma_factor=log_sigma_factor, shares=_recorded(blank, row))
+
+
+def _recorded(runs: KnownRuns, row: Counts) -> tuple[RunShare, ...]:
+    """Return the shares of a time as a site keeps them; those below a thousandth are left out."""
+    sigmas = np.sqrt(runs.variances)
+    return tuple(
+        RunShare(name=name, share=float(share), log_sigma_factor=float(sigma))
+        for name, share, sigma in zip(runs.names, row, sigmas, strict=True)
+        if share > LEAST_MOVE
+    )
+
+
+def _posterior(
+    report: Predicted,
+    known: tuple[KnownRuns, KnownRuns],
+    row: Counts,
+    checks: tuple[Check, ...],
+    runs: tuple[SiteRun, ...],
+) -> Posterior:
+    """Return the result for what was known before and after the run."""
+    before, after = known
+    names, sigmas, left = before.names, np.sqrt(before.after_variances), np.sqrt(after.after_variances)
+    moves = after.log_ratios - before.log_ratios
+    for at in np.flatnonzero([name.startswith(UNEXPLAINED) for name in names] & (row > 0)):
+        moves[at] = after.unexplained_mean(row) - before.unexplained_mean(row)
+        sigmas[at], left[at] = (math.sqrt(each.unexplained_alone(row)) for each in known)
+    change = after.mean(row) - before.mean(row)
+    steps = [math.log(check.observed_s / check.predicted_s) for check in checks if check.name == STEP]
+    gap = float(np.mean(steps)) if steps else change
+    step_s = report.step_time_s * math.exp(change)
+    reach = math.exp(NINETY_PERCENT * math.sqrt(after.variance(row)))
+    updates = [
+        FactorUpdate(
+            name=name,
+            step_share=float(row[at]),
+            prior_log_sigma_factor=float(sigmas[at]),
+            ratio=math.exp(moves[at]),
+            log_sigma_factor=float(left[at]),
+            taken_share=float(row[at] * moves[at]) / gap if gap else 0.0,
+        )
+        for at, name in enumerate(names)
+    ]
+    return Posterior(
+        factors=tuple(sorted(updates, key=lambda u: (-abs(u.step_share * math.log(u.ratio)), u.name))),
+        checks=checks,
+        predicted_step_s=report.step_time_s,
+        step_time_s=step_s,
+        step_time_low_s=step_s / reach,
+        step_time_high_s=step_s * reach,
+        unexplained_ratio=math.exp(gap - change) if steps else 1.0,
+        warnings=tuple(_surprised(check) for check in checks if check.surprise_ratio > SURPRISING_SIGMAS),
+        runs=runs,
+    )
+
+
+def _priors(report: Predicted) -> dict[str, float]:
+    """Return sigmas by name: those of the step, then those that scale only hidden parts of it."""
+    others = {name: factor.log_sigma_factor for name, factor in report.priced.factors.items()}
+    found = prior_log_sigmas(report.factors)
+    return found | {
+        name: sigma for name, sigma in others.items() if name not in found and name != BETWEEN_PLANS
+    }
+
+
+def _refuse(observed: ObservedRun, known: set[str]) -> None:
+    """Return all errors of the observations together."""
+    problems = (
+        [] if observed.observations else [_fault("observations", (), "at least one", "nothing else moves")]
+    )
+    for one in observed.observations:
+        if one.name not in known:
+            allowed, because = ", ".join(sorted(known)), "the prediction spends no time on anything else"
+            problems.append(_fault("name", one.name, allowed, because))
+        for field in ("observed_s", "log_sigma_factor"):
+            value = getattr(one, field)
+            if not (math.isfinite(value) and value > 0):
+                problems.append(
+                    _fault(field, value, "a finite number above 0", "its logarithm is compared")
+                )
+    if problems:
+        raise SpecError(problems)
+
+
+def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
+    """Return a fault of one observation."""
+    fix = "observe another part of the run, or remove it"
+    return Problem(field=f"observed.{field}", value=value, allowed=allowed, because=because, fix=fix)
+
+
+def _surprised(check: Check) -> str:
+    """Return the first things to check if a run is far from its prediction."""
+    ratio = check.observed_s / check.predicted_s
+    return (
+        f"{check.name}: observed is {ratio:.2f} times predicted, {check.surprise_ratio:.1f} sigmas off:"
+        " wrong inputs (model, plan, batch, stack, units) are likelier than a machine that differs so much"
+    )
+
+
+def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
+    """Return the site with these runs, and with every factor that moved or whose sigma is smaller.
+
+    Parameters
+    ----------
+    site : the one that the report was predicted with
+    name : of the new site, where the old one has none
+    title : where the measurement comes from, for its list of sources
+
+    Returns
+    -------
+    Site
+        Ratios are multiplied; sigmas are those after the update, each factor's alone. What factors have in
+        common, and what none of them explains, a prediction takes from the runs (cost/site_runs.py).
+    """
+    moved = {one.name: one for one in posterior.factors if _worth_a_line(one)}
+    kept = {factor.name: factor for factor in site.factors}
+    made = {
+        key: SiteFactor(
+            name=key,
+            ratio=_six_digits(one.ratio * (kept[key].ratio if key in kept else 1.0)),
+            log_sigma_factor=_six_digits(one.log_sigma_factor),
+        )
+        for key, one in moved.items()
+    }
+    factors = tuple(made.get(factor.name, factor) for factor in site.factors)
+    added = tuple(factor for key, factor in made.items() if key not in kept)
+    return site.model_copy(
+        update={
+            "name": name if site.name == "none" else site.name,
+            "factors": (*factors, *added),
+            "runs": tuple(_rounded(run) for run in posterior.runs),
+            "source": (*site.source, Source(covers="factors", title=title)),
+        }
+    )
+
+
+def _worth_a_line(one: FactorUpdate) -> bool:
+    """Return whether a factor moved, or is surer; what no factor explains is told by the runs."""
+    surer = one.log_sigma_factor < SURER * one.prior_log_sigma_factor
+    return not one.name.startswith(UNEXPLAINED) and (abs(one.ratio - 1.0) > LEAST_MOVE or surer)
+
+
+def _rounded(run: SiteRun) -> SiteRun:
+    """Return a run as a file holds it."""
+    shares = [
+        share.model_copy(
+            update={
+                "share": _six_digits(share.share),
+                "log_sigma_factor": _six_digits(share.log_sigma_factor),
+            }
+        )
+        for share in run.shares
+    ]
+    return run.model_copy(update={"ratio": _six_digits(run.ratio), "shares": tuple(shares)})
+
+
+def _six_digits(ratio: float) -> float:
+    """Return a number rounded to six digits; more would exceed the measurement's precision."""
+    return float(f"{ratio:.6g}")

@@ -1,0 +1,174 @@
+"""Tables of attention of other projects as operators, on the devices of the catalogue.
+
+Answers: which rows are plain causal attention, which latent attention with heads of 192 and 128; what do
+their sizes, times and fractions of a peak count; which rows are left out and why?
+Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
+(MooreThreads/SimuMax, Apache-2.0: of training, both passes), infersim (alibaba/InferSim, Apache-2.0).
+Elsewhere: what an entry is (peer_tables.py), products (peer_operators.py), fitting (peer_fit.py).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.lab.calibration.peer_operators import SIMUMAX, SYSTEMS
+from flopcast.lab.calibration.peer_tables import (
+    SMALLEST,
+    Columns,
+    PeerFile,
+    all_of,
+    attention,
+    column,
+    is_word,
+    microseconds,
+    milliseconds,
+    not_small,
+    of_efficiency,
+)
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.flash_attention import FlashAttention
+
+LATENT_SIZES = (192.0, 128.0)  # of queries and keys, of values: DeepSeek-V3, arXiv:2412.19437, section 4.2
+
+
+def _latent(sequences: str, heads: str, is_gradient: bool = False) -> Callable[[Columns], FlashAttention]:
+    """Return causal attention with DeepSeek's heads from the names of its columns; every head has keys."""
+    wide, narrow = LATENT_SIZES
+
+    def make(r: Columns) -> FlashAttention:
+        """Return attention over heads of all sequences, each with its own keys and values."""
+        batch = column(r[sequences] * r[heads])
+        return FlashAttention(
+            batch=batch,
+            kv_batch=batch,
+            queries=column(r["seq_len"]),
+            head_size=0 * batch + wide,
+            value_head_size=0 * batch + narrow,
+            causal=True,
+            dtype="bf16",
+            is_gradient=is_gradient,
+        )
+
+    return make
+
+
+ATTENTION_PASSES = {"sdp_fwd": "", "sdp_bwd": ".backward"}
+
+
+def _simumax_attention(which: str) -> PeerFile:
+    """Return causal attention whose efficiency counts the whole square; heads of one size.
+
+    Values above 1 at half of the square's work show that the square is counted.
+    """
+    make = attention(
+        "batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", is_gradient=which == "sdp_bwd"
+    )
+    return PeerFile(
+        source="simumax",
+        path="simumax/attention_efficiency.csv",
+        name=f"flash_attention{ATTENTION_PASSES[which]}",
+        devices=SIMUMAX,
+        operator=make,
+        measured_s=lambda r: of_efficiency(r, make(r), counted_ratio=2.0),
+        belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] == r["v_head_dim"]),
+        remark="bf16, causal, of training",
+    )
+
+
+def _simumax_latent(which: str) -> PeerFile:
+    """Return heads of 192 and 128: the whole square, with both sizes in every backward product.
+
+    It counts 5 · (192 + 128) elements a pair where five products have 3 · 192 + 2 · 128 (its benchmark,
+    simu_tools/efficency_test/test_fa_efficiency.py of MooreThreads/SimuMax).
+    """
+    backward = which == "sdp_bwd"
+    make = _latent("batch", "head_num", is_gradient=backward)
+    wide, narrow = LATENT_SIZES
+    counted_ratio = 2.0 * (5 * (wide + narrow) / (2 * (3 * wide + 2 * narrow)) if backward else 1.0)
+    return PeerFile(
+        source="simumax",
+        path="simumax/attention_efficiency.csv",
+        name=f"flash_attention.latent{ATTENTION_PASSES[which]}",
+        devices=SIMUMAX,
+        operator=make,
+        measured_s=lambda r: of_efficiency(r, make(r), counted_ratio),
+        belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] > r["v_head_dim"]),
+        remark="bf16, causal, heads of 192 and 128, of training",
+    )
+
+
+def _part_of_shape(r: Columns, number: int) -> Counts:
+    """Return one number of a word such as "32-8-128": heads, key/value heads, head size."""
+    words = [name for name in r if name.startswith("shape=")]
+    numbers = [float(name.removeprefix("shape=").split("-")[number]) for name in words]
+    return np.asarray(sum(r[name] * value for name, value in zip(words, numbers, strict=True)))
+
+
+def _infersim_attention(r: Columns) -> AbstractOperator:
+    """Return one causal sequence: the table's fractions of peak count half of the square."""
+    heads, kv_heads, head_size = (_part_of_shape(r, number) for number in range(3))
+    shape = {"one": np.ones_like(heads), "heads": heads, "kv": kv_heads, "size": head_size}
+    return attention("one", "seq_len", "heads", "kv", "size")({**r, **shape})
+
+
+def _infersim_latent(r: Columns) -> AbstractOperator:
+    """Return one causal sequence from "128-128-64": the number of heads, then sizes, plain and rotated."""
+    return _latent("one", "heads")({**r, "one": np.ones_like(r["seq_len"]), "heads": _part_of_shape(r, 0)})
+
+
+ATTENTION_FILES: tuple[PeerFile, ...] = (
+    PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/attention_prefill_bf16.csv.gz",
+        name="flash_attention",
+        devices=SYSTEMS,
+        operator=attention("batch_size", "seq_len", "num_heads", "num_kv_heads", "head_dim"),
+        measured_s=milliseconds,
+        belongs=all_of(
+            is_word("framework_name=vllm"), not_small("seq_len"), lambda r: r["head_dim"] <= 256
+        ),
+        remark="bf16, causal",
+    ),
+    PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/mla_prefill_bf16.csv.gz",
+        name="flash_attention.latent",
+        devices={mark: name for mark, name in SYSTEMS.items() if mark != "system=b60"},
+        operator=_latent("batch_size", "num_heads"),
+        measured_s=milliseconds,
+        belongs=all_of(is_word("framework_name=trtllm"), not_small("seq_len")),
+        remark="bf16, causal, heads of 192 and 128; rotation and cache included",
+    ),
+    *(make(which) for make in (_simumax_attention, _simumax_latent) for which in ATTENTION_PASSES),
+    PeerFile(
+        source="infersim",
+        path="infersim/mha_prefill.csv",
+        name="flash_attention",
+        devices={"gpu=h20": "h20-96gb"},
+        operator=_infersim_attention,
+        measured_s=microseconds,
+        belongs=lambda r: r["seq_len"] >= SMALLEST,
+        remark="bf16, causal, one sequence",
+    ),
+    PeerFile(
+        source="infersim",
+        path="infersim/mla_prefill.csv",
+        name="flash_attention.latent",
+        devices={"gpu=h800": "h800-sxm-80gb"},
+        operator=_infersim_latent,
+        measured_s=microseconds,
+        belongs=lambda r: r["seq_len"] >= SMALLEST,
+        remark="bf16, causal, heads of 192 and 128, one sequence",
+    ),
+)
+
+LEFT_OUT = {
+    "aiconfigurator/attention_prefill_bf16, heads of 512": "another kernel, for models that nobody trains"
+    " with it",
+    "aiconfigurator/mla_prefill_bf16, vllm rows": "keys and values are made out of the latents in the time,"
+    " and copied together: a product as large as the attention at 800 tokens",
+    "infersim/mla_decode": "serving only: a kernel that multiplies with the latents themselves",
+    "aiconfigurator/attention_decode_bf16_hd128, infersim/mha_decode": "serving only",
+    "llmservingsim/vllm_attention": "chunks of a prompt mixed with decoding: serving only",
+}

@@ -1,0 +1,154 @@
+"""Tables of collectives inside a node of other projects, as messages on a fabric.
+
+Answers: which of their rows belong to which fabric, in which unit is a size, what is left out and why?
+Sources: data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0), NCCL on one node of 2 to 8
+devices, messages of 512 bytes to half a gigabyte; data/peers/vtrain (GitHub VIA-Research/vTrain, MIT), of
+eight V100.
+The dispatch and combine of experts: data/peers/aiconfigurator too, DeepEP (GitHub deepseek-ai/DeepEP).
+Elsewhere: the paper's own collectives and the all-reduce of A100 (collective_files.py), fitting
+(curve_fit.py).
+
+`num_elements` counts elements of 2 bytes: of the gathered result (all-gather), of one rank's whole input
+(reduce-scatter, all-to-all), of the array of every rank (all-reduce), as in operators/messages.py. One
+version of NCCL serves each fabric, the newest that was measured on all of them; the other versions differ
+from it by 2 to 3 % and stay aside, to check the curve by.
+
+Rows of DeepEP count tokens; bytes follow from their routing, which is uniform (`expected_copies`). Tokens
+go out in 8 bits, with a scale of 4 bytes for 128 elements, and come back in 16; who gets how many is known
+before (collector/wideep/sglang of aiconfigurator). All devices of a node take part: 8, or 4 with Grace.
+Such kernels have their rate by the token as much as by the byte: a curve over bytes fits the middle of the
+models measured, 4096 elements for 6 and more experts a token, which its error tells.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.lab.calibration.collective_files import Columns, FabricFile, vtrain_file
+from flopcast.operators.exchanges import expected_copies
+
+NCCL_TABLE = "peers/aiconfigurator/nccl_collectives.csv.gz"
+BYTES_PER_ELEMENT = 2.0  # dtype half
+COLLECTIVES = {  # of operators/messages.py → the table's
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "alltoall",
+}
+
+
+def rows_of_table(system: str, version: str, operation: str) -> Callable[[Columns], np.ndarray]:
+    """Return a mask of the rows of one system, NCCL version and operation, in 16 bits."""
+    words = (f"system={system}", f"nccl_version={version}", f"op={operation}", "dtype=half")
+    return lambda r: np.asarray(np.all([r[word] == 1 for word in words], axis=0))
+
+
+def nccl_file(
+    fabric: str, cluster: str, tier: str, system: str, collective: str, version: str = "2.29.2"
+) -> FabricFile:
+    """Return the rows of one collective on one system, as messages inside a node."""
+    return FabricFile(
+        fabric=fabric,
+        cluster=cluster,
+        tier=tier,
+        collective=collective,
+        path=NCCL_TABLE,
+        size_bytes=lambda r: r["num_elements"] * BYTES_PER_ELEMENT,
+        inside=lambda r: r["num_gpus"],
+        nodes=lambda r: np.ones_like(r["num_gpus"]),
+        seconds=lambda r: r["latency_ms"] * 1e-3,
+        keep=rows_of_table(system, version, COLLECTIVES[collective]),
+    )
+
+
+SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the system
+    ("h100-nvswitch", "dgx-h100", "nvlink", "h100_sxm"),
+    ("h200-nvswitch", "dgx-h200", "nvlink", "h200_sxm"),
+    ("b200-nvswitch", "dgx-b200", "nvlink", "b200_sxm"),
+    ("b300-nvswitch", "dgx-b300", "nvlink", "b300_sxm"),
+    ("gb200-nvlink", "gb200-nvl72", "nvlink", "gb200"),
+    ("gb300-nvlink", "gb300-nvl72", "nvlink", "gb300"),
+    ("rtx-pro-6000-pcie", "rtx-pro-6000-8", "pcie", "rtx_pro_6000_server"),
+)
+
+DEEPEP_TABLE = "peers/aiconfigurator/deepep_normal.csv.gz"
+DEEPEP_VERSION = "ver=0.5.12"  # of sglang, around it
+MULTIPROCESSORS = 20.0  # that it takes from the kernels beside it: Buffer.num_sms of DeepEP, unless told
+FEWEST_TOKENS = 512.0  # of a rank: with fewer one serves and does not train
+TOKEN_BYTES: dict[str, Callable[[Columns], Floats]] = {
+    "dispatch": lambda r: r["hidden_size"] * (1.0 + 4.0 / 128.0),
+    "combine": lambda r: r["hidden_size"] * 2.0,
+}
+
+
+def exchange_file(
+    fabric: str, cluster: str, tier: str, system: str, collective: str, ranks: int
+) -> FabricFile:
+    """Return the rows of a dispatch or a combine over all `ranks` of one node of a system."""
+
+    def copied_bytes(r: Columns) -> Floats:
+        """Return the bytes of all copies of one rank's tokens, including those that stay."""
+        copies = expected_copies(r["num_experts"], r["num_topk"], np.full_like(r["num_topk"], ranks))
+        return np.asarray(r["num_token"] * TOKEN_BYTES[collective](r) * copies)
+
+    def belongs(r: Columns) -> np.ndarray:
+        """Return rows of one system and version inside a node, with the multiprocessors of a training
+        run.
+        """
+        here = (r[f"system={system}"] == 1) & (r[DEEPEP_VERSION] == 1) & (r["node_num"] == 1)
+        here &= r["num_token"] >= FEWEST_TOKENS
+        return np.asarray(here & (r[f"{collective}_sms"] == MULTIPROCESSORS))
+
+    return FabricFile(
+        fabric=fabric,
+        cluster=cluster,
+        tier=tier,
+        collective=collective,
+        path=DEEPEP_TABLE,
+        size_bytes=copied_bytes,
+        inside=lambda r: np.full_like(r["num_token"], ranks),
+        nodes=lambda r: np.ones_like(r["num_token"]),
+        seconds=lambda r: (r[f"{collective}_transmit_us"] + r[f"{collective}_notify_us"]) * 1e-6,
+        keep=belongs,
+    )
+
+
+EXCHANGES = tuple(
+    exchange_file(*system, collective, ranks=4 if system[0].startswith("gb") else 8)
+    for system in SYSTEMS
+    if system[0] != "rtx-pro-6000-pcie"  # DeepEP needs NVLink
+    for collective in TOKEN_BYTES
+)
+WITH_LATENCY: tuple[FabricFile, ...] = (  # small messages were measured: the curve holds its own latency
+    *(nccl_file(*system, collective) for system in SYSTEMS for collective in COLLECTIVES),
+    *(
+        nccl_file("a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", collective, "2.27.3")
+        for collective in ("all_gather", "reduce_scatter", "all_to_all")
+    ),
+    *EXCHANGES,
+)
+
+# Messages of 1 MiB and more: their hops are the tier's. The V100 machine is not named: 134 GB/s over eight
+# devices, 23 over two, is a mesh of NVLink 2.
+WITHOUT_LATENCY = (vtrain_file("v100-nvlink-mesh", "dgx-1", "v100"),)
+
+LEFT_OUT = {
+    "aiconfigurator/l40s": "two sockets without peer access between them, 1 to 2 GB/s over eight devices:"
+    " no cluster of the catalogue is wired so; the tier's attained fraction is used instead",
+    "aiconfigurator/int8": "the same bytes as half; kept aside",
+    "aiconfigurator/NCCL before 2.29": "kept aside: the curves are tested on these rows",
+    "aiconfigurator/custom_allreduce": "kernels of serving frameworks; training frameworks call NCCL",
+    "aiconfigurator/deepep_normal, 4 to 16 and 24 multiprocessors": "a training run leaves the library's"
+    " default of 20; up to five times as long, or a seventh shorter",
+    "aiconfigurator/deepep_normal, several nodes": "of H100, and the same rows again under H200's name; the"
+    " network between the nodes is not stated",
+    "aiconfigurator/deepep_normal, fewer than 512 tokens": "serving: they take their latency alone, and as"
+    " many as they are, they would hide how far larger ones scatter",
+    "aiconfigurator/deepep_normal, 0.5.6": "one shape, which the newer version measured too",
+    "aiconfigurator/deepep_low_latency": "serving only: a few hundred tokens at most, kernels for decoding",
+    "vidur/network_collectives": "times rounded to a microsecond of a serving framework's process groups",
+    "apex/nccl_collectives": "the same devices as aiconfigurator's, times rounded to a microsecond; of V100"
+    " on PCIe, the cluster v100-pcie-16gb-4 states what they attain",
+    "simumax/collective_efficiency": "fitted constants, not measurements",
+}

@@ -1,0 +1,340 @@
+"""Samples of other projects → curves; and how far two sources of the same shapes are apart.
+
+Answers: which curve do several sources of one device give, and do they agree?
+The first source of a class with rows makes the curve; another joins it only where both agree to AGREEMENT
+(median) on the shapes that they share, and is told either way. Fewer than FEWEST_ROWS make no curve: a
+relative knows more.
+Elsewhere: what the tables hold (peer_operators.py, peer_attention.py, peer_grouped.py), tables and terms
+(efficiency_table.py), curves (curve_fit.py).
+
+These sweeps are large and dense, so their tables are finer than those of curve_fit.py, and one fifth of the
+rows is kept aside for the error instead of five folds.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.kernels.classes import GROUPED_GEMM, class_of
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.features import features_of
+from flopcast.dtypes import Counts, Logs
+from flopcast.lab.calibration.conformal import log_sigma
+from flopcast.lab.calibration.curve_fit import SMALLEST_COEFFICIENT, curve_of_table, predicted_s, rows_of
+from flopcast.lab.calibration.efficiency_table import FOLDS, FittedTable, Rows, fit_once
+from flopcast.lab.calibration.peer_attention import ATTENTION_FILES
+from flopcast.lab.calibration.peer_grouped import GROUPED_FILES
+from flopcast.lab.calibration.peer_operators import PRODUCT_FILES, SIMUMAX, of_simumax_node
+from flopcast.lab.calibration.peer_tables import Columns, PeerFile, samples_of
+from flopcast.lab.calibration.samples import Samples, join
+from flopcast.spec.cluster import Device
+
+OF_ANY_MACHINE = (*PRODUCT_FILES, *ATTENTION_FILES, *GROUPED_FILES)
+PEER_FILES: tuple[PeerFile, ...] = (
+    *OF_ANY_MACHINE,
+    *(of_simumax_node(file) for file in OF_ANY_MACHINE if file.devices == SIMUMAX),
+)
+MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
+GROUPED_NODES = (8, 6, 5)  # whole layers scatter more: a finer table follows their noise
+FEW_NODES = (6, 4, 3)  # where they are few
+MANY_ROWS = 1000
+NEAR_OCTAVES = 2.0  # of work, between a node and rows that hold it
+HOST_SHARE = 50  # of the rows, one in so many shows how long the host takes
+HOST_RATIO = 1.5  # of that time: shorter rows show the host
+COARSE_NODES = 7  # of the table that finds which terms show at all
+FEWEST_ROWS = 20
+FEWEST_ASIDE = 10  # rows that give an error
+NEAR = 0.1  # in log2 of every coordinate: shapes that two sources share
+WORST_ERROR = 0.25  # of rows kept aside: beyond it a relative's curve is no worse
+SKEW = 0.02  # coefficient where all measured groups are equal: the middle of those fitted, 0.008 to 0.048
+AGREEMENT = 0.05  # median relative difference below which sources are one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disagreement:
+    """Ratio of the second source's times to the first's, at the shapes that both measured.
+
+    Ratios of time over bound, so that near-equal shapes compare; `bias_ratio` is the median, 1 where they
+    agree, `median_error` the median distance from 1. Both are NaN where no shape is shared.
+    """
+
+    shared: int
+    bias_ratio: float
+    median_error: float
+
+    @property
+    def agrees(self) -> bool:
+        """Return whether the two sources may be fitted together."""
+        return self.shared > 0 and self.median_error <= AGREEMENT
+
+    def told(self) -> str:
+        """Return one line of a report."""
+        if not self.shared:
+            return "no shape shared"
+        return (
+            f"{self.shared} shapes shared, {self.bias_ratio:.2f} of the first's time,"
+            f" {self.median_error:.1%} apart"
+        )
+
+
+def disagreement(first: Samples, second: Samples) -> Disagreement:
+    """Compare each row of the second source with the nearest of the first, if it lies NEAR.
+
+    Examples
+    --------
+    >>> one = Samples(name="x", coordinates=np.array([[4.0, 8.0]]), bound_s=np.ones(2),
+    ...               measured_s=np.array([2.0, 2.0]), source="a")
+    >>> two = replace(one, measured_s=np.array([2.2, 2.2]))
+    >>> round(disagreement(one, two).bias_ratio, 2)
+    1.1
+    """
+    ours, theirs = np.log2(first.coordinates), np.log2(second.coordinates)
+    ratios = []
+    for number in range(theirs.shape[1]):
+        distance = np.abs(ours - theirs[:, number : number + 1]).max(axis=0, initial=0.0)
+        nearest = int(distance.argmin()) if distance.size else 0
+        if distance.size and distance[nearest] <= NEAR:
+            slowness = second.measured_s[number] / second.bound_s[number]
+            ratios.append(slowness * first.bound_s[nearest] / first.measured_s[nearest])
+    if not ratios:
+        return Disagreement(shared=0, bias_ratio=np.nan, median_error=np.nan)
+    return Disagreement(
+        shared=len(ratios),
+        bias_ratio=float(np.median(ratios)),
+        median_error=float(np.median(np.abs(np.array(ratios) - 1))),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class PeerFit:
+    """Curves of one device by class, and what is to be told of sources that were compared."""
+
+    curves: Mapping[str, Curve]
+    told: tuple[str, ...]
+
+
+def tables_of(device: str) -> tuple[PeerFile, ...]:
+    """Return the entries that have rows of a device, the most trusted first."""
+    return tuple(file for file in PEER_FILES if device in file.devices.values())
+
+
+def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str] = frozenset()) -> PeerFit:
+    """Return curves of every class that the tables measure on a device.
+
+    Parameters
+    ----------
+    tables : columns by path of the table, as `PeerFile.path`; a table that is missing is passed over
+    own : classes that need no curve, as the device has its own
+    """
+    found = device_samples(device, tables)
+    curves, told = {}, []
+    for name, by_source in found.items():
+        if name.endswith("_gradient") or name in own:
+            continue
+        samples, lines = agreed(by_source)
+        told += [f"{device.name} {name}: {line}" for line in lines]
+        if samples.measured_s.size < FEWEST_ROWS:
+            told.append(f"{device.name} {name}: no curve of {samples.measured_s.size} rows")
+            continue
+        curve = with_layouts(fit_peer_curve(samples, device), found, device)
+        if curve.evidence.relative_error > WORST_ERROR:
+            told.append(f"{device.name} {name}: no curve, error {curve.evidence.relative_error:.0%}")
+        else:
+            curves[name] = curve
+    return PeerFit(curves=curves, told=tuple(told))
+
+
+def entries_of(device: str, tables: Mapping[str, Columns]) -> Iterator[tuple[str, PeerFile, str]]:
+    """Yield class, entry and column of every available entry with rows of a device."""
+    for file in tables_of(device):
+        name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
+        for mark, owner in file.devices.items():
+            if owner == device and mark in tables.get(file.path, {}):
+                yield name, file, mark
+
+
+def device_samples(device: Device, tables: Mapping[str, Columns]) -> dict[str, dict[str, Samples]]:
+    """Return samples by class and source; those of gradient products under "gemm." and their layout."""
+    parts: dict[str, dict[str, list[Samples]]] = defaultdict(lambda: defaultdict(list))
+    for name, file, mark in entries_of(device.name, tables):
+        parts[name][file.source].append(samples_of(file, tables[file.path], mark, device))
+    return {
+        name: {source: beyond_the_host(join(rows)) for source, rows in by_source.items()}
+        for name, by_source in parts.items()
+    }
+
+
+def beyond_the_host(samples: Samples) -> Samples:
+    """Return a sweep without the rows that are limited by the host; other tables are unchanged.
+
+    Below some work every row of a sweep takes the same time: its kernels wait for their launches, up to 0.4
+    ms of them for the blocks of an fp8 product (scales, transposes, the product itself) against 0.01 of
+    work. The median of the rows of least work is that time. Rows of as little work as the last fiftieth
+    that takes about as long are left out, and shorter ones.
+    """
+    window = len(samples.bound_s) // HOST_SHARE
+    if len(samples.measured_s) < MANY_ROWS:
+        return samples
+    order = np.argsort(samples.bound_s, kind="stable")
+    medians_s = [
+        float(np.median(samples.measured_s[order[start : start + window]]))
+        for start in range(0, len(order), window)
+    ]
+    longest_s = HOST_RATIO * medians_s[0]
+    waiting = max(number for number, median_s in enumerate(medians_s) if median_s <= longest_s)
+    of_device = samples.measured_s > longest_s
+    of_device[order[: waiting * window]] = False
+    return replace(samples.part(of_device), rejected=samples.rejected + int((~of_device).sum()))
+
+
+def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
+    """Return the rows that make a curve, and a line for every further source."""
+    (_, first), *others = by_source.items()
+    joined, lines = [first], []
+    for source, samples in others:
+        apart = disagreement(first, samples)
+        if apart.agrees:
+            joined.append(samples)
+        lines.append(f"{source} {'joined' if apart.agrees else 'kept aside'}: {apart.told()}")
+    named = " and ".join(dict.fromkeys(samples.source for samples in joined))
+    return replace(join(joined), source=named), lines
+
+
+def fit_peer_curve(samples: Samples, device: Device) -> Curve:
+    """Return the curve of one class, and its error.
+
+    The error is that of every fifth row, kept aside; the sigma that of those rows or of every fifth size
+    (`sizes_of`), kept aside whole, the wider. Both are guesses where so few rows are left.
+    """
+    sizes = np.unique(sizes_of(samples), return_inverse=True)[1]
+    asides = [np.arange(len(sizes)) % FOLDS == 0, sizes.ravel() % FOLDS == FOLDS // 2]
+    found = [_errors_aside(samples, device, aside) for aside in asides if _is_enough(aside)]
+    curve = fit_quickly(samples, device)
+    if not found:
+        return curve
+    error, sigma = float(np.mean(np.abs(np.expm1(found[0])))), max(log_sigma(errors) for errors in found)
+    evidence = replace(curve.evidence, relative_error=round(error, 4), log_sigma_factor=round(sigma, 4))
+    return replace(curve, evidence=evidence)
+
+
+def sizes_of(samples: Samples) -> Counts:
+    """Return the sizes by which models differ: a product's k, attention's queries; (rows,)."""
+    is_product = class_of(samples.name).kind.family == "gemm_level"
+    return np.asarray(samples.coordinates[2 if is_product else 0])
+
+
+def _is_enough(aside: np.ndarray) -> bool:
+    return bool(FEWEST_ASIDE <= aside.sum() <= len(aside) - FEWEST_ASIDE)
+
+
+def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
+    """Return log(predicted / measured) of rows by the curve of the others, (rows,)."""
+    left = samples.part(aside)
+    curve = fit_quickly(samples.part(~aside), device)
+    return np.asarray(np.log(predicted_s(curve, left, device.multiprocessors) / left.measured_s))
+
+
+def fit_quickly(samples: Samples, device: Device) -> Curve:
+    """Return the curve of one class without its error.
+
+    Terms that a coarse table does not show are left out at once, as no finer one would show them. Where
+    all measured groups are equally full, the coefficient of the skew is that of other devices.
+    """
+    rows, names = shown_terms(*rows_of(samples, device))
+    is_grouped = class_of(samples.name).kind is GROUPED_GEMM
+    axes = axes_of(rows, GROUPED_NODES if is_grouped else MOST_NODES)
+    table = fit_once(rows, tuple(len(axis) for axis in axes), axes)
+    curve = curve_of_table(samples, device, replace(table, log_efficiency=_not_above(rows, table)), names)
+    if "skew" in features_of(samples.name).terms and not (samples.coordinates[-1] > 1.0).any():
+        return replace(curve, terms={**curve.terms, "skew": SKEW})
+    return curve
+
+
+def _not_above(rows: Rows, table: FittedTable) -> Logs:
+    """Return the table with nodes limited to efficiencies that rows with similar work reached.
+
+    What a row reached is the table's share of its efficiency, its losses by waves and paddings added back:
+    they are the terms'. Below one wave that share exceeds 1, so a node is held by rows that lie on its
+    side of the first axis, or at most NEAR_OCTAVES before it.
+    """
+    reached = rows.log_efficiency - rows.terms @ table.coefficients
+    place = rows.log2[0]
+    starts = np.minimum(table.axes[0], place.max()) - NEAR_OCTAVES
+    most = [reached[place >= start].max() for start in starts]
+    limited: Logs = np.minimum(table.log_efficiency, np.reshape(most, (-1, *[1] * (len(table.axes) - 1))))
+    return limited
+
+
+def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ...]]:
+    """Return rows with only the terms whose coefficient is positive beside a coarse table."""
+    if not names:
+        return rows, names
+    axes = tuple(np.linspace(logs.min(), logs.max() + 1e-9, COARSE_NODES) for logs in rows.log2)
+    found = fit_once(rows, (COARSE_NODES,) * len(axes), axes).coefficients > SMALLEST_COEFFICIENT
+    kept = tuple(name for name, shown in zip(names, found, strict=True) if shown)
+    most = None if rows.most is None else rows.most[found]
+    together = None if rows.together is None else rows.together[found]
+    return replace(rows, terms=rows.terms[:, found], most=most, together=together), kept
+
+
+def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Counts, ...]:
+    """Return nodes at the measured values if they are few, else evenly spaced between the outermost."""
+    most = most_nodes if len(rows.log_efficiency) >= MANY_ROWS else FEW_NODES
+    axes = []
+    for logs, count in zip(rows.log2, most, strict=False):
+        values = np.unique(np.round(logs, 4))
+        axes.append(values if len(values) <= count else np.linspace(values[0], values[-1], count))
+    return tuple(axes)
+
+
+def with_layouts(curve: Curve, found: Mapping[str, Mapping[str, Samples]], device: Device) -> Curve:
+    """Return the curve with the median ratios of gradient products to forward products of one source.
+
+    Both are taken relative to the curve. The tables that time gradients separately are in bf16.
+    """
+    ratios = {}
+    for layout in ("input_gradient", "weight_gradient"):
+        for source, samples in found.get(f"{curve.name}.{layout}", {}).items():
+            if not samples.measured_s.size:
+                continue
+            forward = found[curve.name][source]
+            ratio = _slowness(curve, samples, device) / _slowness(curve, forward, device)
+            ratios[f"{layout}.bf16"] = round(ratio, 4)
+    return replace(curve, layout_ratio=ratios)
+
+
+def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
+    """Return the curve with missing layout ratios filled in, each from the first relative that has it.
+
+    Serving sweeps time forward products only, and each training table has one dtype. The ratio of a
+    gradient product depends on the layouts of the kernels, which are the same on related devices.
+    """
+    ratios = dict(curve.layout_ratio)
+    for other in relatives:
+        ratios = {**other.layout_ratio, **ratios}
+    return replace(curve, layout_ratio=dict(sorted(ratios.items())))
+
+
+def _slowness(curve: Curve, samples: Samples, device: Device) -> float:
+    """Return the median of measured over predicted seconds."""
+    return float(np.median(samples.measured_s / predicted_s(curve, samples, device.multiprocessors)))
+
+
+def compared_with_own(
+    own: Mapping[str, Samples], device: Device, tables: Mapping[str, Columns]
+) -> list[str]:
+    """Return lines that compare the tables with a device's own measurements, class by class."""
+    return [
+        f"{device.name} {name}: {source} kept aside: {disagreement(own[name], samples).told()}"
+        for name, by_source in device_samples(device, tables).items()
+        if name in own
+        for source, samples in by_source.items()
+    ]
+
+
+def peer_devices(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the devices that these tables have rows of, sorted."""
+    known = set(paths)
+    return tuple(sorted({name for f in PEER_FILES if f.path in known for name in f.devices.values()}))

@@ -1,0 +1,213 @@
+"""Tables of grouped products (experts) of other projects as operators.
+
+Answers: which rows measure several products in one kernel, of which device, class and layout; which rows
+are left out and why; how does imbalance enter?
+Sources: data/peers; on GitHub simumax (MooreThreads/SimuMax, Apache-2.0: kernels of training, all three
+layouts), infersim (alibaba/InferSim, Apache-2.0: fp8 kernels of serving), aiconfigurator
+(ai-dynamo/aiconfigurator, Apache-2.0: whole expert layers). They stand in this order of trust.
+Elsewhere: what an entry is (peer_tables.py), products with one weight (peer_operators.py), curves
+(peer_fit.py).
+
+Imbalance: the power-law rows of aiconfigurator draw each expert's load from a power law, then scale the
+loads to the tokens that there are, and measure the fullest rank. On one rank all rows are known and only
+their spread differs from that of the balanced rows: the coefficient of the view's term "skew" is fitted to
+both together. With expert parallelism the fullest rank's rows are not printed, so these are left out.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.lab.calibration.peer_operators import BLACKWELL, BLOCKED, INFERSIM, NARROW, SIMUMAX, SYSTEMS
+from flopcast.lab.calibration.peer_tables import (
+    Columns,
+    Mask,
+    PeerFile,
+    column,
+    is_word,
+    milliseconds,
+    of_efficiency,
+)
+from flopcast.operators.grouped_matmul import GroupedMatmul
+
+SMALLEST_GROUP = 32.0  # rows of the mean group: fewer are serving's
+SMALLEST_FRACTION = 0.02  # of the peak: below it the three printed digits are 2.5 % or more apart
+FP8_FLOP_PER_S = {"gpu=h20": 296e12, "gpu=h800": 1979e12}  # dense peaks that infersim's fractions refer to
+UNGATED = 2688.0  # a width of Nemotron's experts, which have two weights and not three
+POWER_LAWS = {"distribution=power_law_1.01": 1.01, "distribution=power_law_1.2": 1.2}
+LARGEST_DRAW = 0.8  # of the tokens: where the power law is cut
+BALANCED = "distribution=balanced"
+LAYOUTS = {"forward": "fwd", "input_gradient": "bwd_grad_act", "weight_gradient": "bwd_grad_w"}
+FEW_ROWS = "fewer than 32 rows a group"
+
+
+def grouped(
+    groups: Counts,
+    rows: Counts,
+    shape: tuple[Counts, Counts],
+    imbalance: Counts,
+    dtype: str = "bf16",
+    layout: str = "forward",
+) -> GroupedMatmul:
+    """Return the operator of columns (rows,); `shape` is n and k. 8-bit elements count one byte."""
+    n, k = shape
+    return GroupedMatmul(
+        groups=column(groups),
+        rows=column(rows),
+        n=column(n),
+        k=column(k),
+        imbalance=column(imbalance),
+        dtype=dtype,
+        layout=layout,
+    )
+
+
+def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_of_law: Counts) -> Counts:
+    """Return the expected ratio of the fullest group to the mean, by the power law of the tables; (rows,).
+
+    Loads are drawn with a density x^-a on [1, LARGEST_DRAW · tokens]. The fullest of E draws is taken at
+    its median, where the distribution function is 0.5^(1/E), and divided by the mean of the law. A token
+    goes to an expert once, so the ratio is at most E / top_k. An estimate: the drawn loads are not
+    printed.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> expected_imbalance(128 * one, 8 * one, 4096 * one, 1.2 * one).round(1).tolist()
+    [14.6]
+    """
+    a, high = exponent_of_law, LARGEST_DRAW * tokens
+    share = 0.5 ** (1.0 / experts)
+    fullest = ((high ** (1 - a) - 1) * share + 1) ** (1 / (1 - a))
+    mean = (1 - a) / (2 - a) * (high ** (2 - a) - 1) / (high ** (1 - a) - 1)
+    return np.asarray(np.clip(fullest / mean, 1.0, np.maximum(experts / top_k, 1.0)))
+
+
+def _sum_of(names: Mapping[str, float], r: Columns) -> Counts:
+    """Return the number that a column of words stands for, row by row."""
+    return np.asarray(sum((r[name] * value for name, value in names.items() if name in r), start=0.0))
+
+
+def _is_law(r: Columns) -> np.ndarray:
+    return np.asarray(_sum_of(POWER_LAWS, r) > 0)
+
+
+def _rows_of_layer(r: Columns) -> Counts:
+    """Return the rows of all experts of a rank, where every rank has equally many."""
+    return r["num_tokens"] * r["topk"] / r["moe_ep_size"]
+
+
+def _experts(r: Columns) -> Counts:
+    return r["num_experts"] / r["moe_ep_size"]
+
+
+def _layer(r: Columns, dtype: str) -> GroupedMatmul:
+    """Return gate, up and down products as one of three times the width: all FLOP, all weights, most rows.
+
+    It moves hidden · rows elements fewer than the two kernels that run, which is less than half of
+    what their rows move: the bound stays a bound.
+    """
+    width = r["inter_size"] / r["moe_tp_size"]
+    exponent = _sum_of({**POWER_LAWS, BALANCED: 2.5}, r)  # any law for balanced rows, which use none
+    drawn = expected_imbalance(r["num_experts"], r["topk"], r["num_tokens"], exponent)
+    imbalance = np.where(_is_law(r), drawn, 1.0)
+    return grouped(_experts(r), _rows_of_layer(r), (3 * width, r["hidden_size"]), imbalance, dtype)
+
+
+PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose peak, if not its own
+    "bfloat16": (SYSTEMS, ""),
+    "fp8": ({mark: name for mark, name in NARROW.items() if name[:2] not in ("h1", "h2")}, "fp8"),
+    "fp8_block": (BLOCKED, "fp8"),
+    "nvfp4": (BLACKWELL, "fp4"),
+}
+LAYER_FAULTS: dict[str, Mask] = {
+    "power law over several ranks: the fullest rank's rows are not printed": lambda r: (
+        _is_law(r) & (r["moe_ep_size"] > 1)
+    ),
+    "experts without a gate: which products ran is not stated": lambda r: (
+        (r["hidden_size"] == UNGATED) | (r["inter_size"] == UNGATED)
+    ),
+    FEW_ROWS: lambda r: _rows_of_layer(r) < SMALLEST_GROUP * _experts(r),
+}
+
+
+def _layers(word: str) -> PeerFile:
+    """Return whole expert layers of vLLM in one precision, including routing, activation and sum."""
+    narrow = "" if word == "bfloat16" else f".{word}"
+    devices, peak = PRECISIONS[word]
+    return PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/moe_fused_experts.csv.gz",
+        name=f"grouped_gemm{narrow}",
+        devices=devices,
+        belongs=is_word(f"dtype={word}"),
+        operator=lambda r: _layer(r, "fp8" if narrow else "bf16"),
+        measured_s=milliseconds,
+        faults=LAYER_FAULTS,
+        remark=f"{word}; whole expert layers, activation and permutation included",
+        peak=peak,
+    )
+
+
+def _of_training(layout: str) -> PeerFile:
+    """Return products of training: the forward shape is printed for all layouts; groups are equal."""
+
+    def make(r: Columns) -> GroupedMatmul:
+        """Return an operator; M counts the rows of one group."""
+        shape = (r["K"], r["N"]) if layout == "input_gradient" else (r["N"], r["K"])
+        return grouped(r["ng"], r["ng"] * r["M"], shape, np.ones_like(r["M"]), layout=layout)
+
+    return PeerFile(
+        source="simumax",
+        path="simumax/grouped_gemm_efficiency.csv",
+        name="grouped_gemm",
+        devices=SIMUMAX,
+        belongs=is_word(f"stage={LAYOUTS[layout]}"),
+        operator=make,
+        measured_s=lambda r: of_efficiency(r, make(r)),
+        remark="bf16, of training, groups of equal size",
+        layout=layout,
+    )
+
+
+def _of_serving(phase: str, product: str) -> PeerFile:
+    """Return products of serving: infersim draws group sizes; their sum follows from the fp8 peak fraction.
+
+    The fractions agree with tokens_per_expert to a few percent at the fp8 peak of the device, and to half
+    at the 16-bit one. How uneven the drawn groups are is not printed: they count as equal.
+    """
+
+    def make(r: Columns) -> GroupedMatmul:
+        """Return an operator; gate and up are one product of twice the width."""
+        inner, hidden = r["intermediate_size"], r["hidden_size"]
+        n, k = (2 * inner, hidden) if product == "up" else (hidden, inner)
+        flop = r[f"{product}_mfu"] * _sum_of(FP8_FLOP_PER_S, r) * r[f"{product}_proj_us"] * 1e-6
+        rows = flop / (2 * n * k)
+        return grouped(r["num_local_experts"], rows, (n, k), np.ones_like(rows), "fp8")
+
+    return PeerFile(
+        source=f"infersim {phase}",
+        path=f"infersim/grouped_gemm_{phase}.csv",
+        name="grouped_gemm.fp8",
+        devices=INFERSIM,
+        belongs=lambda r: np.ones(len(r["topk"]), dtype=bool),
+        operator=make,
+        measured_s=lambda r: r[f"{product}_proj_us"] * 1e-6,
+        faults={
+            FEW_ROWS: lambda r: r["tokens_per_expert"] < SMALLEST_GROUP,
+            "a fraction of peak of too few digits": lambda r: r[f"{product}_mfu"] < SMALLEST_FRACTION,
+        },
+        remark="fp8",
+    )
+
+
+LEFT_OUT = {
+    "aiconfigurator/moe_fused_experts, fp8 of H100 and H200": "at 0.1 of the fp8 peak, slower than the"
+    " 16-bit rows: a fallback that no training runs; fp8_block has a kernel"
+}
+GROUPED_FILES: tuple[PeerFile, ...] = (
+    *(_of_training(layout) for layout in LAYOUTS),
+    *(_of_serving(phase, product) for phase in ("prefill", "decode") for product in ("up", "down")),
+    *(_layers(word) for word in PRECISIONS),
+)

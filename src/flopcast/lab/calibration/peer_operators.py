@@ -1,0 +1,220 @@
+"""Tables of dense products of other projects as operators, on the devices of the catalogue.
+
+Answers: one entry per table: which products of which device, in which precision, how long it took, which
+rows are left out and why?
+Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
+(MooreThreads/SimuMax, Apache-2.0), infersim (alibaba/InferSim, Apache-2.0), llmservingsim
+(casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT), apex (microsoft/apex_plus, MIT). Forward
+kernels of serving stacks, except simumax's, which are of training.
+Elsewhere: what an entry is (peer_tables.py), products of experts (peer_grouped.py), attention
+(peer_attention.py), fitting, and what happens where sources differ (peer_fit.py); the paper's
+(operator_files.py).
+
+Sources stand in the order in which they are trusted: sweeps over shapes before tables of one model.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.lab.calibration.peer_tables import (
+    Columns,
+    PeerFile,
+    all_of,
+    is_word,
+    matmul,
+    microseconds,
+    milliseconds,
+    not_small,
+    of_efficiency,
+)
+from flopcast.operators.base import AbstractOperator
+
+SYSTEMS = {
+    "system=a100_sxm": "a100-sxm4-80gb",
+    "system=h100_sxm": "h100-sxm5-80gb",
+    "system=h200_sxm": "h200-sxm-141gb",
+    "system=b200_sxm": "b200-sxm-180gb",
+    "system=b300_sxm": "b300-sxm-288gb",
+    "system=gb200": "gb200-192gb",
+    "system=gb300": "gb300-288gb",
+    "system=l40s": "l40s-48gb",
+    "system=rtx_pro_6000_server": "rtx-pro-6000-96gb",
+    "system=b60": "arc-pro-b60-24gb",
+}
+NARROW = {mark: name for mark, name in SYSTEMS.items() if not name.startswith("a")}
+BLACKWELL = {
+    mark: name for mark, name in NARROW.items() if name[:2] in ("b2", "b3", "gb") or name.startswith("rtx")
+}
+BLOCKED = {mark: name for mark, name in NARROW.items() if not name.startswith("rtx")}
+SERVING = "of serving kernels: slower than training sustains"
+
+
+def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
+    """Return a table of 8-bit products; an element counts one byte: inputs have fewer, results more."""
+    return PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/gemm_low_precision.csv.gz",
+        name=f"gemm.{dtype}",
+        devices=devices,
+        operator=matmul("fp8"),
+        measured_s=milliseconds,
+        belongs=all_of(is_word(f"dtype={dtype}"), not_small("m", "n", "k")),
+        remark=f"{dtype}, {SERVING}",
+        peak=peak,
+    )
+
+
+AICONFIGURATOR = (
+    PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/gemm_bf16.csv.gz",
+        name="gemm",
+        devices=SYSTEMS,
+        operator=matmul("bf16"),
+        measured_s=milliseconds,
+        belongs=all_of(is_word("framework_name=vllm"), not_small("m", "n", "k")),
+        faults={
+            "0.42 of the peak from 2^39 multiply-adds on, 0.72 below: neither is known to be its sustained"
+            " state, and B200 has the same chip": lambda r: r["system=gb200"] == 1
+        },
+        remark="bf16",
+    ),
+    _narrow("fp8", NARROW, "fp8"),
+    _narrow("fp8_block", BLOCKED, "fp8"),
+    _narrow("nvfp4", BLACKWELL, "fp4"),
+)
+
+
+SIMUMAX = {"system=a100_pcie": "a100-pcie-80gb", "system=b200_bf16_ceperm": "b200-sxm-180gb"}
+SIMUMAX_NODE = {"system=b200_bf16_ceperm": "b200-simumax-180gb"}  # the same rows, of that one machine alone
+SUSTAINED_FROM_S = 0.7e-3  # its products: 0.35 to 0.65 of the peak before, 0.48 to 0.50 from there on
+LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
+
+
+def _simumax_gemm(layout: str) -> PeerFile:
+    """Return products of one layout; a weight gradient is added to fp32 in place."""
+    make = matmul("bf16", layout)
+    return PeerFile(
+        source="simumax",
+        path="simumax/gemm_efficiency.csv",
+        name="gemm",
+        devices=SIMUMAX,
+        operator=make,
+        measured_s=lambda r: of_efficiency(r, make(r)),
+        belongs=is_word(f"layout={LAYOUTS[layout]}"),
+        remark="bf16, of training",
+        layout=layout,
+    )
+
+
+def of_simumax_node(file: PeerFile) -> PeerFile:
+    """Return an entry of simumax for its B200 machine, which ran loaded as in its published steps."""
+    sustained_from_s = SUSTAINED_FROM_S if file.name == "gemm" else np.inf
+    return replace(file, devices=SIMUMAX_NODE, sustained_from_s=sustained_from_s)
+
+
+INFERSIM = {"gpu=h20": "h20-96gb", "gpu=h800": "h800-sxm-80gb"}
+
+
+LLAMA_8B = {  # outputs, inputs of each linear layer: arXiv:2407.21783, table 3
+    "qkv_proj": (6144.0, 4096.0),
+    "o_proj": (4096.0, 4096.0),
+    "gate_up_proj": (28672.0, 4096.0),
+    "down_proj": (4096.0, 14336.0),
+}
+
+
+def _llama_layer(layer: str) -> PeerFile:
+    """Return one linear layer of Llama 3.1 8B on one device, by tokens."""
+    n, k = LLAMA_8B[layer]
+    return PeerFile(
+        source="llmservingsim",
+        path="llmservingsim/vllm_dense.csv.gz",
+        name="gemm",
+        devices={"gpu=RTX4090": "rtx-4090-24gb", "gpu=RTXPRO6000": "rtx-pro-6000-96gb"},
+        operator=lambda r: matmul("bf16")(
+            {"m": r["tokens"], "n": 0 * r["tokens"] + n, "k": 0 * r["tokens"] + k}
+        ),
+        measured_s=lambda r: r["time_us"] * 1e-6,
+        belongs=all_of(
+            is_word(f"layer={layer}"),
+            is_word("model=meta-llama/Llama-3.1-8B"),
+            lambda r: r["tp"] == 1,
+            not_small("tokens"),
+        ),
+        remark="bf16, the layers of one model",
+    )
+
+
+VIDUR: dict[
+    str, Callable[[Columns], tuple[Counts, Counts]]
+] = {  # column of the time → outputs and inputs of the product on one rank
+    "attn_post_proj_ms": lambda r: (r["n_embd"], r["n_embd"] / r["num_tensor_parallel_workers"]),
+    "mlp_down_proj_ms": lambda r: (r["n_embd"], r["n_expanded_embd"] / r["num_tensor_parallel_workers"]),
+}
+
+
+def _vidur_layer(name: str) -> PeerFile:
+    """Return one linear layer of several models and degrees, fp16, without fused inputs."""
+    shape = VIDUR[name]
+
+    def make(r: Columns) -> AbstractOperator:
+        """Return an operator with tokens as rows and the layer's input and output widths."""
+        n, k = shape(r)
+        return matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
+
+    return PeerFile(
+        source="vidur",
+        path="vidur/layer_ops.csv.gz",
+        name="gemm",
+        devices={"gpu=a40": "a40-48gb", "gpu=h100": "h100-sxm5-80gb"},
+        operator=make,
+        measured_s=lambda r: r[name] * 1e-3,
+        belongs=not_small("num_tokens"),
+        remark="fp16, layers of six models",
+    )
+
+
+OTHERS = (
+    *(_simumax_gemm(layout) for layout in LAYOUTS),
+    PeerFile(
+        source="infersim",
+        path="infersim/gemm.csv",
+        name="gemm.fp8",
+        devices=INFERSIM,
+        operator=matmul("fp8"),
+        measured_s=microseconds,
+        belongs=not_small("m"),
+        remark="fp8: its fractions are of that peak",
+    ),
+    *(_llama_layer(layer) for layer in LLAMA_8B),
+    *(_vidur_layer(name) for name in VIDUR),
+    PeerFile(
+        source="apex",
+        path="apex/gemm_v100_fp16.csv.gz",
+        name="gemm",
+        devices={"gpu=V100-PCIE-16GB": "v100-pcie-16gb"},
+        operator=matmul("fp16"),
+        measured_s=lambda r: r["time_us"] * 1e-6,
+        belongs=not_small("m", "n", "k"),
+        remark="fp16, times in whole microseconds",
+    ),
+)
+PRODUCT_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
+
+UNBUILT = "sub-kernels of layers without an operator"
+LEFT_OUT = {
+    "aiconfigurator/gemm_bf16, trtllm rows of A100": "the other framework's rows cover the same shapes",
+    **dict.fromkeys(("aiconfigurator/mamba2", "aiconfigurator/gated_deltanet_prefill"), UNBUILT),
+    **dict.fromkeys(("infersim/gdn_decode", "infersim/gdn_prefill"), UNBUILT),
+    "vidur/layer_ops, attn_pre_proj, mlp_up_proj": "fused products: bias and reshaping are in the time",
+    "aiconfigurator/gemm_low_precision, b60": "its data sheet states no peak of fp8",
+    "llmservingsim/vllm_dense, other models": "shapes per degree are not stated in the table",
+    "llmservingsim/layers_h100_tpuv6e": "layers by name, degree and tokens: no shapes are stated",
+    "llmservingsim/vllm_moe": "a few tokens of one model: serving only",
+    "llmservingsim/vllm_per_sequence": "sampling and logits: serving only",
+    "simumax/memory_bandwidth_efficiency": "one fraction for each kind of kernel, fitted and not measured",
+}

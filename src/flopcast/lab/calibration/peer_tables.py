@@ -1,0 +1,171 @@
+"""Tables that other projects published, as samples of our kernel classes.
+
+Answers: what does one entry of a table say (which rows are of which class, operator, device and precision),
+and which of its rows are left out, for which reason?
+Elsewhere: the entries (peer_operators.py, peer_grouped.py), fitting, and what happens where sources differ
+(peer_fit.py).
+
+Columns are those of lab/samples/columns.py: a column of words is one column "name=word" of 0 and 1 for each
+word.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.lab.calibration.samples import Samples, operator_samples
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.matmul import Matmul
+from flopcast.spec.cluster import Device
+
+Columns = Mapping[str, Floats]
+Mask = Callable[[Columns], np.ndarray]
+SMALLEST = 512.0  # rows, columns, sum of a product; queries: with less one serves and does not train
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class PeerFile:
+    """One kernel class in one table.
+
+    `devices` maps the column that marks a device's rows to the device's name in the catalogue. The
+    functions take columns, arrays (rows,): `belongs` picks the rows of this class, `faults` are reasons to
+    leave some of them out, each with its mask, `operator` gives arrays (rows, 1). `peak` is the dtype whose
+    peak bounds the rows, where the operator cannot be written in it. `layout` is that of a gradient
+    product, which gives a ratio and no curve. `sustained_from_s`: kernels this long show what power allows,
+    which shorter ones, each measured on its own, have not met yet (`under_load`).
+    """
+
+    source: str
+    path: str  # under data/peers
+    name: str  # of the curve
+    devices: Mapping[str, str]
+    operator: Callable[[Columns], AbstractOperator]
+    measured_s: Callable[[Columns], Floats]
+    belongs: Mask
+    faults: Mapping[str, Mask] = field(default_factory=dict)
+    remark: str = ""
+    peak: str = ""
+    layout: str = "forward"
+    sustained_from_s: float = np.inf
+
+
+def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
+    """Return the rows of one class and device in a table; broken or impossible rows count as rejected.
+
+    Parameters
+    ----------
+    columns : of the whole table
+    mark : the column of the device, a key of `file.devices`
+    """
+    rows = _rows_of(file, columns, mark)
+    if file.peak:
+        peaks = {**device.peak_flop_per_s, "fp8": device.peak_flop_per_s[file.peak]}
+        device = device.model_copy(update={"peak_flop_per_s": peaks})
+    measured_s = file.measured_s(rows)
+    keep = np.ones(len(measured_s), dtype=bool)
+    for fault in file.faults.values():
+        keep &= ~fault(rows)
+    remark = f" ({file.remark})" if file.remark else ""
+    samples = operator_samples(
+        file.operator(rows), measured_s, keep, device, f"data/peers/{file.path}{remark}"
+    )
+    return under_load(replace(samples, name=file.name), file.sustained_from_s)
+
+
+def under_load(samples: Samples, sustained_from_s: float) -> Samples:
+    """Return samples with efficiencies limited to the median of long ones; unchanged if there are none.
+
+    A device at the limit of its power holds its first clock for less than a millisecond. A step keeps it
+    busy for seconds: there, products that were measured short run at the clock of the long ones.
+
+    Examples
+    --------
+    >>> cold = Samples(name="x", coordinates=np.ones((1, 2)), bound_s=np.array([1e-4, 5e-4]),
+    ...                measured_s=np.array([1.5e-4, 1e-3]), source="a")
+    >>> under_load(cold, sustained_from_s=7e-4).measured_s.tolist()
+    [0.0002, 0.001]
+    """
+    long = samples.measured_s >= sustained_from_s
+    if not long.any():
+        return samples
+    sustained = float(np.median(samples.bound_s[long] / samples.measured_s[long]))
+    return replace(samples, measured_s=np.maximum(samples.measured_s, samples.bound_s / sustained))
+
+
+def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:
+    """Return how many rows of a device are left out, by reason; a row counts for its first reason."""
+    rows = _rows_of(file, columns, mark)
+    left: np.ndarray = np.ones(len(rows[mark]), dtype=bool)
+    counts: dict[str, int] = {}
+    for reason, fault in file.faults.items():
+        found = left & fault(rows)
+        counts[reason] = int(found.sum())
+        left &= ~found
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def _rows_of(file: PeerFile, columns: Columns, mark: str) -> Columns:
+    """Return the rows of one class and device."""
+    mine = (columns[mark] == 1) & file.belongs(columns)
+    return {name: values[mine] for name, values in columns.items()}
+
+
+def column(values: Counts) -> Counts:
+    """Return rows in the axis of plans: (rows,) → (rows, 1)."""
+    return values[:, None]
+
+
+def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractOperator]:
+    """Return products of columns m, n, k."""
+    return lambda r: Matmul(
+        m=column(r["m"]), n=column(r["n"]), k=column(r["k"]), dtype=dtype, layout=layout
+    )
+
+
+def attention(
+    sequences: str, queries: str, heads: str, kv_heads: str, head_size: str, is_gradient: bool = False
+) -> Callable[[Columns], AbstractOperator]:
+    """Return causal self-attention from the names of its columns: half of the square's FLOP."""
+    return lambda r: FlashAttention(
+        batch=column(r[sequences] * r[heads]),
+        kv_batch=column(r[sequences] * r[kv_heads]),
+        queries=column(r[queries]),
+        head_size=column(r[head_size]),
+        causal=True,
+        dtype="bf16",
+        is_gradient=is_gradient,
+    )
+
+
+def all_of(*masks: Mask) -> Mask:
+    """Return rows that every mask keeps."""
+    return lambda r: np.asarray(np.all([mask(r) for mask in masks], axis=0))
+
+
+def is_word(name: str) -> Mask:
+    """Return rows of one word; none if the table does not have it."""
+    return lambda r: r[name] == 1 if name in r else np.zeros(len(next(iter(r.values()))), dtype=bool)
+
+
+def not_small(*names: str) -> Mask:
+    """Return rows with SMALLEST or more in every named column."""
+    return lambda r: np.asarray(np.all([r[name] >= SMALLEST for name in names], axis=0))
+
+
+def milliseconds(r: Columns) -> Floats:
+    """Return the column `latency_ms` in seconds."""
+    return r["latency_ms"] * 1e-3
+
+
+def microseconds(r: Columns) -> Floats:
+    """Return the column `latency_us` in seconds."""
+    return r["latency_us"] * 1e-6
+
+
+def of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:
+    """Return seconds from a fraction of a peak; `counted_ratio`: the table's FLOP over the operator's."""
+    flop: Counts = operator.work().flop.ravel()
+    return flop * counted_ratio / (r["efficiency"] * r["peak_tflops"] * 1e12)

@@ -1,0 +1,97 @@
+"""Pairs of plans on one machine: the error of the ratio of their steps that factors do not explain.
+
+Answers: which sigma must each plan have so that 90 % of the measured ratios lie in their intervals?
+Elsewhere: the interval (timeline/uncertainty.py), which plans are compared (lab/validation/decisions.py).
+
+A factor gives all kernels of one kind the same level, but the error of a curve differs from shape to shape.
+The errors of two plans therefore cancel less the more their kernels differ: each plan has a sigma in
+proportion to the share of factors that differs between the two (`own_share`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, TIED_RATIO, own_share
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.constants import Constant
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.dtypes import Counts, Logs
+from flopcast.lab.calibration.observations import ObservedStep, Prior
+
+INSIDE = 0.9
+MOST = 0.5  # upper limit of the sigma
+FEWEST_PAIRS = 20
+
+
+def between_plans(
+    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], levels: Mapping[str, FittedLevel]
+) -> list[Constant]:
+    """Return the constant `between_plans`; an empty list if the runs hold too few pairs of plans."""
+    sigma = between_plans_log_sigma(observed, priors, levels)
+    if sigma is None:
+        return []
+    swept = [one for one in observed if one.sweep is not None]
+    return [
+        Constant(
+            name=BETWEEN_PLANS,
+            ratio=1.0,
+            log_sigma_factor=round(sigma, 3),
+            prior_log_sigma_factor=OWN_LOG_SIGMA_FACTOR,
+            rows=len(swept),
+            sources=tuple(sorted({one.source for one in swept})),
+        )
+    ]
+
+
+def between_plans_log_sigma(
+    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], levels: Mapping[str, FittedLevel]
+) -> float | None:
+    """Return the sigma with which 90 % of the measured ratios lie in their intervals.
+
+    Every source counts alike, however many plans it has. None if there are too few pairs.
+
+    Parameters
+    ----------
+    observed : runs, with their gaps at levels of 1
+    priors, levels : sigmas of factors before and after the fit
+    """
+    groups: dict[Hashable, list[ObservedStep]] = defaultdict(list)
+    for one in observed:
+        groups[one.sweep].append(one)
+    pairs = [
+        pair for group, members in groups.items() if group is not None for pair in combinations(members, 2)
+    ]
+    if len(pairs) < FEWEST_PAIRS:
+        return None
+    by_source = Counter(one.source for one, _ in pairs)
+    weights = np.array([1.0 / by_source[one.source] for one, _ in pairs])
+    left, variance, own = _parts(pairs, priors, levels)
+    low, high = 0.0, MOST
+    while high - low > 1e-4:
+        middle = (low + high) / 2.0
+        reach = NINETY_PERCENT * np.sqrt(variance + 2.0 * (middle * own) ** 2) + np.log(TIED_RATIO)
+        enough = float(np.average(np.abs(left) <= reach, weights=weights)) >= INSIDE
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _parts(
+    pairs: Sequence[tuple[ObservedStep, ObservedStep]],
+    priors: Mapping[str, Prior],
+    levels: Mapping[str, FittedLevel],
+) -> tuple[Logs, Logs, Counts]:
+    """Return the error of each ratio after the fit, its variance by factors, and the share of the sigma."""
+    names = dict.fromkeys(name for pair in pairs for one in pair for name in one.shares)
+    runs = {id(one): one for pair in pairs for one in pair}
+    shares = {key: np.array([one.shares.get(name, 0.0) for name in names]) for key, one in runs.items()}
+    apart = np.array([shares[id(one)] - shares[id(other)] for one, other in pairs])
+    known = [levels.get(name) or priors.get(name) for name in names]
+    sigmas = np.array([each.log_sigma_factor if each else 0.0 for each in known])
+    logs = np.log([levels[name].ratio if name in levels else 1.0 for name in names])
+    gaps = np.array([one.log_gap_factor - other.log_gap_factor for one, other in pairs])
+    moved = np.abs(apart).sum(axis=1) / 2.0
+    own = np.array([own_share(float(share)) for share in moved])
+    return gaps - apart @ logs, ((apart * sigmas) ** 2).sum(axis=1), own

@@ -1,0 +1,106 @@
+"""Measured times as samples: an operator, or a collective, and its seconds.
+
+Answers: which operators do the rows of one file measure, which rows are broken and why?
+Elsewhere: reading the files (lab/samples/columns.py), fitting (curve_fit.py). A row that says more work
+than the device's peak allows is rejected, and counted.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.dtypes import Counts, Floats
+from flopcast.operators.base import AbstractOperator
+from flopcast.spec.cluster import Device
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Samples:
+    """Rows of one kernel class or collective; arrays (rows,).
+
+    `bound_s` is the physical bound of each row, `measured_s` what it took; their ratio is the efficiency
+    that a curve is fitted to. `coordinates` are in the order of the curve's axes. `rejected` counts rows
+    that were left out, for the evidence. `size` is the width of the model that a row belongs to, where a
+    sweep has one: scoring leaves whole sizes out (score.py); NaN, or None for all, where it is not known.
+    """
+
+    name: str
+    coordinates: Counts  # (axes, rows)
+    bound_s: Floats
+    measured_s: Floats
+    source: str
+    rejected: int = 0
+    size: Counts | None = None  # (rows,)
+
+    def part(self, where: np.ndarray) -> "Samples":
+        """Return the rows that a mask selects, with a count of 0 rejected rows."""
+        return replace(
+            self,
+            coordinates=self.coordinates[:, where],
+            bound_s=self.bound_s[where],
+            measured_s=self.measured_s[where],
+            size=None if self.size is None else self.size[where],
+            rejected=0,
+        )
+
+
+def operator_samples(
+    operator: AbstractOperator, measured_s: Floats, keep: np.ndarray, device: Device, source: str
+) -> Samples:
+    """Return samples of an operator whose arrays, shape (rows, 1), hold one measured shape each.
+
+    `keep` marks rows that are not known to be broken; rows faster than the device's peaks are
+    rejected besides (memory-bound ones may be served by a cache: up to 1.5 times the bandwidth).
+
+    Parameters
+    ----------
+    measured_s : (rows,)
+    keep : (rows,), boolean
+
+    Returns
+    -------
+    Samples
+        Kept and rejected rows together are all rows.
+    """
+    need = operator.work()
+    rows = len(measured_s)
+    compute_s = _column(need.flop, rows) / device.peak(need.unit)
+    memory_s = _column(need.moved_bytes, rows) / device.memory_bytes_per_s
+    possible = (measured_s > 0) & (compute_s <= measured_s) & (memory_s <= 1.5 * measured_s)
+    used = keep & possible & np.isfinite(measured_s)
+    return Samples(
+        name=operator.kernel.removesuffix(".forward"),
+        coordinates=np.stack([_column(c, rows)[used] for c in operator.coordinates()]),
+        bound_s=_column(bound_seconds(need, device), rows)[used],
+        measured_s=measured_s[used],
+        source=source,
+        rejected=int((~used).sum()),
+    )
+
+
+def _column(values: Counts, rows: int) -> Counts:
+    """Return one value per row, (rows,), of an array that may hold one value for all."""
+    return np.broadcast_to(values, (rows, 1)).ravel()
+
+
+def join(parts: list[Samples]) -> Samples:
+    """Return samples of one name from several files, under the source of the first.
+
+    Sizes are kept where some file has them; rows of the others are of no known size.
+    """
+    sized = any(part.size is not None for part in parts)
+    return Samples(
+        name=parts[0].name,
+        coordinates=np.concatenate([part.coordinates for part in parts], axis=1),
+        bound_s=np.concatenate([part.bound_s for part in parts]),
+        measured_s=np.concatenate([part.measured_s for part in parts]),
+        source=parts[0].source,
+        rejected=sum(part.rejected for part in parts),
+        size=np.concatenate([_sizes(part) for part in parts]) if sized else None,
+    )
+
+
+def _sizes(part: Samples) -> Counts:
+    """Return one size per row, (rows,), NaN if none is known."""
+    return np.full(part.measured_s.shape, np.nan) if part.size is None else part.size

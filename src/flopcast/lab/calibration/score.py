@@ -1,0 +1,309 @@
+"""Accuracy of the curves: errors on rows that were not fitted, coverage, and the noise of measurements.
+
+Answers: how far off is each kernel class on rows like those fitted, on a model of another width, on more
+work than was measured, on another device; did the nominal 90 % interval hold 90 %; which sigmas make it?
+Elsewhere: who is judged (subjects.py), which rows are kept aside (splits.py), sigmas and noise
+(conformal.py), tables and pages (render/kernel_scores.py).
+
+A curve is fitted to the rows that a split leaves, by the code that fits the shipped curves, and predicts
+the others by the code that prices them. The sigma that judges coverage never saw what it judges:
+
+- random: rows kept aside give the class' sigma, half of them for the other half;
+- unseen: the sigma of one size is that of the others, or of the random rows where that is wider;
+- extrapolation, other source, other device: a step is added in quadrature, the same for all classes of a
+  kind (cost/kernels/classes.py), from the other devices or fabrics.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.price import kernel_seconds
+from flopcast.dtypes import Floats, Logs
+from flopcast.lab.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
+from flopcast.lab.calibration.curve_fit import FP16_GRADIENTS, predicted_s
+from flopcast.lab.calibration.peer_fit import disagreement
+from flopcast.lab.calibration.samples import Samples
+from flopcast.lab.calibration.splits import (
+    EXTRAPOLATION,
+    FIRST,
+    OTHER_DEVICE,
+    OTHER_SOURCE,
+    RANDOM,
+    UNSEEN,
+    RowSplit,
+    splits_of,
+)
+from flopcast.lab.calibration.subjects import GRADIENTS, Measured, RejectedRows, Subject, gradients_of
+
+MOST_SIZES = {1: 4, 2: 4, 3: 2}  # sizes left out in turn, by axes: three axes take seconds a fit
+ADDED = (EXTRAPOLATION, OTHER_SOURCE, OTHER_DEVICE)  # splits whose sigma is wider than the class' own
+Say = Callable[[str], None]
+Key = tuple[str, str]  # owner, kernel class
+Curves = dict[Key, dict[str, Curve]]  # by the label of the split whose test rows were left out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """One class on one owner under one split; errors are |predicted / measured - 1|.
+
+    `coverage_share` is the share of rows inside their nominal 90 % interval, `log_sigma_factor` what that
+    interval rests on.
+    """
+
+    kernel_class: str
+    device: str
+    precision: str
+    measured: Measured
+    split: str
+    rows: int
+    mean_error: float
+    median_error: float
+    p90_error: float  # nine tenths of the rows are at most so far off
+    coverage_share: float
+    log_sigma_factor: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """The noise of rows of equal shape: mean |log ratio| `among` "rows", or the median to a source."""
+
+    kernel_class: str
+    device: str
+    precision: str
+    rows: int
+    mean_error: float
+    among: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """All results; `added` holds the log-sigmas to add where a curve is used outside of its rows."""
+
+    results: tuple[Result, ...]
+    noise: tuple[Noise, ...]
+    rejected: tuple[RejectedRows, ...]
+    added: Mapping[str, float]  # by split and kind
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Errors:
+    """log(predicted / measured) of the rows kept aside, and the sigma of the curve that predicted them."""
+
+    subject: Subject
+    split: str
+    parts: tuple[Logs, ...]  # one for each fold, size or source
+    log_sigma_factor: float
+
+    @property
+    def log_errors(self) -> Logs:
+        """Return the log errors of all parts, (rows,)."""
+        return np.concatenate(self.parts)
+
+
+def score(subjects: Sequence[Subject], rejected: Sequence[RejectedRows], say: Say) -> Score:
+    """Judge every subject; those of one owner and class must be one subject.
+
+    Parameters
+    ----------
+    rejected : what was left out of the subjects, handed on
+    say : receives one line for each class
+    """
+    curves: Curves = {}
+    errors: list[_Errors] = []
+    for subject in sorted(subjects, key=lambda s: s.name == GRADIENTS):
+        errors += _own_errors(subject, curves)
+        say(f"{subject.owner} {subject.name}: {len(subject.samples.measured_s)} rows")
+    errors += [*_source_errors(subjects, curves, errors), *_foreign_errors(subjects, curves, errors)]
+    return Score(
+        results=tuple(sorted((_result(e, errors) for e in errors), key=_order)),
+        noise=tuple(n for subject in subjects for n in _noises(subject)),
+        rejected=tuple(rejected),
+        added={
+            f"{split}, {kind}": _added(errors, split, kind)
+            for split in ADDED
+            for kind in dict.fromkeys(e.subject.kind for e in errors if e.split == split)
+        },
+    )
+
+
+def _added(errors: Sequence[_Errors], split: str, kind: str) -> float:
+    """Return the sigma that one split adds, from all classes of a kind."""
+    return added_log_sigma([_judged(e) for e in errors if (e.split, e.subject.kind) == (split, kind)])
+
+
+def _order(result: Result) -> Key:
+    """Return results by owner and class; the splits of a class stay in order."""
+    return result.device, result.kernel_class
+
+
+def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
+    """Yield errors of a subject for each kind of split that its own rows allow; curves are kept.
+
+    All left-out sizes are one result. The sigma is that of random rows or of unseen sizes, the wider.
+    """
+    samples = subject.samples
+    by_kind: dict[str, list[Logs]] = defaultdict(list)
+    for split in splits_of(samples, MOST_SIZES[min(3, len(samples.coordinates))]):
+        curve = _curve_of(subject, samples, split, curves)
+        if curve is not None:
+            curves.setdefault((subject.owner, subject.name), {})[split.label] = curve
+            by_kind[split.kind].append(log_errors(subject, samples.part(split.test), curve))
+    inside = [np.concatenate(by_kind[kind]) for kind in (RANDOM, UNSEEN) if kind in by_kind]
+    sigma = max((log_sigma(found) for found in inside), default=0.0)
+    for kind, parts in by_kind.items():
+        yield _Errors(subject=subject, split=kind, parts=tuple(parts), log_sigma_factor=sigma)
+
+
+def _curve_of(subject: Subject, samples: Samples, split: RowSplit, curves: Curves) -> Curve | None:
+    """Return the curve without the rows kept aside; for gradients, the products' curve of the same split.
+
+    None where the products were not split in this manner.
+    """
+    fitted = samples.part(~split.test)
+    if subject.name != GRADIENTS:
+        return subject.fit(fitted)
+    products = curves.get((subject.owner, "gemm"), {}).get(split.label)
+    return None if products is None else with_ratio(subject, fitted, products)
+
+
+def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
+    """Return a curve of products with the ratio of gradients to forwards that these samples show."""
+    plain = replace(products, layout_ratio={})
+    ratio = float(np.exp(-np.median(log_errors(subject, samples, plain))))
+    return replace(products, layout_ratio=dict.fromkeys(FP16_GRADIENTS, ratio))
+
+
+def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
+    """Return log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
+    multiprocessors = subject.device.multiprocessors if subject.device else 1
+    if subject.name == GRADIENTS and subject.device is not None:
+        total_s: Floats = np.zeros(samples.measured_s.shape)
+        for part, layout in zip(gradients_of(samples), ("input_gradient", "weight_gradient"), strict=True):
+            shape = tuple(axis.ravel() for axis in part.coordinates())
+            bound_s = bound_seconds(part.work(), subject.device).ravel()
+            ratio = curve.ratio_of(layout, "fp16")
+            total_s = total_s + kernel_seconds(bound_s, shape, curve, multiprocessors, ratio)
+    else:
+        total_s = predicted_s(curve, samples, multiprocessors)
+    return np.asarray(np.log(total_s / samples.measured_s))
+
+
+def _source_errors(
+    subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
+) -> Iterator[_Errors]:
+    """Yield errors of what other sources measured on a device, by the curve of the first source."""
+    sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
+    for subject in subjects:
+        curve = curves.get((subject.owner, subject.name), {}).get(FIRST)
+        if curve is not None and subject.aside:
+            found = [log_errors(subject, samples, curve) for samples in subject.aside.values()]
+            yield _Errors(
+                subject=subject,
+                split=OTHER_SOURCE,
+                parts=tuple(found),
+                log_sigma_factor=sigmas[subject.owner, subject.name],
+            )
+
+
+def _foreign_errors(
+    subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
+) -> Iterator[_Errors]:
+    """Yield errors of every device's rows by the curve of its nearest measured fallback device.
+
+    Where no relative has the class, the first other device that has it lends its curve. The lender's
+    sigma is that of its own random rows.
+    """
+    sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
+    for subject in subjects:
+        if subject.device is None:
+            continue
+        others = [s.owner for s in subjects if s.device and s.owner != subject.owner]
+        for owner in (*subject.device.relatives, *others):
+            lent = curves.get((owner, subject.name), {}).get(FIRST)
+            if lent is not None:
+                found = log_errors(subject, subject.samples, lent)
+                sigma = sigmas[owner, subject.name]
+                yield _Errors(subject=subject, split=OTHER_DEVICE, parts=(found,), log_sigma_factor=sigma)
+                break
+
+
+def _judged(errors: _Errors) -> Judged:
+    return Judged(log_errors=errors.log_errors, log_sigma_factor=errors.log_sigma_factor)
+
+
+def _result(judged: _Errors, errors: Sequence[_Errors]) -> Result:
+    """Return sizes of the errors, and the coverage by a sigma from other rows."""
+    subject, relative = judged.subject, np.abs(np.expm1(judged.log_errors))
+    coverage, sigma = _coverage(judged, errors)
+    return Result(
+        kernel_class=subject.name,
+        device=subject.owner,
+        precision=subject.precision,
+        measured=subject.measured,
+        split=judged.split,
+        rows=len(relative),
+        mean_error=float(relative.mean()),
+        median_error=float(np.median(relative)),
+        p90_error=float(np.quantile(relative, 0.9)),
+        coverage_share=coverage,
+        log_sigma_factor=sigma,
+    )
+
+
+def _coverage(judged: _Errors, errors: Sequence[_Errors]) -> tuple[float, float]:
+    """Return the share inside, and the sigma (see the module docstring)."""
+    own = judged.log_sigma_factor
+    if judged.split == RANDOM:
+        halves = judged.log_errors[::2], judged.log_errors[1::2]
+        inside = [covered(one, log_sigma(other)) for one, other in (halves, halves[::-1])]
+        return float(np.mean(inside)), own
+    if judged.split == UNSEEN and len(judged.parts) > 1:
+        return _coverage_of_sizes(judged, errors), own
+    if judged.split in ADDED:
+        own = float(np.hypot(own, added_log_sigma([_judged(e) for e in _others(judged, errors)])))
+    return covered(judged.log_errors, own), own
+
+
+def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
+    """Return the share inside, with each size by the wider sigma of the other sizes or of random rows."""
+    random = [log_sigma(e.log_errors) for e in errors if e.subject is judged.subject and e.split == RANDOM]
+    found = []
+    for number, part in enumerate(judged.parts):
+        others = np.concatenate([p for place, p in enumerate(judged.parts) if place != number])
+        found.append((covered(part, max(log_sigma(others), *random)), len(part)))
+    return float(np.average([share for share, _ in found], weights=[rows for _, rows in found]))
+
+
+def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
+    """Return errors of the same split and kind that are independent of the judged rows: other owners first.
+
+    Where one owner alone has the kind, of its other classes; of other kinds where it has one class.
+    """
+    alike = [e for e in errors if e.split == judged.split and e is not judged]
+    kin = [e for e in alike if e.subject.kind == judged.subject.kind]
+    apart = [e for e in kin if e.subject.owner != judged.subject.owner]
+    return apart or kin or alike
+
+
+def _noises(subject: Subject) -> Iterator[Noise]:
+    """Yield the noise among the rows of a class, and against each source that was not fitted with them."""
+    samples = subject.samples
+    found = {"rows": noise(samples.coordinates, samples.measured_s)}
+    for source, others in subject.aside.items():
+        apart = disagreement(samples, others)
+        found[source] = apart.shared, apart.median_error
+    for among, (rows, error) in found.items():
+        if rows:
+            yield Noise(
+                kernel_class=subject.name,
+                device=subject.owner,
+                precision=subject.precision,
+                rows=rows,
+                mean_error=error,
+                among=among,
+            )

@@ -1,0 +1,272 @@
+"""Subjects of a score: the measured rows of a kernel class on a device, or of a collective on a fabric.
+
+Answers: which rows judge which curve, how is such a curve fitted, which rows were left out and why?
+Elsewhere: what a file's columns mean (operator_files.py, collective_files.py, peer_operators.py), how rows
+are split (splits.py), how a curve does (score.py). The samples are those that the shipped curves are fitted
+to, with a size of each row beside them: the model's width, or one side of a product.
+
+Both gradients of a linear layer were measured as one sum. They are one more class, `gemm.gradients`: its
+coordinates are the forward's, its bound is that of both products.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.lab.calibration.collective_files import FabricFile
+from flopcast.lab.calibration.curve_fit import (
+    SOURCE,
+    as_plans,
+    fabric_samples,
+    file_samples,
+    fit_curve,
+    fit_messages,
+)
+from flopcast.lab.calibration.efficiency_table import fit_once
+from flopcast.lab.calibration.operator_files import BROKEN, FILES, Columns, kept_rows
+from flopcast.lab.calibration.peer_fit import (
+    FEWEST_ROWS,
+    agreed,
+    device_samples,
+    entries_of,
+    fit_quickly,
+    sizes_of,
+)
+from flopcast.lab.calibration.peer_tables import faults_of
+from flopcast.lab.calibration.samples import Samples, join
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.matmul import Matmul
+from flopcast.spec.cluster import Device, Tier
+
+Measured = Literal["operators", "peers", "collectives"]  # whose tables: a folder of the data
+Fit = Callable[[Samples], Curve]
+GRADIENTS = "gemm.gradients"
+SIZES = ("hidden", "heads", "seq_len")  # the first that a file varies is left out for the unseen split
+IMPOSSIBLE = "faster than the device's peaks, or no time at all"
+TOO_SHORT = "the host's time, or faster than the device's peaks"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RejectedRows:
+    """Rows of a class that neither fit nor judge a curve."""
+
+    kernel_class: str
+    device: str
+    rows: int
+    because: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Subject:
+    """One class on one owner: `parts` are its samples, one for each file or source, with their names.
+
+    A kernel class belongs to a `device`, whose peaks bound it and whose launches are taken off; a
+    collective to a fabric, and has none. `fit` makes the curve of some of the rows, as the shipped one is
+    made. `aside` are samples of sources that do not agree with `parts`, by source.
+    """
+
+    owner: str
+    name: str
+    parts: tuple[Samples, ...]
+    fit: Fit
+    measured: Measured
+    device: Device | None = None
+    aside: Mapping[str, Samples] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> Samples:
+        """Return all rows, file after file."""
+        return join(list(self.parts))
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of classes with the same added sigmas."""
+        return class_of(self.name).kind.name if self.device else "messages"
+
+    @property
+    def precision(self) -> str:
+        """Return the precision at the end of the class name; curves without one apply to fp16 and bf16."""
+        last = self.name.rpartition(".")[2]
+        low = last.startswith(("fp", "nvfp", "mxfp", "int")) or last in ELEMENT_BYTES
+        return last if low else "16-bit" if self.device else "any"
+
+
+def operator_subjects(
+    system: str, device: Device, files: Mapping[str, Columns]
+) -> tuple[list[Subject], list[RejectedRows]]:
+    """Return the classes that one system's files measure, and what was rejected.
+
+    Parameters
+    ----------
+    system : names what is known to be broken
+    device : whose peaks bound the samples
+    files : columns by the name of the file, each with a column `tp`
+
+    Returns
+    -------
+    subjects, rejected
+        Classes without a usable row are in `rejected` only.
+    """
+    parts: dict[str, list[Samples]] = defaultdict(list)
+    rejected: list[RejectedRows] = []
+    for name, columns in files.items():
+        for samples in sized_samples(system, name, columns, device):
+            parts[samples.name].append(samples)
+            rejected += _rejected(samples, system, name, columns, device)
+    subjects = [
+        Subject(
+            owner=device.name,
+            name=name,
+            parts=tuple(found),
+            fit=partial(fit_curve, device=device, fit=fit_once),
+            measured="operators",
+            device=device,
+        )
+        for name, found in parts.items()
+        if sum(len(part.measured_s) for part in found)
+    ]
+    return subjects, rejected
+
+
+def _rejected(
+    samples: Samples, system: str, file: str, columns: Columns, device: Device
+) -> Iterator[RejectedRows]:
+    """Yield rows listed as broken, with the reason; then those that are not listed."""
+    which = "backward" if samples.name.endswith((".backward", GRADIENTS)) else "forward"
+    listed = int((~kept_rows(system, file, which, columns)).sum())
+    _, why = BROKEN.get((system, file, which), (None, ""))
+    for rows, because in ((listed, why), (samples.rejected - listed, IMPOSSIBLE)):
+        if rows > 0:
+            yield RejectedRows(kernel_class=samples.name, device=device.name, rows=rows, because=because)
+
+
+def sized_samples(system: str, name: str, columns: Columns, device: Device) -> Iterator[Samples]:
+    """Yield the samples of one file, each row with its size; for a linear layer, also its gradients.
+
+    Rows of one size are read together, so they come in the order of their sizes.
+    """
+    if name not in FILES:
+        return
+    size = next((columns[key] for key in SIZES if key in columns and np.ptp(columns[key]) > 0), None)
+    known = np.zeros_like(next(iter(columns.values()))) if size is None else size
+    found: dict[str, list[Samples]] = defaultdict(list)
+    for value in np.unique(known):
+        rows = {key: column[known == value] for key, column in columns.items()}
+        of_size = [*file_samples(system, name, rows, device), *_gradients(system, name, rows, device)]
+        for samples in of_size:
+            sizes = None if size is None else np.full(samples.measured_s.shape, value)
+            found[samples.name].append(replace(samples, size=sizes))
+    yield from (join(parts) for parts in found.values())
+
+
+def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterator[Samples]:
+    """Yield both gradients of a linear layer, measured as a sum; none for other files."""
+    file = FILES[name]
+    if not file.backward_is_sum:
+        return
+    operator = file.forward(as_plans(rows))
+    measured_s = rows["bwd_us"] * 1e-6
+    bound_s = sum(bound_seconds(part.work(), device).ravel() for _, part in operator.gradients())
+    used = kept_rows(system, name, "backward", rows) & np.isfinite(measured_s) & (measured_s >= bound_s)
+    shape = [np.broadcast_to(axis, (len(used), 1)).ravel()[used] for axis in operator.coordinates()]
+    yield Samples(
+        name=GRADIENTS,
+        coordinates=np.stack(shape),
+        bound_s=np.asarray(bound_s)[used],
+        measured_s=measured_s[used],
+        source=SOURCE.format(system=system),
+        rejected=int((~used).sum()),
+    )
+
+
+def gradients_of(samples: Samples) -> Sequence[AbstractOperator]:
+    """Return the two products behind samples of `gemm.gradients`, input gradient first; (rows, 1)."""
+    m, n, k = (axis[:, None] for axis in samples.coordinates)
+    return [part for _, part in Matmul(m=m, n=n, k=k, dtype="fp16").gradients()]
+
+
+def peer_subjects(
+    device: Device, tables: Mapping[str, Columns], own: frozenset[str]
+) -> tuple[list[Subject], list[RejectedRows]]:
+    """Return the classes that only other projects measured on a device.
+
+    A class with too few rows for a curve is passed over.
+    """
+    subjects: list[Subject] = []
+    rejected: list[RejectedRows] = []
+    for name, by_source in device_samples(device, tables).items():
+        joined, _ = agreed(by_source)
+        if name in own or name.endswith("_gradient") or len(joined.measured_s) < FEWEST_ROWS:
+            continue
+        aside = {
+            source: samples for source, samples in by_source.items() if samples.source not in joined.source
+        }
+        subjects.append(
+            Subject(
+                owner=device.name,
+                name=name,
+                parts=(replace(joined, size=sizes_of(joined)),),
+                fit=partial(fit_quickly, device=device),
+                measured="peers",
+                device=device,
+                aside=aside,
+            )
+        )
+        rejected += _rejected_peers(device, tables, name, by_source)
+    return subjects, rejected
+
+
+def _rejected_peers(
+    device: Device, tables: Mapping[str, Columns], name: str, by_source: Mapping[str, Samples]
+) -> Iterator[RejectedRows]:
+    """Yield rows of one class that an entry rejects, by reason; then those with impossible times."""
+    counts: dict[str, int] = defaultdict(int)
+    for class_name, file, mark in entries_of(device.name, tables):
+        if class_name == name:
+            for because, rows in faults_of(file, tables[file.path], mark).items():
+                counts[because] += rows
+    counts[TOO_SHORT] = sum(samples.rejected for samples in by_source.values()) - sum(counts.values())
+    for because, rows in counts.items():
+        if rows > 0:
+            yield RejectedRows(kernel_class=name, device=device.name, rows=rows, because=because)
+
+
+def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str, Columns]) -> list[Subject]:
+    """Return a device's own classes, with the samples of other projects as separate sources."""
+    found = device_samples(device, tables)
+    return [replace(subject, aside=found.get(subject.name, {})) for subject in subjects]
+
+
+def fabric_subjects(
+    files: Iterable[tuple[FabricFile, Columns]], tier: Tier, own_latency: bool = False
+) -> tuple[list[Subject], list[RejectedRows]]:
+    """Return the collectives of one fabric; a row faster than its links is rejected."""
+    parts: dict[str, list[Samples]] = defaultdict(list)
+    for file, columns in files:
+        parts[file.collective].append(fabric_samples(file, columns, tier, own_latency))
+    fabric = tier.fabric or tier.name
+    subjects = [
+        Subject(
+            owner=fabric,
+            name=name,
+            parts=tuple(found),
+            fit=partial(fit_messages, owner=fabric, own_latency=own_latency, fit=fit_once),
+            measured="collectives",
+        )
+        for name, found in parts.items()
+    ]
+    counts = {s.name: sum(part.rejected for part in s.parts) for s in subjects}
+    rejected = [
+        RejectedRows(kernel_class=name, device=fabric, rows=rows, because="faster than the link")
+        for name, rows in counts.items()
+        if rows
+    ]
+    return subjects, rejected

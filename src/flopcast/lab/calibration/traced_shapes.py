@@ -1,0 +1,248 @@
+"""Kernels of a trace as samples: what was computed or sent, and how long it took.
+
+Answers: which sizes has a traced operator, and what is its typical time?
+Elsewhere: reading traces (lab/traces/kineto.py, lab/traces/nsys.py), fitting curves to samples
+(curve_fit.py).
+
+Sizes are those of flopcast's operators: a product is out[m, n] = x[m, k] @ w[k, n]; a row of a norm has
+`width` elements. They are read from the shapes of the operator that launched the kernels, so an operator
+of the backward pass has the sizes of its own product. A call that launched several kernels (split-k
+products, backwards of attention and norms) counts once, with the sum of their times. Unknown sizes are 0.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Floats
+from flopcast.lab.calibration.kernel_names import COMMUNICATION, kind_of
+from flopcast.lab.calibration.trace import Trace
+from flopcast.units import Number
+
+Shape = Sequence[int]
+Shapes = Sequence[Shape]
+Sizes = Mapping[str, int]
+SIZES = (
+    "m", "n", "k", "batch", "heads", "kv_heads", "queries", "keys", "head_size", "elements", "width",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceSample:
+    """Calls of one operator on one shape, or messages of one size.
+
+    `median_s` and `least_s` are over the calls. A collective waits inside its kernel for the slowest rank,
+    so of messages the least time says most about the link. `sizes` has keys of SIZES; `message_bytes`
+    follows operators/messages.py and is 0 for what sends nothing.
+    """
+
+    kernel_class: str
+    phase: str
+    dtype: str
+    sizes: Sizes = field(default_factory=dict)
+    message_bytes: float = 0.0
+    ranks: int = 0
+    num_calls: int
+    median_s: float
+    least_s: float
+
+
+def samples(trace: Trace) -> tuple[TraceSample, ...]:
+    """Return every shape and message size of known size in the trace's steps, sorted by class and time.
+
+    Returns
+    -------
+    tuple of TraceSample
+        Kernels of unknown class or unknown sizes give none: `trace.class_totals` counts them.
+    """
+    calls: dict[tuple[int, int, int], float] = defaultdict(float)
+    first: dict[tuple[int, int, int], int] = {}
+    for at in np.flatnonzero(trace.used).tolist():
+        call = int(trace.call[at]) if trace.call[at] >= 0 else -2 - at
+        key = (call, int(trace.kernel_class[at]), int(trace.phase[at]))
+        calls[key] += float(trace.end_s[at] - trace.start_s[at])
+        first.setdefault(key, at)
+    repeated: dict[_Call, list[float]] = defaultdict(list)
+    for key, seconds in calls.items():
+        repeated[_call(trace, first[key])].append(seconds)
+    made = (_sample(call, np.array(times_s)) for call, times_s in repeated.items())
+    known = [sample for sample in made if sample is not None]
+    return tuple(sorted(known, key=lambda s: (s.kernel_class, s.phase, -s.median_s, str(s.sizes))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The properties that repetitions of a call share."""
+
+    kernel_class: str
+    phase: str
+    operator: str
+    shapes: str
+    dtype: str
+    message_bytes: float  # 0 where nothing is sent, or its size is not known
+    ranks: int
+
+
+def _call(trace: Trace, at: int) -> _Call:
+    """Return the call that a kernel belongs to."""
+    words = trace.words
+    sends = kind_of(words[trace.kernel_class[at]]) == COMMUNICATION and not math.isnan(
+        trace.message_bytes[at]
+    )
+    return _Call(
+        kernel_class=words[trace.kernel_class[at]],
+        phase=words[trace.phase[at]],
+        operator=words[trace.operator[at]],
+        shapes=words[trace.shapes[at]],
+        dtype=words[trace.dtypes[at]],
+        message_bytes=float(trace.message_bytes[at]) if sends else 0.0,
+        ranks=0 if math.isnan(trace.ranks[at]) else int(trace.ranks[at]),
+    )
+
+
+def _sample(call: _Call, times_s: Floats) -> TraceSample | None:
+    """Return the sample of repeated calls; None if neither sizes nor a message are known."""
+    sizes = sizes_of(call.operator, call.kernel_class, shapes_from(call.shapes))
+    if not sizes and not call.message_bytes:
+        return None
+    return TraceSample(
+        kernel_class=call.kernel_class,
+        phase=call.phase,
+        dtype=dtype_of(call.dtype),
+        sizes=sizes,
+        message_bytes=call.message_bytes,
+        ranks=call.ranks,
+        num_calls=len(times_s),
+        median_s=float(np.median(times_s)),
+        least_s=float(times_s.min()),
+    )
+
+
+def shapes_from(text: str) -> Shapes:
+    """Return shapes as a profiler prints them; empty if they are not lists of whole numbers.
+
+    >>> shapes_from("[[4, 8], [], [8]]"), shapes_from("[[4, 8")
+    ([[4, 8], [], [8]], [])
+    """
+    try:
+        found = json.loads(text) if text else []
+    except (json.JSONDecodeError, RecursionError):
+        return []
+    if not isinstance(found, list):
+        return []
+    return [
+        shape if isinstance(shape, list) and all(type(size) is int for size in shape) else []
+        for shape in found
+    ]
+
+
+def sizes_of(operator: str, kernel_class: str, shapes: Shapes) -> Sizes:
+    """Return sizes of an operator's work, from the shapes of its inputs; empty if they do not determine it.
+
+    Examples
+    --------
+    >>> sizes_of("aten::addmm", "gemm", [[8], [4, 2], [2, 8], [], []])
+    {'m': 4, 'n': 8, 'k': 2}
+    >>> sizes_of("aten::_flash_attention_forward", "flash_attention", 3 * [[2, 512, 16, 64]])["queries"]
+    512
+    """
+    for known, read in READERS:
+        if kernel_class.removesuffix(".backward") in known:
+            return read(operator.rpartition("::")[2], shapes)
+    return {}
+
+
+def _product(operator: str, shapes: Shapes) -> Sizes:
+    """Return sizes of mm(x, w), addmm(bias, x, w), linear(x, w transposed), and their batched forms."""
+    given = [shape for shape in (shapes[1:] if operator in ("addmm", "baddbmm") else shapes) if shape]
+    if len(given) < 2 or len(given[1]) < 2:
+        return {}
+    left, right = given[0], given[1]
+    batched = operator in ("bmm", "baddbmm")
+    if batched and not len(left) == len(right) == 3:
+        return {}
+    depth, columns = (right[-1], right[-2]) if operator == "linear" else (right[-2], right[-1])
+    if left[-1] != depth:
+        return {}
+    if batched:
+        return {"m": left[-2], "n": columns, "k": depth, "batch": left[0]}
+    return {"m": math.prod(left[:-1]), "n": columns, "k": depth}
+
+
+def _attention(operator: str, shapes: Shapes) -> Sizes:
+    """Return sizes for (queries, keys, values), preceded by a gradient in a backward.
+
+    PyTorch's `_flash_attention_*` and `_efficient_attention_*`, and the package flash-attn, hold (batch,
+    length, heads, head size); `_scaled_dot_product_*` holds (batch, heads, length, head size).
+    """
+    whole = [shape for shape in shapes if len(shape) == 4]
+    skipped = 1 if "backward" in operator.lower() else 0
+    if len(whole) < 2 + skipped:
+        return {}
+    query, key = whole[skipped], whole[skipped + 1]
+    length, heads = (2, 1) if "scaled_dot_product" in operator else (1, 2)
+    return {
+        "batch": query[0],
+        "heads": query[heads],
+        "kv_heads": key[heads],
+        "queries": query[length],
+        "keys": key[length],
+        "head_size": query[3],
+    }
+
+
+def _rows(_operator: str, shapes: Shapes) -> Sizes:
+    """Return sizes of a kernel that reads one large tensor: its elements, and the last dimension."""
+    largest = max(shapes, key=math.prod, default=[])
+    return {"elements": math.prod(largest), "width": largest[-1]} if largest and min(largest) > 0 else {}
+
+
+READERS: tuple[tuple[frozenset[str], Callable[[str, Shapes], Sizes]], ...] = (
+    (frozenset({"gemm", "batched_gemm"}), _product),
+    (frozenset({"flash_attention"}), _attention),
+    (
+        frozenset(
+            {
+                "layernorm", "rmsnorm", "softmax", "scaled_masked_softmax", "cross_entropy", "gelu", "silu",
+                "swiglu", "dropout", "residual_add", "copy", "elementwise", "reduction", "rope",
+            }
+        ),
+        _rows,
+    ),
+)  # fmt: skip
+
+DTYPES = {
+    "c10::bfloat16": "bf16", "bfloat16": "bf16", "bf16": "bf16", "c10::half": "fp16", "half": "fp16",
+    "float": "fp32", "float32": "fp32", "c10::float8_e4m3fn": "fp8", "float8_e4m3fn": "fp8",
+    "c10::float8_e5m2": "fp8", "float8_e5m2": "fp8", "int64": "int64", "long int": "int64", "long": "int64",
+    "bool": "bool", "int": "int32", "double": "fp64", "byte": "uint8", "unsigned char": "uint8",
+}  # fmt: skip
+WIDTHS = ELEMENT_BYTES | {"fp64": 8.0, "int32": 4.0, "uint8": 1.0}
+
+
+def dtype_of(name: str) -> str:
+    """Return our name of a profiler's dtype; "unknown" for any other.
+
+    >>> dtype_of("c10::BFloat16"), dtype_of("Half"), dtype_of("")
+    ('bf16', 'fp16', 'unknown')
+    """
+    return DTYPES.get(name.lower(), "unknown")
+
+
+def message_bytes(collective: str, in_elements: Number, out_elements: Number, dtype: str) -> float:
+    """Return a message's size by the convention of operators/messages.py; NaN for an unknown dtype.
+
+    Profilers tell elements of one rank's input and output. What every rank holds (all-reduce, broadcast)
+    and the full input (reduce-scatter, all-to-all) are its input; the gathered result is its output. A
+    receive has no input: what arrives is its message.
+
+    >>> message_bytes("all_gather", 2, 16, "BFloat16")
+    32.0
+    """
+    width = WIDTHS.get(dtype_of(dtype), math.nan)
+    takes_output = collective == "all_gather" or in_elements == 0
+    return float(width * (out_elements if takes_output else in_elements))

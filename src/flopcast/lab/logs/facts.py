@@ -1,0 +1,160 @@
+"""Facts in training logs besides steps: memory of ranks, sizes of the job, and the rank of a line.
+
+Answers: how much memory does this line report, which rank printed it, does it state a batch, a length or
+the number of devices?
+Elsewhere: printed steps (formats.py), what is made of it all (reader.py).
+
+Bytes leave as such: "MB" and "GB" of these frameworks are powers of 1024. Where the memory lines stand:
+`report_memory` of the Megatron family (megatron/training/utils.py), `see_memory_usage` of DeepSpeed
+(deepspeed/runtime/utils.py) and its ThroughputTimer, MetricsProcessor.log of torchtitan.
+"""
+
+import re
+from dataclasses import dataclass
+
+from flopcast.lab.logs.formats import MLLOG, NUMBER, mlperf_event, number
+
+MIB, GIB = 1024.0**2, 1024.0**3
+ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"
+RESERVED, MAX_RESERVED = "reserved_bytes", "max_reserved_bytes"
+MOST, MOST_BYTES = 2.0**40, 2.0**60  # what is larger is no size of a job, no memory of a rank
+ALL = (ALLOCATED, MAX_ALLOCATED, RESERVED, MAX_RESERVED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryLine:
+    """A line that reports memory: a text it must hold, its numbers' bytes and, in order, their meaning."""
+
+    cue: str
+    rule: re.Pattern[str]
+    unit_bytes: float
+    names: tuple[str, ...]
+
+
+MEMORY_LINES = (
+    MemoryLine(  # report_memory of the Megatron family
+        cue="memory (MB)",
+        rule=re.compile(
+            rf"\| allocated: {NUMBER} \| max allocated: {NUMBER}"
+            rf" \| reserved: {NUMBER} \| max reserved: {NUMBER}"
+        ),
+        unit_bytes=MIB,
+        names=ALL,
+    ),
+    MemoryLine(  # see_memory_usage of DeepSpeed: "cached" is what is now called reserved
+        cue="Max_MA",
+        rule=re.compile(
+            rf"\bMA {NUMBER} GB[\s|]+Max_MA {NUMBER} GB[\s|]+CA {NUMBER} GB[\s|]+Max_CA {NUMBER} GB"
+        ),
+        unit_bytes=GIB,
+        names=ALL,
+    ),
+    MemoryLine(  # ThroughputTimer of DeepSpeed
+        cue="MaxMemAllocated=",
+        rule=re.compile(rf"\bMemAllocated={NUMBER}GB, MaxMemAllocated={NUMBER}GB"),
+        unit_bytes=GIB,
+        names=(ALLOCATED, MAX_ALLOCATED),
+    ),
+    MemoryLine(  # torchtitan prints its largest reserved memory since the last line
+        cue="GiB(",
+        rule=re.compile(rf"(?<!validate )\bstep:.*\bmemory:\s*{NUMBER}GiB\("),
+        unit_bytes=GIB,
+        names=(MAX_RESERVED,),
+    ),
+)
+
+
+def memory_of_line(line: str) -> dict[str, float]:
+    """Return bytes that a line reports, by their name in lab.logs.log.RankMemory; empty for most lines.
+
+    >>> memory_of_line("MA 1.0 GB  Max_MA 2.0 GB  CA 3.0 GB  Max_CA 3 GB ")["max_allocated_bytes"]
+    2147483648.0
+    """
+    for known in MEMORY_LINES:
+        found = known.rule.search(line) if known.cue in line else None
+        if found:
+            sizes = [number(text) * known.unit_bytes for text in found.groups()]
+            named = zip(known.names, sizes, strict=True)
+            return {name: size for name, size in named if 0 < size < MOST_BYTES}
+    return {}
+
+
+_DOTS = r"\s+\.*\s*"  # "  seq_length ...................... 2048", as Megatron lists its arguments
+FACTS = {  # name → a text the line must hold, and where the number stands
+    "world_size": (
+        ("using world size:", r"using world size:\s*(\d+)"),
+        (
+            "world_size",
+            rf"^\s*world_size{_DOTS}(\d+)",
+        ),  # DeepSpeed prints data-parallel ranks so, inside a line
+        ("world size:", r"^\s*world size:\s*(\d+)"),
+        ("GLOBAL_RANK:", r"GLOBAL_RANK: \d+, MEMBER: \d+/(\d+)"),
+    ),
+    "global_batch": (
+        ("global_batch_size", rf"\bglobal_batch_size{_DOTS}(\d+)"),
+        ("train_batch_size", rf"\btrain_batch_size{_DOTS}(\d+)"),
+        ("setting global batch size", r"setting global batch size to (\d+)"),
+        ("Total train batch size", r"Total train batch size \(.*\) = ([\d,]+)"),
+        ("global batch size ", r"\bglobal batch size (\d+), "),
+    ),
+    "micro_batch": (
+        ("micro_batch_size", rf"\bmicro_batch_size{_DOTS}(\d+)"),
+        ("train_micro_batch_size_per_gpu", rf"\btrain_micro_batch_size_per_gpu{_DOTS}(\d+)"),
+        ("batch size per", r"(?:batch size per GPU:|Instantaneous batch size per device =)\s*(\d+)"),
+        ("local batch size", r"\blocal batch size (\d+)"),
+    ),
+    "sequence_length": (
+        ("seq_length", rf"\bseq_length{_DOTS}(\d+)"),
+        ("sequence length ", r"\bsequence length (\d+), "),
+    ),
+    "data_parallel": (("data parallel size:", r"^\s*data parallel size:\s*(\d+)"),),
+}
+MLPERF_FACTS = {  # key of an event → name
+    "global_batch_size": "global_batch",
+    "max_sequence_length": "sequence_length",
+}
+_FACTS = [(name, cue, re.compile(rule)) for name, rules in FACTS.items() for cue, rule in rules]
+_RANK_PREFIX = re.compile(r"\s*(?:\[(?:rank|default)\s*(\d{1,7})\]:|(\d{1,7}):\s|\S*worker-(\d{1,7}):)\s?")
+_RANK_INSIDE = re.compile(r"\[Rank (\d{1,7})\]")
+
+
+def facts_of_line(line: str) -> dict[str, int]:
+    """Return sizes of the job that a line states, by name; zero does not count.
+
+    >>> facts_of_line("using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 4")
+    {'world_size': 8}
+    """
+    told: dict[str, int] = {}
+    if MLLOG in line:
+        event = mlperf_event(line)
+        name, value = MLPERF_FACTS.get(str(event.get("key")), ""), event.get("value")
+        whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST
+        return {name: value} if name and whole and isinstance(value, int) else {}
+    for name, cue, rule in _FACTS:
+        found = rule.search(line) if cue in line else None
+        size = number(found.group(1)) if found else 0.0
+        if 0 < size < MOST:
+            told[name] = int(size)
+    return told
+
+
+def split_rank(line: str) -> tuple[int | None, str]:
+    """Return the rank that a launcher wrote before a line, and the line without it.
+
+    Launchers are torchrun ("[rank3]:", "[default3]:"), srun with labels ("3: ") and pdsh ("worker-3:").
+
+    >>> split_rank("[rank3]:step: 10  loss: 5.1"), split_rank("12:30:01 step")
+    ((3, 'step: 10  loss: 5.1'), (None, '12:30:01 step'))
+    """
+    found = _RANK_PREFIX.match(line)
+    if not found:
+        return None, line
+    return int(next(text for text in found.groups() if text)), line[found.end() :]
+
+
+def rank_inside(line: str) -> int | None:
+    """Return the rank that the framework itself names, as in "[Rank 3] (after 1 iterations) memory
+    (MB)".
+    """
+    found = _RANK_INSIDE.search(line)
+    return int(found.group(1)) if found else None

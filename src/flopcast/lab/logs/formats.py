@@ -1,0 +1,327 @@
+"""Formats of training logs: what one line of each framework says.
+
+Answers: does this line print a step, or a part of one, and which numbers does it hold?
+Elsewhere: memory of ranks and sizes of the job (facts.py). Each line is judged alone: ranks, repeats and
+half-written lines are the reader's (reader.py).
+A new framework is one function and one line in FORMATS; the order matters where one log holds lines of
+several: the first framework that printed a step is the log's.
+
+Numbers leave in SI units.
+
+Where the formats stand: `training_log` of Megatron-LM (megatron/training/training.py), Megatron-DeepSpeed
+and GPT-NeoX (megatron/logging.py); ThroughputTimer of DeepSpeed (deepspeed/utils/timer.py),
+PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torchtitan
+(torchtitan/components/metrics.py); logs printed by NeMo and by the Trainer of transformers; mllog
+(mlcommons/logging) and the results of mlcommons/training_results_v5.1.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
+RATE_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+MLLOG = ":::MLLOG"
+MOST_VALUE = 1e24
+MOST_BRACKETS = 100  # in one event; those of submissions have fewer than ten
+MLPERF = {  # statistic of an event → field
+    "train_step_time": "step_time_s",
+    "train_step_timing": "step_time_s",
+    "throughput": "samples_per_s",
+}
+TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+Fields = dict[str, float]  # names of lab.logs.log.LoggedSteps, and RUNTIME, NUM_STEPS
+RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that is printed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLine:
+    """The values of a line about a step; `complete` ends the step, other lines add to the next such
+    line.
+    """
+
+    fields: Fields
+    complete: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogFormat:
+    """A framework's way to print steps: texts of which a line must hold one, its reader, and an example.
+
+    `read` gives None for a line that only resembles the format.
+    """
+
+    cues: tuple[str, ...]
+    read: Callable[[str], LogLine | None]
+    example: str
+
+
+_PAIR = re.compile(rf"\s*([^:=]+?)\s*[:=]\s*{NUMBER}")
+_ITERATION = re.compile(r"\biteration[\s=]+(\d+)\s*/")
+_NEOX_RATE = re.compile(rf"approx flops per GPU:\s*{NUMBER}([KMGTP]?)FLOPS")
+_BRIDGE_RATE = re.compile(rf"GPU utilization:\s*{NUMBER}\s*MODEL_TFLOP/s/GPU")
+_PIPELINE = re.compile(rf"\bsteps:\s*(\d+)\s+loss:.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:\s*{NUMBER}")
+_THROUGHPUT = re.compile(
+    rf"(?:global_step=|\b\d+/)(\d+),\s+(?:RunningAvgSamplesPerSec=[^,]+,\s+Curr)?SamplesPerSec={NUMBER}"
+)
+_LATENCY = re.compile(rf"^\s*iter latency:\s*{NUMBER}\s*(us|ms|s)\b")
+_PROFILED = re.compile(rf"^\s*FLOPS per GPU = 3 .*latency:\s*{NUMBER}\s*([KMGTP]?)FLOPS", re.IGNORECASE)
+_PROFILED_SAMPLES = re.compile(rf"^\s*samples/second:\s*{NUMBER}")
+_TITAN = re.compile(
+    rf"(?<!validate )step:\s*(\d+)\s.*?\b(?:tps|wps):\s*{NUMBER}(?:.*?\btflops:\s*{NUMBER})?"
+)
+_BAR = re.compile(rf"global_step={NUMBER},.*train_step_timing in s={NUMBER}")
+_RUN = re.compile(rf"'train_runtime':\s*'?{NUMBER}.*'train_samples_per_second':\s*'?{NUMBER}")
+_RUN_STEPS = re.compile(rf"'train_steps_per_second':\s*'?{NUMBER}")
+_TOTAL_STEPS = re.compile(r"Total optimization steps\s*=\s*([\d,]+)")
+
+KEYS = {  # of "key: value | key: value" lines, without underscores → field and scale
+    "elapsed time per iteration (ms)": ("step_time_s", 1e-3),
+    "elapsed time per iteration ms": ("step_time_s", 1e-3),
+    "elapsed time per iteration (s)": ("step_time_s", 1.0),
+    "train step timing in s": ("step_time_s", 1.0),
+    "throughput per gpu (tflop/s/gpu)": ("device_flop_per_s", 1e12),
+    "tflops": ("device_flop_per_s", 1e12),
+    "tflops per gpu": ("device_flop_per_s", 1e12),
+    "samples per second": ("samples_per_s", 1.0),
+    "samples/sec": ("samples_per_s", 1.0),
+    "tokens per gpu per second (tgs)": ("device_tokens_per_s", 1.0),
+    "tokens per gpu (tokens/s/gpu)": ("device_tokens_per_s", 1.0),
+    "tokens per sec per gpu": ("device_tokens_per_s", 1.0),
+    "global batch size": ("global_batch", 1.0),
+    "global step": ("step", 1.0),
+}
+
+
+def number(text: str) -> float:
+    """Return the number that NUMBER found.
+
+    >>> number("6,123"), number("1.073e+04")
+    (6123.0, 10730.0)
+    """
+    return float(text.replace(",", ""))
+
+
+def _pairs(line: str) -> Fields:
+    """Return fields of a line of "key: value" or "key=value", separated by bars; ignore unknown keys."""
+    fields: Fields = {}
+    for part in line.split("|"):
+        found = _PAIR.match(part)
+        key = found.group(1).replace("_", " ").lower() if found else ""
+        if found and key in KEYS:
+            field, scale = KEYS[key]
+            fields[field] = number(found.group(2)) * scale
+    return fields
+
+
+def _iteration(line: str) -> Fields | None:
+    """Return a line of the Megatron family: numbered, and with the time of an iteration."""
+    numbered = _ITERATION.search(line)
+    fields = _pairs(line) if numbered else {}
+    if numbered is None or "step_time_s" not in fields:
+        return None
+    return fields | {"step": float(numbered.group(1))}
+
+
+def _megatron_lm(line: str) -> LogLine | None:
+    """Read all releases; Megatron-Bridge prints the rate in a separate line before the iteration."""
+    bridge = _BRIDGE_RATE.search(line)
+    if bridge:
+        return LogLine(fields={"device_flop_per_s": number(bridge.group(1)) * 1e12}, complete=False)
+    fields = _iteration(line)
+    return LogLine(fields=fields) if fields else None
+
+
+def _megatron_deepspeed(line: str) -> LogLine | None:
+    """Read as Megatron-LM, with sequences per second and the rate at the end."""
+    told = "samples per second" in line or "samples_per_second" in line
+    fields = _iteration(line) if told else None
+    return LogLine(fields=fields) if fields and "samples_per_s" in fields else None
+
+
+def _gpt_neox(line: str) -> LogLine | None:
+    """Read as Megatron-LM, but sequences per second come first, and the rate has its own prefix."""
+    fields = _iteration(line) if "samples/sec:" in line else None
+    if fields is None or "samples_per_s" not in fields:
+        return None
+    rate = _NEOX_RATE.search(line)
+    if rate:
+        fields["device_flop_per_s"] = number(rate.group(1)) * RATE_UNITS[rate.group(2)]
+    return LogLine(fields=fields)
+
+
+def _deepspeed_pipeline(line: str) -> LogLine | None:
+    """Read PipelineEngine: mean time of the steps since the last line."""
+    found = _PIPELINE.search(line)
+    if not found:
+        return None
+    step, time_s, rate = (number(text) for text in found.groups())
+    return LogLine(fields={"step": step, "step_time_s": time_s, "samples_per_s": rate})
+
+
+def _deepspeed(line: str) -> LogLine | None:
+    """Read ThroughputTimer: the current rate, or in its first releases the mean since the start."""
+    found = _THROUGHPUT.search(line)
+    if not found:
+        return None
+    return LogLine(fields={"step": number(found.group(1)), "samples_per_s": number(found.group(2))})
+
+
+def _deepspeed_timers(line: str) -> LogLine | None:
+    """Read SynchronizedWallClockTimer: forward, backward and update, summed over micro-batches."""
+    found = [_PAIR.match(part) for part in line.split("|")[1:]]
+    times = {pair.group(1): number(pair.group(2)) * 1e-3 for pair in found if pair}
+    names = [("fwd", "forward"), ("bwd", "backward"), ("step",)]
+    parts = [times[name] for choice in names for name in choice if name in times]
+    return LogLine(fields={"step_time_s": sum(parts)}) if len(parts) == 3 and any(parts) else None
+
+
+def _deepspeed_profiler(line: str) -> LogLine | None:
+    """Read the flops profiler's summary over three lines, which times one micro-batch and an update."""
+    latency, rate, samples = (rule.search(line) for rule in (_LATENCY, _PROFILED, _PROFILED_SAMPLES))
+    if latency:
+        time_s = number(latency.group(1)) * TIME_UNITS[latency.group(2)]
+        return LogLine(fields={"step_time_s": time_s}, complete=False)
+    if rate:
+        flop_per_s = number(rate.group(1)) * RATE_UNITS[rate.group(2).upper()]
+        return LogLine(fields={"device_flop_per_s": flop_per_s}, complete=False)
+    return LogLine(fields={"samples_per_s": number(samples.group(1))}) if samples else None
+
+
+def _torchtitan(line: str) -> LogLine | None:
+    """Read tokens per second of one device (tps, once wps); the step time is not printed."""
+    found = _TITAN.search(line)
+    if not found:
+        return None
+    fields = {"step": number(found.group(1)), "device_tokens_per_s": number(found.group(2))}
+    if found.group(3):
+        fields["device_flop_per_s"] = number(found.group(3)) * 1e12
+    return LogLine(fields=fields)
+
+
+def _nemo(line: str) -> LogLine | None:
+    """Read NeMo 2: one line per step."""
+    fields = _pairs(line)
+    return LogLine(fields=fields) if {"step", "step_time_s"} <= fields.keys() else None
+
+
+def _nemo_bar(line: str) -> LogLine | None:
+    """Read NeMo 1: the state of a progress bar, printed again and again."""
+    found = _BAR.search(line)
+    if not found:
+        return None
+    return LogLine(fields={"step": number(found.group(1)), "step_time_s": number(found.group(2))})
+
+
+def _trainer(line: str) -> LogLine | None:
+    """Read the summary of a run; its mean includes warm-up, evaluation and checkpoints."""
+    total, run, rate = (rule.search(line) for rule in (_TOTAL_STEPS, _RUN, _RUN_STEPS))
+    if total:
+        return LogLine(fields={NUM_STEPS: number(total.group(1))}, complete=False)
+    if not run:
+        return None
+    fields = {"step": 1.0, RUNTIME: number(run.group(1)), "samples_per_s": number(run.group(2))}
+    if rate and number(rate.group(1)) > 0:
+        fields["step_time_s"] = 1.0 / number(rate.group(1))
+    return LogLine(fields=fields)
+
+
+def mlperf_event(line: str) -> dict[str, object]:
+    """Return the event in a line of an MLPerf log; empty if the line holds no complete event.
+
+    >>> mlperf_event('0: :::MLLOG {"key": "global_batch_size", "value": 1152}')
+    {'key': 'global_batch_size', 'value': 1152}
+    """
+    text = line.partition(MLLOG)[2].strip()
+    if not text or text.count("{") + text.count("[") > MOST_BRACKETS:
+        return {}
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _mlperf(line: str) -> LogLine | None:
+    """Return the statistics of an MLPerf Training submission: the step time, or sequences per second.
+
+    `step` counts steps in some submissions and sequences in others, so it is used only to order lines.
+    """
+    event = mlperf_event(line)
+    value, metadata = event.get("value"), event.get("metadata")
+    if event.get("key") != "tracked_stats" or not isinstance(value, dict):
+        return None
+    fields = {field: float(value[key]) for key, field in MLPERF.items() if _is_number(value.get(key))}
+    if not fields:
+        return None
+    step = metadata.get("step") if isinstance(metadata, dict) else None
+    return LogLine(fields=fields | ({"step": float(str(step))} if _is_number(step) else {}))
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a JSON value is a number that a float can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_VALUE
+
+
+ELAPSED = ("elapsed time per iteration", "elapsed_time_per_iteration")
+FORMATS = {
+    "gpt-neox": LogFormat(
+        cues=ELAPSED,
+        read=_gpt_neox,
+        example="samples/sec: … | iteration 10/ 100 | elapsed time per iteration (ms): … |",
+    ),
+    "megatron-deepspeed": LogFormat(
+        cues=ELAPSED,
+        read=_megatron_deepspeed,
+        example="iteration 10/ 100 | … | elapsed time per iteration (ms): … | samples per second: … |",
+    ),
+    "megatron-lm": LogFormat(
+        cues=(*ELAPSED, "MODEL_TFLOP/s/GPU"),
+        read=_megatron_lm,
+        example="iteration 10/ 100 | … | elapsed time per iteration (ms): … |",
+    ),
+    "nemo": LogFormat(
+        cues=("train_step_timing in s:",),
+        read=_nemo,
+        example="Training epoch 0, iteration 10/100 | … | global_step: 10 | train_step_timing in s: …",
+    ),
+    "nemo-progress-bar": LogFormat(
+        cues=("train_step_timing in s=",),
+        read=_nemo_bar,
+        example="Epoch 0: 10%| | 10/100 […, global_step=9.000, …, train_step_timing in s=…]",
+    ),
+    "torchtitan": LogFormat(
+        cues=("tps: ", "wps: "),
+        read=_torchtitan,
+        example="step: 10  loss: …  memory: …GiB(…%)  tps: …  tflops: …  mfu: …%",
+    ),
+    "deepspeed-pipeline": LogFormat(
+        cues=("iter time (s):",),
+        read=_deepspeed_pipeline,
+        example="steps: 10 loss: … iter time (s): … samples/sec: …",
+    ),
+    "deepspeed": LogFormat(
+        cues=("SamplesPerSec=",),
+        read=_deepspeed,
+        example="global_step=10, RunningAvgSamplesPerSec=…, CurrSamplesPerSec=…",
+    ),
+    "deepspeed-timers": LogFormat(
+        cues=("time (ms) |",), read=_deepspeed_timers, example="time (ms) | fwd: … | bwd: … | step: …"
+    ),
+    "hugging-face-trainer": LogFormat(
+        cues=("'train_runtime'", "Total optimization steps"),
+        read=_trainer,
+        example="{'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …}",
+    ),
+    "mlperf": LogFormat(
+        cues=(MLLOG,),
+        read=_mlperf,
+        example=':::MLLOG {"key": "tracked_stats", "value": {"train_step_time": …}, …}',
+    ),
+    "deepspeed-profiler": LogFormat(
+        cues=("iter latency:", "samples/second:"),
+        read=_deepspeed_profiler,
+        example="iter latency: … s, then in a line of its own samples/second: …",
+    ),
+}

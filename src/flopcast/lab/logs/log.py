@@ -1,0 +1,189 @@
+"""A training log as numbers: the steps that it printed, the memory of its ranks, what it says of the job.
+
+Answers: how long did a steady step take, in a run that warms up, restarts and stutters?
+Elsewhere: reading logs (lab/logs), the comparison with a prediction (prediction_check.py).
+
+Which steps are steady, by a fixed rule: a run starts where the log starts and wherever the step number
+falls (a restart). Of every run the first 10 % of its records are warm-up, at least one and at most ten; if
+that leaves nothing, every record is used. Steps of another global batch than the last record's (a batch
+that ramps up) are left out too. Outliers stay: the median does not mind them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.units import Number
+
+WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class LoggedSteps:
+    """One entry per printed record, in the log's order; all arrays (records,). NaN if not printed.
+
+    A record that speaks for several steps (a log interval) holds their mean. `device_tokens_per_s` is what
+    one device adds: torchtitan's `tps` divides by every degree of parallelism.
+    """
+
+    step: Counts
+    step_time_s: Floats
+    device_flop_per_s: Floats  # by whatever formula the framework counts
+    tokens_per_s: Floats  # of the whole job
+    device_tokens_per_s: Floats
+    samples_per_s: Floats  # sequences, of the whole job
+    global_batch: Counts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankMemory:
+    """The largest memory that one rank printed; None: never printed. `rank` is None where no line says it.
+
+    Sizes are the framework's own: handed out by its allocator, and held by it.
+    """
+
+    rank: int | None
+    allocated_bytes: float | None = None
+    max_allocated_bytes: float | None = None
+    reserved_bytes: float | None = None
+    max_reserved_bytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SteadyTime:
+    """Step time of the steady records: `best_s` is the shortest, `low_s` and `high_s` hold 80 % of them."""
+
+    median_s: float
+    mean_s: float
+    best_s: float
+    low_s: float  # 10th percentile
+    high_s: float  # 90th percentile
+    num_used: int
+    num_skipped: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Log:
+    """The content of one training log.
+
+    `framework` is a name of `lab.logs.formats.FORMATS`. Sizes of the job are None where the log does not
+    state them. Records that were left out while reading are counted: `num_bad` had numbers that cannot be
+    (not finite, negative), `num_repeated` said a step again or came from a rank that is not followed.
+    """
+
+    name: str
+    framework: str
+    steps: LoggedSteps
+    memory: tuple[RankMemory, ...] = ()
+    global_batch: int | None = None
+    micro_batch: int | None = None
+    sequence_length: int | None = None
+    world_size: int | None = None
+    num_bad: int = 0
+    num_repeated: int = 0
+
+    @property
+    def num_restarts(self) -> int:
+        """Return how often the step number falls, as when a run resumes from a checkpoint."""
+        return int(np.sum(np.diff(self.steps.step) < 0))
+
+    def steady(self) -> np.ndarray:
+        """Return which records are steady, by the rule of this module: booleans, (records,)."""
+        return steady_records(self.steps.step, self.steps.global_batch)
+
+    def step_time(
+        self, sequences: Number = np.nan, sequence_length: Number = np.nan, devices: Number = np.nan
+    ) -> SteadyTime | None:
+        """Return the step time of the steady records; None if no record has one.
+
+        Parameters
+        ----------
+        sequences, sequence_length, devices
+            Of a step, for logs that print rates alone: a time is then what a step holds over the rate. What
+            the log states itself goes first.
+
+        Returns
+        -------
+        SteadyTime
+            `num_skipped` counts all other records, those without a time too.
+        """
+        times_s = self.times_s(sequences, sequence_length, devices)
+        used_s = times_s[self.steady() & np.isfinite(times_s)]
+        if not used_s.size:
+            return None
+        low_s, median_s, high_s = (float(np.percentile(used_s, level)) for level in (10, 50, 90))
+        return SteadyTime(
+            median_s=median_s,
+            mean_s=float(used_s.mean()),
+            best_s=float(used_s.min()),
+            low_s=low_s,
+            high_s=high_s,
+            num_used=int(used_s.size),
+            num_skipped=int(times_s.size - used_s.size),
+        )
+
+    def times_s(self, sequences: Number, sequence_length: Number, devices: Number) -> Floats:
+        """Return seconds of each record's step, (records,): printed, or from a rate; NaN if neither is
+        known.
+
+        Tokens of the job are asked first, then tokens of a device, then sequences.
+        """
+        steps = self.steps
+        batch = np.where(
+            np.isfinite(steps.global_batch), steps.global_batch, self.global_batch or sequences
+        )
+        tokens = batch * (self.sequence_length or sequence_length)
+        device_tokens = tokens / (self.world_size or devices)
+        derived = (
+            tokens / steps.tokens_per_s,
+            device_tokens / steps.device_tokens_per_s,
+            batch / steps.samples_per_s,
+        )
+        times_s = steps.step_time_s
+        for other_s in derived:
+            times_s = np.where(np.isfinite(times_s), times_s, other_s)
+        return times_s
+
+    def median_of(self, values: np.ndarray) -> float | None:
+        """Return the median of a column of `steps` over the steady records; None if nothing was printed.
+
+        Parameters
+        ----------
+        values : (records,)
+        """
+        used = values[self.steady() & np.isfinite(values)]
+        return float(np.median(used)) if used.size else None
+
+
+def steady_records(step: Counts, global_batch: Counts) -> np.ndarray:
+    """Return which records are neither warm-up nor of a batch that still ramps up.
+
+    Parameters
+    ----------
+    step, global_batch : (records,)
+        Step numbers in the order printed; the batch is NaN where it was not printed.
+
+    Returns
+    -------
+    array of bool, (records,)
+        At least one is true where there is a record.
+
+    Examples
+    --------
+    Twelve steps, then a restart from the tenth: two and one are warm-up.
+
+    >>> step = np.array([*range(1, 13), 10, 11.0])
+    >>> steady_records(step, np.full(14, np.nan)).astype(int).tolist()
+    [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1]
+    """
+    if not step.size:
+        return np.zeros(0, dtype=bool)
+    last = global_batch[np.isfinite(global_batch)][-1:]
+    full = ~np.isfinite(global_batch) | (global_batch == last[0]) if last.size else np.ones(step.size, bool)
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(step) < 0]))
+    lengths = np.diff(np.append(starts, step.size))
+    warm_up = np.clip(np.ceil(WARM_UP_SHARE * lengths), LEAST_WARM_UP, MOST_WARM_UP)
+    place = np.arange(step.size) - np.repeat(starts, lengths)
+    warm = place >= np.repeat(warm_up, lengths)
+    return warm & full if (warm & full).any() else full

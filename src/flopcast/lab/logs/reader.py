@@ -1,0 +1,229 @@
+"""Training logs: from text, or from a file of any length, to a Log.
+
+Answers: which steps did this run print, what memory, what does it say of its job; and if nothing of that
+is in it, why not?
+Elsewhere: what a line says (formats.py, facts.py), which steps are steady (log.py), the
+comparison with a prediction (prediction_check.py).
+
+Files are read line by line; what is kept is eight numbers a printed step, at most MOST_RECORDS of them, and
+four numbers a rank. Colours and carriage returns are taken off. A last line without its end may be cut
+anywhere, so its last word is not read. Where several ranks print steps, the one that prints most is
+followed. A step printed twice in a row counts once; a step number that falls is a restart.
+"""
+
+import io
+import math
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.inputs import Bounded
+from flopcast.lab.logs.facts import facts_of_line, memory_of_line, rank_inside, split_rank
+from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
+from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory
+from flopcast.lab.samples.unpacked import unpacked
+
+MOST_RECORDS = 1_000_000
+CHUNK_BYTES = 1 << 20
+MOST_BYTES = 1 << 32
+MOST_LINE_BYTES = 1 << 16  # the start of a longer line is passed over
+MOST_UNBROKEN_BYTES = 1 << 26
+LIMITS = (1e-12, 1e24)  # seconds, rates and counts of any step, in SI units
+NAMES = tuple(field.name for field in fields(LoggedSteps))
+UNLABELLED = -1
+_ENDS = re.compile(rb"[\r\n]+")
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_HINTS = ("step", "iter", "loss", "tokens", "samples", "elapsed", "time", "flops", "s/it")
+
+
+def read_log(text: str, name: str) -> Log:
+    """Return the log that a text holds.
+
+    Parameters
+    ----------
+    text : what a framework printed, of one or all ranks
+    name : how faults and reports name it
+
+    Raises
+    ------
+    SpecError
+        It is empty or no text, holds no line of a known format, or no such line with usable numbers.
+    """
+    return _read(_lines(io.BytesIO(text.encode("utf-8", errors="replace"))), name)
+
+
+def read_log_file(path: Path) -> Log:
+    """Read a log as `read_log` does, from a file, plain or .gz, in bounded memory.
+
+    Raises
+    ------
+    SpecError
+        As `read_log`; or it is no regular file, may not be read, is damaged, has more than MOST_BYTES, or a
+        line of more than MOST_UNBROKEN_BYTES.
+    """
+    try:
+        with unpacked(path, MOST_BYTES) as file:
+            return _read(_lines(file), path.name)
+    except OSError as error:
+        allowed = "a file that exists and may be read"
+        fix = "check the path, or give the part that prints steps"
+        raise SpecError([_fault(str(path), allowed, str(error), fix)]) from None
+
+
+def _lines(file: IO[bytes] | Bounded) -> Iterator[str]:
+    """Yield lines without line ends and colours; an unfinished last line loses its last word.
+
+    Raises
+    ------
+    OSError
+        A line is longer than MOST_UNBROKEN_BYTES.
+    """
+    rest, unbroken_bytes = b"", 0
+    while chunk := file.read(CHUNK_BYTES):
+        *whole, rest = _ENDS.split(rest + chunk)
+        unbroken_bytes = len(rest) if whole else unbroken_bytes + len(chunk)
+        if unbroken_bytes > MOST_UNBROKEN_BYTES:
+            raise OSError(f"a line of it is longer than {MOST_UNBROKEN_BYTES} bytes: it is no log")
+        rest = rest if len(rest) <= MOST_LINE_BYTES else b""
+        yield from map(_plain, whole)
+    words = _plain(rest).rsplit(None, 1)
+    yield words[0] if len(words) > 1 else ""
+
+
+def _plain(raw: bytes) -> str:
+    """Return text without colours; bytes that are not UTF-8 become a replacement character."""
+    text = raw.decode("utf-8", errors="replace")
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+class _LogState:
+    """The state of reading a log, the only mutable object here."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, array[float]] = {name: array("d") for name in FORMATS}
+        self.pending: dict[tuple[str, int], Fields] = {}
+        self.num_bad = dict.fromkeys(FORMATS, 0)
+        self.memory: dict[int, dict[str, float]] = {}
+        self.facts: dict[str, int] = {}
+        self.nearest, self.nearest_score = "", 0
+        self.num_lines, self.binary = 0, False
+
+    def take(self, line: str) -> None:
+        """Read one line: a step, or else memory and facts, which may stand beside it."""
+        self.num_lines += bool(line.strip())
+        self.binary = self.binary or "\0" in line
+        labelled, line = split_rank(line)
+        self.facts |= facts_of_line(line)
+        if told := memory_of_line(line):
+            self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, told)
+        for name, known in FORMATS.items():
+            if any(cue in line for cue in known.cues) and (found := known.read(line)):
+                key = (name, UNLABELLED if labelled is None else labelled)
+                pending = self.pending.pop(key, {}) | found.fields
+                if found.complete:
+                    self._keep_step(*key, pending)
+                else:
+                    self.pending[key] = pending
+                return
+        self._remember_nearest(line)
+
+    def _keep_memory(self, rank: int | None, told: dict[str, float]) -> None:
+        """Keep the largest of each size, by rank."""
+        kept = self.memory.setdefault(UNLABELLED if rank is None else rank, {})
+        for name, size in told.items():
+            kept[name] = max(size, kept.get(name, 0.0))
+
+    def _keep_step(self, name: str, rank: int, told: Fields) -> None:
+        """Keep a record if its numbers are in LIMITS and no time is zero. A rate of 0 counts as missing."""
+        rows = self.rows[name]
+        if told.get(NUM_STEPS) and RUNTIME in told:
+            told["step_time_s"] = told[RUNTIME] / told[NUM_STEPS]
+        right = all(value == 0 or LIMITS[0] < value < LIMITS[1] for value in told.values())
+        if not right or told.get("step_time_s") == 0:
+            self.num_bad[name] += 1
+        elif len(rows) < MOST_RECORDS * (1 + len(NAMES)):
+            counted = {"step": len(rows) / (1 + len(NAMES)) + 1}  # where steps have no number
+            known = counted | {key: value for key, value in told.items() if value or key == "step"}
+            rows.append(float(rank))
+            rows.extend(known.get(field, math.nan) for field in NAMES)
+
+    def _remember_nearest(self, line: str) -> None:
+        """Keep the line that looks most like a step, to show it if no step is found."""
+        if not any(self.rows.values()):
+            low = line[:1000].lower()
+            score = sum(hint in low for hint in _HINTS) * any(letter.isdigit() for letter in low)
+            if score > self.nearest_score:
+                self.nearest, self.nearest_score = line.strip()[:160], score
+
+
+def _read(lines: Iterable[str], name: str) -> Log:
+    """Read all lines, and return the log of the first framework that printed a step."""
+    reading = _LogState()
+    for line in lines:
+        reading.take(line)
+    framework = next((one for one, rows in reading.rows.items() if rows), None)
+    if framework is None:
+        raise SpecError([_nothing(reading, name)])
+    rows = np.array(reading.rows[framework]).reshape(-1, 1 + len(NAMES))
+    kept = _followed(rows)
+    facts = reading.facts
+    if framework == "deepspeed-profiler" and {"micro_batch", "data_parallel"} <= facts.keys():
+        facts["global_batch"] = facts["micro_batch"] * facts["data_parallel"]  # it times one micro-batch
+    return Log(
+        name=name,
+        framework=framework,
+        steps=LoggedSteps(**{field: kept[:, 1 + place] for place, field in enumerate(NAMES)}),
+        memory=tuple(
+            RankMemory(rank=None if rank == UNLABELLED else rank, **sizes)
+            for rank, sizes in sorted(reading.memory.items())
+        ),
+        global_batch=facts.get("global_batch"),
+        micro_batch=facts.get("micro_batch"),
+        sequence_length=facts.get("sequence_length"),
+        world_size=facts.get("world_size"),
+        num_bad=reading.num_bad[framework],
+        num_repeated=len(rows) - len(kept),
+    )
+
+
+def _followed(rows: np.ndarray) -> np.ndarray:
+    """Return records of the rank that printed most (the lowest of equals), without repeated steps.
+
+    Parameters
+    ----------
+    rows : (records, 1 + fields)
+        Rank, then the fields of Steps, the step's number first.
+    """
+    ranks, counts = np.unique(rows[:, 0], return_counts=True)
+    mine: np.ndarray = rows[rows[:, 0] == ranks[np.argmax(counts)]]
+    new: np.ndarray = mine[np.concatenate([[True], np.diff(mine[:, 1]) != 0])]
+    return new
+
+
+def _nothing(reading: _LogState, name: str) -> Problem:
+    """Return why no step was found: empty, no text, unusable numbers, or an unknown format."""
+    if not reading.num_lines:
+        return _fault(name, "a log with printed steps", "it is empty", "check that the run wrote to it")
+    allowed = "a training log; formats known are\n" + "\n".join(
+        f"    {one}: {known.example}" for one, known in FORMATS.items()
+    )
+    bad = sum(reading.num_bad.values())
+    if bad:
+        because = f"none of its {bad} printed steps has usable numbers: each is negative, infinite or nan"
+        return _fault(name, "a log with times above 0", because, "give a log of a run that trained")
+    if reading.binary:
+        return _fault(name, allowed, "it is no text: it holds zero bytes", "give the log as UTF-8 text")
+    nearest = f"; nearest is: {reading.nearest}" if reading.nearest else ""
+    because = f"none of its {reading.num_lines} lines is a step{nearest}"
+    return _fault(name, allowed, because, "give the output of the rank that prints steps: often the last")
+
+
+def _fault(value: str, allowed: str, because: str, fix: str) -> Problem:
+    """Return a fault of the whole log."""
+    return Problem(field="log", value=value, allowed=allowed, because=because, fix=fix)

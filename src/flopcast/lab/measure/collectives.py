@@ -1,0 +1,390 @@
+"""Collectives under torchrun: every tier that the ranks span, and what a product beside them costs.
+
+Answers: which groups of ranks and which sizes are measured, how does torch run each collective?
+Elsewhere: conventions of message sizes (operators/messages.py), the pack (sample_pack.py).
+
+All ranks walk the same list in step: the first rank decides whether there is time for the next entry. A
+repetition lasts as long as it does for the slowest rank of the group. Rank numbers run node by node.
+"""
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.measure.operands import Tensor, Torch
+from flopcast.lab.measure.sample_pack import ALONE, OVERLAPPED, MessageSample
+from flopcast.lab.measure.sampling_run import CANNOT, Unsupported, first_line
+from flopcast.lab.measure.timing import AbstractBench, Run
+
+ELEMENT_BYTES = 2  # messages of bf16
+LEAST_BYTES, MOST_BYTES = 2**10, 2**30
+SIZES = tuple(LEAST_BYTES * 2 ** (2 * i) for i in range(11))  # 1 KiB … 1 GiB, each four times the last
+ORDER = (0, 5, 8, 10, 3, 7, 1, 9, 6, 4, 2)  # any first few span the range
+OVERLAP_BYTES = 2**26
+OVERLAP_SIDE = 4096  # of the square product that runs beside a collective
+OVERLAP_S = 0.02  # of each of the two
+MEMORY_FRACTION = 0.3
+STOP, SKIP, MEASURE = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranks:
+    """This process among its peers, as torchrun numbers them."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankGroup:
+    """Ranks that talk: `inside` of each of `nodes`, and who they are."""
+
+    inside: int
+    nodes: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One collective of one size over one group; overlapped ones run beside a product."""
+
+    collective: str
+    message_bytes: int
+    group: RankGroup
+    condition: str = ALONE
+
+    @property
+    def key(self) -> str:
+        """Return the key of the sample that it gives (`MessageSample.key`)."""
+        group = self.group
+        return f"{self.collective}|{self.message_bytes}|{group.inside}|{group.nodes}|{self.condition}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Peers:
+    """Torch's distributed package, set up; `handles` are its groups by their ranks."""
+
+    torch: Torch
+    device: str
+    ranks: Ranks
+    handles: Mapping[tuple[int, ...], Any]
+    bench: AbstractBench
+
+
+def ranks_of(environment: Mapping[str, str]) -> Ranks | None:
+    """Return the ranks that torchrun put into the environment; None for a process without peers.
+
+    >>> ranks_of({"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"})
+    Ranks(rank=9, world=16, local_rank=1, local_world=8)
+    >>> ranks_of({}) is None
+    True
+    """
+    world = environment.get("WORLD_SIZE", "1")
+    if world == "1":
+        return None
+    words = {name: environment.get(name, "") for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    faults = [name for name, word in (words | {"WORLD_SIZE": world}).items() if not word.isdecimal()]
+    if faults:
+        raise SpecError([_not_torchrun(name, environment.get(name)) for name in faults])
+    return Ranks(
+        rank=int(words["RANK"]),
+        world=int(world),
+        local_rank=int(words["LOCAL_RANK"]),
+        local_world=int(words["LOCAL_WORLD_SIZE"]),
+    )
+
+
+def groups_of(world: int, local_world: int) -> tuple[RankGroup, ...]:
+    """Return groups on every tier: 2, 4, 8 … ranks of the first node; one rank, and all, of 2, 4 … nodes.
+
+    >>> [(g.inside, g.nodes) for g in groups_of(16, 8)]
+    [(8, 1), (2, 1), (4, 1), (8, 2), (1, 2)]
+    """
+    nodes = world // local_world
+    inside = [n for n in _doubling(local_world) if n > 1]
+    across = [n for n in _doubling(nodes) if n > 1]
+    wide = [(local_world, n) for n in across] + [(1, n) for n in across if local_world > 1]
+    return tuple(
+        RankGroup(
+            inside=each,
+            nodes=count,
+            ranks=tuple(node * local_world + i for node in range(count) for i in range(each)),
+        )
+        for each, count in [(n, 1) for n in inside] + wide
+    )
+
+
+def entries(groups: tuple[RankGroup, ...], memory_bytes: float) -> tuple[Entry, ...]:
+    """Return what to measure, in order: first a few sizes of everything, then overlaps.
+
+    Every size is measured over every group before the next size, so that a short run knows latency and
+    bandwidth of each tier. Messages that would fill a device's memory are left out.
+
+    Transfers between two ranks are measured on groups of two.
+    """
+    listed: list[Entry] = []
+    for position, index in enumerate(ORDER):
+        size = SIZES[index]
+        for group in groups:
+            for name in COLLECTIVES:
+                pair_fits = name != "send_receive" or len(group.ranks) == 2
+                if pair_fits and 2 * size <= MEMORY_FRACTION * memory_bytes:
+                    listed.append(Entry(collective=name, message_bytes=size, group=group))
+        if position == 3:
+            listed += [
+                Entry(collective=n, message_bytes=OVERLAP_BYTES, group=g, condition=OVERLAPPED)
+                for g in groups
+                for n in COLLECTIVES
+                if n != "send_receive"
+            ]
+    return tuple(listed)
+
+
+def connect(
+    torch: Torch, device: str, ranks: Ranks, groups: tuple[RankGroup, ...], bench: AbstractBench
+) -> Peers:
+    """Join the peers; every rank makes every group, in the same order, as torch demands.
+
+    NCCL carries the messages of GPUs, gloo those of processors: times of the latter show that the code
+    runs, not what a fabric does.
+    """
+    torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
+    handles = {group.ranks: torch.distributed.new_group(list(group.ranks)) for group in groups}
+    return Peers(torch=torch, device=device, ranks=ranks, handles=handles, bench=bench)
+
+
+def measure_collectives(
+    listed: tuple[Entry, ...],
+    peers: Peers,
+    name: str,
+    repetitions: int,
+    deadline_s: float,
+    done: Container[str] = (),
+) -> Iterator[MessageSample | Unsupported]:
+    """Yield samples on the first rank; other ranks take part and yield nothing.
+
+    `deadline_s` is compared with the first rank's clock, and `done` (keys of a pack that is continued) is
+    the first rank's too.
+    """
+    distributed = peers.torch.distributed
+    for entry in listed:
+        choice = _choice(entry, peers, deadline_s, done)
+        if choice == STOP:
+            break
+        if choice == SKIP:
+            continue
+        found: MessageSample | Unsupported | None = None
+        if peers.ranks.rank in entry.group.ranks:
+            found = _attempt(entry, peers, name, repetitions)
+        distributed.barrier()
+        if found is not None and peers.ranks.rank == 0:
+            yield found
+    distributed.destroy_process_group()
+
+
+def _choice(entry: Entry, peers: Peers, deadline_s: float, done: Container[str]) -> int:
+    """Return the first rank's decision about an entry, broadcast to all."""
+    choice = SKIP if entry.key in done else MEASURE
+    if peers.bench.clock_s() >= deadline_s:
+        choice = STOP
+    flag = peers.torch.tensor([choice], device=peers.device)
+    peers.torch.distributed.broadcast(flag, 0)
+    return int(flag.item())
+
+
+def _attempt(entry: Entry, peers: Peers, name: str, repetitions: int) -> MessageSample | Unsupported:
+    """Return one entry on a rank of its group; an unsupported one is refused on all ranks."""
+    try:
+        run = COLLECTIVES[entry.collective](entry, peers)
+        for _ in range(3):
+            run()
+        if entry.condition == OVERLAPPED:
+            return _overlapped(entry, peers, name, run, repetitions)
+        times = _slowest(_times(run, peers, repetitions), entry, peers)
+    except CANNOT as error:
+        return Unsupported(key=entry.key, why=first_line(error))
+    return _sample(entry, name, times)
+
+
+def _sample(
+    entry: Entry, name: str, times: tuple[float, ...], products: tuple[float, float] | None = None
+) -> MessageSample:
+    """Return a row from seconds; `products` are those of a product alone, and with the collective."""
+    alone_s, beside_s = products or (None, None)
+    return MessageSample(
+        device=name,
+        collective=entry.collective,
+        message_bytes=entry.message_bytes,
+        inside=entry.group.inside,
+        nodes=entry.group.nodes,
+        condition=entry.condition,
+        repetitions_us=tuple(seconds_s * 1e6 for seconds_s in times),
+        gemm_alone_us=None if alone_s is None else alone_s * 1e6,
+        gemm_overlapped_us=None if beside_s is None else beside_s * 1e6,
+    )
+
+
+def _times(run: Run, peers: Peers, repetitions: int) -> tuple[float, ...]:
+    """Return seconds of each repetition on this rank.
+
+    An untimed one goes before each: a collective ends on all ranks at about the same moment, so that
+    the timed one begins on all of them at about the same moment too.
+    """
+    bench, times = peers.bench, []
+    for _ in range(repetitions):
+        run()
+        first = bench.mark()
+        run()
+        last = bench.mark()
+        bench.wait(last)
+        times.append(bench.between_s(first, last))
+    return tuple(times)
+
+
+def _slowest(times: tuple[float, ...], entry: Entry, peers: Peers) -> tuple[float, ...]:
+    """Return the longest of the group's times, repetition by repetition."""
+    torch = peers.torch
+    all_times = torch.tensor(times, device=peers.device)
+    operation = torch.distributed.ReduceOp.MAX
+    torch.distributed.all_reduce(all_times, operation, group=peers.handles[entry.group.ranks])
+    return tuple(float(value) for value in all_times.tolist())
+
+
+def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: int) -> MessageSample:
+    """Return times of collectives on a separate stream while products run, each about OVERLAP_S alone.
+
+    The one that ends first leaves the other alone for the rest, so both slow-downs are lower bounds.
+    """
+    torch, bench = peers.torch, peers.bench
+    if peers.device == "cpu":
+        raise NotImplementedError("overlap needs the streams of a GPU")
+    side = torch.randn(OVERLAP_SIDE, OVERLAP_SIDE, device=peers.device, dtype=torch.bfloat16)
+    out = torch.empty_like(side)
+    message_s = median(_slowest(_times(run, peers, 3), entry, peers))
+    product_s = _per_run(lambda: torch.mm(side, side, out=out), bench, 20)
+    messages, products = max(1, round(OVERLAP_S / message_s)), max(1, round(OVERLAP_S / product_s))
+    stream, times, beside = torch.cuda.Stream(), [], []
+    for _ in range(repetitions):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            begun = bench.mark()
+            for _ in range(messages):
+                run()
+            ended = bench.mark()
+        beside.append(_per_run(lambda: torch.mm(side, side, out=out), bench, products))
+        bench.wait(ended)
+        times.append(bench.between_s(begun, ended) / messages)
+    slowest = _slowest(tuple(times), entry, peers)
+    return _sample(entry, name, slowest, (product_s, median(beside)))
+
+
+def _per_run(run: Run, bench: AbstractBench, count: int) -> float:
+    """Return mean seconds of `count` consecutive runs."""
+    first = bench.mark()
+    for _ in range(count):
+        run()
+    last = bench.mark()
+    bench.wait(last)
+    return bench.between_s(first, last) / count
+
+
+def _buffer(peers: Peers, size_bytes: int) -> Tensor:
+    """Return memory for a message; the time does not depend on its values."""
+    torch = peers.torch
+    return torch.zeros(max(1, size_bytes // ELEMENT_BYTES), device=peers.device, dtype=torch.bfloat16)
+
+
+def _known(peers: Peers, name: str, before: str) -> Callable[..., object]:
+    """Return a function of torch.distributed by its name, or by its name before torch 2.13."""
+    package = peers.torch.distributed
+    found: Callable[..., object] = getattr(package, name, None) or getattr(package, before)
+    return found
+
+
+def _all_reduce(entry: Entry, peers: Peers) -> Run:
+    array, group = _buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
+    return lambda: peers.torch.distributed.all_reduce(array, group=group)
+
+
+def _all_gather(entry: Entry, peers: Peers) -> Run:
+    """Return an all-gather; `message_bytes` is the gathered array, in whole shards."""
+    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
+    shard = _buffer(peers, entry.message_bytes // ranks)
+    gathered = _buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
+    gather = _known(peers, "all_gather_single", "all_gather_into_tensor")
+    return lambda: gather(gathered, shard, group=group)
+
+
+def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
+    """Return a reduce-scatter; `message_bytes` is the full input of one rank."""
+    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
+    shard = _buffer(peers, entry.message_bytes // ranks)
+    full = _buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
+    scatter = _known(peers, "reduce_scatter_single", "reduce_scatter_tensor")
+    return lambda: scatter(shard, full, group=group)
+
+
+def _broadcast(entry: Entry, peers: Peers) -> Run:
+    """Return a broadcast; `message_bytes` is the array of the group's first rank."""
+    array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
+    return lambda: peers.torch.distributed.broadcast(array, ranks[0], group=peers.handles[ranks])
+
+
+def _reduce(entry: Entry, peers: Peers) -> Run:
+    """Return a reduction; `message_bytes` is each rank's summand; the group's first rank gets the sum."""
+    array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
+    return lambda: peers.torch.distributed.reduce(array, ranks[0], group=peers.handles[ranks])
+
+
+def _all_to_all(entry: Entry, peers: Peers) -> Run:
+    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each."""
+    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
+    sent = _buffer(peers, entry.message_bytes // ranks * ranks)
+    sent = sent[: sent.numel() // ranks * ranks]
+    received = peers.torch.empty_like(sent)
+    return lambda: peers.torch.distributed.all_to_all_single(received, sent, group=group)
+
+
+def _send_receive(entry: Entry, peers: Peers) -> Run:
+    """Return a transfer from the first rank of a pair to the second."""
+    array, group = _buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
+    first, second = entry.group.ranks
+    if peers.ranks.rank == first:
+        return lambda: peers.torch.distributed.send(array, second, group=group)
+    return lambda: peers.torch.distributed.recv(array, first, group=group)
+
+
+COLLECTIVES: dict[str, Callable[[Entry, Peers], Run]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "all_to_all": _all_to_all,
+    "send_receive": _send_receive,
+}
+
+
+def _doubling(most: int) -> list[int]:
+    """Return the largest first, as it matters most; then powers of two below it.
+
+    >>> _doubling(12), _doubling(1)
+    ([12, 1, 2, 4, 8], [1])
+    """
+    powers = [2**i for i in range(most.bit_length()) if 2**i < most]
+    return [most, *powers]
+
+
+def _not_torchrun(name: str, value: str | None) -> Problem:
+    """Return the fault of an environment that is only partly torchrun's."""
+    return Problem(
+        field=name,
+        value=value,
+        allowed="a whole number, as torchrun sets it",
+        because="WORLD_SIZE is set, which means that there are peers",
+        fix="start with torchrun --nproc-per-node GPUS -m flopcast measure --out PACK",
+    )

@@ -1,0 +1,190 @@
+"""The device under test, through torch: a GPU with its events, or a processor with its clock.
+
+Answers: is torch there, which device is this, how does it mark moments?
+Elsewhere: what a repetition is (timing.py), which kernels run (kernels.py). torch is imported when a
+measurement starts and only then; everything that can be planned or read is done without it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.measure.operands import Tensor, Torch
+from flopcast.lab.measure.timing import AbstractBench, Mark
+
+LIBRARIES = ("triton", "flash_attn", "transformer_engine")
+FLUSHES = 6  # of LEAST_FLUSH_BYTES or more each: 0.1 to 0.7 ms, in which a backward pass is queued
+USUAL_CACHE_BYTES = 50e6  # of an H100 (its architecture white paper): where torch does not say it
+LEAST_FLUSH_BYTES = 2 * USUAL_CACHE_BYTES  # a small cache is overwritten too soon for the host
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """The device, as torch names it.
+
+    `cache_bytes` is the last-level cache; `memory_bytes` what is free now. `uuid` finds the device among
+    its neighbours. What torch does not tell is None or "": of a processor it knows no size.
+    """
+
+    name: str
+    torch: str
+    memory_bytes: float | None = None
+    cache_bytes: float | None = None
+    capability: str = ""
+    toolkit: str = ""
+    uuid: str = ""
+
+
+def load_torch(device: str) -> Torch:
+    """Return the torch package; `device` must be usable by it.
+
+    Raises
+    ------
+    SpecError
+        torch is not installed, or sees no GPU; the message says how to mend either.
+    """
+    try:
+        torch: Torch = import_module("torch")
+    except ImportError:
+        raise SpecError([_without_torch()]) from None
+    if device != "cpu" and not torch.cuda.is_available():
+        raise SpecError([_without_gpu(str(torch.__version__))])
+    return torch
+
+
+def libraries(device: str) -> frozenset[str]:
+    """Return optional packages that can be measured, and "cuda" on a GPU; none of them on a CPU."""
+    if device == "cpu":
+        return frozenset()
+    return frozenset(name for name in LIBRARIES if find_spec(name) is not None) | {"cuda"}
+
+
+def identity(torch: Torch, device: str) -> Identity:
+    """Return the device as torch describes it.
+
+    A processor has no name of its own: packs of two machines are told apart by their facts only.
+    """
+    if device == "cpu":
+        return Identity(name="cpu", torch=str(torch.__version__))
+    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+    free_bytes, _ = torch.cuda.mem_get_info()
+    uuid = getattr(facts, "uuid", None)
+    return Identity(
+        name=str(facts.name),
+        torch=str(torch.__version__),
+        memory_bytes=float(free_bytes),
+        cache_bytes=float(getattr(facts, "L2_cache_size", 0)) or None,
+        capability=f"{facts.major}.{facts.minor}",
+        toolkit=str(torch.version.cuda or torch.version.hip or ""),
+        uuid=f"GPU-{str(uuid).removeprefix('GPU-')}" if uuid is not None else "",
+    )
+
+
+def cache_bytes(who: Identity) -> float:
+    """Return the cache that a measurement assumes: as torch reports it, else that of an H100."""
+    return who.cache_bytes or USUAL_CACHE_BYTES
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class GpuBench(AbstractBench):
+    """A GPU: marks are events on the current stream, with a resolution of about half a microsecond."""
+
+    torch: Torch
+    flushed: Tensor  # twice as large as the cache, and LEAST_FLUSH_BYTES at least
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+
+    def mark(self) -> Mark:
+        """Return a recorded event."""
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, mark: Mark) -> None:
+        """Block the host until an event."""
+        mark.synchronize()
+
+    def between_s(self, first: Mark, second: Mark) -> float:
+        """Return seconds between two events; torch counts milliseconds."""
+        return float(first.elapsed_time(second)) * 1e-3
+
+    def flush(self) -> None:
+        """Overwrite the cache, which takes so long that the host can queue what is timed."""
+        for _ in range(FLUSHES):
+            self.flushed.zero_()
+
+    def idle(self, seconds_s: float) -> None:
+        """Sleep while nothing is queued."""
+        self.sleep(seconds_s)
+
+    def clock_s(self) -> float:
+        """Return the time of the given clock."""
+        return self.clock()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ProcessorBench(AbstractBench):
+    """A processor: runs end before they return, so a mark is the clock's time."""
+
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    write: Callable[[], object] = lambda: None
+
+    def mark(self) -> Mark:
+        """Return the time now."""
+        return self.clock()
+
+    def wait(self, mark: Mark) -> None:
+        """Do nothing: the event has already been reached."""
+
+    def between_s(self, first: Mark, second: Mark) -> float:
+        """Return a difference of times; at least the resolution of the clock."""
+        return max(float(second) - float(first), 1e-9)
+
+    def flush(self) -> None:
+        """Call `write`."""
+        self.write()
+
+    def idle(self, seconds_s: float) -> None:
+        """Sleep."""
+        self.sleep(seconds_s)
+
+    def clock_s(self) -> float:
+        """Return the time of the given clock."""
+        return self.clock()
+
+
+def open_bench(
+    torch: Torch, who: Identity, device: str, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> AbstractBench:
+    """Return the bench of a device, with a tensor at least twice as large as its cache, to overwrite it."""
+    flush_bytes = max(LEAST_FLUSH_BYTES, 2 * cache_bytes(who))
+    flushed = torch.empty(int(flush_bytes / 4), dtype=torch.int32, device=device)
+    if device == "cpu":
+        return ProcessorBench(clock=clock, sleep=sleep, write=flushed.zero_)
+    return GpuBench(torch=torch, flushed=flushed, clock=clock, sleep=sleep)
+
+
+def _without_torch() -> Problem:
+    """Return the fault of a machine without torch, which flopcast never installs."""
+    return Problem(
+        field="torch",
+        value=None,
+        fault="is not installed",
+        allowed="torch 2.1 or newer, built for this machine's GPUs",
+        because="kernels are run through torch; planning (--plan-only) and reading packs need none",
+        fix="pip install torch   (or: flopcast measure --plan-only)",
+    )
+
+
+def _without_gpu(version: str) -> Problem:
+    """Return the fault of a torch that finds no GPU."""
+    return Problem(
+        field="--device",
+        value="cuda",
+        allowed="a GPU that torch can use, or cpu",
+        because=f"torch {version} finds no GPU",
+        fix="install torch for this driver, check CUDA_VISIBLE_DEVICES, or use --device cpu",
+    )

@@ -1,0 +1,169 @@
+"""Torch programs of memory-bound classes: norms, activations, softmax, sums, copies.
+
+Answers: which call is one forward, or one backward, over `tokens` rows of `width`?
+Elsewhere: products and attention (kernels.py), bytes (operators/memory_bound.py). One class is one line
+of FORWARDS; its backward is torch's derivative of it.
+
+Classes of COMPILED (shapes.py) are one kernel only where torch compiles them (triton); run one operator
+after the other they are another class ("unfused_rope"). For a gated activation `width` counts the output.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
+from flopcast.lab.measure.operands import Place, Tensor, Torch
+from flopcast.lab.measure.shapes import COMPILED, Shape
+from flopcast.lab.measure.timing import Run
+
+EPSILON = 1e-5
+DROPOUT_FRACTION = 0.1
+Forward = Callable[[Torch, Tensor, Tensor], Tensor]  # torch, the input, what else the class needs
+
+
+def _rms_norm(torch: Torch, x: Tensor, weight: Tensor) -> Tensor:
+    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; in fp32 inside, as models do
+    it.
+    """
+    wide = x.float()
+    normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
+    return weight * normal.to(x.dtype)
+
+
+def _rope(torch: Torch, x: Tensor, angles: Tensor) -> Tensor:
+    """Return rows with their halves rotated; `angles` holds cosines and sines."""
+    cosine, sine = angles.chunk(2, dim=-1)
+    first, second = x.chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return x * cosine + turned * sine
+
+
+def _swiglu(torch: Torch, x: Tensor, _: Tensor) -> Tensor:
+    gate, up = x.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def _cross_entropy(torch: Torch, x: Tensor, labels: Tensor) -> Tensor:
+    return torch.nn.functional.cross_entropy(x, labels)
+
+
+def _layer_norm(torch: Torch, x: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, weight.shape, weight, weight, EPSILON)
+
+
+FORWARDS: dict[str, Forward] = {
+    "gelu": lambda torch, x, _: torch.nn.functional.gelu(x, approximate="tanh"),
+    "layernorm": _layer_norm,
+    "softmax": lambda torch, x, _: torch.softmax(x, -1),
+    "dropout": lambda torch, x, _: torch.nn.functional.dropout(x, DROPOUT_FRACTION, True),
+    "mask_fill": lambda _, x, mask: x.masked_fill(mask, -1e4),
+    "unfused_rmsnorm": _rms_norm,
+    "unfused_rope": _rope,
+    "residual_add": lambda _, x, other: x + other,
+    "cross_entropy": _cross_entropy,
+    "swiglu": _swiglu,
+    "rmsnorm": _rms_norm,
+    "rope": _rope,
+}
+WIDE = ("swiglu",)  # whose input holds two widths
+
+
+def _extra(name: str, shape: Shape, place: Place) -> Tensor:
+    """Return the second operand: weights, angles, a mask, labels, the other summand; None if there is none.
+
+    Angles and a mask are one row for all tokens: a model's tables are small beside what they are applied
+    to, and its operators count no bytes of them (operators/memory_bound.py).
+    """
+    tokens, width, dtype = shape.size("tokens"), shape.size("width"), shape.dtype
+    if name in ("layernorm", "rmsnorm", "unfused_rmsnorm"):
+        return place.random(width, dtype=dtype, grad=True)
+    if name in ("rope", "unfused_rope"):
+        return place.random(1, 2 * width, dtype=dtype)
+    if name == "mask_fill":
+        return place.random(1, width, dtype=dtype) > 0
+    if name == "cross_entropy":
+        return place.ids(tokens, width)
+    return place.random(tokens, width, dtype=dtype) if name == "residual_add" else None
+
+
+def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run:
+    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for the next
+    run.
+    """
+    gradient = place.torch.randn_like(output)
+    grad = place.torch.autograd.grad
+    return lambda: grad(output, inputs, gradient, retain_graph=True)
+
+
+def _pass(name: str, gradient: bool) -> Callable[[Shape, Place], Run]:
+    """Return one class in one direction.
+
+    A norm's backward gives the gradient of its weight too, because no training does without it; the
+    graph of the forward is built once, and not timed.
+    """
+
+    def make(shape: Shape, place: Place) -> Run:
+        torch = place.torch
+        width = shape.size("width") * (2 if name in WIDE else 1)
+        extra = _extra(name, shape, place)
+        x = place.random(shape.size("tokens"), width, dtype=shape.dtype, grad=gradient)
+        function = _compiled(name, torch) if name in COMPILED else FORWARDS[name]
+        if not gradient:
+            fixed = extra.detach() if extra is not None else None
+            return lambda: function(torch, x, fixed)
+        output = function(torch, x, extra)
+        learned = (extra,) if getattr(extra, "requires_grad", False) else ()
+        return backward_of(output, (x, *learned), place)
+
+    return make
+
+
+@cache
+def _compiled(name: str, torch: Torch) -> Forward:
+    """Return a function compiled once for all sizes, since compiling takes seconds.
+
+    Backward passes run again and again, so their inputs must not be given away (donated).
+    """
+    config: Torch = import_module("torch._functorch.config")
+    if hasattr(config, "donated_buffer"):
+        config.donated_buffer = False
+    compiled = torch.compile(lambda x, extra: FORWARDS[name](torch, x, extra), dynamic=True)
+    return lambda _, x, extra: compiled(x, extra)
+
+
+def _copy(shape: Shape, place: Place) -> Run:
+    """Copy into memory of the same layout."""
+    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
+    out = place.torch.empty_like(x)
+    return lambda: out.copy_(x)
+
+
+def _transpose(shape: Shape, place: Place) -> Run:
+    """Copy into memory with rows and columns exchanged."""
+    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
+    out = place.empty(shape.size("width"), shape.size("tokens"), dtype=shape.dtype)
+    return lambda: out.copy_(x.t())
+
+
+def _cast(shape: Shape, place: Place) -> Run:
+    """Cast 16 bits to 32."""
+    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
+    out = place.empty(shape.size("tokens"), shape.size("width"), dtype="fp32")
+    return lambda: out.copy_(x)
+
+
+def _accumulate(shape: Shape, place: Place) -> Run:
+    """Add a 16-bit gradient to an fp32 one."""
+    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
+    main = place.random(shape.size("tokens"), shape.size("width"), dtype="fp32")
+    return lambda: main.add_(x)
+
+
+STREAMS: dict[str, Callable[[Shape, Place], Run]] = {
+    **{name: _pass(name, gradient=False) for name in FORWARDS},
+    **{f"{name}.backward": _pass(name, gradient=True) for name in FORWARDS},
+    "copy": _copy,
+    "transpose": _transpose,
+    "cast_to_fp32": _cast,
+    "accumulate_main_gradient": _accumulate,
+}

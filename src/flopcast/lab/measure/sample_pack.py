@@ -1,0 +1,268 @@
+"""A sample pack: what a micro-benchmark found, as plain values and as rows of text.
+
+Answers: what does a row of `samples.csv` and of `collectives.csv` hold, and which rows are wrong?
+Elsewhere: files (lab/samples/packs.py), timing (timing.py), what becomes of samples (measured_operators.py,
+site.py).
+
+Times are microseconds, as in every table of kernels; raw repetitions are kept, so that another
+statistic than the median stays possible. Words of one field are joined by ";".
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.lab.measure.sampling_plan import COLD, LOADED
+from flopcast.lab.measure.shapes import SIZES, Shape
+
+FORMAT_VERSION = 1
+MEDIAN_SLACK = 0.01  # a median that differs more from its repetitions has another unit, or another row
+Megahertz = float
+Celsius = float
+Microseconds = float
+
+SAMPLE_COLUMNS = (
+    "device", "kernel", "layout", "dtype", "sizes", "flags", "condition",
+    "repetitions_us", "median_us", "clock_mhz", "power_w", "temperature_c",
+)  # fmt: skip
+MESSAGE_COLUMNS = (
+    "device", "collective", "message_bytes", "inside", "nodes", "condition",
+    "repetitions_us", "median_us", "gemm_alone_us", "gemm_overlapped_us",
+)  # fmt: skip
+ALONE, OVERLAPPED = "alone", "overlapped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """Sensor readings while the device worked; None if they are unknown."""
+
+    clock_mhz: Megahertz | None = None
+    power_w: float | None = None
+    temperature_c: Celsius | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One shape under one condition: "cold" (idle between repetitions) or "loaded" (back to back).
+
+    A loaded repetition is the mean over a batch of executions of two milliseconds or more.
+    """
+
+    device: str
+    shape: Shape
+    condition: str
+    repetitions_us: tuple[float, ...]
+    reading: Reading = Reading()
+
+    @property
+    def key(self) -> str:
+        """Return shape and condition, as in a plan."""
+        return f"{self.shape.key}|{self.condition}"
+
+    @property
+    def median_s(self) -> float:
+        """Return the median seconds of the repetitions."""
+        return median(self.repetitions_us) * 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageSample:
+    """One collective at one size over `inside` ranks on each of `nodes`.
+
+    `message_bytes` counts as in operators/messages.py. An "overlapped" one ran while a product did: its
+    times are those beside the product, and the product's own are given alone and beside it.
+    """
+
+    device: str
+    collective: str
+    message_bytes: int
+    inside: int
+    nodes: int
+    condition: str
+    repetitions_us: tuple[float, ...]
+    gemm_alone_us: Microseconds | None = None
+    gemm_overlapped_us: Microseconds | None = None
+
+    @property
+    def key(self) -> str:
+        """Return the key of the row."""
+        return f"{self.collective}|{self.message_bytes}|{self.inside}|{self.nodes}|{self.condition}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """Under which circumstances a pack was measured: what no row says.
+
+    `unsupported` names keys of shapes that this device or this torch could not run, and why. `facts` are
+    driver, capability, versions and clocks, as the machine words them.
+    """
+
+    device: str
+    tool_version: str
+    started: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
+    seed: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+
+def sample_row(sample: Sample) -> dict[str, str]:
+    """Return a sample as the text of a row, in the order of SAMPLE_COLUMNS; a missing reading is empty."""
+    shape, reading = sample.shape, sample.reading
+    return {
+        "device": sample.device,
+        "kernel": shape.kernel,
+        "layout": shape.layout,
+        "dtype": shape.dtype,
+        "sizes": ";".join(f"{name}={value}" for name, value in shape.sizes),
+        "flags": ";".join(shape.flags),
+        "condition": sample.condition,
+        **_times(sample.repetitions_us),
+        "clock_mhz": _number(reading.clock_mhz),
+        "power_w": _number(reading.power_w),
+        "temperature_c": _number(reading.temperature_c),
+    }
+
+
+def message_row(sample: MessageSample) -> dict[str, str]:
+    """Return a collective as the text of a row, in the order of MESSAGE_COLUMNS."""
+    return {
+        "device": sample.device,
+        "collective": sample.collective,
+        "message_bytes": str(sample.message_bytes),
+        "inside": str(sample.inside),
+        "nodes": str(sample.nodes),
+        "condition": sample.condition,
+        **_times(sample.repetitions_us),
+        "gemm_alone_us": _number(sample.gemm_alone_us),
+        "gemm_overlapped_us": _number(sample.gemm_overlapped_us),
+    }
+
+
+def sample_of(row: Mapping[str, str], device: str) -> Sample:
+    """Return the sample that a row holds.
+
+    Raises
+    ------
+    ValueError
+        The row is broken; the message says what would pass.
+    """
+    _complete(row, SAMPLE_COLUMNS, device)
+    if row["condition"] not in (COLD, LOADED):
+        raise ValueError(f"a condition, {COLD} or {LOADED}, not {row['condition']!r}")
+    if not row["kernel"] or row["dtype"] not in ELEMENT_BYTES:
+        raise ValueError(f"a kernel class and a dtype, one of {', '.join(ELEMENT_BYTES)}")
+    shape = Shape(
+        kernel=row["kernel"],
+        layout=row["layout"],
+        dtype=row["dtype"],
+        sizes=tuple(_size(word) for word in row["sizes"].split(";") if word),
+        flags=tuple(word for word in row["flags"].split(";") if word),
+    )
+    if (names := SIZES.get(shape.kernel)) is not None and sorted(names) != sorted(
+        name for name, _ in shape.sizes
+    ):
+        raise ValueError(f"the sizes {', '.join(names)} of {shape.kernel}, each once, not {row['sizes']!r}")
+    return Sample(
+        device=device,
+        shape=shape,
+        condition=row["condition"],
+        repetitions_us=_repetitions(row),
+        reading=Reading(
+            clock_mhz=_optional(row["clock_mhz"]),
+            power_w=_optional(row["power_w"]),
+            temperature_c=_optional(row["temperature_c"]),
+        ),
+    )
+
+
+def message_of(row: Mapping[str, str], device: str) -> MessageSample:
+    """Return the collective that a row holds; raise ValueError as in `sample_of`."""
+    _complete(row, MESSAGE_COLUMNS, device)
+    if row["condition"] not in (ALONE, OVERLAPPED):
+        raise ValueError(f"a condition, {ALONE} or {OVERLAPPED}, not {row['condition']!r}")
+    sizes = [row[name] for name in ("message_bytes", "inside", "nodes")]
+    if not all(text.isdecimal() and int(text) > 0 for text in sizes):
+        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes, not {sizes}")
+    return MessageSample(
+        device=device,
+        collective=row["collective"],
+        message_bytes=int(sizes[0]),
+        inside=int(sizes[1]),
+        nodes=int(sizes[2]),
+        condition=row["condition"],
+        repetitions_us=_repetitions(row),
+        gemm_alone_us=_optional(row["gemm_alone_us"]),
+        gemm_overlapped_us=_optional(row["gemm_overlapped_us"]),
+    )
+
+
+def _times(repetitions_us: tuple[float, ...]) -> dict[str, str]:
+    """Return repetitions and their median with six digits, far more than the accuracy of any timer."""
+    return {
+        "repetitions_us": ";".join(f"{value:.6g}" for value in repetitions_us),
+        "median_us": f"{median(repetitions_us):.6g}",
+    }
+
+
+def _number(value: float | Celsius | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _complete(row: Mapping[str, str], names: tuple[str, ...], device: str) -> None:
+    """Check that a row has every column, and is of the device of the pack."""
+    if any(row.get(name) is None for name in names) or None in row:
+        raise ValueError(f"{len(names)} columns: {', '.join(names)}")
+    if row["device"] != device:
+        raise ValueError(f"the device of the pack, {device}")
+
+
+def _repetitions(row: Mapping[str, str]) -> tuple[float, ...]:
+    """Return times above 0 that agree with the given median."""
+    times = tuple(_time(word) for word in row["repetitions_us"].split(";"))
+    if abs(_time(row["median_us"]) / median(times) - 1) > MEDIAN_SLACK:
+        raise ValueError(
+            f"the median of repetitions_us, {median(times):g}, as median_us, both in microseconds"
+        )
+    return times
+
+
+def _time(text: str) -> float:
+    """Return a finite time above 0."""
+    value = _finite(text)
+    if value <= 0:
+        raise ValueError(f"times above 0, not {text}")
+    return value
+
+
+def _optional(text: str) -> float | None:
+    """Return a reading that is not below 0, or None."""
+    if not text:
+        return None
+    value = _finite(text)
+    if value < 0:
+        raise ValueError(f"readings that are not negative, as {text} is")
+    return value
+
+
+def _finite(text: str) -> float:
+    """Return a finite number; nan and inf raise."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"a number, not {text!r}") from None
+    if not math.isfinite(value):
+        raise ValueError(f"a finite number, not {text}")
+    return value
+
+
+def _size(word: str) -> tuple[str, int]:
+    """Return one of the sizes: "m=4096"."""
+    name, _, value = word.partition("=")
+    if not name or not value.isdecimal() or int(value) == 0:
+        raise ValueError(f"sizes as m=4096;n=1024, whole numbers above 0, not {word!r}")
+    return name, int(value)

@@ -1,0 +1,257 @@
+"""Shapes that the micro-benchmark measures, spread over the ranges in which curves bend.
+
+Answers: which sizes, layouts and dtypes does each kernel class sample, and which shape comes n-th?
+Elsewhere: how many of them, in which order (sampling_plan.py), which operator a shape is
+(measured_operators.py), how torch runs it (kernels.py).
+
+Points of one variant of a class (layout, dtype, flags) are a shifted Halton sequence in the logarithm of
+the sizes: any first n of them are spread over all axes, so that a sweep may stop anywhere, and the same
+seed gives the same points.
+
+References
+----------
+J. H. Halton, "On the efficiency of certain quasi-random sequences of points in evaluating multi-dimensional
+integrals", Numerische Mathematik 2, 1960. Shifts modulo 1: R. Cranley and T. N. L. Patterson, SIAM Journal
+on Numerical Analysis 13(6), 1976.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from flopcast.operators.memory_bound import KINDS
+
+TINY_LOW, TINY_HIGH = (
+    16,
+    64,
+)  # by what sizes shrink where a processor runs them: seconds become milliseconds
+PRIMES = (2, 3, 5, 7, 11)  # one for each axis of the class that has most
+VARIANT_SHIFT = (5**0.5 - 1) / 2  # the golden ratio: shifts stay far from each other
+SEED_SHIFT = 2**0.5 - 1
+Sizes = tuple[tuple[str, int], ...]
+Variant = tuple[str, str, tuple[str, ...]]  # layout, dtype, flags
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """One kernel with its sizes: what is timed.
+
+    `kernel` is the class whose curve it serves, as operators name it; `layout` that of a dense product,
+    "" elsewhere. `flags` say how it runs: "causal", "fp32_accumulate" (a weight gradient added to an
+    fp32 buffer), or whose kernel it is where it is not torch's own ("cudnn", "flash_attn").
+
+    Examples
+    --------
+    >>> Shape(kernel="gemm", layout="forward", dtype="bf16", sizes=(("m", 8), ("n", 16), ("k", 32))).key
+    'gemm|forward|bf16|m=8;n=16;k=32|'
+    """
+
+    kernel: str
+    dtype: str
+    sizes: Sizes
+    layout: str = ""
+    flags: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Return the shape as one text: equal shapes have equal keys, in every pack."""
+        sizes = ";".join(f"{name}={value}" for name, value in self.sizes)
+        return "|".join((self.kernel, self.layout, self.dtype, sizes, ";".join(self.flags)))
+
+    def size(self, name: str) -> int:
+        """Return one of the sizes; raise KeyError if the class has no such size."""
+        return dict(self.sizes)[name]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizeRange:
+    """One size: log-spaced between `low` and `high` in whole multiples, or one of `choices`.
+
+    A choice that stands twice is visited twice as often; choices are not shrunk.
+    """
+
+    name: str
+    low: int = 1
+    high: int = 1
+    multiple: int = 1
+    choices: tuple[int, ...] = ()
+
+    def at(self, fraction: float) -> int:
+        """Return the size at a position in [0, 1).
+
+        >>> SizeRange(name="m", low=128, high=32768, multiple=128).at(0.5)
+        2048
+        """
+        if self.choices:
+            return self.choices[int(fraction * len(self.choices))]
+        steps = round(self.low * math.pow(self.high / self.low, fraction) / self.multiple)
+        return max(1, steps) * self.multiple
+
+    def tiny(self) -> "SizeRange":
+        """Return the same axis at sizes that a CPU runs in milliseconds."""
+        low = max(2, self.low // TINY_LOW)
+        return replace(self, low=low, high=max(low, self.high // TINY_HIGH), multiple=min(self.multiple, 8))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingSpace:
+    """The shapes to sample of one kernel class.
+
+    `variants` are visited in turn, one for each point. `share` is the number of points in the first
+    round: classes whose time depends on more sizes, and which fill a step, take more. `loaded` classes
+    are timed under sustained load too. `needs` names a package besides torch.
+    """
+
+    kernel: str
+    axes: tuple[SizeRange, ...]
+    variants: tuple[Variant, ...]
+    share: int = 1
+    loaded: bool = False
+    needs: str = ""
+
+    def shape(self, index: int, tiny: bool, seed: int) -> Shape:
+        """Return point `index` of the class: variants alternate, each along a sequence of its own."""
+        turn, variant = divmod(index, len(self.variants))
+        shift = (variant * VARIANT_SHIFT + seed * SEED_SHIFT) % 1.0
+        axes = [axis.tiny() for axis in self.axes] if tiny else list(self.axes)
+        fractions = halton(turn + 1, len(axes))
+        layout, dtype, flags = self.variants[variant]
+        sizes = tuple((a.name, a.at((u + shift) % 1.0)) for a, u in zip(axes, fractions, strict=True))
+        return Shape(kernel=self.kernel, layout=layout, dtype=dtype, sizes=sizes, flags=flags)
+
+
+def halton(index: int, dimensions: int) -> tuple[float, ...]:
+    """Return point `index`, from 1, in the unit cube: its digits in base 2, 3, 5 … mirrored at the point.
+
+    >>> halton(1, 2), halton(6, 1)  # 6 is 110 in base 2, so 0.011
+    ((0.5, 0.3333333333333333), (0.375,))
+    """
+    return tuple(_mirrored(index, base) for base in PRIMES[:dimensions])
+
+
+def _mirrored(index: int, base: int) -> float:
+    """Return the digits of `index` after the point, in reverse."""
+    value, place = 0.0, 1.0 / base
+    while index:
+        index, digit = divmod(index, base)
+        value += digit * place
+        place /= base
+    return value
+
+
+def _both(*flags: str) -> tuple[Variant, ...]:
+    """Return bf16 twice for every fp16: most training runs use bf16, older devices only know fp16."""
+    return (("", "bf16", flags), ("", "fp16", flags), ("", "bf16", flags))
+
+
+def _attention(*library: str) -> tuple[Variant, ...]:
+    """Return variants of attention, causal first, as in nearly every language model."""
+    return (("", "bf16", ("causal", *library)), ("", "bf16", library), ("", "fp16", ("causal", *library)))
+
+
+def _streams(kernel: str, needs: str = "", share: int = 1, loaded: bool = False) -> SamplingSpace:
+    """Return a memory-bound class over `tokens` rows of `width`: 0.1 MB, inside any cache, to 1 GB."""
+    return SamplingSpace(
+        kernel=kernel,
+        axes=(
+            SizeRange(name="tokens", low=64, high=32768, multiple=32),
+            SizeRange(name="width", low=512, high=16384, multiple=64),
+        ),
+        variants=_both(),
+        needs=needs,
+        share=share,
+        loaded=loaded,
+    )
+
+
+PRODUCT = (
+    SizeRange(name="m", low=256, high=32768, multiple=64),
+    SizeRange(name="n", low=512, high=32768, multiple=64),
+    SizeRange(name="k", low=256, high=32768, multiple=64),
+)
+ALL_LAYOUTS = ("forward", "input_gradient", "weight_gradient")
+HEADS = (
+    SizeRange(name="sequences", choices=(1, 2, 4)),
+    SizeRange(name="heads", choices=(16, 2, 32, 4, 8)),
+    SizeRange(name="group", choices=(1, 4, 2)),  # query heads that share one key/value head
+    SizeRange(name="queries", low=512, high=16384, multiple=128),
+    SizeRange(name="head_size", choices=(128, 64, 128, 96, 64, 256)),
+)
+SCORES = (
+    SizeRange(name="batch", choices=(16, 4, 64, 32, 8)),
+    SizeRange(name="queries", low=256, high=4096, multiple=64),
+    SizeRange(name="head_size", choices=(128, 64, 96)),
+)
+TABLE = (
+    SizeRange(name="tokens", low=512, high=32768, multiple=128),
+    SizeRange(name="hidden", low=512, high=16384, multiple=128),
+    SizeRange(name="vocabulary", low=4096, high=131072, multiple=128),
+)
+LOGITS = (TABLE[0], SizeRange(name="width", low=8192, high=131072, multiple=128))
+GROUPS = (
+    SizeRange(name="groups", choices=(8, 4, 32, 16)),
+    SizeRange(name="m", low=64, high=8192, multiple=64),
+    SizeRange(name="n", low=1024, high=16384, multiple=128),
+    SizeRange(name="k", low=1024, high=8192, multiple=128),
+)
+FORWARD_ONLY = ("copy", "transpose", "cast_to_fp32", "accumulate_main_gradient", "unfused_rope")
+BOTH_PASSES = ("gelu", "layernorm", "softmax", "dropout", "mask_fill", "unfused_rmsnorm")
+COMPILED = ("swiglu", "rmsnorm", "rope")  # one fused kernel where triton is, a chain of several elsewhere
+
+SPACES: tuple[SamplingSpace, ...] = (
+    SamplingSpace(
+        kernel="gemm",
+        axes=PRODUCT,
+        variants=tuple((layout, "bf16", ()) for layout in ALL_LAYOUTS),
+        share=6,
+        loaded=True,
+    ),
+    _streams("residual_add", share=2, loaded=True),
+    SamplingSpace(kernel="flash_attention", axes=HEADS, variants=_attention(), share=3, loaded=True),
+    SamplingSpace(
+        kernel="flash_attention.backward", axes=HEADS, variants=_attention(), share=3, loaded=True
+    ),
+    SamplingSpace(kernel="host.launch", axes=(), variants=(("", "fp32", ()),)),
+    SamplingSpace(kernel="host.round_trip", axes=(), variants=(("", "fp32", ()),)),
+    SamplingSpace(kernel="host.empty_kernel", axes=(), variants=(("", "fp32", ()),)),
+    SamplingSpace(kernel="gemm", axes=PRODUCT, variants=(("forward", "fp8", ()),), share=2, loaded=True),
+    SamplingSpace(
+        kernel="gemm",
+        axes=PRODUCT,
+        variants=tuple((layout, "fp16", ()) for layout in ALL_LAYOUTS),
+        share=2,
+        loaded=True,
+    ),
+    SamplingSpace(
+        kernel="gemm",
+        axes=PRODUCT,
+        variants=(("weight_gradient", "bf16", ("fp32_accumulate",)),),
+        loaded=True,
+    ),
+    *(_streams(f"{name}{way}") for name in BOTH_PASSES for way in ("", ".backward")),
+    *(_streams(name) for name in FORWARD_ONLY),
+    *(_streams(f"{name}{way}", needs="triton") for name in COMPILED for way in ("", ".backward")),
+    SamplingSpace(kernel="batched_gemm.scores", axes=SCORES, variants=_both(), share=2, loaded=True),
+    SamplingSpace(kernel="batched_gemm.context", axes=SCORES, variants=_both(), share=2, loaded=True),
+    SamplingSpace(kernel="embedding", axes=TABLE, variants=_both()),
+    SamplingSpace(kernel="embedding.backward", axes=TABLE, variants=_both()),
+    SamplingSpace(kernel="cross_entropy", axes=LOGITS, variants=_both()),
+    SamplingSpace(kernel="cross_entropy.backward", axes=LOGITS, variants=_both()),
+    SamplingSpace(
+        kernel="adam",
+        axes=(SizeRange(name="parameters", low=2**16, high=2**29, multiple=2**12),),
+        variants=(("", "fp32", ()),),
+    ),
+    SamplingSpace(kernel="grouped_gemm", axes=GROUPS, variants=(("", "bf16", ()),), share=2, loaded=True),
+    *(
+        SamplingSpace(kernel=f"flash_attention{way}", axes=HEADS, variants=_attention(library), needs=needs)
+        for library, needs in (
+            ("cudnn", "cuda"),
+            ("flash_attn", "flash_attn"),
+            ("transformer_engine", "transformer_engine"),
+        )
+        for way in ("", ".backward")
+    ),
+)
+SIZES = dict.fromkeys(KINDS, ("tokens", "width")) | {
+    space.kernel: tuple(axis.name for axis in space.axes) for space in SPACES
+}  # what the sizes of a class are called

@@ -1,0 +1,161 @@
+"""Timing of one kernel: cold, with the device idle before each run, or loaded, back to back.
+
+Answers: what is a repetition, what lies between two of them?
+Elsewhere: the device itself (device.py), what is run (kernels.py).
+
+Cold: the device idles, its cache is overwritten, one run lies between two marks. This is what published
+tables of kernels hold. Loaded: the device never idles for `load_s`; operand sets rotate so that no run
+finds its inputs in the cache; a repetition is the mean over a batch. Under a power limit the clock falls
+within a second, and the loaded time is what a training step sees.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import cycle, pairwise
+from typing import Any
+
+from flopcast.lab.measure.sample_pack import Reading
+
+BATCH_S = 0.002  # of one loaded repetition: a mark costs microseconds
+MOST_RUNS = 200  # in one batch: fewer than a device's queue holds
+WARM_UP = 3
+Run = Callable[[], object]
+Mark = Any  # a device's event, or a processor's time
+
+
+class AbstractBench(ABC):
+    """A device on which runs are queued in order, with marks between them."""
+
+    @abstractmethod
+    def mark(self) -> Mark:
+        """Queue a mark: the moment when everything before it has ended."""
+
+    @abstractmethod
+    def wait(self, mark: Mark) -> None:
+        """Return when the device has reached a mark."""
+
+    @abstractmethod
+    def between_s(self, first: Mark, second: Mark) -> float:
+        """Return seconds from one reached mark to another."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Queue work that overwrites the device's cache."""
+
+    @abstractmethod
+    def idle(self, seconds_s: float) -> None:
+        """Let the device rest."""
+
+    @abstractmethod
+    def clock_s(self) -> float:
+        """Return the host's clock."""
+
+
+def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
+    """Run three times, so that libraries settle; return the seconds of the last run."""
+    for _ in range(WARM_UP - 1):
+        runs[-1]()
+    first = bench.mark()
+    runs[0]()
+    last = bench.mark()
+    bench.wait(last)
+    return bench.between_s(first, last)
+
+
+def cold(run: Run, bench: AbstractBench, repetitions: int, idle_s: float) -> tuple[float, ...]:
+    """Return seconds of each repetition, with the device idle and its cache overwritten before it.
+
+    The overwriting is queued just before, which hides the launch of the run from its time.
+
+    Parameters
+    ----------
+    run : queues one execution
+    idle_s : rest before each repetition, so that the clock recovers
+
+    Returns
+    -------
+    tuple of float
+        One time for each repetition, in their order; kernels were chosen before (`warm_up`).
+    """
+    times = []
+    for _ in range(repetitions):
+        bench.idle(idle_s)
+        bench.flush()
+        first = bench.mark()
+        run()
+        last = bench.mark()
+        bench.wait(last)
+        times.append(bench.between_s(first, last))
+    return tuple(times)
+
+
+def loaded(
+    runs: Sequence[Run],
+    bench: AbstractBench,
+    repetitions: int,
+    load_s: float,
+    once_s: float,
+    sense: Callable[[], Reading],
+) -> tuple[tuple[float, ...], Reading]:
+    """Return mean seconds of a run in each of the last `repetitions` batches, and the sensor readings.
+
+    Parameters
+    ----------
+    runs : the same kernel on different operands, used in turn
+    load_s : how long the device is kept busy; longer where `repetitions` batches take longer
+    once_s : about how long one run takes
+
+    Returns
+    -------
+    tuple of times, Reading
+        As many times as `repetitions`: the last ones, when clocks have settled.
+
+    Two batches are always queued ahead, so that the host's waiting leaves no gap on the device.
+    """
+    size = max(1, min(MOST_RUNS, math.ceil(BATCH_S / max(once_s, 1e-9))))
+    turn = cycle(runs)
+    start_s = bench.clock_s()
+    marks = [bench.mark()]
+    while len(marks) <= repetitions + 1 or bench.clock_s() - start_s < load_s:
+        for _ in range(size):
+            next(turn)()
+        marks.append(bench.mark())
+        if len(marks) > 3:
+            bench.wait(marks[-3])
+    reading = sense()
+    bench.wait(marks[-1])
+    used = marks[-repetitions - 1 :]
+    return tuple(bench.between_s(a, b) / size for a, b in pairwise(used)), reading
+
+
+def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int) -> tuple[float, ...]:
+    """Return host seconds of one launch: many in a row, without waiting for the device.
+
+    `launches` must be fewer than the device's queue holds: a full queue makes the host wait, and its
+    time is then the device's. Launches per second are the reciprocal.
+    """
+    times = []
+    for _ in range(repetitions):
+        bench.wait(bench.mark())
+        start_s = bench.clock_s()
+        for _ in range(launches):
+            run()
+        times.append((bench.clock_s() - start_s) / launches)
+    bench.wait(bench.mark())
+    return tuple(times)
+
+
+def round_trip(run: Run, bench: AbstractBench, repetitions: int) -> tuple[float, ...]:
+    """Return host seconds from a launch until the host knows that it has ended.
+
+    The latency of one synchronisation: what a framework pays that asks the device for a value.
+    """
+    times = []
+    for _ in range(repetitions):
+        bench.wait(bench.mark())
+        start_s = bench.clock_s()
+        run()
+        bench.wait(bench.mark())
+        times.append(bench.clock_s() - start_s)
+    return tuple(times)

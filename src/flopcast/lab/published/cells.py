@@ -1,0 +1,226 @@
+"""Meaning of cells in run tables: devices, precisions, recompute, sharding, schedules and memory.
+
+Answers: how are printed device names compared, and which value of a plan does a printed word mean?
+Elsewhere: the catalogue's tables (known_names.py), the job of a row (job.py).
+"""
+
+import re
+from collections.abc import Mapping
+
+from flopcast.lab.validation.run import Run
+
+_VENDORS = re.compile(
+    r"\b(nvidia|amd|intel|habana|aws|google|cloud|tesla|geforce|instinct|quadro|gpus?|dgx|hgx|\d+x|x\d+)\b"
+)
+PRECISIONS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "amp_bf16": "bf16",
+    "amp_fp16": "fp16",
+    "fp8-current-scaling": "fp8_current",
+    "fp8_cs": "fp8_current",
+    "fp8_mx": "mxfp8",
+    "float8": "fp8",
+    "fp4": "nvfp4",
+}
+SCHEDULES = {  # letters and digits of a printed schedule → the schedule of a plan
+    "1f1b": "1f1b",
+    "pipedreamflush": "1f1b",
+    "1f1binterleaved": "interleaved_1f1b",
+    "interleaved1f1b": "interleaved_1f1b",
+    "interleaved": "interleaved_1f1b",
+    "vpp": "interleaved_1f1b",
+    "gpipe": "gpipe",
+    "afab": "gpipe",
+    "eager1f1b": "eager_1f1b",
+    "zbh1": "zb_h1",
+    "zb1p": "zb_h1",
+    "zbh2": "zb_h2",
+    "zb2p": "zb_h2",
+    "zbv": "zb_v",
+    "dualpipe": "dualpipe",
+}
+SEARCHED = {"zb1p": "zb_h1", "zb2p": "zb_h2"}  # found by a search within the memory of the hand-made one
+MEMORY_UNITS = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
+LINK_GIGABITS_PER_S = {  # rate of one port by technology, used if no rate is printed
+    "omni-path": 100.0,
+    "opa": 100.0,
+    "fdr": 56.0,
+    "edr": 100.0,
+    "hdr100": 100.0,
+    "hdr": 200.0,
+    "ndr200": 200.0,
+    "ndr": 400.0,
+    "xdr": 800.0,
+    "slingshot-10": 100.0,
+    "slingshot-11": 200.0,
+}
+_TECHNOLOGY = re.compile(
+    rf"\b({'|'.join(sorted(LINK_GIGABITS_PER_S, key=len, reverse=True))})\b", re.IGNORECASE
+)
+_RATE = re.compile(r"(\d+(?:[.]\d+)?) ?(Tb|Gb|GB)(?:it)?(?:/s|ps|E)")
+_PORTS = re.compile(r"^\s*(\d+) ?x ")
+_PER_DEVICE = re.compile(r"(per|/) ?(gpu|device|rank|accelerator)|each gpu", re.IGNORECASE)
+_BITS = {"Gb": 1e9 / 8, "Tb": 1e12 / 8, "GB": 1e9}  # bytes/s
+NO_WORDS = ("", "none", "false", "no", "off", "0")
+FULL_WORDS = ("true", "yes", "full", "on", "all", "block", "full block", "gradient checkpointing")
+EVERY_SECOND = "full:every:2"
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+_COUNT = re.compile(r"^\d+ ?x ?(?=[a-z])")  # in front of a device, glued to it or not
+_LORA = re.compile(r"(?<!\bno )(?<!\bwithout )\bq?lora\b", re.IGNORECASE)
+_RANK = re.compile(r"\brank ?[=:]? ?(\d+)|\br ?[=:] ?(\d+)", re.IGNORECASE)
+HEAD_SIZES = (128, 64)  # of models whose table does not print heads: the first that divides their width
+
+
+def plain_device(printed: str) -> str:
+    """Return a device's name in small letters, without its maker, separators and counts.
+
+    Examples
+    --------
+    >>> plain_device("NVIDIA A100-SXM4-80GB"), plain_device("RTX4090"), plain_device("8xMI300X")
+    ('a100 sxm4 80gb', 'rtx4090', 'mi300x')
+    """
+    spaced = re.sub(r"[\s_/(),-]+", " ", printed.lower())
+    return " ".join(_VENDORS.sub(" ", _COUNT.sub("", spaced.strip())).split())
+
+
+def precision_word(printed: str) -> str:
+    """Return the plan's name of a printed precision; an unknown one is unchanged.
+
+    Examples
+    --------
+    >>> precision_word("BF16"), precision_word("FP8_MX"), precision_word("fp8-current-scaling")
+    ('bf16', 'mxfp8', 'fp8_current')
+    """
+    small = printed.strip().lower()
+    return PRECISIONS.get(small, small)
+
+
+def recompute_word(printed: str) -> str:
+    """Return the plan's name of a printed recompute mode; an unknown one is unchanged.
+
+    TorchTitan's "selective layer" runs every second block again; its "selective op" every second product
+    of each block (torchtitan/parallelisms/parallelize_llama.py), which costs as much.
+
+    Examples
+    --------
+    >>> recompute_word("True"), recompute_word("selective layer"), recompute_word("selective:mlp")
+    ('full', 'full:every:2', 'selective:mlp')
+    """
+    small = printed.strip().lower()
+    if small in NO_WORDS:
+        return "none"
+    if small in FULL_WORDS:
+        return "full"
+    if small in ("selective layer", "selective op"):
+        return EVERY_SECOND
+    return small
+
+
+def schedule_word(printed: str) -> str | None:
+    """Return the schedule of a plan for a printed one, or None if it is unknown.
+
+    ZB-1p and ZB-2p are found by a search that may use as much memory as 1F1B, and twice as much; ZB-H1 and
+    ZB-H2 are the hand-made schedules of the same memory (arXiv:2401.10241, section 4).
+
+    Examples
+    --------
+    >>> schedule_word("1F1B"), schedule_word("ZB-2p"), schedule_word("chimera")
+    ('1f1b', 'zb_h2', None)
+    """
+    return SCHEDULES.get(re.sub(r"[^a-z0-9]", "", printed.lower()))
+
+
+def node_bytes_per_s(printed: str, devices: int) -> float | None:
+    """Return the bytes per second of a node's network, one direction, all ports together.
+
+    Parameters
+    ----------
+    printed : str
+        A number of ports with a rate or a technology, or a rate "per node" or "per GPU". "+", "," and ";"
+        separate networks; the first part that gives a rate counts.
+    devices : int
+        Devices of the node.
+
+    Returns
+    -------
+    float or None
+        None if the text does not give the number of ports of a node, or their rate.
+
+    Examples
+    --------
+    >>> node_bytes_per_s("4x Omni-Path links per node", 4), node_bytes_per_s("400 Gb/s per GPU", 8)
+    (50000000000.0, 400000000000.0)
+    >>> node_bytes_per_s("100GbE InfiniBand", 8)
+    """
+    for part in re.split(r"[+;,]", printed):
+        ports, rate, technology = _PORTS.search(part), _RATE.search(part), _TECHNOLOGY.search(part)
+        count = int(ports[1]) if ports else devices if _PER_DEVICE.search(part) else None
+        if count is None and re.search(r"(per|/) ?node", part):
+            count = 1
+        if count is None or not (rate or technology):
+            continue
+        each = float(rate[1]) * _BITS[rate[2]] if rate else 0.0
+        if technology and not rate:
+            each = LINK_GIGABITS_PER_S[technology[1].lower()] * _BITS["Gb"]
+        return count * each
+    return None
+
+
+def sharding(run: Run) -> dict[str, object]:
+    """Return the meaning of a source's word for sharded data parallelism, or of InternEvo's `zero1`.
+
+    A number behind the word, or alone, is the size of the group that shards; 1 is none, and so is 0.
+    """
+    word = run.mapping.fsdp.strip().lower()
+    group = re.search(r"(?:size|shard group|fsdp)[ =]+(\d+)$", word) or re.fullmatch(r"()?(\d+)", word)
+    zero1 = re.search(r"zero1=(\d+)", run.notes)
+    if zero1:
+        return {"data_shard": int(zero1[1])}
+    if group:
+        size, replicas = int(group[group.lastindex or 1]), run.mapping.data_parallel or 0
+        return {"zero": 0} if size <= 1 else {"zero": 3, "data_shard": size if size < replicas else 0}
+    if word.startswith(("hsdp", "hybrid")):
+        return {"zero": 3, "data_shard": run.machine.devices_per_node or 8}
+    return (
+        {"zero": 3} if word.startswith(("fsdp", "full_shard", "shard_grad_op", "zero3", "zero-3")) else {}
+    )
+
+
+def implied_degrees(run: Run, plan: Mapping[str, object]) -> dict[str, int]:
+    """Return blank degrees that must be 1, since the stated ones or the devices leave no room for more.
+
+    A table that states a degree above 1, or that parameters are sharded, leaves out those that are 1.
+    """
+    stated = [name for name in (*DEGREES, "expert_parallel") if plan.get(name) not in (None, 1)]
+    sharded = plan.get("zero") == 3
+    if not stated and not sharded and run.machine.num_devices != 1:
+        return {}
+    return dict.fromkeys((name for name in DEGREES[1:3] if name not in plan), 1)
+
+
+def adapters(notes: str) -> dict[str, object]:
+    """Return adapters that remarks mention, if the software has no defaults: rank and targets.
+
+    Rank 8 and queries and values alone are what peft's LoraConfig and its targets of Llama have.
+
+    Examples
+    --------
+    >>> adapters("LoRA rank 64, attention only"), adapters("pre-training")
+    ({'rank': 64, 'targets': ['q', 'k', 'v', 'out']}, {})
+    """
+    if not _LORA.search(notes):
+        return {}
+    rank = _RANK.search(notes)
+    targets = ["q", "v"]
+    if re.search(r"attention only", notes):
+        targets = ["q", "k", "v", "out"]
+    if re.search(r"all[- ]linear|every projection", notes):
+        targets = ["q", "k", "v", "out", "gate", "up", "down"]
+    return {"rank": int(rank[1] or rank[2]) if rank else 8, "targets": targets}
+
+
+def assumed_heads(hidden: int) -> int | None:
+    """Return heads of a model that a row gives only a width: heads of 128, or else of 64."""
+    return next((hidden // size for size in HEAD_SIZES if hidden % size == 0), None)

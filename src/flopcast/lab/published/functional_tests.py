@@ -1,0 +1,293 @@
+"""Megatron-LM's functional tests as jobs: one CSV row a test, with the memory that its log prints.
+
+Answers: which job is this row, and what stays allocated behind its steps?
+Elsewhere: how predicted and logged bytes are compared (lab/validation/memory.py).
+
+The log is the last rank's, so the last stage's (`mem-allocated-bytes` after a step). What a row leaves open
+is Megatron-LM's default, or said by the name of its case: the base vocabulary is GPT-2's 50257, padded to a
+multiple of 128 · tensor-parallel degree; embeddings are tied unless the case says "untied"; learned
+positions unless "rope"; linears have biases unless "disable_bias_linear"; gated MLPs ("swiglu") are
+two thirds as wide. Gradients are fp32 in bf16 runs, and fp16, copied to fp32 for the update, in fp16 runs.
+
+cuBLAS has a workspace for each of PyTorch's two threads that launch products: 8 MiB and 128 KiB before
+Hopper, 32 MiB where runs are deterministic (CUBLAS_WORKSPACE_CONFIG=:4096:8). Transformer Engine has 4 MiB
+of its own; attention without it keeps one square of scores.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.lab.validation.memory import MemoryRow
+from flopcast.requests.job_files import job_of, read_file
+
+HEADER = (
+    "family",
+    "case",
+    "environment",
+    "median_mem_allocated_bytes",
+    "transformer_impl",
+)  # tell the kind
+COUNTS = (
+    "num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size",
+    "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+    "num_layers_per_virtual_pipeline_stage",
+    "context_parallel_size", "expert_model_parallel_size", "num_experts",
+)  # fmt: skip
+SWITCHES = ("sequence_parallel", "use_distributed_optimizer", "fp16", "deterministic_mode")
+COLUMNS = (*HEADER, *COUNTS, *SWITCHES, "recompute_granularity")
+TRUTH = {"true": True, "false": False, "": False}
+WORDS = dict.fromkeys(SWITCHES, tuple(TRUTH)) | {"transformer_impl": ("transformer_engine", "local", "")}
+MOST, MOST_LOGGED_BYTES = 1e9, 1e15  # of anything that is counted
+VOCABULARY = 50257
+MOST_BYTES = 10_000_000
+LEFT_OUT = {  # words in the name of a case → why its row is not compared
+    "uneven": "stages are uneven, and the log of one rank does not say which it is",
+    "frozen": "it goes on from a checkpoint of another run",
+    "multi_dist_optimizer_instances": "its states are shared by half of the replicas",
+}
+CUBLAS_BYTES = {False: 8 * 2**20 + 128 * 2**10, True: 32 * 2**20}  # whether deterministic
+TRANSFORMER_ENGINE_BYTES = 4 * 2**20
+LAUNCHING_THREADS = 2  # forward, and autograd's
+RECEIVED_ACTIVATIONS = 2  # estimate: a chunk's input and its gradient
+
+
+def read_runs(path: Path) -> str:
+    """Return the text of a CSV with the columns of these tests.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or has other columns.
+    """
+    text = _text(path)
+    missing = set(COLUMNS) - set(_names(text))
+    if missing:
+        problem = Problem(
+            where=f"{path}:1",
+            field="--runs",
+            value=str(path),
+            allowed=f"a CSV with the columns {', '.join(COLUMNS)}",
+            because=f"{', '.join(sorted(missing))} missing: no table of Megatron-LM's functional tests",
+            fix="give another file",
+        )
+        raise SpecError([problem])
+    return text
+
+
+def is_of_functional_tests(path: Path) -> bool:
+    """Return whether a file has the columns of these tests.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read.
+    """
+    return set(HEADER) <= set(_names(_text(path)))
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file, without byte order mark and with newlines alone."""
+    return (
+        read_file(path, MOST_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    )
+
+
+def _names(text: str) -> list[str]:
+    """Return the names of the columns of a CSV."""
+    return next(csv.reader(text.split("\n", 1)[:1]), [])
+
+
+def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
+    """Return the rows of GPT models with a logged memory, and why others are skipped.
+
+    Parameters
+    ----------
+    text : str
+        The CSV.
+
+    Returns
+    -------
+    rows, left_out
+        Jobs with what was logged; reasons by the row's id, "CASE ENVIRONMENT".
+
+    Raises
+    ------
+    SpecError
+        The text is no CSV.
+    """
+    rows: list[MemoryRow] = []
+    left_out: dict[str, str] = {}
+    for number, row in enumerate(_rows(text)):
+        name = f"{row['case']} {row['environment']} {number}"
+        fault = _fault(row)
+        if fault:
+            left_out[name] = fault
+            continue
+        if row["family"] != "gpt" or not row["median_mem_allocated_bytes"]:
+            continue
+        reason = next((why for word, why in LEFT_OUT.items() if word in row["case"]), "")
+        if reason:
+            left_out[name] = reason
+            continue
+        try:
+            job = job_of(Document(name, _job(row), {}))
+        except SpecError as error:
+            left_out[name] = "a rule refuses " + ", ".join(problem.field for problem in error.problems)
+            continue
+        measured = float(row["median_mem_allocated_bytes"])
+        rows.append(MemoryRow(id=name, job=job, quantity="resident", stage="last", measured_bytes=measured))
+    return rows, left_out
+
+
+def _rows(text: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV; cells that a short row lacks are empty.
+
+    Raises
+    ------
+    SpecError
+        A line of it is no CSV.
+    """
+    reader = csv.DictReader(io.StringIO(text), restval="")
+    try:
+        yield from reader
+    except csv.Error as error:
+        problem = Problem(
+            field=f"line {reader.reader.line_num} of --runs",
+            value=str(error),
+            allowed="a line of CSV",
+            because="cells are separated by commas, and quotes are closed",
+            fix="mend this line",
+        )
+        raise SpecError([problem]) from None
+
+
+def _fault(row: Mapping[str, str]) -> str:
+    """Return why the cells of a row cannot be read; empty if they can."""
+    if None in row:
+        return "it has more cells than the header"
+    faults = [
+        f"{name} is {row[name]!r}, not a whole number above 0" for name in COUNTS if not _counts(row[name])
+    ]
+    for name, allowed in WORDS.items():
+        if row[name] not in allowed:
+            faults.append(f"{name} is {row[name]!r}, not {' or '.join(filter(None, allowed))}")
+    logged = row["median_mem_allocated_bytes"]
+    if logged and not 0 < _float(logged) < MOST_LOGGED_BYTES:
+        faults.append(f"median_mem_allocated_bytes is {logged!r}, not a number above 0")
+    if faults:
+        return ", ".join(faults)
+    each = _number(row, "num_layers_per_virtual_pipeline_stage", 0)
+    stages, layers = _number(row, "pipeline_model_parallel_size"), _number(row, "num_layers", 12)
+    if each and layers % (stages * each):
+        return f"{layers} layers are no multiple of {stages} stages of {each} layers each"
+    return ""
+
+
+def _counts(cell: str) -> bool:
+    """Return whether a cell is a whole number above 0, or empty."""
+    return not cell or (0 < _float(cell) < MOST and _float(cell).is_integer())
+
+
+def _float(cell: str) -> float:
+    """Return the number of a cell, NaN if it is not a number."""
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def _job(row: Mapping[str, str]) -> dict[str, object]:
+    """Return the document of one row's job."""
+    return {
+        "model": _model(row),
+        "cluster": "dgx-a100:1",
+        "stack": _stack(row),
+        "batch": {"sequence_length": _number(row, "seq_length", 1024)},
+        "plan": _plan(row),
+    }
+
+
+def _model(row: Mapping[str, str]) -> dict[str, object]:
+    """Return GPT of the row's sizes; names of cases give what its columns lack."""
+    case, hidden = row["case"], _number(row, "hidden_size", 512)
+    bias, gated = "disable_bias_linear" not in case, "swiglu" in case
+    wide = int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
+    feed_forward: dict[str, object] = {"ffn_hidden": wide, "bias": bias}
+    if gated:
+        feed_forward["activation"] = "swiglu"
+    if row["num_experts"]:
+        feed_forward = {"num_experts": _number(row, "num_experts"), "top_k": 2, "expert_hidden": wide}
+        feed_forward["activation"] = "swiglu" if gated else "gelu"
+    learned = "rope" not in case
+    block = {
+        "count": _number(row, "num_layers", 12),
+        "mixer": {
+            "heads": _number(row, "num_attention_heads", 8),
+            "qkv_bias": bias,
+            "out_bias": bias,
+            "rotary_fraction": 0.0 if learned else 1.0,
+        },
+        "feed_forward": feed_forward,
+    }
+    return {
+        "hidden": hidden,
+        "vocabulary": VOCABULARY,
+        "tied_embeddings": "untied" not in case,
+        "learned_positions": _number(row, "seq_length", 1024) if learned else 0,
+        "blocks": [block],
+    }
+
+
+def _stack(row: Mapping[str, str]) -> dict[str, object]:
+    """Return Megatron-Core with the row's switches."""
+    engine = row["transformer_impl"] != "local"
+    workspace_bytes = LAUNCHING_THREADS * CUBLAS_BYTES[TRUTH[row["deterministic_mode"]]]
+    workspace_bytes += TRANSFORMER_ENGINE_BYTES if engine else 0
+    half = TRUTH[row["fp16"]]
+    return {
+        "base": "megatron-core",
+        "attention_kernel": "flash" if engine else "materialised",
+        "gradients": {"dtype": "fp16" if half else "fp32"},
+        "optimizer": {"fp32_gradients": half},
+        "memory": {
+            "keeps_gradients": True,
+            "workspace_bytes": f"{workspace_bytes} B",
+            "score_buffer": not engine,
+            "received_activations": RECEIVED_ACTIVATIONS,
+        },
+    }
+
+
+def _plan(row: Mapping[str, str]) -> dict[str, object]:
+    """Return degrees of eight devices; those that do not share a model are replicas."""
+    tensor, stages = (
+        _number(row, "tensor_model_parallel_size"),
+        _number(row, "pipeline_model_parallel_size"),
+    )
+    context = _number(row, "context_parallel_size")
+    each = _number(row, "num_layers_per_virtual_pipeline_stage", 0)
+    chunks = _number(row, "num_layers", 12) // (stages * each) if each else 1
+    plan: dict[str, object] = {
+        "dp": 8 // (tensor * stages * context),
+        "tp": tensor,
+        "pp": stages,
+        "cp": context,
+        "vpp": chunks,
+        "ep": _number(row, "expert_model_parallel_size"),
+        "sp": TRUTH[row["sequence_parallel"]] and tensor > 1,
+        "zero": 1 if TRUTH[row["use_distributed_optimizer"]] else 0,
+        "mbs": _number(row, "micro_batch_size", 4),
+        "gbs": _number(row, "global_batch_size", 32),
+        "precision": "fp16" if TRUTH[row["fp16"]] else "bf16",
+    }
+    return plan | ({"recompute": row["recompute_granularity"]} if row["recompute_granularity"] else {})
+
+
+def _number(row: Mapping[str, str], name: str, default: int = 1) -> int:
+    """Return a column that counts; its default if the row is silent."""
+    return int(float(row[name])) if row[name] else default

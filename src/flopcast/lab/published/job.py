@@ -1,0 +1,294 @@
+"""From a published run to the job that reproduces it.
+
+Answers: which job is this row, what of it does the row not say, and, where there is none, what is missing?
+Elsewhere: what printed names stand for (known_names.py), sizes of models (model.py), the rules that a job
+must keep (workload/checks.py). Nothing here looks at what was measured, but for the audit of FLOP
+(audit.py).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.lab.published.audit import packed_documents, trains_mtp
+from flopcast.lab.published.cells import (
+    DEGREES,
+    NO_WORDS,
+    SCHEDULES,
+    adapters,
+    implied_degrees,
+    node_bytes_per_s,
+    precision_word,
+    recompute_word,
+    schedule_word,
+    sharding,
+)
+from flopcast.lab.published.known_names import Default, KnownSoftware, cluster_of, defaults_of, software_of
+from flopcast.lab.published.model import model_document
+from flopcast.lab.validation.run import Run
+from flopcast.layers.experts import Experts
+from flopcast.library import catalog
+from flopcast.library.edits import merged
+from flopcast.requests.job_files import job_of
+from flopcast.spec.job import Job
+
+NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
+WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
+PACKED = re.compile(r"\bpacked SQuAD")
+
+
+def reproduce(run: Run) -> Job:
+    """Return the job of a training run, with what it assumes.
+
+    Raises
+    ------
+    SpecError
+        The row is of inference, lacks what nothing fills in, names what is not known, or asks for what is
+        not built: every fault, each with the row's line.
+    """
+    if run.kind != "train":
+        raise SpecError([_missing(run, "kind", run.kind, "serving", "only training is predicted")])
+    if run.refused:
+        raise SpecError([_missing(run, "table", run.id, "this defect", run.refused)])
+    problems: list[Problem] = []
+    software = software_of(run)
+    if software is None:
+        told = "no entry of the catalogue's table matches"
+        problems.append(_missing(run, "framework", run.software.framework, "software of these years", told))
+    defaults = defaults_of(run, software) if software else ()
+    assumed: list[str] = []
+    plan = _plan(run, defaults, assumed)
+    data: dict[str, object] = {"plan": plan}
+    for part, make in (("cluster", _cluster), ("model", model_document)):
+        try:
+            data[part] = make(run, assumed)
+        except SpecError as error:
+            problems += error.problems
+    problems += _unsaid(run, plan) + _unknown_schedule(run)
+    if problems or software is None:
+        raise SpecError(problems)
+    data["model"] = _trained(data["model"], defaults, run, assumed)
+    data["stack"] = _stack(run, software, defaults, assumed)
+    if run.site:
+        data["site"] = run.site
+    assumed += (f"{cell}: the column is not used" for cell in run.unused)
+    data["batch"] = {"sequence_length": run.sequence_length} | _packed(run, data["model"], assumed)
+    _deal_out(run, data, assumed)
+    try:
+        job = job_of(Document(run.where, data, {}))
+    except SpecError as error:
+        raise SpecError(_at(run, problem) for problem in error.problems) from None
+    return job.model_copy(update={"assumptions": tuple(assumed)})
+
+
+def _printed_plan(run: Run) -> dict[str, object]:
+    """Return the fields of the plan that the row gives, by long name."""
+    printed = run.mapping
+    names = (*DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
+    said = {name: getattr(printed, name) for name in (*names, "sequence_parallel", "zero")}
+    plan: dict[str, object] = {name: value for name, value in said.items() if value is not None}
+    words = {
+        "recompute": recompute_word(printed.recompute) if printed.recompute else None,
+        "precision": precision_word(printed.precision) if printed.precision else None,
+        "schedule": _schedule(run),
+        "offload": True if printed.offload.lower() not in NO_WORDS else None,
+    }
+    return plan | {name: word for name, word in words.items() if word is not None} | sharding(run)
+
+
+def _schedule(run: Run) -> str | None:
+    """Return the row's schedule, if it is not the one that the number of virtual stages implies.
+
+    Many sources print "1F1B" for the interleaved schedule too.
+    """
+    word = schedule_word(run.mapping.schedule)
+    return None if word == "1f1b" else word
+
+
+def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
+    """Return the row's plan by long name, with the software's defaults for missing fields."""
+    plan = _printed_plan(run)
+    fixed = set(plan)
+    for default in defaults:
+        narrower = "precision" in default.where
+        for name, value in default.plan.items():
+            if name not in fixed or narrower:
+                plan[name] = value
+                assumed.append(f"{name} {value}: {default.because}")
+                fixed.add(name)
+    for name, degree in implied_degrees(run, plan).items():
+        plan[name] = degree
+        assumed.append(f"{name} {degree}: the row says other degrees, or that parameters are sharded")
+    if plan.get("sequence_parallel") == WITH_TENSOR_PARALLEL:
+        plan["sequence_parallel"] = _degree(plan, "tensor_parallel") > 1
+    if "data_parallel" not in plan and run.machine.num_devices:
+        others = 1
+        for name in DEGREES[1:]:
+            others *= _degree(plan, name)
+        plan["data_parallel"] = max(1, run.machine.num_devices // others)
+    return plan
+
+
+def _degree(plan: Mapping[str, object], name: str) -> int:
+    """Return a degree of the plan, 1 if it states none."""
+    value = plan.get(name, 1)
+    return value if isinstance(value, int) else 1
+
+
+def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
+    """Return the catalogue's cluster in the row's size, with the printed bandwidth of its network."""
+    known, machine = cluster_of(run), run.machine
+    if known is None:
+        raise SpecError(
+            [_missing(run, "device", machine.device, "the device", "it is not in the catalogue")]
+        )
+    if machine.num_devices is None:
+        raise SpecError(
+            [_missing(run, "num_devices", None, "", "the row does not state the number of devices")]
+        )
+    own = catalog.cluster(known.cluster)
+    per_node = machine.devices_per_node or own.node.devices
+    inside = min(machine.num_devices, per_node)
+    group: dict[str, object] = {"count": -(-machine.num_devices // inside), "node": {"devices": inside}}
+    if known.replaces:
+        group["node"] = {"devices": inside, "device": known.replaces}
+    changes: dict[str, object] = {"base": known.cluster, "groups": {"0": group}}
+    network = node_bytes_per_s(machine.network, per_node)
+    if network:
+        rate = f"{network / per_node / 1e9:g} GB/s"
+        changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
+    elif machine.network and machine.num_devices > inside:
+        assumed.append(f"network of {known.cluster}: '{machine.network}' does not say a node's bandwidth")
+    assumed.append(f"cluster {known.cluster}: {known.because}")
+    return changes
+
+
+def _unsaid(run: Run, plan: Mapping[str, object]) -> list[Problem]:
+    """Return required values that neither the row nor its software's defaults state."""
+    missing = [name for name in NEEDED if name not in plan]
+    missing += ["sequence_length"] if run.sequence_length is None else []
+    return [_missing(run, name, None, "", "the row does not say it") for name in missing]
+
+
+def _unknown_schedule(run: Run) -> list[Problem]:
+    """Return the error for an unknown pipeline schedule; empty if it is known."""
+    printed = run.mapping.schedule
+    if not printed or schedule_word(printed):
+        return []
+    problem = _missing(run, "pp_schedule", printed, "this schedule", "the schedule is not known")
+    return [replace(problem, allowed=f"one of {', '.join(SCHEDULES)}, or an empty cell")]
+
+
+def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: list[str]) -> object:
+    """Return the model with details of this training: adapters, capacities and loads of experts."""
+    document = dict(model) if isinstance(model, dict) else {}
+    own = catalog.model(str(document["base"]))
+    mtp = trains_mtp(run, own)
+    if mtp is not None:
+        document["mtp"] = own.mtp if mtp else 0
+        assumed.append(f"mtp {document['mtp']}: by the printed FLOP of a token")
+    experts: dict[str, object] = {}
+    for default in defaults:
+        experts |= default.experts
+        if default.adapters:
+            document["adapters"] = dict(default.adapters)
+            assumed.append(f"adapters {dict(default.adapters)}: {default.because}")
+            if run.says("QLoRA"):
+                document["adapters"] |= {"base_dtype": "nf4"}
+    told = adapters(run.notes)
+    if told and "adapters" not in document:
+        document["adapters"] = told | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
+        assumed.append(f"adapters {told}: the remarks say so; what they leave open, as in peft")
+    changed = {
+        str(place): {"feed_forward": experts}
+        for place, block in enumerate(own.blocks)
+        if experts and isinstance(block.feed_forward, Experts)
+    }
+    return merged(document, {"blocks": changed}) if changed else document
+
+
+def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
+    """Return the documents of packed sequences, with lengths from the printed FLOP if possible."""
+    if not PACKED.search(run.notes):
+        return {}
+    own = catalog.model(str(model["base"])) if isinstance(model, dict) else None
+    documents = packed_documents(run, own) if own else None
+    if documents is None:
+        return {"packed": True}
+    assumed.append(f"{len(documents)} documents of {documents[0]} tokens: by the printed FLOP of a token")
+    return {"documents": documents}
+
+
+def _stack(
+    run: Run, software: KnownSoftware, defaults: tuple[Default, ...], assumed: list[str]
+) -> dict[str, object]:
+    """Return the software's stack, with its defaults and the row's attention kernel."""
+    stack: object = {"base": software.stack}
+    assumed.append(f"stack {software.stack}: {software.because}")
+    for default in defaults:
+        if default.stack:
+            stack = merged(stack, default.stack)
+            assumed.append(f"stack {dict(default.stack)}: {default.because}")
+    if run.mapping.flash_attention is not None:
+        kernel = "flash" if run.mapping.flash_attention else "materialised"
+        stack = merged(stack, {"attention_kernel": kernel})
+    return stack if isinstance(stack, dict) else {}
+
+
+def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
+    """List blocks of uneven chunks, if no chunk number divides them, as Megatron-Core's recipes do.
+
+    Where embedding and head as a layer each make the number divisible, the first and the last chunk have a
+    block less (`account_for_embedding_in_pipeline_split`, `account_for_loss_in_pipeline_split`). Otherwise
+    all chunks have as many blocks as the fullest, and the last, then the first, what is left
+    (`pipeline_model_parallel_layout` of the recipes of DeepSeek-V3: "Et*4|(t*4|)*14tmL").
+    """
+    plan, model = data["plan"], data["model"]
+    if not isinstance(plan, dict) or not isinstance(model, dict):
+        return
+    total = run.architecture.num_layers or catalog.model(str(model["base"])).num_blocks
+    chunks = _degree(plan, "pipeline_parallel") * _degree(plan, "virtual_stages")
+    layers = chunk_layers(total, chunks)
+    if layers:
+        plan["stage_layers"] = layers
+        assumed.append(f"stage_layers {','.join(map(str, layers))}: embedding and head count as layers")
+
+
+def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
+    """Return blocks of each chunk if they do not divide evenly; () if they do, or if no list works.
+
+    >>> chunk_layers(126, 64)[:3], chunk_layers(61, 4), chunk_layers(61, 32)[-2:]
+    ((1, 2, 2), (16, 16, 16, 13), (2, 0))
+    """
+    if blocks % chunks == 0:
+        return ()
+    if (blocks + 2) % chunks == 0:
+        size = (blocks + 2) // chunks
+        return (size - 1, *[size] * (chunks - 2), size - 1)
+    size = -(-blocks // chunks)
+    left = chunks * size - blocks
+    last = max(size - left, 0)
+    first = size - (left - (size - last))
+    return (first, *[size] * (chunks - 2), last) if first >= 0 else ()
+
+
+def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
+    """Return why a row cannot become a job: what flopcast or the row lacks."""
+    allowed = f"rows without {primitive}" if primitive else "a row that says it"
+    return Problem(
+        where=run.where, field=field, value=value, allowed=allowed, because=because, fix="leave the row out"
+    )
+
+
+def _at(run: Run, problem: Problem) -> Problem:
+    """Return a rule's fault, at the row's line."""
+    return Problem(
+        where=run.where,
+        field=problem.field,
+        value=problem.value,
+        allowed=problem.allowed,
+        because=problem.because,
+        fix=problem.fix,
+    )

@@ -1,0 +1,210 @@
+"""Names in tables of runs: hardware, models and software, as the catalogue's tables define them.
+
+Answers: which cluster, model and stack of the catalogue does a run name, and what does that software do
+where the run is silent?
+Elsewhere: the tables themselves (catalog/runs), the job that is made of all this (job.py). The first entry
+of a table that matches holds, so that narrow ones stand before wide ones.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from flopcast.lab.published.cells import plain_device
+from flopcast.lab.validation.run import Run
+from flopcast.library import catalog
+from flopcast.strict_model import StrictModel
+
+Changes = Mapping[str, Any]
+Entry = TypeVar("Entry", bound=StrictModel)
+
+
+class KnownCluster(StrictModel):
+    """Hardware by its printed name; `replaces` is a device in place of the cluster's own.
+
+    `source`: one machine, known by who published its runs, as its own kernels were measured.
+    """
+
+    device: str = Field(description="a regular expression, against the name as `plain_device` has it")
+    source: str = Field(default="", description="a regular expression, against the row's source")
+    cluster: str
+    replaces: str = ""
+    because: str
+
+
+class KnownModel(StrictModel):
+    """A model by its printed name.
+
+    `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
+    sequences are long. `refused`: what it is made of that is not supported. `software`: whose model it is,
+    where others have one of the same name.
+    """
+
+    name: str = Field(description="a regular expression, against small letters and digits")
+    software: str = Field(default="", description="a regular expression, against the framework")
+    base: str = ""
+    refused: str = ""
+    gated: bool | None = None
+    sized: bool = False
+    positions: bool = False
+    changes: Changes = Field(default_factory=dict)
+    because: str = ""
+
+
+class Default(StrictModel):
+    """A default of a software, in rows that `where` matches, with its documentation.
+
+    `plan`: fields that the row leaves open. `stack`, `experts`, `adapters`: what differs there from the
+    stack, from the model's experts, and which adapters are trained.
+    """
+
+    where: Mapping[str, str] = Field(default_factory=dict)
+    plan: Changes = Field(default_factory=dict)
+    stack: Changes = Field(default_factory=dict)
+    experts: Changes = Field(default_factory=dict)
+    adapters: Changes = Field(default_factory=dict)
+    because: str
+    url: str = ""
+
+
+class KnownSoftware(StrictModel):
+    """A framework, in versions and years, and the stack that stands for it."""
+
+    software: str = Field(description="a regular expression, against framework, a blank and version")
+    first_year: int = 0
+    last_year: int = 9999
+    stack: str
+    because: str
+    defaults: tuple[Default, ...] = ()
+
+
+class Unfitted(StrictModel):
+    """Runs that are judged and teach no constant: what they lack would bend what others share."""
+
+    source: str = Field(description="a regular expression")
+    where: Mapping[str, str] = Field(description="facts of a run, as of a default")
+    because: str
+
+
+@lru_cache(maxsize=8)
+def _entries(name: str, noun: type[Entry]) -> tuple[Entry, ...]:
+    """Return a table of the catalogue; texts with units stay unchanged, for the job to parse."""
+    data = catalog.document("runs", name).data
+    entries = data["entries"] if isinstance(data, dict) else []
+    return tuple(noun.model_validate(entry) for entry in entries)
+
+
+def clusters() -> tuple[KnownCluster, ...]:
+    """Return known hardware."""
+    return _entries("clusters", KnownCluster)
+
+
+def models() -> tuple[KnownModel, ...]:
+    """Return known models."""
+    return _entries("models", KnownModel)
+
+
+def software() -> tuple[KnownSoftware, ...]:
+    """Return known software; the last entry matches everything."""
+    return _entries("stacks", KnownSoftware)
+
+
+def unfitted() -> tuple[Unfitted, ...]:
+    """Return runs on which no constant is fitted."""
+    return _entries("unfitted", Unfitted)
+
+
+def judged_only(run: Run) -> str:
+    """Return why no constant may be fitted on a run; "" if there is no reason."""
+    facts = _facts(run)
+    matching = (known for known in unfitted() if re.search(known.source, run.source))
+    return next((known.because for known in matching if _holds(known.where, facts)), "")
+
+
+def cluster_of(run: Run) -> KnownCluster | None:
+    """Return the hardware that a run names, if it is known."""
+    device = plain_device(run.machine.device)
+    matching = (known for known in clusters() if re.search(known.device, device, re.IGNORECASE))
+    return next((known for known in matching if re.search(known.source, run.source)), None)
+
+
+def model_of(run: Run) -> KnownModel | None:
+    """Return the model that a run names; if the row has no sizes, only a model of the catalogue.
+
+    Where no named entry matches, an entry of the catalogue of just this name, blanks and dashes aside, and
+    of these sizes needs no line in the table; else the row's sizes in a block that many models have.
+    """
+    known = models()
+    named = (entry for entry in known if entry.name)
+    blocks = (entry for entry in known if not entry.name)
+    return next((entry for entry in (*named, *_alike(run), *blocks) if _describes(entry, run)), None)
+
+
+def _describes(known: KnownModel, run: Run) -> bool:
+    """Return whether an entry matches the run's name and software, and the row has its required sizes."""
+    sizes = run.architecture
+    if known.gated is not None and known.gated != sizes.gated:
+        return False
+    if known.sized and (sizes.num_layers is None or sizes.hidden is None):
+        return False
+    named = re.search(known.name, letters(run.model))
+    return bool(named and re.search(known.software, run.software.framework))
+
+
+def letters(name: str) -> str:
+    """Return a name in small letters and digits alone."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _alike(run: Run) -> tuple[KnownModel, ...]:
+    """Return the catalogue's entry of exactly this name, if it has the row's width and heads."""
+    base, sizes = catalog.known("models", run.model), run.architecture
+    if base is None:
+        return ()
+    own = catalog.model(base)
+    agree = sizes.hidden in (None, own.hidden) and sizes.heads in (None, own.blocks[-1].mixer.heads)
+    return (KnownModel(name=f"^{letters(run.model)}$", base=base),) if agree else ()
+
+
+def software_of(run: Run) -> KnownSoftware | None:
+    """Return the software that a run names; if a row has no year, any year of a software matches."""
+    name, year = f"{run.software.framework} {run.software.version}", run.software.year
+    for known in software():
+        if re.search(known.software, name) and (
+            year is None or known.first_year <= year <= known.last_year
+        ):
+            return known
+    return None
+
+
+def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
+    """Return the defaults of a software that apply to a run."""
+    facts = _facts(run)
+    return tuple(default for default in known.defaults if _holds(default.where, facts))
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """Return the facts of a run that an entry may test, as texts; empty if the row is silent."""
+    return {
+        "model": run.model.lower(),
+        "device": run.machine.device,
+        "precision": run.mapping.precision,
+        "framework": run.software.framework,
+        "fsdp": run.mapping.fsdp,
+        "tensor": str(run.mapping.tensor_parallel or ""),
+        "pipeline": str(run.mapping.pipeline_parallel or ""),
+        "context": str(run.mapping.context_parallel or ""),
+        "expert": str(run.mapping.expert_parallel or ""),
+        "devices": str(run.machine.num_devices or ""),
+        "version": run.software.version,
+        "year": str(run.software.year or ""),
+        "notes": run.notes,
+    }
+
+
+def _holds(where: Mapping[str, str], facts: Mapping[str, str]) -> bool:
+    """Return whether a run has all the facts that an entry requires."""
+    return all(re.search(pattern, facts[name]) for name, pattern in where.items())

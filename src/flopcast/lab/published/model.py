@@ -1,0 +1,155 @@
+"""The model that a published run trained, from its name and sizes.
+
+Answers: which entry of the catalogue is it, with which sizes?
+Elsewhere: names of models (catalog/runs/models.yaml), what is special of a training (job.py).
+"""
+
+from typing import Any
+
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.published.cells import assumed_heads
+from flopcast.lab.published.known_names import KnownModel, model_of
+from flopcast.lab.validation.run import Architecture, Run
+from flopcast.layers.experts import Experts
+from flopcast.layers.latent_attention import LatentAttention
+from flopcast.library import catalog
+from flopcast.library.edits import merged
+from flopcast.spec.model import Model
+
+VOCABULARY_TOLERANCE = 0.02  # tables print padded vocabularies or bare ones
+
+
+def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
+    """Return the catalogue's entry as a base, with the row's sizes.
+
+    Raises
+    ------
+    SpecError
+        No entry is of this name and these sizes.
+    """
+    known = model_of(run)
+    if known is None or known.refused:
+        because = "no model of this name is in the catalogue, nor are all sizes in the row"
+        because = known.refused if known else because
+        raise SpecError([_fault(run, "model", run.model, "a model of the catalogue, or sizes", because)])
+    if known.sized:
+        assumed.append(f"model {known.base}'s block: {known.because}")
+        return _sized(run, known, assumed)
+    own = catalog.model(known.base)
+    _agrees(run, own)
+    return {"base": known.base} | _as_many_layers(run, own, assumed) | _other_words(run, own, assumed)
+
+
+def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]:
+    """Return a block of the catalogue in the row's sizes."""
+    sizes = run.architecture
+    heads = sizes.heads or assumed_heads(sizes.hidden or 0)
+    if sizes.heads is None:
+        assumed.append(
+            f"{heads} heads: the row prints none; heads of {(sizes.hidden or 0) // (heads or 1)}"
+        )
+    mixer = {"heads": heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
+    block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
+    width = sizes.ffn_hidden or 4 * (sizes.hidden or 0)
+    block["feed_forward"] = {"ffn_hidden": width}
+    block_changes = known.changes.get("blocks", {}).get("0", {})
+    blocks = {"0": merged(block, block_changes)}
+    document: dict[str, object] = {"base": known.base, "hidden": sizes.hidden, "blocks": blocks}
+    document |= _given(sizes, vocabulary="vocabulary", tied_embeddings="tied_embeddings")
+    if known.positions and run.sequence_length:
+        document["learned_positions"] = run.sequence_length
+    return document | {"name": run.model or known.base}
+
+
+def _given(sizes: Architecture, **names: str) -> dict[str, object]:
+    """Return sizes that the row prints, by the names of a model."""
+    return {to: getattr(sizes, field) for field, to in names.items() if getattr(sizes, field) is not None}
+
+
+def _agrees(run: Run, own: Model) -> None:
+    """Check a row's sizes against those of the entry of that name, which must be the same model."""
+    sizes, block = run.architecture, own.blocks[-1]
+    mixture = block.feed_forward if isinstance(block.feed_forward, Experts) else None
+    pairs = {
+        "hidden": (sizes.hidden, own.hidden),
+        "heads": (sizes.heads, block.mixer.heads),
+        "num_experts": (sizes.num_experts, mixture.num_experts if mixture else None),
+        "n_shared_experts": (sizes.num_shared_experts, mixture.shared_experts if mixture else None),
+        "attention": (sizes.attention == "mla" if sizes.attention else None, _is_latent(own)),
+    }
+    wrong = [name for name, (said, ours) in pairs.items() if said and said != ours]
+    if wrong:
+        because = f"the catalogue's model of that name has another {', '.join(wrong)}"
+        raise SpecError([_fault(run, "model", run.model, "sizes of the model that is named", because)])
+
+
+def _is_latent(own: Model) -> bool:
+    """Return whether a model's blocks have multi-head latent attention."""
+    return isinstance(own.blocks[-1].mixer, LatentAttention)
+
+
+def _other_words(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
+    """Return the row's vocabulary if it is not the entry's padded one: another or a later tokenizer."""
+    said = run.architecture.vocabulary
+    if said is None or abs(said / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
+        return {}
+    assumed.append(f"vocabulary {said}: as the row says, in the place of {own.vocabulary}")
+    return {"vocabulary": said}
+
+
+def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
+    """Return the model with the row's number of layers and of dense layers.
+
+    A repeating pattern of blocks is cut. Runs of equal blocks keep their lengths, except the last one with
+    experts (or the last one, in a dense model), which takes the rest. `n_dense_layers` is the number of
+    blocks without experts before it. A model with another number of layers has no multi-token prediction
+    unless the row says "MTP".
+    """
+    layers = run.architecture.num_layers or own.num_blocks
+    counts = _pattern_counts(own, layers) if own.pattern else _run_counts(run, own, layers)
+    if min(counts) < 1:
+        kinds = len(own.blocks)
+        because = (
+            f"{own.name} has {kinds} kinds of blocks, and a model of {layers} layers lacks one of them"
+        )
+        raise SpecError([_fault(run, "layers", layers, f"{own.num_blocks}, or some fewer", because)])
+    changed = {
+        str(place): {"count": count}
+        for place, (count, block) in enumerate(zip(counts, own.blocks, strict=True))
+        if count != block.count
+    }
+    document: dict[str, object] = {"blocks": changed} if changed else {}
+    if layers != own.num_blocks and own.mtp and not run.says("mtp"):
+        document["mtp"] = 0
+        assumed.append(f"mtp 0: the row cuts {own.name} to {layers} layers and does not mention MTP")
+    return document
+
+
+def _pattern_counts(own: Model, layers: int) -> list[int]:
+    """Return the number of blocks of each kind in the first layers of a repeating pattern."""
+    order = [own.pattern[layer % len(own.pattern)] for layer in range(layers)]
+    return [order.count(kind) for kind in range(len(own.blocks))]
+
+
+def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
+    """Return the number of blocks in each run of equal blocks; the row may give that of dense layers."""
+    experts = [isinstance(block.feed_forward, Experts) for block in own.blocks]
+    counts = [block.count for block in own.blocks]
+    stretched = max((place for place, kind in enumerate(experts) if kind), default=len(counts) - 1)
+    dense = run.architecture.num_dense_layers
+    if dense is not None and any(experts):
+        before = [place for place, kind in enumerate(experts) if not kind]
+        if len(before) > 1 or (dense and not before):
+            because = f"{own.name} does not have one run of dense layers that could have another length"
+            raise SpecError([_fault(run, "n_dense_layers", dense, "an empty cell", because)])
+        if before:
+            counts[before[0]] = dense
+    counts[stretched] = layers - (sum(counts) - counts[stretched])
+    return counts
+
+
+def _fault(run: Run, field: str, value: object, allowed: str, because: str) -> Problem:
+    """Return why a row's model is not known."""
+    return Problem(
+        where=run.where, field=field, value=value, allowed=allowed, because=because, fix="leave the row out"
+    )

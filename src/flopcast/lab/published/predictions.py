@@ -1,0 +1,159 @@
+"""Tables of published runs, predicted with different constants, each way once.
+
+Answers: what is the prediction of each run with the constants of the catalogue, with constants fitted on
+other runs, and without constants?
+Elsewhere: what a row says (table.py, job.py), the fit (lab/validation/leave_one_out.py), statistics
+(lab/validation/published_statistics.py).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, cached_property
+from pathlib import Path
+
+from flopcast import prediction
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.published.job import reproduce
+from flopcast.lab.published.known_names import judged_only
+from flopcast.lab.published.table import read_tables
+from flopcast.lab.validation import leave_one_out
+from flopcast.lab.validation.published import Constants, Published, compare_runs
+from flopcast.lab.validation.run import Run
+from flopcast.library.constants import shipped
+from flopcast.library.curves import load_book
+from flopcast.prediction import RealisedJob, predict_realised
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+
+Watched = Callable[[Sequence[Run]], Iterable[Run]]
+
+
+class PublishedTables:
+    """Published tables, read once and predicted with different levels of factors.
+
+    Predictions are kept, so each way of judging is computed once.
+
+    Raises
+    ------
+    SpecError
+        Files cannot be read or have unknown headers; all of them are listed.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
+        """Read the files."""
+        self._watched = watched
+        self._left_out: dict[Constants, Published] = {}
+        self._job_of, self._realised = cache(_job_or_faults), cache(prediction.realised_job)
+        self._tables = [
+            replace(table, runs=tuple(_marked(run) for run in table.runs))
+            for table in read_tables([Path(path) for path in paths])
+        ]
+
+    def check_sources(self, sources: Sequence[str]) -> None:
+        """Check that every source has a run.
+
+        Raises
+        ------
+        SpecError
+            Some sources have no run; all of them are listed.
+        """
+        known = {run.source for table in self._tables for run in table.runs}
+        problems = [
+            Problem(
+                field="--leave-out",
+                value=source,
+                allowed=", ".join(sorted(known)),
+                because="no run of these tables has that source",
+                fix="name one of them",
+            )
+            for source in sources
+            if source not in known
+        ]
+        if problems:
+            raise SpecError(problems)
+
+    def judged(self, constants: Constants = "catalogue", leave_out: Sequence[str] = ()) -> Published:
+        """Return the predicted runs, as `validate_published` does.
+
+        Raises
+        ------
+        SpecError
+            A source that is to be left out has no run.
+        """
+        self.check_sources(leave_out)
+        if leave_out:
+            return leave_one_out.leave_out(self.predicted, leave_out, self._unfitted)
+        if constants in leave_one_out.GROUPS:
+            return self._without_each(constants)
+        found = self._unfitted.published if constants == "none" else self._by_catalogue
+        fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
+        return replace(found, constants=constants, fitted_on=fitted_on)
+
+    @cached_property
+    def _unfitted(self) -> leave_one_out.FirstPass:
+        """Return the predictions from kernels and data sheets alone."""
+        return leave_one_out.first_pass(self.predicted)
+
+    def _without_each(self, constants: Constants) -> Published:
+        """Return the runs of each source, device generation or model, by constants fitted on the others."""
+        if constants not in self._left_out:
+            self._left_out[constants] = leave_one_out.leave_each_out(
+                self.predicted, self._unfitted, constants
+            )
+        return self._left_out[constants]
+
+    @cached_property
+    def _by_catalogue(self) -> Published:
+        """Return the predictions with the constants of the catalogue."""
+        return self.predicted()
+
+    def predicted(
+        self,
+        levels: Mapping[str, FittedLevel] | None = None,
+        ids: frozenset[str] = frozenset(),
+        changed: Callable[[Job], Job] = lambda job: job,
+    ) -> Published:
+        """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's.
+
+        `changed` may switch a term of the jobs off, which are predicted in the place of the runs' own.
+        """
+        broken = [problem for table in self._tables for problem in table.problems]
+        runs = [
+            self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
+        ]
+        return compare_runs(
+            runs, self._reproduced, lambda job: _with_levels(self._realised(changed(job)), levels), broken
+        )
+
+    def _reproduced(self, run: Run) -> Job:
+        """Return the job of a run, which `reproduce` makes only once for any number of predictions."""
+        found = self._job_of(run)
+        if isinstance(found, SpecError):
+            raise found.with_traceback(None)
+        return found
+
+
+def _job_or_faults(run: Run) -> Job | SpecError:
+    """Return the job of a run, or why it has none."""
+    try:
+        return reproduce(run)
+    except SpecError as error:
+        return error
+
+
+def _marked(run: Run) -> Run:
+    """Return the run, with the reason why no constant may be fitted on it, if there is one."""
+    because = judged_only(run)
+    return run.model_copy(update={"judged_only": because}) if because else run
+
+
+def predict_with(job: Job, levels: Mapping[str, FittedLevel] | None) -> Report:
+    """Return the report of a job with these levels of factors; None uses those of the catalogue."""
+    return _with_levels(prediction.realised_job(job), levels)
+
+
+def _with_levels(realised: RealisedJob, levels: Mapping[str, FittedLevel] | None) -> Report:
+    """Return the report of a job whose programs are known; `levels` as in `predict_with`."""
+    book = load_book(realised.job.cluster)
+    return predict_realised(realised, book if levels is None else replace(book, levels=levels))

@@ -1,0 +1,47 @@
+"""Suite files of the catalogue: measured runs with their jobs."""
+
+from flopcast.errors import SpecError
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.lab.validation.memory import MemorySuite
+from flopcast.lab.validation.suite import Suite
+from flopcast.library.catalog import document, names, unknown_name
+from flopcast.requests.job_files import job_of, load_catalog_job
+
+
+def load_memory_suite(name: str) -> MemorySuite:
+    """Return a suite of measured memory by name, its jobs loaded and checked.
+
+    Raises
+    ------
+    SpecError
+        No such suite, or a fault in its file.
+    """
+    found, data = _described(name)
+    return build(MemorySuite, found, data)
+
+
+def load_suite(name: str) -> Suite:
+    """Return a suite by name, its jobs loaded and checked.
+
+    Raises
+    ------
+    SpecError
+        No such suite, or a fault in its file.
+    """
+    found, data = _described(name)
+    return build(Suite, found, data)
+
+
+def _described(name: str) -> tuple[Document, dict[str, object]]:
+    """Return a suite's document, and its data with jobs in place of their descriptions."""
+    if name not in names("suites"):
+        raise SpecError([unknown_name("suites", name, "--suite")])
+    found = document("suites", name)
+    data = dict(found.data) if isinstance(found.data, dict) else {}
+    rows = []
+    for row in data.get("rows", []):
+        job = row["job"]
+        made = load_catalog_job(job) if isinstance(job, str) else job_of(Document(row["id"], job, {}))
+        rows.append(row | {"job": made})
+    return found, data | {"rows": rows}

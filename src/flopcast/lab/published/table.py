@@ -1,0 +1,254 @@
+"""Run tables read: CSV files, row by row, into runs.
+
+Answers: which runs does this file hold, and which of its rows cannot be read?
+Elsewhere: what columns mean (headers.py), the job of a run (job.py).
+A row that cannot be read is told with its line and reason, and the others are kept.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.validate import dotted
+from flopcast.lab.published.cells import MEMORY_UNITS
+from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
+from flopcast.lab.samples.columns import read_rows
+from flopcast.lab.validation.run import Run
+
+WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
+MOST = 1e12  # of anything that is counted: more is no count
+STEP_COLUMN = "step_time_s"
+WORDS = {"true": True, "false": False}
+PARTS = ("architecture", "machine", "mapping", "software", "observed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTable:
+    """The runs of one file, and the faults of the rows that are none."""
+
+    runs: tuple[Run, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_tables(paths: Sequence[Path]) -> list[RunTable]:
+    """Return the rows of several files.
+
+    Raises
+    ------
+    SpecError
+        As `read_table`, for all files.
+    """
+    tables: list[RunTable] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            tables.append(read_table(path))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    return tables
+
+
+def read_table(path: Path) -> RunTable:
+    """Return every row of a file whose header is known.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or its header is of no known kind.
+    """
+    rows = list(read_rows(path))
+    if not rows:
+        raise SpecError([_no_rows(path)])
+    columns = tuple(name for name in rows[0][1] if name)
+    header = header_of(columns)
+    if header is None:
+        raise SpecError([_unknown_header(path, columns)])
+    runs: list[Run] = []
+    problems: list[Problem] = []
+    places: dict[str, str] = {}
+    for line, row in rows:
+        place = f"{path}:{line}"
+        try:
+            run = _run(row, header, place, f"{path.stem}-{line}")
+        except SpecError as error:
+            problems += error.problems
+            continue
+        if run.id in places:
+            because = f"{places[run.id]} has the same id; it may be a copied row"
+            problems.append(_fault(place, "id", run.id, "an id of its own", because))
+            continue
+        places[run.id] = place
+        runs.append(run)
+    return RunTable(runs=tuple(runs), problems=tuple(problems))
+
+
+def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
+    """Return one row as a run.
+
+    Raises
+    ------
+    SpecError
+        Cells do not hold a value of their column or contradict each other; all of them are listed.
+    """
+    faults: list[Problem] = []
+    facts: dict[Place, object] = {("", "id"): name, ("", "where"): place, ("", "refused"): header.refused}
+    facts |= header.common
+    if None in row or None in row.values():
+        raise SpecError([_torn(row, place)])
+    row = header.translate(row) if header.translate else row
+    for columns in (header.derived, header.columns):  # what is printed replaces what was derived
+        for title, column in columns.items():
+            text = (row.get(title) or "").strip()
+            if text:
+                facts[column.to] = _value(text, title, column, place, faults)
+    if faults:
+        raise SpecError(faults)
+    unit = str(facts.get(("observed", "memory_unit"), "")).split(" ")[0]
+    if MEMORY in facts and unit in MEMORY_UNITS:
+        facts[MEMORY] = facts[MEMORY] / GIB * MEMORY_UNITS[unit]  # type: ignore[operator]
+    facts[("", "unused")] = _unused(row, header)
+    data: dict[str, object] = {part: {} for part in PARTS}
+    for (part, field), value in facts.items():
+        (data if not part else data[part])[field] = value  # type: ignore[index]
+    if "micro_batches" in row:
+        data["mapping"] = _with_global_batch(data["mapping"])
+    run = _built(data, place)
+    _check_units(run)
+    return run
+
+
+def _unused(row: Mapping[str, str], header: Header) -> tuple[str, ...]:
+    """Return the cells with a value that no part of a job uses, each as "column = value"."""
+    read = {*header.columns, *header.derived, *header.passive}
+    return tuple(f"{name} = {text}" for name, text in row.items() if name not in read and text.strip())
+
+
+def _value(text: str, name: str, column: Column, place: str, faults: list[Problem]) -> object:
+    """Return a cell as text, truth value or number, by the type of the fact that it states."""
+    kind = _kind(column.to)
+    if kind == "text":
+        return text
+    if kind == "truth":
+        if text.lower() not in WORDS:
+            faults.append(_fault(place, name, text, "true or false", "the column holds truth values"))
+        return WORDS.get(text.lower())
+    try:
+        number = float(text)
+    except ValueError:
+        faults.append(_fault(place, name, text, "a number", "the column counts or measures"))
+        return None
+    if kind == "count":
+        whole = number.is_integer() and abs(number) <= MOST
+        if not whole:
+            faults.append(
+                _fault(place, name, text, f"a whole number up to {MOST:.0e}", "the column counts")
+            )
+        return int(number) if whole else None
+    return number * column.unit_factor
+
+
+def _kind(to: Place) -> str:
+    """Return what a fact is: text, truth, count or measure, from the type of its field."""
+    part, field = to
+    noun = Run.model_fields[part].annotation if part else Run
+    told = str(noun.model_fields[field].annotation)  # type: ignore[union-attr]
+    if "bool" in told:
+        return "truth"
+    if "float" in told:
+        return "measure"
+    return "count" if "int" in told or "0, 1" in told else "text"
+
+
+def _with_global_batch(plan: object) -> dict[str, object]:
+    """Return the row with a global batch, from its micro-batches per pipeline, their size and dp."""
+    known = dict(plan) if isinstance(plan, dict) else {}
+    factors = [known.get(name) or 1 for name in ("global_batch", "data_parallel", "micro_batch")]
+    return known | {"global_batch": int(factors[0] * factors[1] * factors[2])}
+
+
+def _built(data: dict[str, object], place: str) -> Run:
+    """Return the run, or the faults of its values with the row's place. Its numbers have no units."""
+    try:
+        return Run.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(
+            _fault(place, dotted(told["loc"]), None, "a value", "the row does not say it")
+            if told["type"] == "missing"
+            else _fault(place, dotted(told["loc"]), told["input"], told["msg"], "the value is out of range")
+            for told in error.errors()
+        ) from None
+
+
+def _check_units(run: Run) -> None:
+    """Step time and rate of tokens must tell of one step: milliseconds for seconds are a factor of 1000."""
+    plan, seen = run.mapping, run.observed
+    told = (plan.global_batch, run.sequence_length, run.machine.num_devices)
+    if seen.step_time_s is None or seen.device_tokens_per_s is None or None in told:
+        return
+    tokens = (plan.global_batch or 0) * (run.sequence_length or 0) / (run.machine.num_devices or 1)
+    ratio = seen.step_time_s * seen.device_tokens_per_s / tokens
+    if not 1 / WORST_DISAGREEMENT < ratio < WORST_DISAGREEMENT:
+        because = f"tokens/s of the row give a step {ratio:.3g} times shorter: another unit?"
+        allowed = "seconds that agree with the row's tokens/s"
+        raise SpecError([_fault(run.where, STEP_COLUMN, seen.step_time_s, allowed, because)])
+
+
+def _torn(row: Mapping[str, str], place: str) -> Problem:
+    """Return the fault of a row with too few or too many cells, or of an open quote."""
+    cells = [cell for cell in row.values() if isinstance(cell, str)]
+    too_many = None in row
+    told = "it has more cells than the header" if too_many else f"it has {len(cells)} of {len(row)} cells"
+    lines = sum(cell.count("\n") for cell in cells)
+    if lines:
+        told += f", and goes over {lines + 1} lines: a quote that is not closed?"
+    return _fault(
+        place, "row", cells[0].partition("\n")[0] if cells else "", "as many cells as the header has", told
+    )
+
+
+def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
+    """Return the fault of one row, which is skipped."""
+    return Problem(
+        where=place,
+        field=field,
+        value=value,
+        allowed=allowed,
+        because=because,
+        fix="correct or remove the row",
+    )
+
+
+def _no_rows(path: Path) -> Problem:
+    """Return the fault of a header without rows."""
+    return Problem(
+        field="--runs",
+        value=str(path),
+        allowed="a table with a row for each run",
+        because="it has a header and nothing below it",
+        fix="give a file with rows",
+    )
+
+
+def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
+    """Return the fault of a table of unknown kind, with what it lacks for the nearest kind."""
+
+    def missing(header: Header) -> list[str]:
+        return [mark for mark in header.marks if mark not in columns]
+
+    def missing_fraction(header: Header) -> float:
+        return len(missing(header)) / len(header.marks)
+
+    name, header = min(HEADERS.items(), key=lambda entry: missing_fraction(entry[1]))
+    return Problem(
+        where=f"{path}:1",
+        field="--runs",
+        value=str(path),
+        allowed=f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests",
+        because=f"its header is of no known kind; for {name} it lacks {', '.join(missing(header))}",
+        fix="rename the columns, or use another file",
+    )

@@ -1,0 +1,199 @@
+"""Measured tables: CSV files, plain or gzipped, as columns of numbers.
+
+Answers: what does this file say, and which of its rows cannot be read?
+Elsewhere: what the columns mean (lab/calibration/). A bad row is left out and told, the good ones are kept:
+a long sweep is not thrown away for one broken line. A file that cannot be read at all is refused.
+"""
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flopcast.dtypes import Floats
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.samples.pack_faults import bad_row
+from flopcast.lab.samples.unpacked import read_unpacked
+
+Cells = tuple[str | None, ...]
+Mask = npt.NDArray[np.bool_]
+MOST_BYTES = 1_000_000_000
+TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+ON_TOP = ("_notify_us",)  # what comes on top of another time may be 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class MeasuredTable:
+    """Columns of equal length, and the faults of the rows that were left out.
+
+    `columns` are float64 arrays by name, (rows,); each fault in `problems` names file and line.
+    """
+
+    columns: dict[str, Floats]
+    problems: tuple[Problem, ...]
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line number and row of a CSV file with a header; a row of several lines has its last.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read or decompressed, is too large, or has no header of columns between commas
+        whose names all differ.
+    """
+    names, rows = _read(path)
+    for line, cells in rows:
+        yield line, _as_row(names, cells)
+
+
+def _read(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the names of a file's columns, and the line and cells of every row that is not blank."""
+    try:
+        text = read_unpacked(path, MOST_BYTES).decode("utf-8-sig")  # editors put a mark before the header
+    except OSError as error:
+        raise SpecError([_unreadable(path, str(error))]) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SpecError([_unreadable(path, str(error), line)]) from None
+    rows = _rows(text, path)
+    line, names = next(rows, (1, []))
+    fault = _header_fault([name for name in names if name])
+    if fault:
+        raise SpecError([_unreadable(path, fault, line)])
+    return names, rows
+
+
+def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and cells of every row that is not blank."""
+    reader = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)  # any ends of lines
+    try:
+        for cells in reader:
+            if cells:
+                yield reader.line_num, cells
+    except csv.Error as error:  # a field longer than any number
+        raise SpecError([_unreadable(path, str(error), reader.line_num)]) from None
+
+
+def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
+    """Return cells by name as `csv.DictReader` does: missing cells are None, extra ones are under None."""
+    row: dict[Any, Any] = dict(zip(names, cells, strict=False))
+    row |= dict.fromkeys(names[len(cells) :])
+    return row | ({None: cells[len(names) :]} if len(cells) > len(names) else {})
+
+
+def _header_fault(names: list[str]) -> str:
+    """Return the fault of a header, or None."""
+    if not names:
+        return "it has no header"
+    separators = [word for sign, word in SEPARATORS.items() if len(names) == 1 and sign in names[0]]
+    if separators:
+        return f"its cells are separated by {separators[0]}, not by commas"
+    twice = sorted(name for name, number in Counter(names).items() if number > 1)
+    return f"columns stand twice in its header: {', '.join(twice)}" if twice else ""
+
+
+def read_columns(path: Path) -> MeasuredTable:
+    """Return the columns of a file as numbers; skip rows with gaps or times that are not positive.
+
+    A column whose first value is a word becomes one column "name=word" of 0 and 1 for each word, so that
+    a condition on a word is one on a number. Columns are times where their names end in _us, _ms or _s; the
+    part of a time that comes on top of another may be 0.
+
+    Raises
+    ------
+    SpecError
+        As `read_rows`; never for a bad row.
+    """
+    names, numbered = _read(path)
+    lines, rows = list[int](), list[list[str]]()
+    for line, cells in numbered:
+        lines.append(line)
+        rows.append(cells)
+    table = dict(zip(names, zip_longest(*rows), strict=False))  # the cells of each column, None in gaps
+    table |= {name: (None,) * len(rows) for name in names if name not in table}
+    words = _words(table)
+    columns, good = _columns(table, words)
+    good &= np.array([len(cells) <= len(names) for cells in rows], dtype=bool)
+    problems = []
+    for number in np.flatnonzero(~good):
+        row = _as_row(names, rows[number])
+        problems.append(bad_row(path, lines[number], row, _why(row, words)))
+    kept = {name: values[good] for name, values in columns.items()} if good.any() else {}
+    return MeasuredTable(columns=kept, problems=tuple(problems))
+
+
+def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
+    """Return the columns that hold words, by their first row, with their sorted words."""
+    names = [
+        name
+        for name, cells in table.items()
+        if name and cells and not name.endswith(TIMES) and not _is_number(cells[0])
+    ]
+    return {name: sorted({cell for cell in set(table[name]) if cell}) for name in names}
+
+
+def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict[str, Floats], Mask]:
+    """Return the columns that hold numbers, and a mask of rows that are valid in all of them."""
+    columns: dict[str, Floats] = {}
+    good: Mask = np.ones(max(map(len, table.values()), default=0), dtype=bool)
+    for name, cells in table.items():
+        if name in words:
+            for word in words[name]:
+                columns[f"{name}={word}"] = np.array([cell == word for cell in cells], dtype=np.float64)
+            continue
+        values = columns[name] = _floats(cells)
+        good &= np.isfinite(values)
+        if name.endswith(TIMES):
+            good &= (values >= 0) if name.endswith(ON_TOP) else (values > 0)
+    return columns, good
+
+
+def _floats(cells: Cells) -> Floats:
+    """Return a column as numbers; cells that are not numbers become NaN."""
+    try:
+        return np.array([float(cell) for cell in cells])  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return np.array([float(cell) if cell and _is_number(cell) else math.nan for cell in cells])
+
+
+def _is_number(text: str | None) -> bool:
+    """Return whether `float` reads a text; a gap is not a number."""
+    try:
+        float(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
+    """Return what a bad row should hold."""
+    numbers = {name: text for name, text in row.items() if name not in words}
+    if not all(name is not None and _is_number(text) for name, text in numbers.items()):
+        return "a number in every column"
+    return (
+        "times above 0"
+        if all(math.isfinite(float(text)) for text in numbers.values())
+        else "finite numbers"
+    )
+
+
+def _unreadable(path: Path, why: str, line: int = 0) -> Problem:
+    """Return the fault of a file that is not a table; `line` is where that shows, 0 if nowhere."""
+    return Problem(
+        where=f"{path}:{line}" if line else "",
+        field="file",
+        value=str(path),
+        allowed="a CSV file, plain or .gz",
+        because=why,
+        fix="check the file",
+    )

@@ -1,0 +1,88 @@
+"""Measurements as CSV files: samples of traces and logs, and the rows of a trace.
+
+Answers: which columns does a file of samples or events have?
+Elsewhere: what is in them (lab/calibration/traced_shapes.py, lab/calibration/trace.py, nccl_tests.py),
+reading them (columns.py, whose rules hold: a number in every column of numbers, times above 0).
+
+Units are in the names; numbers have nine digits. Sizes that an operator does not have are 0. Columns of
+events begin with those of predicted ones (report/events.py); what a profiler does not know is -1.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.files.atomic_write import being_written
+from flopcast.lab.calibration.trace import Trace
+from flopcast.lab.calibration.traced_shapes import SIZES, TraceSample
+from flopcast.lab.samples.nccl_tests import CollectiveRow
+
+COLLECTIVE_COLUMNS = (
+    "collective",
+    "dtype",
+    "message_bytes",
+    "ranks",
+    "nodes",
+    "in_place",
+    "time_s",
+    "line",
+)
+SAMPLE_COLUMNS = (
+    "kernel_class", "phase", "dtype", *SIZES, "message_bytes", "ranks", "num_calls", "median_s", "least_s",
+)  # fmt: skip
+EVENT_COLUMNS = (
+    "stage", "chunk", "micro_batch", "layer", "operator", "phase", "stream", "start_s", "end_s", "step",
+    "device", "queue", "kernel", "kernel_class", "message_bytes", "ranks",
+)  # fmt: skip
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    """Write a table, and give the number of its rows.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+    count = 0
+    with being_written(path, newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for count, row in enumerate(rows, start=1):  # noqa: B007
+            writer.writerow([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in row])
+    return count
+
+
+def collective_cells(rows: Iterable[CollectiveRow]) -> Iterator[Sequence[object]]:
+    """Yield rows of a log of nccl-tests, as COLLECTIVE_COLUMNS."""
+    for row in rows:
+        yield (
+            row.collective, row.dtype, row.message_bytes, row.ranks, row.nodes, int(row.in_place),
+            row.time_s, row.line,
+        )  # fmt: skip
+
+
+def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
+    """Yield samples of a trace, as SAMPLE_COLUMNS; a kernel without a known pass has the pass "unknown"."""
+    for sample in samples:
+        yield (
+            sample.kernel_class, sample.phase or "unknown", sample.dtype,
+            *(sample.sizes.get(name, 0) for name in SIZES),
+            sample.message_bytes, sample.ranks, sample.num_calls, sample.median_s, sample.least_s,
+        )  # fmt: skip
+
+
+def event_cells(trace: Trace) -> Iterator[Sequence[object]]:
+    """Yield kernels in the order of time, as EVENT_COLUMNS; without an operator, by their own name."""
+    words = trace.words
+    sizes, ranks = np.nan_to_num(trace.message_bytes, nan=-1.0), np.nan_to_num(trace.ranks, nan=-1.0)
+    for at in range(len(trace.start_s)):
+        kernel = words[trace.kernel[at]]
+        yield (
+            -1, -1, -1, -1, words[trace.operator[at]] or kernel, words[trace.phase[at]],
+            words[trace.stream[at]], float(trace.start_s[at]), float(trace.end_s[at]),
+            int(trace.step[at]), trace.device, int(trace.queue[at]), kernel, words[trace.kernel_class[at]],
+            float(sizes[at]), int(ranks[at]),
+        )  # fmt: skip

@@ -1,0 +1,316 @@
+"""Logs of nccl-tests and rccl-tests (all_reduce_perf, all_gather_perf, …) as they are in the wild.
+
+Answers: which collective on how many ranks and nodes took how long for which message, and does the log
+agree with itself?
+Elsewhere: what fitting makes of it (lab/calibration/collective_files.py).
+
+A log may hold several runs, prefixes of mpirun or srun, lines of NCCL in between, old and new columns, and
+may end anywhere. Size convention: nccl-tests prints the full array, which is what operators/messages.py
+counts (gathered result of an all-gather, full input of one rank of a reduce-scatter or all-to-all, what is
+sent for a send-receive). Where the column `count` shows that a log prints one rank's share instead
+(count · element = size, while there a count is one rank's), the size is multiplied by the ranks.
+
+Every row is checked: busbw must be size / time times the share of the message that crosses a link
+(cost/collectives/formulas.py), within 2 % and the rounding of its two decimals; the printed average must be
+that of the rows. Units: time in µs, rates in GB/s = 1e9 bytes/s.
+Sources: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/*.cu; github.com/ROCm/rccl-tests.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.cost.collectives.formulas import FORMULAS
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.samples.unpacked import read_unpacked
+from flopcast.units import Number
+
+MOST_BYTES = 200_000_000
+WORST_ERROR = 0.02
+GB, US = 1e9, 1e-6
+PROGRAMS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "sendrecv": "send_receive",
+}
+ELEMENTS = {
+    "int8": 1, "uint8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2,
+    "int32": 4, "uint32": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
+}  # fmt: skip
+SHARED = ("all_gather", "reduce_scatter", "all_to_all")  # whose count is one rank's
+_PREFIX = re.compile(r"^\s*(?:\[[^\]]*\]\s*<std(?:out|err)>:?|\[\d+\]:?|\d+:)\s?")
+_INNER = re.compile(r"\[\d+\](?=\s)")  # of a launcher that marks what each write brings, not each line
+_PROGRAM = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
+_RANK = re.compile(r"\bRank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?P[iI][dD]\s+\d+\s+on\s+(\S+)\s+device\s+\d+")
+_AVERAGE = re.compile(r"\bAvg bus bandwidth\s*:\s*([\d.]+)")
+_FAILED = re.compile(r"\bOut of bounds values\s*:\s*(\d+)\s+FAILED")
+_HEADER = ("size", "count", "type")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectiveRow:
+    """One message size of one run, out of place or in place (the result replaces the input).
+
+    `message_bytes` follows operators/messages.py; `ranks` and `nodes` are those of one group, where a run
+    was split into groups that run beside each other. `busbw_bytes_per_s` is as printed, for the reader;
+    `time_s` is what was measured.
+    """
+
+    collective: str
+    message_bytes: float
+    ranks: int
+    nodes: int
+    dtype: str
+    in_place: bool
+    time_s: float
+    busbw_bytes_per_s: float
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectiveLog:
+    """The rows that can be used, and what is wrong or doubtful, each with its line."""
+
+    rows: tuple[CollectiveRow, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
+    """Return the log of a file, plain or .gz.
+
+    Parameters
+    ----------
+    collective : what the file measured, where neither it nor its name says so; a name of `PROGRAMS`
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, is too large for a log, or holds no usable row.
+    """
+    try:
+        text = read_unpacked(path, MOST_BYTES).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise SpecError([_unusable(str(path), str(error))]) from None
+    in_name = next((name for name in PROGRAMS if name in path.name), "")
+    return nccl_tests_log(text, path.name, collective or in_name)
+
+
+def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
+    """Return the log of a text.
+
+    Raises
+    ------
+    SpecError
+        It holds no usable row; what is wrong with the rows is told with it.
+    """
+    reading = _NcclState(name, PROGRAMS.get(collective, collective))
+    for number, line in enumerate(text.splitlines(), start=1):
+        reading.take(number, _INNER.sub(" ", _PREFIX.sub("", line)))
+    reading.close()
+    if not reading.rows:
+        raise SpecError(
+            [*reading.problems, _unusable(name, "no line of it is a usable row of a result table")]
+        )
+    return CollectiveLog(rows=tuple(reading.rows), problems=tuple(reading.problems))
+
+
+class _NcclState:
+    """The state of reading; a run begins with its line "nThread", or with ranks after rows."""
+
+    def __init__(self, name: str, collective: str) -> None:
+        self.name, self.collective = name, collective
+        self.rows: list[CollectiveRow] = []
+        self.problems: list[Problem] = []
+        self.devices: list[tuple[int, int, str]] = []  # rank, group, host
+        self.columns: Sequence[str] = ()
+        self.printed: list[Number] = []  # bus bandwidths of this run, as its average counts them
+        self.open = False  # rows without their average yet
+
+    def take(self, number: int, line: str) -> None:
+        """Read one line."""
+        words = line.replace("#", " # ", 1).split() if line.lstrip().startswith("#") else line.split()
+        told = words[1:] if words[:1] == ["#"] else words  # a page that a log is pasted on may eat the mark
+        if found := _PROGRAM.search(line):
+            self.collective = PROGRAMS.get(found.group(1), found.group(1))
+        if found := _RANK.search(line):
+            self._device(int(found.group(1)), int(found.group(2) or 0), found.group(3))
+        elif told[:1] == ["nThread"]:
+            self._run_begins()
+        elif found := _AVERAGE.search(line):
+            self._average(number, float(found.group(1)))
+        elif found := _FAILED.search(line):
+            because = "the collective gave wrong values in this run"
+            self._tell(number, "Out of bounds values", found.group(1), "0", because, "measure again")
+        elif tuple(told[:3]) == _HEADER:
+            self.columns = told
+        elif len(words) > 3 and words[0].isdecimal() and words[1].isdecimal() and words[2] in ELEMENTS:
+            self._row(number, words)
+
+    def close(self) -> None:
+        """End the text or a run; rows whose average is missing were cut off."""
+        if self.open:
+            because = "the run ends without its line 'Avg bus bandwidth': larger messages may be missing"
+            self._tell(
+                0, "run", self.collective, "a whole run", because, "use it for the sizes that it has"
+            )
+        self.open, self.printed = False, []
+
+    def _run_begins(self) -> None:
+        """Begin a run with new ranks and average; the collective and the columns stay until they change."""
+        self.close()
+        if self.rows or not self.devices:
+            self.devices = []
+
+    def _device(self, rank: int, group: int, host: str) -> None:
+        """Read a rank of the run; after rows, it is the first of another run."""
+        if self.printed:
+            self.close()
+            self.devices = []
+        self.devices.append((rank, group, host))
+
+    def _average(self, number: int, printed: Number) -> None:
+        """End a run's rows: their average must be the printed one."""
+        mean = sum(self.printed) / len(self.printed) if self.printed else 0.0
+        if self.printed and abs(printed - mean) > WORST_ERROR * mean + 0.01:
+            because = f"the rows that were read average {mean:.2f} GB/s: some are missing or changed"
+            self._tell(
+                number, "Avg bus bandwidth", printed, "the mean of the rows' busbw", because, "compare"
+            )
+        self.open, self.printed = False, []
+
+    def _row(self, number: int, words: Sequence[str]) -> None:
+        """Read one row of a table, both of its halves."""
+        columns = self.columns or DEFAULT_COLUMNS.get(len(words), ())
+        if len(words) != len(columns):
+            because = f"it has {len(words)} entries where its table has {len(columns)} columns: it was cut"
+            self._tell(number, "row", " ".join(words), "a whole row", because, "give the whole log")
+            return
+        self.open = True
+        for in_place in (False, True):
+            self._half(number, words, columns, in_place)
+
+    def _half(self, number: int, words: Sequence[str], columns: Sequence[str], in_place: bool) -> None:
+        """Read the half of a row that was measured out of place, or in place; "N/A" was not measured."""
+        places = [place for place, name in enumerate(columns) if name == "time"]
+        if len(places) <= in_place:
+            return
+        at = places[in_place]
+        told = [_figure(word) for word in words[at : at + 3]]
+        wrong = words[at + 3] if at + 3 < len(words) else "N/A"
+        if None in told:
+            return
+        time_us, _, busbw = (figure or 0.0 for figure in told)
+        self.printed.append(busbw)
+        if columns[at + 3 : at + 4] == ["#wrong"] and wrong not in ("0", "N/A"):
+            because = "the collective gave wrong values: what was timed is not the collective"
+            self._tell(number, "#wrong", wrong, "0", because, "repair the network or the library first")
+        elif self._usable(number, words, time_us):
+            size_bytes = self._message_bytes(words)
+            self._check(number, words, (size_bytes, time_us, busbw))
+            ranks, nodes = self._group()
+            self.rows.append(
+                CollectiveRow(
+                    collective=self.collective,
+                    message_bytes=size_bytes,
+                    ranks=ranks,
+                    nodes=nodes,
+                    dtype=words[2],
+                    in_place=in_place,
+                    time_s=time_us * US,
+                    busbw_bytes_per_s=busbw * GB,
+                    line=number,
+                )
+            )
+
+    def _usable(self, number: int, words: Sequence[str], time_us: Number) -> bool:
+        """Return whether a row is consistent, else report its faults; messages of 0 bytes are latency
+        alone.
+        """
+        if words[0] == "0" or time_us <= 0:
+            return False
+        ranks = sorted(rank for rank, _, _ in self.devices)
+        if self.collective not in PROGRAMS.values():
+            because = f"the log says {self.collective!r}" if self.collective else "the log does not say it"
+            fix = "name the file after its program, or give the collective: all_reduce, all_gather, …"
+            self._tell(number, "collective", self.collective, ", ".join(PROGRAMS), because, fix)
+        elif len(ranks) < 2:
+            because = "the lines '# Rank … device' name fewer than two ranks"
+            self._tell(number, "ranks", len(ranks), "at least 2", because, "give the log with its header")
+        elif ranks != list(range(len(ranks))):
+            because = "a rank is named twice, or missing: each process ran alone, or the header was cut"
+            fix = "build nccl-tests with MPI=1, and give the whole log"
+            self._tell(number, "ranks", _few(ranks), "0, 1, 2, … each once", because, fix)
+        else:
+            return True
+        return False
+
+    def _group(self) -> tuple[int, int]:
+        """Return ranks and nodes of the first group: the whole job, if it was not split."""
+        first = min(group for _, group, _ in self.devices)
+        hosts = [host for _, group, host in self.devices if group == first]
+        return len(hosts), len(set(hosts))
+
+    def _message_bytes(self, words: Sequence[str]) -> float:
+        """Return the printed size, or that times the ranks if it is one rank's share."""
+        size, count = int(words[0]), int(words[1])
+        ranks, _ = self._group()
+        is_share = self.collective in SHARED and ranks > 1 and count * ELEMENTS[words[2]] == size
+        return float(size * ranks if is_share else size)
+
+    def _check(self, number: int, words: Sequence[str], row: tuple[Number, Number, Number]) -> None:
+        """Tell a row whose bus bandwidth does not follow from its size and time."""
+        size_bytes, time_us, busbw = row
+        ranks, _ = self._group()
+        bus_ratio = FORMULAS[self.collective].share(np.array(float(ranks))).item()
+        expected = bus_ratio * size_bytes / (time_us * US) / GB
+        if abs(busbw - expected) > WORST_ERROR * expected + 0.006:
+            because = f"size / time gives {expected:.2f} GB/s for {self.collective} on {ranks} ranks"
+            fix = "check that the header names every rank, and the program"
+            self._tell(
+                number, "busbw", f"{busbw} of {' '.join(words[:3])}", "within 2 % of it", because, fix
+            )
+
+    def _tell(self, number: int, field: str, value: object, allowed: str, because: str, fix: str) -> None:
+        """Report a fault with its line, unless the row before already had it."""
+        where = f"{self.name}:{number}" if number else self.name
+        problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
+        last = self.problems[-1] if self.problems else None
+        if last is None or (last.field, last.value, last.because) != (field, value, because):
+            self.problems.append(problem)
+
+
+_HALF = ("time", "algbw", "busbw", "#wrong")
+DEFAULT_COLUMNS: dict[int, Sequence[str]] = {  # by their number, where a log has lost its header
+    11: (*_HEADER, *_HALF, *_HALF),
+    12: (*_HEADER, "redop", *_HALF, *_HALF),
+    13: (*_HEADER, "redop", "root", *_HALF, *_HALF),
+}
+
+
+def _figure(word: str) -> float | None:
+    """Return a printed number; None for "N/A" and invalid ones."""
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _few(ranks: Iterable[int]) -> str:
+    """Return the first ranks as text."""
+    return ", ".join(map(str, list(ranks)[:6])) + ", …"
+
+
+def _unusable(value: str, because: str) -> Problem:
+    """Return the fault of a whole log."""
+    return Problem(
+        field="log",
+        value=value,
+        allowed="the output of nccl-tests or rccl-tests",
+        because=because,
+        fix="give what all_reduce_perf printed, with its header",
+    )

@@ -1,0 +1,248 @@
+"""Sample packs: a folder with manifest.json, samples.csv and collectives.csv; written, resumed, read.
+
+Answers: which rows of a pack are good, what is wrong with the others, how is a pack continued?
+Elsewhere: what a row means (lab/measure/sample_pack.py), what is told of a bad one (pack_faults.py), who
+measures (cli/measure.py), site files (sites.py).
+
+Rows are only ever appended and reach the disk in batches: a run that is cut off keeps what it measured.
+A bad row is told with its line and left out, the good ones are kept.
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TypeVar
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.atomic_write import PARTIAL, write_whole
+from flopcast.files.inputs import opened
+from flopcast.lab.measure.sample_pack import (
+    FORMAT_VERSION,
+    MESSAGE_COLUMNS,
+    SAMPLE_COLUMNS,
+    Manifest,
+    MessageSample,
+    Sample,
+    message_of,
+    message_row,
+    sample_of,
+    sample_row,
+)
+from flopcast.lab.samples.pack_faults import bad_header, bad_row, no_folder, not_a_pack, other_device
+from flopcast.requests.job_files import read_file
+
+MANIFEST, SAMPLES, MESSAGES = "manifest.json", "samples.csv", "collectives.csv"
+MOST_BYTES = 200_000_000
+BATCH_ROWS = 16  # written and synchronised together
+Row = TypeVar("Row", Sample, MessageSample)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Pack:
+    """The good rows of a pack, and the faults of those that were left out.
+
+    Of rows with equal keys the last counts: it was measured again.
+    """
+
+    manifest: Manifest
+    samples: tuple[Sample, ...]
+    messages: tuple[MessageSample, ...]
+    problems: tuple[Problem, ...]
+
+
+class PackWriter:
+    """A pack that grows: `add` rows, then `close`.
+
+    `done` holds the keys that it had when it was opened: those need not be measured again.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, done: frozenset[str]) -> None:
+        """Write the manifest; rows are appended to whatever stands there."""
+        self.folder, self.manifest, self.done = folder, manifest, done
+        self._waiting: dict[str, list[dict[str, str]]] = {SAMPLES: [], MESSAGES: []}
+        self._counts = dict(manifest.counts)
+        self._added: set[str] = set()
+        self._write_manifest(manifest)
+
+    def add(self, sample: Sample | MessageSample) -> None:
+        """Keep a row; it is on the disk after BATCH_ROWS of them, or when the pack is closed."""
+        name = SAMPLES if isinstance(sample, Sample) else MESSAGES
+        row = sample_row(sample) if isinstance(sample, Sample) else message_row(sample)
+        self._waiting[name].append(row)
+        self._added.add(sample.key)
+        self._counts[name] = self._counts.get(name, 0) + 1
+        if len(self._waiting[name]) >= BATCH_ROWS:
+            self._append(name)
+
+    def close(self, unsupported: Mapping[str, str]) -> None:
+        """Write what waits, and a manifest that counts it.
+
+        What an earlier run could not measure stays `unsupported` until a run has measured it.
+        """
+        for name in self._waiting:
+            self._append(name)
+        whole = {**asdict(self.manifest), "counts": self._counts}
+        earlier = {key: why for key, why in self.manifest.unsupported.items() if key not in self._added}
+        whole["unsupported"] = {**earlier, **unsupported}
+        self._write_manifest(Manifest(**whole))
+
+    def _append(self, name: str) -> None:
+        """Append the waiting rows and wait for the disk; a file that is new gets its header."""
+        rows, path = self._waiting[name], self.folder / name
+        if not rows:
+            return
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        if not path.exists() or path.stat().st_size == 0:
+            writer.writeheader()
+        writer.writerows(rows)
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        rows.clear()
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        """Replace the manifest."""
+        write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
+
+
+def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
+    """Return a new pack, or the continuation of an existing one.
+
+    Half a row, which a run that was killed may leave at the end of a file, is cut off, and so is a row
+    without its line's end: nobody knows whether its last number is whole. Both are measured again.
+
+    Raises
+    ------
+    SpecError
+        The folder cannot be made, holds something else, or a pack of another device, which is then left
+        as it was.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = {path.name for path in folder.iterdir()} - {MANIFEST, SAMPLES, MESSAGES}
+    except OSError as error:
+        raise SpecError([no_folder(folder, error.strerror or str(error))]) from None
+    if not (folder / MANIFEST).exists():
+        if others - {MANIFEST + PARTIAL}:
+            raise SpecError([no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
+        return PackWriter(folder, manifest, frozenset())
+    device = _manifest(folder / MANIFEST).device
+    if device != manifest.device:
+        raise SpecError([other_device(folder, device, manifest.device)])
+    for name in (SAMPLES, MESSAGES):
+        _cut_half_row(folder / name)
+    before = read_pack(folder)
+    done = frozenset({s.key for s in before.samples} | {m.key for m in before.messages})
+    return PackWriter(folder, _continued(manifest, before, done), done)
+
+
+def _continued(manifest: Manifest, before: Pack, done: frozenset[str]) -> Manifest:
+    """Return the manifest of a resumed run: its own facts, and those that only the old pack has."""
+    kept = {
+        "started": before.manifest.started,
+        "counts": {SAMPLES: len(before.samples), MESSAGES: len(before.messages)},
+        "unsupported": {k: why for k, why in before.manifest.unsupported.items() if k not in done},
+    }
+    return Manifest(**(asdict(manifest) | kept))
+
+
+def read_pack(folder: Path) -> Pack:
+    """Return a pack's good rows, and the faults of its bad ones.
+
+    Raises
+    ------
+    SpecError
+        There is no manifest, it cannot be read, or it is of a later version; or a file is too large to be
+        of a pack. Never for a bad row.
+    """
+    manifest = _manifest(folder / MANIFEST)
+    problems: list[Problem] = []
+    samples = list(_rows(folder / SAMPLES, SAMPLE_COLUMNS, sample_of, manifest.device, problems))
+    messages = list(_rows(folder / MESSAGES, MESSAGE_COLUMNS, message_of, manifest.device, problems))
+    return Pack(
+        manifest=manifest,
+        samples=tuple({row.key: row for row in samples}.values()),
+        messages=tuple({row.key: row for row in messages}.values()),
+        problems=tuple(problems),
+    )
+
+
+def _manifest(path: Path) -> Manifest:
+    """Return the manifest of a pack; keys of later versions are ignored."""
+    try:
+        data = json.loads(_whole(path))
+        known = {field.name for field in fields(Manifest)}
+        manifest = Manifest(**{key: value for key, value in data.items() if key in known})
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError([not_a_pack(path, f"it is no manifest: {error}")]) from None
+    words = (manifest.device, manifest.tool_version, manifest.started)
+    tables = (manifest.facts, manifest.options, manifest.counts, manifest.unsupported)
+    if not all(isinstance(word, str) for word in words) or not all(isinstance(t, dict) for t in tables):
+        raise SpecError([not_a_pack(path, "a text or a table of it is something else")])
+    if manifest.format_version != FORMAT_VERSION:
+        raise SpecError([not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
+    return manifest
+
+
+def _whole(path: Path) -> bytes:
+    """Return the whole file; a part of one would look like a complete pack."""
+    held = read_file(path, MOST_BYTES)
+    if len(held) > MOST_BYTES:
+        raise SpecError([not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
+    return held
+
+
+def _rows(
+    path: Path,
+    names: tuple[str, ...],
+    parse: Callable[[Mapping[str, str], str], Row],
+    device: str,
+    problems: list[Problem],
+) -> Iterator[Row]:
+    """Yield good rows of a file that may be absent; faults of the others go to `problems`.
+
+    A header without the columns of this version makes every row unreadable: one fault tells it.
+    """
+    if not path.exists():
+        return
+    text = _whole(path).decode("utf-8-sig", errors="replace")  # editors put a mark before it
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    missing = [name for name in names if name not in (reader.fieldnames or ())]
+    if missing:
+        problems.append(bad_header(path, reader.fieldnames or (), missing))
+        return
+    for row in _lines(reader, path, problems):
+        try:
+            yield parse(row, device)
+        except ValueError as error:
+            problems.append(bad_row(path, reader.line_num, row, str(error)))
+
+
+def _lines(
+    reader: "csv.DictReader[str]", path: Path, problems: list[Problem]
+) -> Iterator[Mapping[str, str]]:
+    """Yield rows until the end, or until one that is not CSV."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        problems.append(bad_row(path, reader.line_num, {}, f"a line of CSV ({error})"))
+
+
+def _cut_half_row(path: Path) -> None:
+    """Remove what follows the last line's end."""
+    with suppress(FileNotFoundError):
+        with opened(path) as file:
+            raw = file.read()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        if len(whole) < len(raw):
+            with path.open("r+b") as kept:
+                kept.truncate(len(whole))

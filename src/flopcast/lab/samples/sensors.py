@@ -1,0 +1,101 @@
+"""Sensor readings of a GPU while it works (clock, power, temperature), and its driver.
+
+Answers: how fast does the device run right now, under which driver?
+Elsewhere: when it is asked (lab/measure/). The vendor's tool is asked once and goes on telling, so that a
+reading costs nothing while kernels are timed. Without the tool every reading is empty, never an error.
+"""
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+from flopcast.lab.measure.sample_pack import Reading
+
+TOOL = "nvidia-smi"
+FIELDS = "clocks.sm,power.draw,temperature.gpu"
+INTERVAL_MS = 200
+ANSWER_S = 20  # a driver that is not resident takes seconds to load
+
+
+class Sensors:
+    """The latest line that the tool wrote; a thread reads them as they come."""
+
+    def __init__(self) -> None:
+        """Start without a reading."""
+        self.line = ""
+
+    def read(self) -> Reading:
+        """Return the latest reading; empty before the first."""
+        return reading_of(self.line)
+
+    def follow(self, lines: Iterable[str]) -> None:
+        """Keep the last of the lines, until they end."""
+        for line in lines:
+            self.line = line
+
+
+def reading_of(line: str) -> Reading:
+    """Return a line of the tool's table as a reading; [N/A] is None.
+
+    >>> reading_of("1755, 612.40, 61")
+    Reading(clock_mhz=1755.0, power_w=612.4, temperature_c=61.0)
+    >>> reading_of("1755, [N/A], 61").power_w is None
+    True
+    """
+    words = [*(word.strip() for word in line.split(",")), "", "", ""]
+    clock, power, temperature = (_number(word) for word in words[:3])
+    return Reading(clock_mhz=clock, power_w=power, temperature_c=temperature)
+
+
+@contextmanager
+def sensors(uuid: str) -> Iterator[Sensors]:
+    """Yield the sensors of one device, read until the block ends; of none if `uuid` is empty.
+
+    A reading is INTERVAL_MS old at most: shorter than the load under which a kernel is timed.
+    """
+    found = Sensors()
+    if not uuid:
+        yield found
+        return
+    words = [TOOL, "-i", uuid, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
+    try:
+        child = subprocess.Popen(
+            [*words, f"--loop-ms={INTERVAL_MS}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    except OSError:
+        yield found
+        return
+    reader = Thread(target=found.follow, args=(child.stdout,), daemon=True)
+    with child:
+        reader.start()
+        try:
+            yield found
+        finally:
+            child.terminate()
+            reader.join()
+
+
+def driver_facts(uuid: str) -> dict[str, str]:
+    """Return driver, highest clock and power limit of a device, as the tool prints them; {} without it."""
+    names = ("driver_version", "clocks.max.sm", "power.limit")
+    words = [TOOL, "-i", uuid, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
+    if not uuid:
+        return {}
+    try:
+        told = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(names, (word.strip() for word in told.stdout.split(",")), strict=False))
+
+
+def _number(word: str) -> float | None:
+    """Return a number that is not negative, or None."""
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None

@@ -1,0 +1,60 @@
+"""Files of others, plain or gzipped: their first bytes say which.
+
+Answers: which bytes does a measured file hold, and why can it not be read?
+Elsewhere: what the bytes mean (columns.py, nccl_tests.py, lab/logs, lab/traces), where a fault is told;
+files that a user writes (requests/job_files.py), which are never packed.
+
+A name that ends in .gz binds: what then does not begin as an archive (RFC 1952, section 2.3.1) was cut or
+renamed, and is refused. A packed file may hold a thousand times its own length: bounds count what is
+unpacked.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import SEEK_END
+from pathlib import Path
+from typing import IO, cast
+
+from flopcast.files.inputs import Bounded, opened, too_long
+
+MAGIC = b"\x1f\x8b"
+CHUNK_BYTES = 1 << 20
+
+
+@contextmanager
+def unpacked(path: Path, most_bytes: int) -> Iterator[Bounded]:
+    """Open a file whose bytes are unpacked while they are read.
+
+    Raises
+    ------
+    OSError
+        The file is not a regular file, may not be read, is damaged, or holds more than `most_bytes` when
+        unpacked. The error is raised when the file is opened or read; its text is the reason alone.
+    """
+    try:
+        with opened(path) as raw:
+            packed = raw.read(len(MAGIC)) == MAGIC
+            if path.suffix == ".gz" and not packed:
+                raise OSError("it is no gzip archive, as its name says: fetch it again, or rename it")
+            if not packed and raw.seek(0, SEEK_END) > most_bytes:
+                raise OSError(too_long(most_bytes))
+            raw.seek(0)
+            yield Bounded(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw, most_bytes)
+    except (OSError, EOFError, zlib.error) as error:
+        raise OSError(getattr(error, "strerror", None) or str(error)) from None
+
+
+def read_unpacked(path: Path, most_bytes: int) -> bytes:
+    """Return all bytes of a file that holds at most `most_bytes`.
+
+    Raises
+    ------
+    OSError
+        As `unpacked`; or the file holds more, which nobody should take for all of it.
+    """
+    with unpacked(path, most_bytes) as file:
+        return b"".join(
+            iter(lambda: file.read(CHUNK_BYTES), b"")
+        )  # one read would take memory for the most

@@ -1,0 +1,151 @@
+"""The last step of every reader of traces: kernels and their launches become one Trace.
+
+Answers: of which device is the trace, in which step and pass and of which class is each kernel?
+Elsewhere: the formats (kineto.py, nsys.py), the noun (lab/calibration/trace.py).
+
+A kernel belongs to the step, and to the pass, in which it was *launched*: the device runs behind the host,
+so its own start may lie in the next step. Without a known launch its start decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.lab.calibration.kernel_names import kernel_class, kind_of
+from flopcast.lab.calibration.trace import Trace, Words, inside, stream_of
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Launched:
+    """Kernels of all devices with their launches; arrays (kernels,). Words are positions in `words`.
+
+    Seconds count from any one moment. `launch_s` is NaN and `call` -1 where no launch is known; `backward`
+    is 1, 0, or -1 for that.
+    """
+
+    words: Words
+    kernel: Integers
+    operator: Integers
+    shapes: Integers
+    dtypes: Integers
+    group: Integers  # description of the process group
+    collective: Integers  # as torch.distributed calls it, "" for most kernels
+    call: Integers
+    backward: Integers
+    queue: Integers
+    device: Integers
+    start_s: Floats
+    end_s: Floats
+    launch_s: Floats
+    message_bytes: Floats
+    ranks: Counts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class TracedSteps:
+    """Annotated steps; arrays (steps,). `on_host`: these are the host's spans, not a device's."""
+
+    number: Integers
+    start_s: Floats
+    end_s: Floats
+    on_host: bool = True
+
+
+def traced(name: str, kernels: Launched, steps: TracedSteps, remarks: tuple[str, ...]) -> Trace:
+    """Return the trace of the device that ran most kernels, the lowest of equals; others give remarks.
+
+    Parameters
+    ----------
+    name : what reports call it
+    kernels : at least one
+    steps : may be empty: then shares refer to the whole trace, and it is remarked
+
+    Returns
+    -------
+    Trace
+        Kernels in the order of their starts, seconds from the first of them. Steps that launched nothing
+        are left out.
+    """
+    devices, counts = np.unique(kernels.device, return_counts=True)
+    device = int(devices[np.argmax(counts)])
+    mine = np.flatnonzero(kernels.device == device)
+    mine = mine[np.argsort(kernels.start_s[mine], kind="stable")]
+    launch_s = kernels.launch_s if steps.on_host else kernels.start_s
+    moments = np.where(np.isnan(launch_s), kernels.start_s, launch_s)[mine]
+    place = inside(moments, steps.start_s, steps.end_s)
+    classes, streams = _classes(kernels, mine)
+    phases = np.array([kernels.words.number(word) for word in ("forward", "backward", "")])
+    zero_s = float(kernels.start_s[mine[0]])
+    ran = np.unique(place[place >= 0])
+    return Trace(
+        name=name,
+        words=kernels.words.all(),
+        kernel=kernels.kernel[mine],
+        operator=kernels.operator[mine],
+        shapes=kernels.shapes[mine],
+        dtypes=kernels.dtypes[mine],
+        kernel_class=classes,
+        phase=phases[kernels.backward[mine]],  # -1 is the last
+        stream=streams,
+        call=kernels.call[mine],
+        queue=kernels.queue[mine],
+        step=np.where(place >= 0, steps.number[place] if steps.number.size else -1, -1),
+        start_s=kernels.start_s[mine] - zero_s,
+        end_s=kernels.end_s[mine] - zero_s,
+        message_bytes=kernels.message_bytes[mine],
+        ranks=kernels.ranks[mine],
+        step_numbers=steps.number[ran],
+        step_times_s=(steps.end_s - steps.start_s)[ran],
+        device=device,
+        remarks=(*remarks, *_remarks(kernels, mine, devices, place)),
+    )
+
+
+def _classes(kernels: Launched, mine: Integers) -> tuple[Integers, Integers]:
+    """Return class and stream of each kernel; a collective's own name takes precedence.
+
+    Names are few and kernels many: each combination is asked once.
+    """
+    columns = (kernels.kernel, kernels.operator, kernels.backward, kernels.group, kernels.collective)
+    first, inverse = _combinations([column[mine] for column in columns])
+    words = kernels.words.all()
+    classes, streams = [], []
+    for at in mine[first].tolist():
+        kernel, operator, backward, group, collective = (int(column[at]) for column in columns)
+        found = kernel_class(words[kernel], words[operator], backward == 1)
+        sent = kernel_class(words[collective]) if kind_of(found) in ("communication", "") else ""
+        name = sent or found
+        classes.append(kernels.words.number(name))
+        streams.append(kernels.words.number(stream_of(kind_of(name), words[group])))
+    return np.array(classes)[inverse], np.array(streams)[inverse]
+
+
+def _combinations(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
+    """Return the first row of each combination of entries, and each row's combination.
+
+    >>> [part.tolist() for part in _combinations([np.array([5, 5, 7]), np.array([1, 1, 1])])]
+    [[0, 2], [0, 0, 1]]
+    """
+    first, inverse = np.zeros(1, dtype=np.intp), np.zeros(len(columns[0]), dtype=np.intp)
+    for column in columns:
+        codes = inverse * (int(column.max()) + 2) + column + 1
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return first, inverse
+
+
+def _remarks(kernels: Launched, mine: Integers, devices: Integers, place: Integers) -> list[str]:
+    """Return remarks about other devices, and kernels without a launch or outside of steps."""
+    told = []
+    others = len(kernels.start_s) - len(mine)
+    if others:
+        told.append(f"{others} kernels of {len(devices) - 1} other devices were left out")
+    unjoined = int((kernels.call[mine] < 0).sum())
+    if unjoined:
+        told.append(f"{unjoined} of {len(mine)} kernels have no known operator: their pass is not known")
+    if (place < 0).all():
+        told.append("no step is annotated: everything counts as one step")
+    elif (place < 0).any():
+        told.append(f"{int((place < 0).sum())} kernels lie outside of the annotated steps and do not count")
+    return told

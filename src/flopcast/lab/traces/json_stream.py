@@ -1,0 +1,195 @@
+"""JSON that is too long to be held: the values of its outermost object, one at a time.
+
+Answers: which values, and which events of `traceEvents`, does this file hold, in bounded memory?
+Elsewhere: what the events mean (kineto.py).
+
+A text arrives in chunks. One value is decoded as soon as it is whole, then forgotten: what is held is one
+chunk and one value. Trace files are read in both of their forms: an object with a list `traceEvents`, and
+the bare list (Trace Event Format, "JSON Object Format" and "JSON Array Format"). Bytes that are no UTF-8
+become a replacement character, and control characters inside texts are allowed: profilers write both.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.samples.unpacked import unpacked
+
+CHUNK_BYTES = 1 << 20
+MOST_BYTES = 1 << 34
+MOST_VALUE_CHARACTERS = 1 << 25  # of one value: no event is nearly as long
+LONGEST_WORD = 8  # what a cut word or escape leaves behind: tru, \\u00
+EVENTS = "traceEvents"
+_DECODER = json.JSONDecoder(strict=False)
+_BLANK = re.compile(r"[\s,]*")
+
+
+def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
+    """Yield the text of a file, plain or gzipped, in chunks.
+
+    Raises
+    ------
+    SpecError
+        It is no regular file, may not be read, is damaged, or has more than MOST_BYTES.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
+    try:
+        with unpacked(path, MOST_BYTES) as file:
+            while chunk := file.read(chunk_bytes):
+                yield decoder.decode(chunk)
+    except OSError as error:
+        fix = "check the path, or write the trace again"
+        raise SpecError([fault(str(path), str(error), fix)]) from None
+
+
+def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
+    """Yield key and value of everything in the outermost object, the events of `traceEvents` one by one.
+
+    Parameters
+    ----------
+    chunks : parts of one JSON text, cut anywhere
+    name : what faults call it
+
+    Yields
+    ------
+    (key, value)
+        Events have the key `traceEvents`, as have the elements of a bare list.
+
+    Raises
+    ------
+    SpecError
+        It is empty, no JSON, neither an object nor a list, or ends before its end. What was whole
+        before that has been yielded.
+
+    Examples
+    --------
+    >>> list(values(['{"traceEvents": [{"a": 1}, {"a', '": 2}], "rank": 3}'], "short"))
+    [('traceEvents', {'a': 1}), ('traceEvents', {'a': 2}), ('rank', 3)]
+    """
+    text = _Text(chunks, name)
+    opened = text.next_character()
+    if opened == "[":
+        yield from _elements(text)
+    elif opened == "{":
+        yield from _members(text)
+    else:
+        because = f"it begins with {opened!r}: no JSON object or list" if opened else "it is empty"
+        raise SpecError([fault(name, because, "give the file that the profiler exported", text.line())])
+
+
+def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
+    """Return a fault of the whole file, or of the line that `where` names."""
+    return Problem(
+        where=where,
+        field="trace",
+        value=value,
+        allowed="a Chrome trace (JSON, plain or .gz), as torch.profiler exports it",
+        because=because,
+        fix=fix,
+    )
+
+
+def _members(text: "_Text") -> Iterator[tuple[str, object]]:
+    """Yield members of an object whose brace is already open; its list of events is opened too."""
+    text.take()
+    while text.next_character() != "}":
+        key = text.value()
+        if text.next_character() != ":":
+            raise SpecError([text.broken("a key without a value")])
+        text.take()
+        if key == EVENTS and text.next_character() == "[":
+            yield from _elements(text)
+        else:
+            yield str(key), text.value()
+    text.take()
+
+
+def _elements(text: "_Text") -> Iterator[tuple[str, object]]:
+    """Yield the list of events, up to its bracket."""
+    text.take()
+    while text.next_character() != "]":
+        yield EVENTS, text.value()
+    text.take()
+
+
+class _Text:
+    """The part of the text that has arrived and is not yet used: the only thing that changes."""
+
+    def __init__(self, chunks: Iterable[str], name: str) -> None:
+        self.chunks, self.name = iter(chunks), name
+        self.held, self.at, self.passed, self.ended = "", 0, 0, False
+        self.passed_lines = 0
+
+    def grow(self) -> bool:
+        """Read one more chunk, or as much as is held if that is more; return False at the end of the text.
+
+        Asking for as much again as is held keeps a value of many chunks from being tried once a chunk.
+        """
+        self.passed += self.at
+        self.passed_lines += self.held.count("\n", 0, self.at)
+        parts, self.at = [self.held[self.at :]], 0
+        missing = max(1, len(parts[0]))
+        while missing > 0 and not self.ended:
+            chunk = next(self.chunks, None)
+            self.ended = chunk is None
+            parts.append(chunk or "")
+            missing -= len(parts[-1])
+        self.held = "".join(parts)
+        return len(self.held) > len(parts[0])
+
+    def next_character(self) -> str:
+        """Return the next character that is not a blank or comma, without consuming it; "" at the end."""
+        while True:
+            found = _BLANK.match(self.held, self.at)
+            self.at = found.end() if found else self.at
+            if self.at < len(self.held):
+                return self.held[self.at]
+            if not self.grow():
+                if self.passed + len(self.held.strip()):
+                    raise SpecError([self.cut()])
+                return ""
+
+    def take(self) -> None:
+        """Pass over the character that was looked at."""
+        self.at += 1
+
+    def value(self) -> object:
+        """Return the next whole value. One at the end of the chunk may continue: 12 may become 123."""
+        while True:
+            self.next_character()
+            why, wrong_at = "a value of too many characters", len(self.held)
+            try:
+                value, end = _DECODER.raw_decode(self.held, self.at)
+                if end < len(self.held):
+                    self.at = end
+                    return value
+            except json.JSONDecodeError as error:
+                why, wrong_at = error.msg, error.pos
+            except RecursionError:
+                raise SpecError([self.broken("values nested too deeply")]) from None
+            if len(self.held) - self.at > MOST_VALUE_CHARACTERS:
+                raise SpecError([self.broken(why)])
+            open_text, at_end = why.startswith("Unterminated"), wrong_at > len(self.held) - LONGEST_WORD
+            if not self.grow():
+                raise SpecError([self.cut() if open_text or at_end else self.broken(why)])
+
+    def cut(self) -> Problem:
+        """Return the fault of a text that ends too early, as of a job that was killed while it wrote."""
+        because = f"it ends after {self.passed + len(self.held)} characters, before its last bracket"
+        return fault(self.name, because, "export again: its writer was stopped", self._line(len(self.held)))
+
+    def broken(self, why: str) -> Problem:
+        """Return the fault of a text that is not JSON, with the place."""
+        because = f"it is no JSON near character {self.passed + self.at}: {why}"
+        return fault(self.name, because, "export the trace again, or mend that place", self._line(self.at))
+
+    def line(self) -> str:
+        """Return file and line of the next character."""
+        return self._line(self.at)
+
+    def _line(self, at: int) -> str:
+        """Return file and line of a position in the chunk."""
+        return f"{self.name}:{self.passed_lines + self.held.count(chr(10), 0, at) + 1}"

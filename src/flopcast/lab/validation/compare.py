@@ -1,0 +1,292 @@
+"""Suites predicted and compared with what was measured, by the protocol of each.
+
+Answers: how far off is every row, every component, every source?
+Protocols: the host's cost of a system is fitted on the rows of the other systems; the jitter of a row is
+that of the other rows of its cluster. Nothing else is fitted here.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.lab.validation.conventions import step_time_of_rate
+from flopcast.lab.validation.profiler_components import component_seconds, sums_in_layer
+from flopcast.lab.validation.suite import Suite, SuiteRow
+from flopcast.memory.peak import peak_memory
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+from flopcast.spec.site import Site, SiteFactor
+from flopcast.timeline.uncertainty import Sensitivity, log_sigma
+
+Predict = Callable[[Job], Report]
+SUMS_IN_LAYER = ("encoder_fwd", "encoder_bwd")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRow:
+    """One run against one of its measurements.
+
+    Attributes
+    ----------
+    reference : str
+        "best": the fastest profiled step, predicted without jitter; "mean": the mean steady step, with it.
+    measured_step_time_s, predicted_step_time_s : float
+    low_s, high_s : float
+        The 90 % interval of the prediction; for "best" without the jitter's part.
+    measured_memory_bytes, predicted_memory_bytes : float
+        Peak allocated on the first stage; measured is None where the source does not print it.
+    measured_resident_bytes, predicted_resident_bytes : float
+        What the first stage keeps between steps; likewise.
+    assumptions : tuple of str
+        What the source does not say and the job had to.
+    factors : tuple of Sensitivity
+        What the step hangs on.
+    breakdown : mapping of str to float
+        Seconds by component of the step with its jitter.
+    """
+
+    id: str
+    source: str
+    system: str
+    reference: str  # "best" (without jitter) or "mean" (with it)
+    measured_step_time_s: float
+    predicted_step_time_s: float
+    low_s: float
+    high_s: float
+    measured_memory_bytes: float | None
+    predicted_memory_bytes: float
+    measured_resident_bytes: float | None
+    predicted_resident_bytes: float
+    assumptions: tuple[str, ...]
+    factors: tuple[Sensitivity, ...]
+    breakdown: Mapping[str, float]
+
+    @property
+    def relative_error(self) -> float:
+        """Return predicted / measured - 1."""
+        return self.predicted_step_time_s / self.measured_step_time_s - 1.0
+
+    @property
+    def covered(self) -> bool:
+        """Return whether the interval holds the measurement."""
+        return self.low_s <= self.measured_step_time_s <= self.high_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedComponent:
+    """One component of one run."""
+
+    id: str
+    component: str
+    stage: str
+    measured_s: float
+    predicted_s: float | None
+
+    @property
+    def relative_error(self) -> float | None:
+        """Return predicted / measured - 1, or None if nothing was predicted."""
+        return None if self.predicted_s is None else self.predicted_s / self.measured_s - 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedSuite:
+    """A whole suite."""
+
+    suite: Suite
+    rows: tuple[ComparedRow, ...]
+    components: tuple[ComparedComponent, ...]
+    host_ratio: dict[str, float]  # by system judged: fitted on the others
+    jitter_ratio: dict[str, float]  # by row: mean step over best step of its system's other rows
+
+    def jitters(self, system: str) -> tuple[float, ...]:
+        """Return the jitters with which the rows of a system were predicted, in increasing order."""
+        rows = [row.id for row in self.suite.rows if row.system == system]
+        return tuple(sorted(self.jitter_ratio[row] for row in rows if row in self.jitter_ratio))
+
+
+def compare(suite: Suite, predict: Predict) -> ComparedSuite:
+    """Predict every row of a suite under its protocol.
+
+    Parameters
+    ----------
+    suite : Suite
+    predict : callable
+        Job → Report; called once for a row, and twice more where the host's cost is cross-fitted.
+
+    Returns
+    -------
+    ComparedSuite
+        Rows in the suite's order, "best" before "mean".
+    """
+    host = _cross_fitted_host(suite, predict) if suite.cross_fit_host else {}
+    jitter = _left_out_jitter(suite) if suite.leave_out_jitter else {}
+    rows: list[ComparedRow] = []
+    components: list[ComparedComponent] = []
+    for row in suite.rows:
+        report = predict(_with_host(row.job, host.get(row.system)))
+        rows += _compared(row, suite, report, jitter.get(row.id))
+        components += [
+            ComparedComponent(
+                id=row.id,
+                component=entry.component,
+                stage=entry.stage,
+                measured_s=entry.measured_s,
+                predicted_s=component_seconds(report, entry.component, entry.stage, row.update_skipped),
+            )
+            for entry in row.components
+        ]
+    return ComparedSuite(
+        suite=suite,
+        rows=tuple(rows),
+        components=tuple(components),
+        host_ratio=host,
+        jitter_ratio={key: value[0] for key, value in jitter.items()},
+    )
+
+
+def _compared(
+    row: SuiteRow, suite: Suite, report: Report, jitter: tuple[float, float] | None
+) -> Iterable[ComparedRow]:
+    measured = row.measured
+    printed = measured.step_time_s
+    if measured.tflops_per_device is not None and measured.flop_formula is not None:
+        printed = step_time_of_rate(row.job, measured.tflops_per_device * 1e12, measured.flop_formula)
+    clean = report.clean_step_time_s - (_update_on_path(report) if row.update_skipped else 0.0)
+    own_jitter = report.step_time_s / report.clean_step_time_s, _jitter_sigma(report)
+    ratio, sigma = jitter or own_jitter
+    for reference, value, predicted, extra in (
+        ("best", measured.best_step_time_s, clean, 0.0),
+        ("mean", measured.mean_step_time_s or printed, report.clean_step_time_s * ratio, sigma),
+    ):
+        if value is None:
+            continue
+        reach = math.exp(NINETY_PERCENT * math.hypot(_sigma_without_jitter(report), extra))
+        yield ComparedRow(
+            id=row.id,
+            source=suite.name,
+            system=row.system,
+            reference=reference,
+            measured_step_time_s=value,
+            predicted_step_time_s=predicted,
+            low_s=predicted / reach,
+            high_s=predicted * reach,
+            measured_memory_bytes=measured.allocated_bytes,
+            predicted_memory_bytes=report.memory.per_stage[0].allocated_bytes,
+            measured_resident_bytes=measured.resident_bytes,
+            predicted_resident_bytes=_first_stage_keeps_bytes(report),
+            assumptions=_assumptions(row, reference),
+            factors=report.factors,
+            breakdown=report.breakdown,
+        )
+
+
+def _first_stage_keeps_bytes(report: Report) -> float:
+    """Return the bytes allocated between steps on the first stage; reports show the fullest stage."""
+    programs = report.priced.programs
+    first = programs.stages.of(0).stage_class[0]
+    return float(peak_memory(programs).resident_bytes[0, first])
+
+
+def _assumptions(row: SuiteRow, reference: str) -> tuple[str, ...]:
+    told = (*row.job.assumptions, *row.assumptions)
+    if row.update_skipped and reference == "best":
+        told += ("the best step made no update (its log: OVERFLOW, skipping step): none is predicted",)
+    return told
+
+
+def _update_on_path(report: Report) -> float:
+    """Return the seconds of the critical path that a step without an update does not have."""
+    update = {id(item) for item in report.priced.programs.update}
+    return sum(s.path_s for s in report.timeline.shares if s.item is not None and id(s.item) in update)
+
+
+def _sigma_without_jitter(report: Report) -> float:
+    return log_sigma(tuple(factor for factor in report.factors if factor.name != "jitter"))
+
+
+def _jitter_sigma(report: Report) -> float:
+    return next(f.log_sigma_factor for f in report.factors if f.name == "jitter")
+
+
+def _with_host(job: Job, ratio: float | None) -> Job:
+    """Return the job on a site whose host takes `ratio` times as long."""
+    if ratio is None:
+        return job
+    site = Site(name="cross-fitted host", factors=(SiteFactor(name="host", ratio=ratio),))
+    return job.model_copy(update={"site": site})
+
+
+def _cross_fitted_host(suite: Suite, predict: Predict) -> dict[str, float]:
+    """Return, for every system, the host factor fitted to the layers of all other systems.
+
+    Nothing of the judged system enters: its own layers are used for the others only. A layer's forward and
+    backward are predicted with the host's time once and twice, its all-reduces taken as measured; the
+    factor that closes the gap is the median over passes and rows.
+    """
+    wanted: dict[str, list[float]] = defaultdict(list)
+    for row in suite.rows:
+        once, twice = predict(_with_host(row.job, 1.0)), predict(_with_host(row.job, 2.0))
+        for entry in row.components:
+            if entry.component in SUMS_IN_LAYER:
+                base, more = (
+                    component_seconds(report, entry.component, entry.stage, update_skipped=False)
+                    for report in (once, twice)
+                )
+                if base and more and more > base:
+                    gap = entry.measured_s - base - _excess_of_sums(row, once, entry.component)
+                    wanted[row.system].append(1.0 + gap / (more - base))
+    return {
+        system: max(
+            0.1, statistics.median([v for other in wanted if other != system for v in wanted[other]])
+        )
+        for system in wanted
+        if len(wanted) > 1
+    }
+
+
+def _excess_of_sums(row: SuiteRow, report: Report, component: str) -> float:
+    """Return measured less predicted seconds of the all-reduces inside one pass of a layer."""
+    predicted = component_seconds(report, "tp_allreduce", "middle", update_skipped=False)
+    for entry in row.components:
+        if entry.component == "tp_allreduce" and predicted:
+            sums = sums_in_layer(report, backward=component == "encoder_bwd")
+            return sums * (entry.measured_s - predicted)
+    return 0.0
+
+
+def jitter_of(suite: Suite) -> dict[str, tuple[float, float, int]]:
+    """Return mean over best step of every system: geometric mean, sigma of its logarithm, rows.
+
+    These are the numbers that a cluster's file carries; a validation leaves the judged row out instead.
+    """
+    return {
+        system: (math.exp(statistics.mean(logs.values())), statistics.stdev(logs.values()), len(logs))
+        for system, logs in _log_jitters(suite).items()
+        if len(logs) > 1
+    }
+
+
+def _log_jitters(suite: Suite) -> dict[str, dict[str, float]]:
+    logs: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in suite.rows:
+        best, mean = row.measured.best_step_time_s, row.measured.mean_step_time_s
+        if best and mean:
+            logs[row.system][row.id] = math.log(mean / best)
+    return logs
+
+
+def _left_out_jitter(suite: Suite) -> dict[str, tuple[float, float]]:
+    """Return, for every row, mean over best step and its sigma, from the other rows of its system.
+
+    Geometric mean and sigma of the logarithm; a system needs three rows for it.
+    """
+    result = {}
+    for known in _log_jitters(suite).values():
+        for row_id in known:
+            others = [value for other, value in known.items() if other != row_id]
+            if len(others) > 1:
+                result[row_id] = (math.exp(statistics.mean(others)), statistics.stdev(others))
+    return result

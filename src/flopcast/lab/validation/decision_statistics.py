@@ -1,0 +1,97 @@
+"""Decisions in numbers: a source's sweeps together, as JSON, and why a wrong plan was recommended.
+
+Answers: how well does flopcast choose among the plans of a source, beside the trivial model?
+Elsewhere: one sweep (decisions.py), the printed tables (render/decision_tables.py).
+Sources are never pooled, nor decisions of different kinds.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from flopcast.cost.between_plans import TIED_RATIO
+from flopcast.lab.validation.decisions import Choice, Sweep
+from flopcast.lab.validation.published import Constants
+from flopcast.units import nine_digits
+
+Judged = Mapping[Constants, Sequence[Sweep]]
+LARGEST = 3  # components that are told of a wrong recommendation
+
+
+def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
+    """Return statistics of the sweeps of one source that vary the same settings.
+
+    Returns
+    -------
+    dict
+        `sweeps`, `plans`: how many. `mean_spearman` of sweeps in which some plan was measured further from
+        another than repeats are, null if there is none; a sweep of two plans has 1 or -1. `mean_regret`,
+        `worst_regret`: measured time of the recommended plan over that of the fastest, less one. The same
+        with `trivial_` before it: the trivial model's.
+        `fastest_equal`: sweeps whose fastest plan is said to be as fast as the recommended one.
+        `pairs` of plans; `apart`, measured further apart than repeats are, of which `right` are predicted
+        in that order; `tied`, the others, of which `tied_equal` are called equal; `settled`, whose interval
+        says which is faster, of which `settled_wrong` are measured apart the other way round; `covered`,
+        whose measured ratio lies in the 90 % interval of the predicted one, give or take what repeats are
+        apart, as a share of all pairs.
+    """
+    pairs = [sweep.pairs for sweep in sweeps]
+    apart, number = sum(p.apart for p in pairs), sum(p.number for p in pairs)
+    right = sum(p.right_share * p.apart for p in pairs)
+    regrets = [sweep.regret_ratio for sweep in sweeps]
+    trivial = [sweep.trivial_regret_ratio for sweep in sweeps]
+    return {
+        "sweeps": len(sweeps),
+        "plans": sum(len(sweep.choices) for sweep in sweeps),
+        "mean_spearman": _mean(sweep.spearman for sweep in sweeps),
+        "mean_regret": nine_digits(statistics.mean(regrets)),
+        "worst_regret": nine_digits(max(regrets)),
+        "fastest_equal": sum(sweep.fastest_is_called_equal for sweep in sweeps),
+        "trivial_mean_spearman": _mean(sweep.trivial_spearman for sweep in sweeps),
+        "trivial_mean_regret": nine_digits(statistics.mean(trivial)),
+        "trivial_worst_regret": nine_digits(max(trivial)),
+        "pairs": number,
+        "apart": apart,
+        "right": nine_digits(right / apart) if apart else None,
+        "tied": sum(p.tied for p in pairs),
+        "tied_equal": sum(p.tied_equal for p in pairs),
+        "settled": sum(p.settled for p in pairs),
+        "settled_wrong": sum(p.settled_wrong for p in pairs),
+        "covered": nine_digits(sum(p.covered for p in pairs) / number),
+    }
+
+
+def by_source(sweeps: Iterable[Sweep]) -> dict[tuple[str, str], list[Sweep]]:
+    """Return sweeps by what they vary and source; those that vary only plans come first."""
+    groups: dict[tuple[str, str], list[Sweep]] = defaultdict(list)
+    for sweep in sweeps:
+        groups[sweep.free, sweep.source].append(sweep)
+    return dict(groups)
+
+
+def wrong(sweeps: Iterable[Sweep]) -> list[Sweep]:
+    """Return sweeps whose recommended plan is slower than the fastest by more than noise, worst first."""
+    found = [sweep for sweep in sweeps if sweep.regret_ratio > TIED_RATIO - 1.0]
+    return sorted(found, key=lambda sweep: -sweep.regret_ratio)
+
+
+def gained(taken: Choice, fastest: Choice) -> dict[str, float]:
+    """Return by which components the chosen plan was predicted to be faster than the one that was fastest.
+
+    Returns
+    -------
+    dict
+        Component → share of the fastest plan's predicted time, negative where the taken one needs less of
+        it, the largest ones first. All of them sum to the predicted difference.
+    """
+    names = taken.breakdown.keys() | fastest.breakdown.keys()
+    found = {
+        name: (taken.breakdown.get(name, 0.0) - fastest.breakdown.get(name, 0.0)) / fastest.predicted_s
+        for name in names
+    }
+    return {name: found[name] for name in sorted(names, key=lambda name: (-abs(found[name]), name))}
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return nine_digits(statistics.mean(known)) if known else None

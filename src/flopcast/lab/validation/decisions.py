@@ -1,0 +1,251 @@
+"""Decisions against measurements: does the plan that is recommended turn out to be the fastest one?
+
+Answers: how well does a model order the plans of one sweep, what does it cost to follow its advice, and are
+plans called equal where measurements cannot tell them apart?
+Elsewhere: which runs are plans of one sweep (sweeps.py), sources together (decision_statistics.py).
+
+A time is device-seconds a token throughout, so that other batches and numbers of devices compare. Each
+choice of a sweep has three: measured, predicted, and that of the trivial model (FLOP × bubble, without an
+efficiency, which would move no order).
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+from flopcast.cost.between_plans import TIED_RATIO
+from flopcast.timeline.uncertainty import Sensitivity, difference, holds_one
+from flopcast.units import nine_digits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One plan of a sweep, all times in device-seconds a token.
+
+    Attributes
+    ----------
+    name : str
+        Of the run.
+    plan : str
+        Its short form.
+    fits : bool
+        Whether it is said to fit: what is said not to is not recommended.
+    factors : tuple of Sensitivity
+        What the prediction hangs on: common ones cancel between two choices.
+    breakdown : mapping of str to float
+        Seconds by component; sums to the prediction.
+    """
+
+    name: str
+    plan: str
+    measured_s: float
+    predicted_s: float
+    trivial_s: float
+    fits: bool = True
+    factors: tuple[Sensitivity, ...] = ()
+    breakdown: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """All pairs of choices, counted.
+
+    Attributes
+    ----------
+    number : int
+    apart : int
+        Measured further apart than repeats are; all others are tied.
+    right_share : float
+        Of those apart, predicted in the measured order; predicted equal counts one half. 1 where none is.
+    tied_equal : int
+        Of the tied ones, called equal: the 90 % interval of their ratio holds 1.
+    settled, settled_wrong : int
+        Whose interval leaves 1 out; and of them, those apart whose order was the other way round.
+    covered : int
+        Whose measured ratio lies inside the interval of the predicted one, give or take what repeats are
+        apart.
+    """
+
+    number: int
+    apart: int
+    right_share: float
+    tied_equal: int
+    settled: int
+    settled_wrong: int
+    covered: int
+
+    @property
+    def tied(self) -> int:
+        """Return whether both were measured as equal."""
+        return self.number - self.apart
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Choices that one source measured, of which one is to be taken.
+
+    Parameters
+    ----------
+    source : str
+    free : str
+        What may differ beside the plan: "plan" (nothing), "batch", "precision", "devices".
+    fixed : mapping of str to str
+        What all choices have in common, for people.
+    choices : tuple of Choice
+        At least two.
+    """
+
+    source: str
+    free: str
+    fixed: Mapping[str, str]
+    choices: tuple[Choice, ...]
+
+    @cached_property
+    def spearman(self) -> float | None:
+        """Return the rank correlation of predicted and measured times; None if all measurements tie."""
+        return self._rank_correlation([choice.predicted_s for choice in self.choices])
+
+    @cached_property
+    def trivial_spearman(self) -> float | None:
+        """Return the rank correlation of the trivial model with the measurements."""
+        return self._rank_correlation([choice.trivial_s for choice in self.choices])
+
+    def _rank_correlation(self, told_s: Sequence[float]) -> float | None:
+        measured_s = [choice.measured_s for choice in self.choices]
+        if max(measured_s) <= TIED_RATIO * min(measured_s):
+            return None
+        return rank_correlation(told_s, measured_s)
+
+    @cached_property
+    def fastest(self) -> Choice:
+        """Return the choice with the shortest measured time."""
+        return min(self.choices, key=lambda choice: choice.measured_s)
+
+    @cached_property
+    def recommended(self) -> tuple[Choice, ...]:
+        """Return the choices that are predicted to be fastest among those that fit; several if they tie."""
+        fitting = [choice for choice in self.choices if choice.fits] or self.choices
+        return _shortest(fitting, lambda choice: choice.predicted_s)
+
+    @cached_property
+    def regret_ratio(self) -> float:
+        """Return measured time of the recommended choice over the fastest, minus 1; the mean of ties."""
+        return self._regret_ratio(self.recommended)
+
+    @cached_property
+    def trivial_regret_ratio(self) -> float:
+        """Return the regret of the plan that the trivial model recommends."""
+        return self._regret_ratio(_shortest(self.choices, lambda choice: choice.trivial_s))
+
+    def _regret_ratio(self, taken: Sequence[Choice]) -> float:
+        return statistics.mean(choice.measured_s for choice in taken) / self.fastest.measured_s - 1.0
+
+    @cached_property
+    def fastest_is_called_equal(self) -> bool:
+        """Return whether the fastest plan is among those predicted to be as fast as the recommended one."""
+        return any(
+            choice is self.fastest or holds_one(*_bounds(choice, self.fastest))
+            for choice in self.recommended
+        )
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Return the number of pairs of choices."""
+        found = [_Pair(one, other) for one, other in combinations(self.choices, 2)]
+        apart = [pair for pair in found if pair.apart]
+        settled = [pair for pair in found if not pair.equal]
+        return Pairs(
+            number=len(found),
+            apart=len(apart),
+            right_share=statistics.mean(pair.right_share for pair in apart) if apart else 1.0,
+            tied_equal=sum(pair.equal for pair in found if not pair.apart),
+            settled=len(settled),
+            settled_wrong=sum(pair.apart and pair.right_share == 0.0 for pair in settled),
+            covered=sum(pair.covered for pair in found),
+        )
+
+
+class _Pair:
+    """Two choices: how far apart they are, measured and predicted."""
+
+    def __init__(self, one: Choice, other: Choice) -> None:
+        """Store the ratios of the first choice over the second."""
+        self._measured = math.log(one.measured_s / other.measured_s)
+        self._predicted = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
+        self._bounds = _bounds(one, other)
+
+    @property
+    def apart(self) -> bool:
+        """Return whether the measured times of the two plans differ by more than repeats do."""
+        return nine_digits(abs(self._measured)) > nine_digits(math.log(TIED_RATIO))
+
+    @property
+    def right_share(self) -> float:
+        """Return 1 if the measured order is predicted, 0 if the other one is, and 0.5 if neither is."""
+        product = self._measured * self._predicted
+        return 0.5 if product == 0.0 else float(product > 0.0)
+
+    @property
+    def equal(self) -> bool:
+        """Return whether the predictions leave the order of the two plans open."""
+        return holds_one(*self._bounds)
+
+    @property
+    def covered(self) -> bool:
+        """Return whether the interval holds the measured ratio, up to the scatter of repeats."""
+        low, high = self._bounds
+        return low / TIED_RATIO <= math.exp(self._measured) <= high * TIED_RATIO
+
+
+def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
+    """Return Spearman's rank correlation; ties share their mean rank.
+
+    Parameters
+    ----------
+    predicted, measured : numbers of the same things, at least two, in any unit
+
+    Returns
+    -------
+    float or None
+        In [-1, 1]; None where all numbers of one side are equal, since they order nothing.
+
+    References
+    ----------
+    Spearman, The American Journal of Psychology 15(1), 1904.
+
+    Examples
+    --------
+    >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 40.0, 90.0])
+    1.0
+    >>> rank_correlation([1.0, 1.0], [10.0, 40.0]) is None
+    True
+    """
+    ours, theirs = _ranks(predicted), _ranks(measured)
+    if len(set(ours)) == 1 or len(set(theirs)) == 1:
+        return None
+    return statistics.correlation(ours, theirs)
+
+
+def _ranks(values: Iterable[float]) -> list[float]:
+    """Return ranks from 1; numbers that are equal to nine digits get their mean rank."""
+    rounded = [nine_digits(value) for value in values]
+    return [
+        (sum(other < value for other in rounded) + sum(other <= value for other in rounded) + 1) / 2
+        for value in rounded
+    ]
+
+
+def _shortest(choices: Iterable[Choice], time_s: Callable[[Choice], float]) -> tuple[Choice, ...]:
+    """Return the choices with the shortest time, including all that are equal to it."""
+    times = [(nine_digits(time_s(choice)), choice) for choice in choices]
+    least_s = min(time for time, _ in times)
+    return tuple(choice for time, choice in times if time == least_s)
+
+
+def _bounds(one: Choice, other: Choice) -> tuple[float, float]:
+    """Return the 90 % bounds of the predicted ratio of two times."""
+    log_ratio = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
+    return difference(one.factors, other.factors, log_ratio)

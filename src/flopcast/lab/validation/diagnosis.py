@@ -1,0 +1,74 @@
+"""Diagnosis of an error: the factor that is most likely wrong, and the main component of the step.
+
+Answers: which one thing would have to be how much longer or shorter for a prediction to be right?
+Elsewhere: factors and how the step reacts to them (timeline/uncertainty.py).
+It is a first guess from the prediction's own factors: what no factor stands for is in none of them.
+"""
+
+import math
+from dataclasses import dataclass
+
+from flopcast.report.report import Report
+from flopcast.timeline.uncertainty import log_sigma
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """The first suspect of one row.
+
+    Attributes
+    ----------
+    factor : str
+        The one with the largest share of the step times sigma.
+    share, log_sigma_factor : float
+        Of that factor.
+    needed_ratio : float or None
+        What it would have to be multiplied by for the step to be as measured, all else as it is; None
+        where not even nothing at all is short enough.
+    component, component_share : str, float
+        The largest of the step's breakdown.
+    surprise_ratio : float
+        The error over one standard deviation of the prediction, positive where it is too slow.
+    extrapolated : tuple of str
+        Curves that were asked beyond what was measured.
+    """
+
+    factor: str
+    share: float
+    log_sigma_factor: float
+    needed_ratio: float | None
+    component: str
+    component_share: float
+    surprise_ratio: float
+    extrapolated: tuple[str, ...]
+
+    def phrase(self) -> str:
+        """Return the suspect in one line."""
+        alone = (
+            f"would have to be × {self.needed_ratio:.2f}"
+            if self.needed_ratio is not None
+            else "cannot explain it alone"
+        )
+        return (
+            f"{self.factor} ({self.share:.0%} of the step, ± {self.log_sigma_factor:.0%}) {alone};"
+            f" {self.surprise_ratio:+.1f} sigma in all; most is {self.component.replace('_', ' ')}"
+            f" ({self.component_share:.0%})"
+        )
+
+
+def diagnose(report: Report, measured_step_time_s: float) -> Diagnosis:
+    """Return the first suspect of a prediction's error; factors are already sorted by share times sigma."""
+    named = (factor for factor in report.factors if not factor.name.startswith("unexplained"))
+    first = next(named, report.factors[0])
+    component = max(report.breakdown, key=lambda name: report.breakdown[name])
+    needed_ratio = 1.0 + (measured_step_time_s / report.step_time_s - 1.0) / first.share
+    return Diagnosis(
+        factor=first.name,
+        share=first.share,
+        log_sigma_factor=first.log_sigma_factor,
+        needed_ratio=needed_ratio if needed_ratio > 0.0 else None,
+        component=component,
+        component_share=report.breakdown[component] / report.step_time_s,
+        surprise_ratio=math.log(report.step_time_s / measured_step_time_s) / log_sigma(report.factors),
+        extrapolated=tuple(curve.curve for curve in report.evidence if curve.extrapolated),
+    )

@@ -1,0 +1,95 @@
+"""The audit of printed FLOP: by which formula does a row count, and what does it count as trained?
+
+Answers: do TFLOP/s and tokens/s of one row belong together, and under which convention?
+Elsewhere: the conventions (report/flop_conventions.py); what the printed FLOP decide before a job is made
+(lab/published/audit.py). Predicted times play no part in it.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from flopcast.lab.validation.run import Run, counted_flop
+from flopcast.report.flop_conventions import ROUNDING, WORST_MISMATCH, match_convention
+from flopcast.report.metrics import BACKWARD_OVER_FORWARD
+from flopcast.spec.job import Job
+
+UNKNOWN = "no known formula"
+ALL_TRAINED, FROZEN = "all weights as if trained", "weights as if frozen"
+FRAMEWORKS = {  # stack → who wrote the formula that its tables print by
+    "megatron-bridge": "megatron-bridge",
+    "nemo": "megatron-lm",
+    "nemo-automodel": "nemo",
+    "composer-llm-foundry": "llm-foundry",
+    "internevo": "gpt-neox",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlopAudit:
+    """The formula nearest to the FLOP that a row counts.
+
+    `mismatch_ratio` is FLOP by the formula over FLOP by the row, less one; where none is within 5 %,
+    `formula` is UNKNOWN, and it is that of `nearest`.
+    """
+
+    formula: str
+    nearest: str
+    mismatch_ratio: float
+
+    def phrase(self) -> str:
+        """Return the finding as an assumption of the row."""
+        nearest = f"; nearest {self.nearest}" if self.formula == UNKNOWN else ""
+        return f"printed FLOP: {self.formula}{nearest} ({self.mismatch_ratio:+.1%})"
+
+
+@lru_cache(maxsize=1024)  # a table is compared under several ways of judging
+def flop_audit(run: Run, job: Job) -> FlopAudit | None:
+    """Return the formula by which a row counts FLOP; None if it lacks a rate of FLOP or of tokens.
+
+    Adapters are asked for: does the row count all weights as trained though the job freezes them (some
+    conventions always do), or, where no convention fits, as frozen though the job trains them?
+    """
+    printed = _printed_flop(run, job)
+    if printed is None:
+        return None
+    match = match_convention(job, printed, FRAMEWORKS.get(job.stack.name, ""))
+    for formula, flop in _other_trainings(job):
+        mismatch_ratio = flop / printed - 1.0
+        as_near = abs(mismatch_ratio) <= abs(match.mismatch_ratio) + ROUNDING
+        if abs(mismatch_ratio) <= WORST_MISMATCH and (not match.known or (job.model.adapters and as_near)):
+            return FlopAudit(formula=formula, nearest=match.name, mismatch_ratio=mismatch_ratio)
+    formula = match.name if match.known else UNKNOWN
+    return FlopAudit(formula=formula, nearest=match.name, mismatch_ratio=match.mismatch_ratio)
+
+
+def _printed_flop(run: Run, job: Job) -> float | None:
+    """Return the FLOP per step from the row's own rates, or from its rate and its step."""
+    seen = run.observed
+    if seen.device_flop_per_s is None:
+        return None
+    tokens = job.plan.global_batch * job.batch.sequence_length
+    if seen.device_tokens_per_s is not None:
+        return seen.device_flop_per_s / seen.device_tokens_per_s * tokens
+    if seen.step_time_s is not None:
+        return seen.device_flop_per_s * seen.step_time_s * job.cluster.num_devices
+    return None
+
+
+def _other_trainings(job: Job) -> list[tuple[str, float]]:
+    """Return the model FLOP, full and causal, if other weights were trained than the job states."""
+    trained = job.model_copy(update={"model": job.model.model_copy(update={"adapters": None})})
+    found = []
+    for causal in (True, False):
+        full = counted_flop(trained, causal)
+        if job.model.adapters is not None:
+            found.append((ALL_TRAINED, full))
+        else:
+            found.append((FROZEN, full - _weight_gradients(job)))
+    return found
+
+
+def _weight_gradients(job: Job) -> float:
+    """Return the FLOP that frozen weights save: half of the backward of every product with a weight."""
+    length = job.batch.sequence_length
+    linear = job.model.forward_flop(length, windows=False) - job.model.attention_flop(length, windows=False)
+    return job.plan.global_batch * linear * BACKWARD_OVER_FORWARD / 2.0

@@ -1,0 +1,142 @@
+"""Published runs of one machine, predicted after a calibration with some of them.
+
+Answers: how much does one log of a site improve the predictions of its other runs, and do the intervals
+hold? How much do all other logs?
+Elsewhere: the update (lab/calibration/from_run.py, cost/site_runs.py), the predictions before it
+(published.py), what is printed (render/from_one_run_tables.py).
+
+A machine is a source's cluster and device under one era of a stack. Each run of it in turn calibrates the
+prediction of every other run; a run that is predicted counts once, however many others calibrate it. Then
+each run is predicted after a calibration with all others. Predictions move along the shares of their
+factors, as the update has it: to first order what a prediction with the site file gives.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.cost.site_runs import condition, prior_log_sigmas
+from flopcast.dtypes import Counts, Floats
+from flopcast.lab.calibration.from_run import NOISE_LOG_SIGMA, step_run
+from flopcast.lab.validation.published import ComparedRun
+from flopcast.spec.site import SiteRun
+from flopcast.units import nine_digits
+
+FEWEST_RUNS = 3
+Machine = tuple[str, str, str, str]  # source, cluster, device, stack
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Guess:
+    """One run, predicted before and after a calibration; logarithms of predicted over measured.
+
+    `weight_ratio` is 1 over the number of guesses of this run; `moved_share` the share of factors that the
+    run does not have in common with the one that calibrated it, 0 if there were several.
+    """
+
+    row: ComparedRun
+    before_log_factor: float
+    after_log_factor: float
+    before_log_sigma_factor: float
+    after_log_sigma_factor: float
+    weight_ratio: float
+    moved_share: float = 0.0
+
+
+def machine_of(row: ComparedRun) -> Machine:
+    """Return what runs of one machine share."""
+    job = row.job
+    return row.run.source, job.cluster.name, job.cluster.node.device.name, job.stack.label
+
+
+def machines(rows: Sequence[ComparedRun]) -> dict[Machine, list[ComparedRun]]:
+    """Return the runs of each machine that has three or more."""
+    found: dict[Machine, list[ComparedRun]] = defaultdict(list)
+    for row in rows:
+        found[machine_of(row)].append(row)
+    return {machine: members for machine, members in found.items() if len(members) >= FEWEST_RUNS}
+
+
+def by_one(rows: Sequence[ComparedRun]) -> Iterator[Guess]:
+    """Yield each run of a machine, calibrated with each other run in turn."""
+    runs = _runs(rows)
+    for place, row in enumerate(rows):
+        for other, run in enumerate(runs):
+            if other != place:
+                yield _guess(row, (run,), 1.0 / (len(rows) - 1))
+
+
+def by_others(rows: Sequence[ComparedRun]) -> Iterator[Guess]:
+    """Yield each run of a machine, calibrated with all others."""
+    runs = _runs(rows)
+    for place, row in enumerate(rows):
+        yield _guess(row, (*runs[:place], *runs[place + 1 :]), 1.0)
+
+
+def _runs(rows: Sequence[ComparedRun]) -> list[SiteRun]:
+    """Return the runs as a site keeps them."""
+    return [step_run(row.factors, 1.0 / (1.0 + row.relative_error), NOISE_LOG_SIGMA) for row in rows]
+
+
+def _guess(row: ComparedRun, runs: Sequence[SiteRun], weight_ratio: float) -> Guess:
+    """Return one run as a site with these runs predicts it."""
+    shares = {factor.name: factor.share for factor in row.factors}
+    known = condition(runs, prior_log_sigmas(row.factors))
+    here = known.row(shares)
+    before = math.log1p(row.relative_error)
+    own = math.log(row.high_s / row.predicted_step_time_s) / NINETY_PERCENT
+    return Guess(
+        row=row,
+        before_log_factor=before,
+        after_log_factor=before + known.mean(here),
+        before_log_sigma_factor=own,
+        after_log_sigma_factor=math.sqrt(max(known.variance(here), known.alone_variance(here))),
+        weight_ratio=weight_ratio,
+        moved_share=float(np.abs(known.shares[0] - here).sum()) / 2.0 if len(runs) == 1 else 0.0,
+    )
+
+
+def statistics_of(guesses: Sequence[Guess]) -> dict[str, float]:
+    """Return errors and intervals before and after, each run counted once.
+
+    Returns
+    -------
+    dict
+        `runs`; and of either time, "before" and "after": `mean_`, `median_` (of absolute errors of the
+        step), `inside_` (share of measurements inside of 90 % intervals) and `width_` (median half-width).
+    """
+    weights = np.array([guess.weight_ratio for guess in guesses])
+    found: dict[str, float] = {"runs": len({guess.row.run.id for guess in guesses})}
+    for time in ("before", "after"):
+        logs = np.array([getattr(guess, f"{time}_log_factor") for guess in guesses])
+        reach = NINETY_PERCENT * np.array([getattr(guess, f"{time}_log_sigma_factor") for guess in guesses])
+        errors = np.abs(np.expm1(logs))
+        found[f"mean_{time}"] = float(np.average(errors, weights=weights))
+        found[f"median_{time}"] = _median(errors, weights)
+        found[f"inside_{time}"] = float(np.average(np.abs(logs) <= reach, weights=weights))
+        found[f"width_{time}"] = _median(np.expm1(reach), weights)
+    return {name: nine_digits(value) for name, value in found.items()}
+
+
+def _median(any_ratio: Floats, weights: Counts) -> float:
+    """Return the value below which half of the weight lies.
+
+    >>> _median(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 1.0]))
+    2.0
+    """
+    order = np.argsort(any_ratio)
+    reached = np.cumsum(weights[order])
+    return float(any_ratio[order][int(np.searchsorted(reached, reached[-1] / 2.0))])
+
+
+def calibrated(rows: Sequence[ComparedRun]) -> dict[str, list[Guess]]:
+    """Return the guesses of all machines by way of calibration: with "one" run, and with all "others"."""
+    groups = machines(rows).values()
+    return {
+        "one": [guess for members in groups for guess in by_one(members)],
+        "others": [guess for members in groups for guess in by_others(members)],
+    }

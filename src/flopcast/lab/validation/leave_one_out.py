@@ -1,0 +1,182 @@
+"""Constants fitted on published runs, and runs predicted with constants that were fitted without them.
+
+Answers: which levels do these runs give, and how large are the errors of runs that were left out of the
+fit?
+Elsewhere: the fit of observations (lab/calibration/constant_fit.py), predictions of runs (published.py).
+
+A fit predicts every run, fits the levels, predicts again with them and fits again, because the overlap of
+items depends on the levels. To leave out a source means to fit without its runs and to predict them with
+the result: a stack that only this source used gets the mean of all stacks, and a device that only it used
+keeps its kernels' own level. Leaving out a device generation works in the same way: constants of its
+devices are absent, and constants of stacks come from other generations. These fits start from predictions
+without levels, so a source that is left out does not even affect the point at which shares are taken.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flopcast.cost.between_plans import BETWEEN_PLANS
+from flopcast.cost.constant_transfer import GENERATION, FittedLevel
+from flopcast.cost.constants import Fitted
+from flopcast.cost.factors import SHARED_DERATE
+from flopcast.lab.calibration.constant_fit import fit
+from flopcast.lab.calibration.observations import ObservedStep, Prior
+from flopcast.lab.validation.published import ComparedRun, Constants, Published, with_baseline
+from flopcast.lab.validation.repeats import configuration, sweep_of
+from flopcast.report.report import JITTER
+from flopcast.spec.job import Job
+from flopcast.timeline.uncertainty import Sensitivity
+
+Levels = Mapping[str, FittedLevel]
+PredictRuns = Callable[[Levels, frozenset[str]], Published]
+GroupOfRun = Callable[[ComparedRun], str]
+PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
+# The host's factors have one name on all hosts and under all stacks, which differ too much for one level.
+NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstPass:
+    """Runs as they are predicted without any level, as a fit sees them, and what is known before it."""
+
+    published: Published
+    observed: tuple[ObservedStep, ...]
+    priors: Mapping[str, Prior]
+
+    def without(self, ids: Collection[str]) -> Fitted:
+        """Return the constants fitted on all runs except these."""
+        return fit([one for one in self.observed if one.id not in ids], self.priors, {})
+
+    def ids(self, group: GroupOfRun) -> dict[str, frozenset[str]]:
+        """Return the ids of the predicted runs of each group, in the order of its first run."""
+        found: dict[str, set[str]] = {}
+        for row in self.published.rows:
+            found.setdefault(group(row), set()).add(row.run.id)
+        return {name: frozenset(members) for name, members in found.items()}
+
+
+def first_pass(predict_runs: PredictRuns) -> FirstPass:
+    """Predict the runs once, from kernels alone; fits without some runs start from this."""
+    published = predict_runs({}, frozenset())
+    return FirstPass(published=published, observed=_seen(published), priors=_priors(published.rows))
+
+
+def fit_runs(predict_runs: PredictRuns) -> Fitted:
+    """Return the constants fitted on the runs.
+
+    Parameters
+    ----------
+    predict_runs : callable
+        Levels, and the ids of the runs that are wanted (none: all) → the runs with their predictions.
+    """
+    first = first_pass(predict_runs)
+    fitted = first.without(())
+    for _ in range(PASSES - 1):
+        levels = fitted.levels()
+        fitted = fit(_seen(predict_runs(levels, frozenset())), first.priors, levels)
+    return fitted
+
+
+def source_of(row: ComparedRun) -> str:
+    """Return the source of a run."""
+    return row.run.source
+
+
+def generation_of(row: ComparedRun) -> str:
+    """Return the device generation of a run."""
+    return row.context[GENERATION]
+
+
+def model_of(row: ComparedRun) -> str:
+    """Return the name of the model that a run trains."""
+    return row.job.model.name
+
+
+GROUPS: Mapping[Constants, GroupOfRun] = {
+    "others": source_of,
+    "generations": generation_of,
+    "models": model_of,
+}  # what is left out together
+
+
+def leave_out(
+    predict_runs: PredictRuns, sources: Collection[str], known: FirstPass | None = None
+) -> Published:
+    """Return the runs of some sources, predicted with constants fitted on all others.
+
+    Parameters
+    ----------
+    known : the first pass over all runs, made here where there is none
+
+    Returns
+    -------
+    Published
+        The runs of these sources alone.
+    """
+    found = known or first_pass(predict_runs)
+    ids = frozenset(row.run.id for row in found.published.rows if row.run.source in sources)
+    return replace(
+        found.published,
+        rows=_judged(predict_runs, found, ids),
+        left_out=tuple(row for row in found.published.left_out if row.source in sources),
+        twice=(),
+        constants="others",
+        groups=len(found.ids(source_of)),
+    )
+
+
+def leave_each_out(
+    predict_runs: PredictRuns, known: FirstPass | None = None, constants: Constants = "others"
+) -> Published:
+    """Predict every run with constants fitted on the other sources, generations of devices or models."""
+    found = known or first_pass(predict_runs)
+    groups = found.ids(GROUPS[constants])
+    rows = [row for ids in groups.values() for row in _judged(predict_runs, found, ids)]
+    return replace(found.published, rows=with_baseline(rows), constants=constants, groups=len(groups))
+
+
+def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) -> tuple[ComparedRun, ...]:
+    """Return runs predicted with constants fitted on all other runs."""
+    return predict_runs(known.without(ids).levels(), ids).rows if ids else ()
+
+
+def _seen(published: Published) -> tuple[ObservedStep, ...]:
+    """Return the runs on which constants may be fitted, in the form of the fit."""
+    return tuple(_observed(row) for row in published.rows if not row.run.judged_only)
+
+
+def _observed(row: ComparedRun) -> ObservedStep:
+    """Return a run in the form of the fit."""
+    return ObservedStep(
+        id=row.run.id,
+        source=row.run.source,
+        configuration=configuration(row),
+        model=model_of(row),
+        log_gap_factor=-math.log1p(row.relative_error),
+        shares={factor.name: factor.share for factor in row.factors if _fitted(factor)},
+        context=row.context,
+        sweep=sweep_of(row),
+    )
+
+
+def _fitted(factor: Sensitivity) -> bool:
+    """Return whether runs may change the level of a factor."""
+    return factor.name.partition("[")[0] not in NOT_FITTED
+
+
+def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
+    """Return the prior of every factor: the widest sigma that a prediction gave the factor."""
+    found: dict[str, Prior] = {}
+    for row in rows:
+        for factor in row.factors:
+            if _fitted(factor):
+                found[factor.name] = _wider(found.get(factor.name), factor, row.job)
+    return found
+
+
+def _wider(known: Prior | None, factor: Sensitivity, job: Job) -> Prior:
+    """Return the prior with the larger sigma."""
+    sigma = max(factor.log_sigma_factor, known.log_sigma_factor if known else 0.0)
+    shared = factor.name.startswith(f"{SHARED_DERATE}[") and not job.stack.derate.own
+    return Prior(log_sigma_factor=sigma, shared=shared)

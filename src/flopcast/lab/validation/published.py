@@ -1,0 +1,359 @@
+"""Published runs predicted and compared with what was measured.
+
+Answers: what is the error of every run, which runs are left out and why, and which are predicted not to
+fit? Elsewhere: the facts of a row (run.py), the job of a row (lab/published), statistics
+(published_statistics.py).
+
+Each prediction is compared with a baseline: the FLOP of a step, including recomputation, at the peak of the
+plan's precision, times the pipeline's bubble, over the efficiency of the other rows with the same device,
+precision and family (baseline.py). Nothing is fitted here.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from flopcast.cost.constant_transfer import Context, context_of
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.validation.baseline import baseline_errors
+from flopcast.lab.validation.diagnosis import Diagnosis, diagnose
+from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
+from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
+from flopcast.report.recomputed import recomputed_flop
+from flopcast.report.report import MemoryReport, Report
+from flopcast.spec.job import Job
+from flopcast.spec.precision import product_engine
+from flopcast.timeline.uncertainty import Sensitivity
+
+Constants = Literal["catalogue", "others", "generations", "models", "none"]
+WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
+JUDGED: Mapping[Constants, str] = {
+    "catalogue": "Fitted: constants are those of the catalogue, which runs gave, these among them.",
+    "others": "Left out: each source is judged by constants that the runs of all other sources gave.",
+    "generations": "Left out: each generation of devices is judged by constants of runs on the others.",
+    "models": "Left out: each model is judged by constants that the runs of all other models gave.",
+    "none": "Never fitted: kernels, collectives and data sheets alone, no constant of any run.",
+}
+UNSEEN = "Fitted: constants are those of the catalogue, which runs of other sources gave, none of these."
+ALONE: Mapping[Constants, str] = {
+    "others": "Left out: all runs are of one source, so that no constant is left: as --no-constants does.",
+    "generations": "Left out: all runs are on one generation of devices, so that no constant is left: as"
+    " --no-constants does.",
+    "models": "Left out: all runs are of one model, so that no constant is left: as --no-constants does.",
+}
+Predict = Callable[[Job], Report]
+Reproduce = Callable[[Run], Job]
+FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
+UNREADABLE = "unreadable"  # in the place of a source, which nobody knows
+SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRun:
+    """One run and its prediction.
+
+    Attributes
+    ----------
+    low_s, high_s : float
+        The 90 % interval of the step.
+    ideal_s : float
+        The trivial model at an efficiency of 1: FLOP over peak, bubble included.
+    factors : tuple of Sensitivity
+        The factors of the step with their sensitivities.
+    breakdown : mapping of str to float
+        Seconds by component; sums to the predicted step.
+    used_fraction : float
+        The memory that the driver would show on the fullest device over its capacity; above 1 the run is
+        predicted not to fit.
+    largest_categories : tuple of str
+        The largest categories of that memory.
+    assumptions : tuple of str
+        Values that the row does not state, and the formula by which it counts FLOP.
+    likely : Diagnosis
+        The likely causes of the error.
+    audit : FlopAudit or None
+        A check of the FLOP that the row prints, if it also prints a token rate or a step time.
+    baseline_error : float or None
+        Relative error of the baseline (baseline.py); None if there is no other row.
+    """
+
+    run: Run
+    job: Job
+    measured_step_time_s: float
+    predicted_step_time_s: float
+    low_s: float
+    high_s: float
+    factors: tuple[Sensitivity, ...]
+    breakdown: Mapping[str, float]
+    ideal_s: float
+    measured_memory_bytes: float | None
+    predicted_memory_bytes: float
+    used_fraction: float
+    largest_categories: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    likely: Diagnosis
+    audit: FlopAudit | None
+    baseline_error: float | None = None
+
+    @property
+    def relative_error(self) -> float:
+        """Return predicted / measured - 1; positive if the prediction is too slow."""
+        return self.predicted_step_time_s / self.measured_step_time_s - 1.0
+
+    @property
+    def memory_error(self) -> float | None:
+        """Return the relative error of allocated bytes; None if the row prints no allocated bytes."""
+        if self.measured_memory_bytes is None:
+            return None
+        return self.predicted_memory_bytes / self.measured_memory_bytes - 1.0
+
+    @property
+    def covered(self) -> bool:
+        """Return whether the interval holds the measurement."""
+        return self.low_s <= self.measured_step_time_s <= self.high_s
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the prediction says that the run, which did run, fits its devices."""
+        return self.used_fraction <= 1.0
+
+    @property
+    def family(self) -> str:
+        """Return "experts" or "dense"."""
+        return self.job.model.family
+
+    @property
+    def half_width_ratio(self) -> float:
+        """Return the half-width of the 90 % interval: its upper end over the prediction, minus 1."""
+        return self.high_s / self.predicted_step_time_s - 1.0
+
+    @property
+    def context(self) -> Context:
+        """Return the context: generation, precision, family and scale."""
+        return context_of(self.job.model, self.job.cluster, self.job.plan.precision)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """A row that is not predicted, and everything that is in the way."""
+
+    id: str
+    source: str
+    where: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """All rows of some tables: predicted, left out, and the ids of repeated ones.
+
+    `constants` is "catalogue", the constants of every prediction; "others", fitted without the judged
+    source; "generations", fitted without the judged device generation; "models", fitted without the judged
+    model; or "none". `fitted_on` holds the sources of the catalogue's constants. `groups` is the number of
+    sources, generations or models that were left out in turn; 1 means that no run was left to fit on.
+    """
+
+    rows: tuple[ComparedRun, ...]
+    left_out: tuple[LeftOut, ...]
+    twice: tuple[str, ...]
+    constants: Constants = "catalogue"
+    fitted_on: frozenset[str] | None = None
+    groups: int = 0
+
+    @property
+    def told(self) -> str:
+        """Return the sentence about the constants that a page states before its first number."""
+        if self.constants == "catalogue" and self.fitted_on is not None:
+            return JUDGED["catalogue"] if self.fitted_on & {row.run.source for row in self.rows} else UNSEEN
+        alone = self.groups == 1 and self.constants in ALONE
+        return ALONE[self.constants] if alone else JUDGED[self.constants]
+
+    @property
+    def unfitted(self) -> tuple[ComparedRun, ...]:
+        """Return the rows that are scored but on which no constant was fitted."""
+        return tuple(row for row in self.rows if row.run.judged_only)
+
+
+def compare_runs(
+    tables: Sequence[Iterable[Run]], reproduce: Reproduce, predict: Predict, broken: Iterable[Problem] = ()
+) -> Published:
+    """Predict every run of some tables.
+
+    Parameters
+    ----------
+    tables : runs of each table; a run of a later one that an earlier one holds counts once
+    reproduce : callable
+        Run → Job; refuses with every reason.
+    predict : callable
+        Job → Report; called once for jobs that are equal but for what they assume.
+    broken : faults of rows that could not be read, one or more of each
+    """
+    rows: list[ComparedRun] = []
+    left_out = _unreadable(broken)
+    twice: list[str] = []
+    known: dict[Job, Report] = {}
+    for table in tables:
+        earlier = tuple(rows)
+        for run in table:
+            try:
+                job = reproduce(run)
+                measured_s, told = _believable_step_time_s(run, job)
+                row = _compared(run, job, measured_s, told, _remembered(job, predict, known))
+            except SpecError as error:
+                left_out.append(_left_out(run, error.problems))
+                continue
+            if any(_same(row, other) for other in earlier):
+                twice.append(run.id)
+            else:
+                rows.append(row)
+    return Published(rows=with_baseline(rows), left_out=tuple(left_out), twice=tuple(twice))
+
+
+def with_baseline(rows: Sequence[ComparedRun]) -> tuple[ComparedRun, ...]:
+    """Return the rows with the errors of the baseline."""
+    logs = np.array([math.log(row.ideal_s / row.measured_step_time_s) for row in rows])
+    found = baseline_errors([_likeness(row) for row in rows], logs)
+    return tuple(replace(row, baseline_error=error) for row, error in zip(rows, found, strict=True))
+
+
+def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of similar rows for the baseline's efficiency, the most similar first."""
+    device = row.job.cluster.node.device.name
+    return (device, row.job.plan.precision, row.family), (device,), ()
+
+
+def _remembered(job: Job, predict: Predict, known: dict[Job, Report]) -> Report:
+    """Return the report of a job; jobs that differ only in their assumptions are predicted once."""
+    bare = job.model_copy(update={"assumptions": ()})
+    if bare not in known:
+        known[bare] = predict(bare)
+    return known[bare]
+
+
+def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
+    """Return the measured step and what was assumed to know it; called before anything is predicted.
+
+    Raises
+    ------
+    SpecError
+        The row measured no time, or one that no device reaches.
+    """
+    measured_s, told = measured_step_time_s(run, job)
+    if measured_s is None:
+        raise SpecError([_fault(run, "step_time_s", None, "the row has no measured time")])
+    mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
+    if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
+        because = (
+            f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
+        )
+        raise SpecError([_fault(run, "step_time_s", measured_s, because)])
+    return measured_s, told
+
+
+def _peak_flop_per_s(job: Job) -> float:
+    """Return the peak FLOP/s of all devices together, in the precision of the plan's matrix products."""
+    return job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
+
+
+def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) -> ComparedRun:
+    """Return one run with its prediction."""
+    memory, audit = report.memory, flop_audit(run, job)
+    notes = (told, audit.phrase() if audit else "")
+    return ComparedRun(
+        run=run,
+        job=job,
+        measured_step_time_s=measured_s,
+        predicted_step_time_s=report.step_time_s,
+        low_s=report.step_time_low_s,
+        high_s=report.step_time_high_s,
+        factors=report.factors,
+        breakdown=report.breakdown,
+        ideal_s=ideal_s(job, _peak_flop_per_s(job)),
+        measured_memory_bytes=run.observed.memory_bytes,
+        predicted_memory_bytes=_counted_bytes(memory, run),
+        used_fraction=memory.device_used_bytes / memory.capacity_bytes,
+        largest_categories=tuple(sorted(memory.by_category, key=lambda k: -memory.by_category[k])[:3]),
+        assumptions=(*job.assumptions, *(note for note in notes if note)),
+        likely=diagnose(report, measured_s),
+        audit=audit,
+    )
+
+
+def _counted_bytes(memory: MemoryReport, run: Run) -> float:
+    """Return the predicted peak of the kind of memory that the row's unit names."""
+    counted = {
+        "allocated": memory.allocated_bytes,
+        "reserved": memory.reserved_bytes,
+        "device": memory.device_used_bytes,
+    }
+    return counted[memory_kind(run.observed.memory_unit)]
+
+
+def ideal_s(job: Job, peak_flop_per_s: float) -> float:
+    """Return the step time of the trivial model at an efficiency of 1.
+
+    Parameters
+    ----------
+    peak_flop_per_s : float
+        Of all devices together.
+
+    Returns
+    -------
+    float
+        `FLOP / peak · (1 + (pp − 1) / (vpp · m))`, recomputed FLOP included, full attention, m
+        micro-batches.
+
+    References
+    ----------
+    The bubble: arXiv:2104.04473, section 2.2.
+    """
+    plan = job.plan
+    flop = counted_flop(job, causal=False) + recomputed_flop(job, causal=False)
+    bubble = (plan.pipeline_parallel - 1) / (plan.virtual_stages * plan.num_micro_batches)
+    return flop / peak_flop_per_s * (1.0 + bubble)
+
+
+def _same(row: ComparedRun, other: ComparedRun) -> bool:
+    """Return whether two rows describe one run: the same job, number of devices and measured time."""
+    mine, theirs = row.job, other.job
+    times = row.measured_step_time_s / other.measured_step_time_s
+    return (
+        abs(times - 1.0) < SAME_RATIO
+        and mine.plan == theirs.plan
+        and mine.batch == theirs.batch
+        and mine.cluster.num_devices == theirs.cluster.num_devices
+        and (mine.model.hidden, mine.model.num_blocks) == (theirs.model.hidden, theirs.model.num_blocks)
+    )
+
+
+def _left_out(run: Run, problems: Iterable[Problem]) -> LeftOut:
+    """Return a row with each reason once, "field: because"."""
+    reasons = tuple(dict.fromkeys(f"{problem.field}: {problem.because}" for problem in problems))
+    return LeftOut(id=run.id, source=run.source, where=run.where, reasons=reasons)
+
+
+def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
+    """Return rows that cannot be read as runs, by file and line, each with all of its faults."""
+    by_row: dict[str, list[str]] = {}
+    for problem in problems:
+        told = f"{problem.field} = {problem.value!r}: {problem.because}"
+        by_row.setdefault(problem.where, []).append(told)
+    return [
+        LeftOut(id=where, source=UNREADABLE, where=where, reasons=tuple(told))
+        for where, told in by_row.items()
+    ]
+
+
+def _fault(run: Run, field: str, value: object, because: str) -> Problem:
+    """Return why a row's measurement cannot be compared with a prediction."""
+    return Problem(
+        where=run.where,
+        field=field,
+        value=value,
+        allowed="seconds of a step",
+        because=because,
+        fix="leave the row out",
+    )

@@ -1,0 +1,118 @@
+"""Published runs in numbers: errors by source and by kind of run, beside the trivial model.
+
+Answers: what does `flopcast validate --runs` say of the rows together, as JSON?
+Elsewhere: the rows (published.py), the printed table (render/published_text.py).
+Sources are never pooled with one another but in `kinds`, which group all rows by one property.
+"""
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from flopcast.cost.factors import FAMILIES
+from flopcast.lab.validation.flop_audit import UNKNOWN
+from flopcast.lab.validation.published import UNREADABLE, ComparedRun, LeftOut
+from flopcast.lab.validation.repeats import clustered_errors, noise_floor
+from flopcast.lab.validation.statistics import errors
+from flopcast.units import nine_digits
+
+WORST = 10  # rows of a list of the worst
+
+KINDS: Mapping[str, Callable[[ComparedRun], str]] = {
+    "device": lambda row: row.job.cluster.node.device.name,
+    "generation": lambda row: f"{row.family} on {row.job.cluster.node.device.generation or 'others'}",
+    "family": lambda row: row.family,
+    "precision": lambda row: row.job.plan.precision,
+    "devices": lambda row: str(2 ** math.ceil(math.log2(row.job.cluster.num_devices))),
+    "stack": lambda row: row.job.stack.label,
+}
+
+
+def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
+    """Return the errors of the predictions and of the trivial model on the same rows.
+
+    Returns
+    -------
+    dict
+        As `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval, `do_not_fit`
+        (rows), `half_width_median` of the intervals, `memory_rows`, `memory_median` and `memory_mape` where
+        rows print memory; `trivial_efficiency`, the geometric mean of these rows' efficiencies;
+        `trivial_mape` and `trivial_median` of the baseline (baseline.py).
+        `configurations`, and `clustered_median`, `_mape` and `_p90` with each configuration counted once.
+        `noise_within_rows` and `noise_across_rows`: repeated measurements of one configuration within a
+        release, and across releases; `noise_within_mape` and `noise_across_mape`: the error that a perfect
+        prediction of these would have, if there are any.
+    """
+    found = errors(row.relative_error for row in rows)
+    efficiency = math.exp(statistics.mean(math.log(row.ideal_s / row.measured_step_time_s) for row in rows))
+    trivial = [abs(row.baseline_error) for row in rows if row.baseline_error is not None]
+    memory = [abs(row.memory_error) for row in rows if row.memory_error is not None]
+    found |= {
+        "fully_specified": sum(row.run.fully_specified for row in rows),
+        "coverage": nine_digits(statistics.mean(row.covered for row in rows)),
+        "do_not_fit": sum(not row.fits for row in rows),
+        "memory_rows": len(memory),
+        "half_width_median": nine_digits(statistics.median(row.half_width_ratio for row in rows)),
+        "trivial_efficiency": nine_digits(efficiency),
+    }
+    if trivial:
+        found["trivial_mape"] = nine_digits(statistics.mean(trivial))
+        found["trivial_median"] = nine_digits(statistics.median(trivial))
+    clustered = clustered_errors(rows)
+    found["configurations"] = clustered["rows"]
+    found |= {f"clustered_{key}": clustered[key] for key in ("median", "mape", "p90")}
+    for name, floor in zip(("within", "across"), noise_floor(rows), strict=True):
+        found[f"noise_{name}_rows"] = floor.rows
+        if floor.mean_ratio is not None:
+            found[f"noise_{name}_mape"] = nine_digits(floor.mean_ratio)
+    if memory:
+        found["memory_median"] = nine_digits(statistics.median(memory))
+        found["memory_mape"] = nine_digits(statistics.mean(memory))
+    return found
+
+
+def grouped(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], str]) -> dict[str, list[ComparedRun]]:
+    """Return rows grouped by one property, in the order of its first row."""
+    groups: dict[str, list[ComparedRun]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return dict(groups)
+
+
+def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
+    """Return rows by the source that published them."""
+    return grouped(rows, lambda row: row.run.source)
+
+
+def by_family(rows: Sequence[ComparedRun]) -> dict[str, dict[str, float]]:
+    """Return the statistics of dense rows and of rows of experts (`of_rows`), for families with rows."""
+    families = grouped(rows, KINDS["family"])
+    return {family: of_rows(families[family]) for family in FAMILIES if family in families}
+
+
+def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
+    """Return the rows with the largest errors, by the ratio of predicted and measured time."""
+    return sorted(rows, key=lambda row: -abs(math.log1p(row.relative_error)))[:WORST]
+
+
+def formulas(rows: Iterable[ComparedRun]) -> dict[str, int]:
+    """Return the number of rows by formula of FLOP, most first; rows of an unknown formula last."""
+    found = Counter(row.audit.formula for row in rows if row.audit)
+    return dict(sorted(found.items(), key=lambda entry: (entry[0] == UNKNOWN, -entry[1], entry[0])))
+
+
+def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
+    """Return the number of rows of each source that are left out, by reason, most first.
+
+    What could not be read has no source; its file and line stand in its place.
+    """
+    return dict(
+        Counter(
+            (
+                row.where.rpartition("/")[2] if row.source == UNREADABLE else row.source,
+                "; ".join(row.reasons),
+            )
+            for row in left_out
+        ).most_common()
+    )

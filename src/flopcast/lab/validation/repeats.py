@@ -1,0 +1,112 @@
+"""Runs of one configuration, measured again: the noise floor, and errors by configuration.
+
+Answers: how far off would a perfect prediction be on these rows, and how large are the errors where repeats
+of one configuration count once?
+Elsewhere: errors row by row (published_statistics.py).
+
+A configuration is a model, a cluster, a plan, a batch and a framework; inside a release, also a stack. A
+time that one release prints twice is one measurement: tables are quoted in other tables.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from flopcast.lab.validation.published import ComparedRun
+from flopcast.lab.validation.statistics import errors
+
+QUOTED_RATIO = 1e-4  # of two times of one release: nearer, the later is the earlier, quoted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseFloor:
+    """The mean absolute error that no prediction goes below which gives one time a configuration.
+
+    `rows` are the measurements that it was seen on: 0 where nothing was measured twice, and `mean_ratio`
+    is None then.
+    """
+
+    rows: int
+    mean_ratio: float | None
+
+
+def noise_floor(rows: Sequence[ComparedRun]) -> tuple[NoiseFloor, NoiseFloor]:
+    """Return the noise of repeats inside one release, and of releases against each other.
+
+    Returns
+    -------
+    within, across
+        Across releases, a release counts once, by the geometric mean of its times.
+    """
+    within = [_different(group) for group in _groups(rows, _release)]
+    across = [
+        [statistics.geometric_mean(_times_s(release)) for release in _groups(group, _version)]
+        for group in _groups(rows, configuration)
+    ]
+    return _floor(within), _floor(across)
+
+
+def clustered_errors(rows: Sequence[ComparedRun]) -> dict[str, float]:
+    """Return `summary.errors` over configurations, each by its mean predicted/measured ratio."""
+    return errors(
+        math.exp(statistics.mean(math.log1p(row.relative_error) for row in group)) - 1.0
+        for group in _groups(rows, configuration)
+    )
+
+
+def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
+    """Return the mean deviation from each group's geometric mean, times √(lab/validation/n/(n−1)) to remove
+    its bias."""
+    deviations = [
+        abs(time_s / statistics.geometric_mean(group) - 1.0) * math.sqrt(len(group) / (len(group) - 1))
+        for group in groups
+        if len(group) > 1
+        for time_s in group
+    ]
+    return NoiseFloor(rows=len(deviations), mean_ratio=statistics.mean(deviations) if deviations else None)
+
+
+def _groups(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], Hashable]) -> list[list[ComparedRun]]:
+    """Return rows grouped by one property, in the order of its first row."""
+    groups: dict[Hashable, list[ComparedRun]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return list(groups.values())
+
+
+def configuration(row: ComparedRun) -> Hashable:
+    """Return what equal runs share: model, machine, plan and software, of any release."""
+    job = row.job
+    return job.model, job.cluster, job.plan, job.batch, row.run.software.framework
+
+
+def sweep_of(row: ComparedRun) -> Hashable:
+    """Return what runs of one sweep share: source, release, model, batch and machine."""
+    job, software = row.job, row.run.software
+    machine = job.cluster.name, job.cluster.node.device.name
+    return row.run.source, software.framework, software.version, job.model, job.batch, machine
+
+
+def _version(row: ComparedRun) -> Hashable:
+    """Return the release as the row names it."""
+    return row.run.software.version
+
+
+def _release(row: ComparedRun) -> Hashable:
+    """Return a configuration under one release, with the settings of its stack."""
+    return configuration(row), row.job.stack, _version(row)
+
+
+def _times_s(rows: Iterable[ComparedRun]) -> list[float]:
+    return [row.measured_step_time_s for row in rows]
+
+
+def _different(rows: Iterable[ComparedRun]) -> list[float]:
+    """Return measured times without duplicates that are quoted from another source."""
+    kept: list[float] = []
+    for time_s in _times_s(rows):
+        if all(abs(time_s / other_s - 1.0) > QUOTED_RATIO for other_s in kept):
+            kept.append(time_s)
+    return kept

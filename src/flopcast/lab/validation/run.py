@@ -1,0 +1,212 @@
+"""A published run: what one row of a table says of a training run that somebody measured.
+
+Answers: which facts may a row state, and how many seconds did a step of it take?
+Elsewhere: reading rows (lab/published/table.py), the job that reproduces one (lab/published/job.py), how
+far off predictions are (published.py). A field is None, or empty, where the row does not say it.
+"""
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.report.metrics import BACKWARD_OVER_FORWARD
+from flopcast.report.recomputed import recomputed_flop
+from flopcast.spec.job import Job
+from flopcast.strict_model import StrictModel
+
+Count = int | None
+PASSES = 1.0 + BACKWARD_OVER_FORWARD
+
+
+class Architecture(StrictModel):
+    """Sizes of the model as the row states them, by the names that layers have for them."""
+
+    num_layers: Count = Field(default=None, ge=1)
+    hidden: Count = Field(default=None, ge=1)
+    ffn_hidden: Count = Field(default=None, ge=1)
+    heads: Count = Field(default=None, ge=1)
+    kv_heads: Count = Field(default=None, ge=1)
+    head_size: Count = Field(default=None, ge=1)
+    vocabulary: Count = Field(default=None, ge=1)
+    num_experts: Count = Field(default=None, ge=1)
+    top_k: Count = Field(default=None, ge=1)
+    expert_hidden: Count = Field(default=None, ge=1)
+    num_shared_experts: Count = Field(default=None, ge=0)
+    num_dense_layers: Count = Field(default=None, ge=0)
+    attention: str = ""
+    gated: bool | None = None
+    tied_embeddings: bool | None = None
+
+
+class Machine(StrictModel):
+    """Hardware as printed: names of vendors, which the catalogue's table turns into clusters."""
+
+    device: str = ""
+    devices_per_node: Count = Field(default=None, ge=1)
+    num_devices: Count = Field(default=None, ge=1)
+    network: str = ""
+
+
+class Mapping(StrictModel):
+    """The parallelism of a run, under the names of a plan; `fsdp` is the source's own term."""
+
+    data_parallel: Count = Field(default=None, ge=1)
+    tensor_parallel: Count = Field(default=None, ge=1)
+    pipeline_parallel: Count = Field(default=None, ge=1)
+    virtual_stages: Count = Field(default=None, ge=1)
+    context_parallel: Count = Field(default=None, ge=1)
+    expert_parallel: Count = Field(default=None, ge=1)
+    expert_tensor_parallel: Count = Field(default=None, ge=1)
+    micro_batch: Count = Field(default=None, ge=1)
+    global_batch: Count = Field(default=None, ge=1)
+    sequence_parallel: bool | None = None
+    zero: Literal[0, 1, 2, 3] | None = None
+    fsdp: str = ""
+    precision: str = ""
+    recompute: str = ""
+    offload: str = ""
+    schedule: str = ""
+    flash_attention: bool | None = None
+
+
+class Software(StrictModel):
+    """Framework, version and year as printed."""
+
+    framework: str = ""
+    version: str = ""
+    year: Count = None
+
+
+class Observed(StrictModel):
+    """The measurements of a run.
+
+    Rates are per device where their name says so, and of the whole job otherwise. `flop_convention` and
+    `attention` say which FLOP a rate counts. `memory_bytes` is the peak of the fullest device, and
+    `memory_unit` the source's own words for what it counts.
+    """
+
+    step_time_s: float | None = Field(default=None, gt=0)
+    device_tokens_per_s: float | None = Field(default=None, gt=0)
+    device_flop_per_s: float | None = Field(default=None, gt=0)
+    flop_convention: Literal["", "model", "hardware"] = ""
+    attention: Literal["", "full", "causal", "none"] = ""
+    tokens_per_s: float | None = Field(default=None, gt=0)
+    sequences_per_s: float | None = Field(default=None, gt=0)
+    memory_bytes: float | None = Field(default=None, gt=0)
+    memory_unit: str = ""
+
+
+class Run(StrictModel):
+    """One row.
+
+    Attributes
+    ----------
+    where : str
+        File and line.
+    refused : str
+        The reason why runs of this table cannot be judged, or "".
+    judged_only : str
+        The reason why no constant may be fitted on this run, although it is judged, or "".
+    notes : str
+        The table's remarks: tasks (LoRA, packed sequences), and values that are not from the source itself.
+    site : str
+        The site of the catalogue on which the run was made, or "".
+    unused : tuple of str
+        Cells that hold a value which no part of the job uses, each as "column = value".
+    """
+
+    id: str
+    source: str
+    where: str = ""
+    kind: Literal["train", "inference"] = "train"
+    model: str = ""
+    sequence_length: Count = Field(default=None, ge=1)
+    architecture: Architecture = Architecture()
+    machine: Machine = Machine()
+    mapping: Mapping = Mapping()
+    software: Software = Software()
+    observed: Observed = Observed()
+    notes: str = ""
+    site: str = ""
+    unused: tuple[str, ...] = ()
+    refused: str = ""
+    judged_only: str = ""
+
+    @property
+    def fully_specified(self) -> bool:
+        """Return whether the row states model, sequence length, devices, tp, pp and both batch sizes."""
+        plan = self.mapping
+        said = (
+            self.model or self.architecture.num_layers,
+            self.sequence_length,
+            self.machine.num_devices,
+            plan.tensor_parallel,
+            plan.pipeline_parallel,
+            plan.micro_batch,
+            plan.global_batch,
+        )
+        return all(said)
+
+    def says(self, word: str) -> bool:
+        """Return whether the remarks contain a word, in upper or lower case."""
+        return word.lower() in self.notes.lower()
+
+
+def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
+    """Return the kind of bytes that a printed memory peak counts, from the text after its unit.
+
+    "allocated" is what the framework gave out, "reserved" includes the allocator's cache, "device" is what
+    the driver shows. A unit without words is taken as allocated: `torch.cuda.max_memory_allocated`.
+
+    Examples
+    --------
+    >>> memory_kind("GB (nvidia-smi)"), memory_kind("GiB reserved"), memory_kind("GB")
+    ('device', 'reserved', 'allocated')
+    """
+    words = unit.lower()
+    if "alloc" in words:
+        return "allocated"
+    if "reserved" in words:
+        return "reserved"
+    return "device" if re.search(r"smi\b|driver|device|\bused\b|nvml", words) else "allocated"
+
+
+def counted_flop(job: Job, causal: bool) -> float:
+    """Return the model FLOP of a step: three forwards, less what frozen weights save."""
+    length = job.batch.sequence_length  # published runs have one length
+    forward = PASSES * job.model.forward_flop(length, causal=causal)
+    return job.plan.global_batch * (forward - job.model.frozen_flop(length))
+
+
+def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
+    """Return the seconds of the run's step, and what had to be assumed to know them.
+
+    Parameters
+    ----------
+    job : Job
+        Gives the tokens of a step, and its FLOP where the row prints nothing but a rate of them.
+
+    Returns
+    -------
+    seconds, assumption
+        The time that is printed, or else the tokens of a step over their rate, or else the step's FLOP over
+        theirs: by the convention that the row names, full attention without recompute where it names none.
+        None where the row has no measured time at all.
+    """
+    seen, devices = run.observed, job.cluster.num_devices
+    if seen.step_time_s is not None:
+        return seen.step_time_s, ""
+    if seen.device_tokens_per_s is not None:
+        return job.step_tokens / (seen.device_tokens_per_s * devices), ""
+    if seen.tokens_per_s is not None:
+        return job.step_tokens / seen.tokens_per_s, ""
+    if seen.sequences_per_s is not None:
+        return job.plan.global_batch / seen.sequences_per_s, ""
+    if seen.device_flop_per_s is None:
+        return None, ""
+    causal = seen.attention == "causal"
+    flop = counted_flop(job, causal)
+    flop += recomputed_flop(job, causal) if seen.flop_convention == "hardware" else 0.0
+    told = "" if seen.attention else "FLOP/s count full attention (which convention is not printed)"
+    return flop / (seen.device_flop_per_s * devices), told

@@ -1,0 +1,71 @@
+"""A comparison in numbers and in text: per source, per row, per class of component.
+
+Answers: what does `flopcast validate` print, as text, JSON and Markdown?
+Elsewhere: how a row is predicted and under which protocol (compare.py). An error is predicted over
+measured, less one: positive where flopcast is too slow.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from flopcast.lab.validation.compare import ComparedComponent, ComparedRow
+from flopcast.units import nine_digits
+
+
+def errors(values: Iterable[float]) -> dict[str, float]:
+    """Return statistics of relative errors.
+
+    Returns
+    -------
+    dict
+        `rows` (how many), `mape` (mean absolute), `median`, `p90` and `worst` of the absolute errors, and
+        `bias`, the mean with its sign.
+
+    Examples
+    --------
+    >>> errors([0.1, -0.2, 0.3])["mape"], errors([0.1, -0.2, 0.3])["worst"]
+    (0.2, 0.3)
+    """
+    found = sorted(values, key=abs)
+    sizes = [abs(value) for value in found]
+    return {
+        "rows": len(found),
+        "mape": nine_digits(statistics.mean(sizes)),
+        "median": nine_digits(statistics.median(sizes)),
+        "p90": nine_digits(sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]),
+        "worst": nine_digits(sizes[-1]),
+        "bias": nine_digits(statistics.mean(found)),
+    }
+
+
+def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
+    """Return errors and interval coverage, one entry per source, system and reference.
+
+    Systems and references are never pooled: a mean over best and mean steps would say nothing.
+    """
+    groups: dict[tuple[str, str, str], list[ComparedRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.source, row.system, row.reference].append(row)
+    return [
+        {
+            "source": source,
+            "system": system,
+            "reference": reference,
+            **errors(row.relative_error for row in members),
+            "coverage": nine_digits(statistics.mean(row.covered for row in members)),
+        }
+        for (source, system, reference), members in groups.items()
+    ]
+
+
+def by_component(components: Sequence[ComparedComponent]) -> dict[str, dict[str, float]]:
+    """Return errors of every class of component, over all rows and stages that measured it.
+
+    A component that the prediction lacks is left out here, and stands as null in the JSON.
+    """
+    groups: dict[str, list[float]] = defaultdict(list)
+    for entry in components:
+        if entry.relative_error is not None:
+            groups[entry.component].append(entry.relative_error)
+    return {name: errors(values) for name, values in groups.items()}

@@ -1,0 +1,159 @@
+"""Sweeps of plans: which runs of a source are choices of one decision?
+
+Answers: which of these runs trained one model on one machine in several ways?
+Elsewhere: what is made of a sweep (decisions.py). A time is device-seconds a token.
+
+Source, software and its release, model and lengths of sequences are the same in every sweep. What else is
+kept depends on what is to be decided: a plan alone, or also the batch, the precision, how many devices.
+Repeats of one run are one choice, by the geometric mean of their times.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
+from flopcast.lab.validation.decisions import Choice, Sweep
+from flopcast.lab.validation.published import ComparedRun, ideal_s
+from flopcast.spec.job import Job
+from flopcast.spec.precision import product_engine
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """The fields that are equal in a sweep, and the fields that must differ in it."""
+
+    kept: Callable[[Job], Hashable]
+    varied: Callable[[Job], Hashable]
+
+
+DECISIONS: Mapping[str, Decision] = {  # what is free beside the plan → what is not
+    "plan": Decision(
+        kept=lambda job: (job.cluster, job.plan.precision, job.plan.global_batch),
+        varied=lambda job: (job.plan, job.stack),
+    ),
+    "batch": Decision(
+        kept=lambda job: (job.cluster, job.plan.precision), varied=lambda job: job.plan.global_batch
+    ),
+    "precision": Decision(
+        kept=lambda job: (job.cluster, job.plan.global_batch), varied=lambda job: job.plan.precision
+    ),
+    "devices": Decision(
+        kept=lambda job: (job.cluster.name, job.cluster.node.device.name, job.plan.precision),
+        varied=lambda job: job.cluster.num_devices,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredChoice:
+    """One run as a choice, with the properties that separate decisions."""
+
+    source: str
+    software: Hashable
+    job: Job
+    choice: Choice
+
+
+def sweeps_of_runs(rows: Iterable[ComparedRun]) -> tuple[Sweep, ...]:
+    """Return the sweeps of published runs, ordered by what they vary, then by the first run."""
+    return _sweeps([_of_run(row) for row in rows])
+
+
+def sweeps_of_suite(compared: ComparedSuite) -> tuple[Sweep, ...]:
+    """Return the sweeps of a suite, which is one source; software is part of the choice there.
+
+    A run with a best step is judged by it: the jitter of its mean step hangs on its neighbours.
+    """
+    jobs = {row.id: row.job for row in compared.suite.rows}
+    rows: dict[str, ComparedRow] = {}
+    for row in compared.rows:
+        rows.setdefault(row.id, row)
+    return _sweeps([_of_row(row, jobs[row.id]) for row in rows.values()])
+
+
+def _sweeps(runs: Sequence[MeasuredChoice]) -> tuple[Sweep, ...]:
+    found = []
+    for free, decision in DECISIONS.items():
+        groups: dict[Hashable, list[MeasuredChoice]] = defaultdict(list)
+        for run in runs:
+            job = run.job
+            key = (run.source, run.software, job.model, job.batch, decision.kept(job))
+            groups[key].append(run)
+        for members in groups.values():
+            choices = _choices(members)
+            if len(choices) > 1 and len({decision.varied(run.job) for run in members}) > 1:
+                found.append(_sweep(free, members, choices))
+    return tuple(found)
+
+
+def _sweep(free: str, members: Sequence[MeasuredChoice], choices: tuple[Choice, ...]) -> Sweep:
+    """Return a sweep with what all of its runs have in common."""
+    jobs = [run.job for run in members]
+    told: dict[str, list[str]] = {
+        "model": [job.model.name for job in jobs],
+        "cluster": [job.cluster.name for job in jobs],
+        "devices": [str(job.cluster.num_devices) for job in jobs],
+        "stack": [job.stack.label for job in jobs],
+        "sequence_length": [str(job.batch.sequence_length) for job in jobs],
+        "global_batch": [str(job.plan.global_batch) for job in jobs],
+        "precision": [job.plan.precision for job in jobs],
+    }
+    fixed = {name: values[0] for name, values in told.items() if len(set(values)) == 1}
+    return Sweep(members[0].source, free, fixed, choices)
+
+
+def _choices(members: Iterable[MeasuredChoice]) -> tuple[Choice, ...]:
+    """Return one choice per job; jobs that differ only in assumptions are the same."""
+    repeats: dict[Hashable, list[Choice]] = defaultdict(list)
+    for run in members:
+        repeats[run.job.model_copy(update={"assumptions": ()})].append(run.choice)
+    return tuple(
+        replace(same[0], measured_s=statistics.geometric_mean(choice.measured_s for choice in same))
+        for same in repeats.values()
+    )
+
+
+def _of_run(row: ComparedRun) -> MeasuredChoice:
+    job, software = row.job, row.run.software
+    per_token_s = job.cluster.num_devices / job.step_tokens
+    return MeasuredChoice(
+        source=row.run.source,
+        software=(software.framework, software.version),
+        job=job,
+        choice=Choice(
+            name=row.run.id,
+            plan=job.plan.short(),
+            measured_s=row.measured_step_time_s * per_token_s,
+            predicted_s=row.predicted_step_time_s * per_token_s,
+            trivial_s=row.ideal_s * per_token_s,
+            fits=row.fits,
+            factors=row.factors,
+            breakdown=_scaled(row.breakdown, per_token_s),
+        ),
+    )
+
+
+def _of_row(row: ComparedRow, job: Job) -> MeasuredChoice:
+    per_token_s = job.cluster.num_devices / job.step_tokens
+    peak = job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
+    return MeasuredChoice(
+        source=row.source,
+        software=row.system,
+        job=job,
+        choice=Choice(
+            name=row.id,
+            plan=job.plan.short(),
+            measured_s=row.measured_step_time_s * per_token_s,
+            predicted_s=row.predicted_step_time_s * per_token_s,
+            trivial_s=ideal_s(job, peak) * per_token_s,
+            factors=row.factors,
+            breakdown=_scaled(row.breakdown, per_token_s),
+        ),
+    )
+
+
+def _scaled(breakdown: Mapping[str, float], per_token_s: float) -> dict[str, float]:
+    """Return components of a step in device-seconds per token."""
+    return {name: seconds * per_token_s for name, seconds in breakdown.items()}

@@ -1,0 +1,287 @@
+"""The catalogue: devices, hosts, clusters, models, stacks, sites and prices that ship with flopcast.
+
+Answers: what does this name stand for? Every entry is one YAML file under `catalog/<kind>/`; its name
+is the file's. A cluster's node may name its device and its host.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TypeVar
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.nearest_names import nearest
+from flopcast.files.validate import build, dotted
+from flopcast.files.yaml_text import Document, Path, read_yaml
+from flopcast.library.edits import merged
+from flopcast.library.hub import hub_document, hub_model
+from flopcast.spec.cluster import Cluster, Device, Host
+from flopcast.spec.model import Model
+from flopcast.spec.operations import Price
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
+
+Entry = TypeVar("Entry", Device, Host, Model, Stack, Site, Price)
+
+KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites", "prices")
+_TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
+    r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
+)
+_PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
+    "metallama38b": "llama-3-8b",
+    "metallama370b": "llama-3-70b",
+    "metallama3.18b": "llama-3.1-8b",
+    "metallama3.170b": "llama-3.1-70b",
+    "metallama3.1405b": "llama-3.1-405b",
+    "tinystarcoder": "",
+    "deepseekv3base": "deepseek-v3",
+    "gemma3text1b": "gemma-3-1b",
+}
+
+
+def folder(kind: str) -> Traversable:
+    """Return the catalogue's folder of one kind; inside a zipped package, it is not a file system path."""
+    return files("flopcast") / "catalog" / kind
+
+
+@lru_cache(maxsize=16)
+def names(kind: str) -> tuple[str, ...]:
+    """Return names of one kind, sorted; "jobs", which are in folders, as folder/name.
+
+    Examples
+    --------
+    >>> names("hosts")[0], names("jobs")[-1]
+    ('epyc-7763', 'paper/llemma-7b-vista-pp4-tp2-dp2')
+    """
+    return tuple(sorted(_names_in(folder(kind))))
+
+
+def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
+    """Yield names of the files of a folder, and of its subfolders; empty if the kind has no entries."""
+    for entry in place.iterdir() if place.is_dir() else ():
+        if entry.is_dir():
+            yield from _names_in(entry, f"{before}{entry.name}/")
+        else:
+            yield before + entry.name.removesuffix(".yaml")
+
+
+def _plain(name: str) -> str:
+    """Return the letters and numbers of a name; a decimal point stays, as 1.3 is not 13."""
+    return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
+
+
+@lru_cache(maxsize=16)
+def _by_plain_name(kind: str) -> Mapping[str, str]:
+    """Return the names of one kind, keyed by their letters and numbers."""
+    return {_plain(name): name for name in names(kind)}
+
+
+@lru_cache(maxsize=4096)
+def known(kind: str, written: str) -> str | None:
+    """Return the name of the entry that a written name means, or None.
+
+    Case and separators are ignored. In the name of a model, so are the owner on the hub and suffixes that
+    say how the model was tuned or stored. A release with another vocabulary has another number and is
+    another model. If no entry matches, the name may be an id of the hub (hub.py): the result is the entry
+    with the same shapes or, if there is none, the id itself.
+
+    Examples
+    --------
+    >>> known("clusters", "DGX_H100"), known("models", "meta-llama/Llama-2-7b-hf")
+    ('dgx-h100', 'llama-2-7b')
+    >>> known("models", "opt-1.3b"), known("models", "own/model")
+    ('opt-1.3b', None)
+    """
+    if written in names(kind):
+        return written
+    if kind != "models":
+        return _by_plain_name(kind).get(_plain(written))
+    shortened = written.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
+    shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened).replace("_", "-")
+    while True:
+        found = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
+        cut = _TUNED.sub("", shortened, count=1)
+        if found or cut == shortened:
+            break
+        shortened = cut
+    on_hub = None if found else hub_model(written)
+    return found if on_hub is None else on_hub.same_as or on_hub.id
+
+
+def document(kind: str, name: str) -> Document:
+    """Return an entry as plain data, with its name filled in; callers must not change it.
+
+    Parameters
+    ----------
+    kind : str
+        A folder of the catalogue: one of `KINDS`, or "suites".
+    name : str
+        A name, never a path, in any form that `known` accepts: only files that `names` lists are opened.
+
+    Raises
+    ------
+    SpecError
+        There is no such entry; the message lists the entries and the nearest names.
+    """
+    own_name = known(kind, name)
+    if own_name is None:
+        raise SpecError([unknown_name(kind, name)])
+    on_hub = None if own_name in names(kind) else hub_model(own_name)
+    return _document(kind, own_name) if on_hub is None else hub_document(on_hub)
+
+
+@lru_cache(maxsize=256)
+def _document(kind: str, own_name: str) -> Document:
+    """Return the plain data of an entry by its exact name."""
+    file = f"{own_name}.yaml"
+    found = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
+    data = found.data if isinstance(found.data, dict) else {}
+    return Document(found.name, {"name": own_name} | data, found.lines)
+
+
+def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
+    """Return the fault of naming an entry that does not exist.
+
+    `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first.
+    """
+    all_names = names(kind)
+    near = nearest(name, all_names, most=3)
+    others = (other for other in all_names[:24] if other not in near)
+    shown = all_names if len(all_names) <= 24 else (*near, *others)
+    more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
+    no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
+    fix = f"see: flopcast catalog {kind}" if kind in KINDS else "choose one of them"
+    return Problem(
+        where=where,
+        field=field or kind.removesuffix("s"),
+        value=name,
+        allowed=", ".join(shown) + more,
+        because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
+        fix=f"did you mean {' or '.join(near)}?" if near else fix,
+    )
+
+
+def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
+    """Return an entry as its noun; faults in our own files are reported like any other."""
+    found = document(kind, name)
+    return build(noun, found, found.data)
+
+
+@lru_cache(maxsize=256)
+def device(name: str) -> Device:
+    """Return a device by name; nouns are frozen, so that all callers may share one."""
+    return _entry(Device, "devices", name)
+
+
+@lru_cache(maxsize=256)
+def host(name: str) -> Host:
+    """Return a host processor by name."""
+    return _entry(Host, "hosts", name)
+
+
+@lru_cache(maxsize=256)
+def model(name: str) -> Model:
+    """Return a model by name."""
+    return _entry(Model, "models", name)
+
+
+@lru_cache(maxsize=256)
+def stack(name: str) -> Stack:
+    """Return a stack by name."""
+    return _entry(Stack, "stacks", name)
+
+
+@lru_cache(maxsize=256)
+def site(name: str) -> Site:
+    """Return a site by name."""
+    return _entry(Site, "sites", name)
+
+
+@lru_cache(maxsize=256)
+def price(name: str) -> Price:
+    """Return a price by name: a cluster's or a device's, or one of several offers."""
+    return _entry(Price, "prices", name)
+
+
+def with_price(made: Cluster) -> Cluster:
+    """Return the cluster with the price of its own name, or of its device.
+
+    One that has a price keeps it, and one whose device is no longer that of its name has its device's.
+
+    Examples
+    --------
+    >>> cluster("aws-p5").price.name, cluster("dgx-h100").price.name, cluster("vista").price
+    ('aws-p5', 'h100-sxm5-80gb', None)
+    """
+    device_name = made.node.device.name
+    for name in (made.name, device_name):
+        if made.price is None and name in names("prices") and price(name).device == device_name:
+            return made.model_copy(update={"price": price(name)})
+    return made
+
+
+@lru_cache(maxsize=256)
+def cluster(name: str, nodes: object = None) -> Cluster:
+    """Return a cluster by name, with its own number of nodes or another.
+
+    Examples
+    --------
+    >>> cluster("selene").num_devices, cluster("selene", 2).num_devices
+    (4480, 16)
+    """
+    found = document("clusters", name)
+    return with_price(build(Cluster, found, with_parts(found, found.data, (), nodes)))
+
+
+def with_parts(document: Document, data: object, path: Path, nodes: object = None) -> object:
+    """Return a cluster's mapping, with names and bases of devices, hosts and prices replaced by their
+    entries.
+
+    Parameters
+    ----------
+    document, path
+        Where the mapping stands.
+    nodes : number of nodes of every group, instead of its own; whatever a user wrote
+
+    Raises
+    ------
+    SpecError
+        Devices, hosts and prices that do not exist, all of them.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("groups"), list):
+        return data
+    problems: list[Problem] = []
+    groups = []
+    for number, written in enumerate(data["groups"]):
+        group = written
+        if isinstance(written, dict) and isinstance(written.get("node"), dict):
+            at = (*path, "groups", number, "node")
+            node = {
+                key: _part(key, value, document, (*at, key), problems)
+                for key, value in written["node"].items()
+            }
+            group = written | {"node": node} | ({} if nodes is None else {"count": nodes})
+        groups.append(group)
+    priced = {}
+    if "price" in data:
+        priced = {"price": _part("price", data["price"], document, (*path, "price"), problems)}
+    if problems:
+        raise SpecError(problems)
+    return data | priced | {"groups": groups}
+
+
+def _part(key: str, value: object, source: Document, at: Path, problems: list[Problem]) -> object:
+    """Return a device, host or price by its name, or as a base with changes; anything else unchanged."""
+    kind = {"device": "devices", "host": "hosts", "price": "prices"}.get(key)
+    base = value.get("base") if isinstance(value, dict) else value
+    if kind is None or not isinstance(base, str):
+        return value
+    if known(kind, base) is None:
+        problems.append(unknown_name(kind, base, dotted(at), source.where(at)))
+        return value
+    if isinstance(value, dict):
+        changes = {name: change for name, change in value.items() if name != "base"}
+        return merged(document(kind, base).data, changes)
+    return {"devices": device, "hosts": host, "prices": price}[kind](base)

@@ -1,0 +1,69 @@
+"""Fitted constants: `catalog/constants/runs.json`, read for a prediction, written by `calibrate constants`.
+
+Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
+Text, one constant a line, so that a refit shows in a diff which constants it moved.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.constants import Constant, Fitted
+from flopcast.files.atomic_write import write_whole
+from flopcast.library.catalog import folder
+
+FORMAT_VERSION = 1
+NAME = "runs.json"
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Fitted:
+    """Return the constants that the package ships; none if the file is missing."""
+    place = folder("constants") / NAME
+    return read(place.read_text(encoding="utf-8")) if place.is_file() else Fitted((), {})
+
+
+@lru_cache(maxsize=1)
+def shipped_levels() -> Mapping[str, FittedLevel]:
+    """Return the same as predictions use them. Callers must not change the mapping."""
+    return shipped().levels()
+
+
+def read(text: str) -> Fitted:
+    """Return the constants of a file's text."""
+    data = json.loads(text)
+    constants = tuple(
+        Constant(
+            **(
+                entry
+                | {
+                    "sources": tuple(entry["sources"]),
+                    "seen": {kind: tuple(contexts) for kind, contexts in entry.get("seen", {}).items()},
+                }
+            )
+        )
+        for entry in data["constants"]
+    )
+    return Fitted(constants=constants, noise_log_sigmas=data["noise_log_sigmas"])
+
+
+def write(path: Path, fitted: Fitted) -> None:
+    """Write all constants; equal ones give equal bytes. A broken-off write leaves the old file whole."""
+    entries = [
+        {
+            "name": constant.name,
+            "ratio": constant.ratio,
+            "log_sigma_factor": constant.log_sigma_factor,
+            "prior_log_sigma_factor": constant.prior_log_sigma_factor,
+            "rows": constant.rows,
+            "sources": list(constant.sources),
+            "seen": {kind: list(contexts) for kind, contexts in constant.seen.items()},
+        }
+        for constant in sorted(fitted.constants, key=lambda constant: constant.name)
+    ]
+    lines = ",\n  ".join(json.dumps(entry) for entry in entries)
+    noise = json.dumps({name: round(value, 4) for name, value in fitted.noise_log_sigmas.items()})
+    head = f'"format_version": {FORMAT_VERSION}, "noise_log_sigmas": {noise}'
+    write_whole(path, f'{{{head}, "constants": [\n  {lines}\n]}}\n')

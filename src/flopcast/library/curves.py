@@ -1,0 +1,122 @@
+"""Curve files: `catalog/curves/<owner>/<name>.json`, read for a prediction, written by calibration.
+
+Answers: which curves does this cluster need, and what do their files hold?
+A file holds its axes (log2 of the coordinates), the table of log-efficiency, the launch time, layout
+ratios, and its evidence. Numbers have four decimals: far below their error.
+
+Files are text, one curve a line, so that a refit shows in a diff which curves it changed; nothing that
+is loaded can run code.
+"""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.cost.kernels.borrowed_curve import Rates, converted_curve, rates_of
+from flopcast.cost.kernels.curve import Curve, CurveEvidence
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.dtypes import Counts
+from flopcast.files.atomic_write import write_whole
+from flopcast.library.catalog import device as device_of
+from flopcast.library.catalog import folder, names
+from flopcast.library.constants import shipped_levels
+from flopcast.spec.cluster import Cluster
+
+DECIMALS = 4
+
+
+def load_book(cluster: Cluster) -> CurveBook:
+    """Load the curves of the cluster's device, its relatives and fabrics, and the constants of factors.
+
+    Curves of relatives are converted for this device (cost/kernels/borrowed_curve.py).
+
+    An owner without a file has no curves; the book chooses what replaces them.
+    """
+    device = cluster.node.device
+    fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
+    owners = (device.curves or device.name, *fabrics)
+    curves = {key: curve for owner in owners for key, curve in load_owner(owner).items()}
+    for owner in device.relatives:
+        lent_ones = _lent(owner, rates_of(device))
+        curves |= {key: curve for key, curve in lent_ones.items() if key not in curves}
+    return CurveBook(curves=curves, levels=shipped_levels())
+
+
+@lru_cache(maxsize=256)
+def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
+    """Return every curve of a relative, converted for a device with these rates."""
+    found = load_owner(owner)
+    if owner not in names("devices"):
+        return found
+    lender = rates_of(device_of(owner))
+    return {key: converted_curve(curve, lender, borrower) for key, curve in found.items()}
+
+
+@lru_cache(maxsize=64)
+def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
+    """Return every curve of one device or fabric, by (owner, name); none if there is no such file.
+
+    Kept in memory after the first call: callers must not change the mapping.
+    """
+    place = folder("curves") / f"{owner}.json"
+    return read_owner(place.read_text(encoding="utf-8"), owner) if place.is_file() else {}
+
+
+def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:
+    """Return the curves of a file's text, by (owner, name)."""
+    return {(owner, entry["name"]): curve_of(owner, entry) for entry in json.loads(text)["curves"]}
+
+
+def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
+    """Return a curve from its JSON object; the table's nesting gives its shape."""
+    return Curve(
+        name=entry["name"],
+        owner=owner,
+        axes=tuple(np.array(axis) for axis in entry["log2_axes"]),
+        table=np.array(entry["log_efficiency"]),
+        launch_s=entry["launch_s"],
+        evidence=CurveEvidence(**entry["evidence"]),
+        layout_ratio=entry.get("layout_ratio", {}),
+        terms=entry.get("terms", {}),
+    )
+
+
+def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
+    """Write all curves of one owner; equal curves give equal bytes.
+
+    A fit that is broken off leaves the old file whole.
+    """
+    entries = [entry_of(curve) for curve in sorted(curves, key=lambda c: c.name)]
+    lines = ",\n  ".join(json.dumps(entry, separators=(",", ":")) for entry in entries)
+    text = f'{{"format_version": 1, "owner": {json.dumps(owner)}, "curves": [\n  {lines}\n]}}\n'
+    write_whole(path, text)
+
+
+def entry_of(curve: Curve) -> dict[str, object]:
+    """Return a curve as a JSON object, which `curve_of` reads, rounded to DECIMALS.
+
+    The launch time is a data sheet's number and is not rounded. A curve without layout ratios or terms
+    has no such key.
+    """
+    evidence = {name: getattr(curve.evidence, name) for name in CurveEvidence.__dataclass_fields__}
+    for number in ("relative_error", "log_sigma_factor"):
+        evidence[number] = round(getattr(curve.evidence, number), DECIMALS)
+    entry: dict[str, object] = {
+        "name": curve.name,
+        "launch_s": curve.launch_s,
+        "log2_axes": [_rounded(axis) for axis in curve.axes],
+        "log_efficiency": _rounded(curve.table),
+        "evidence": evidence,
+    }
+    for key, shares in (("layout_ratio", curve.layout_ratio), ("terms", curve.terms)):
+        if shares:
+            entry[key] = {name: round(share, DECIMALS) for name, share in shares.items()}
+    return entry
+
+
+def _rounded(array: Counts) -> object:
+    """Return nested lists of an array of any shape."""
+    values: object = np.round(array, DECIMALS).tolist()
+    return values

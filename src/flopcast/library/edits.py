@@ -1,0 +1,206 @@
+"""Edits of a job's plain data before it is validated: short forms, `base:` with changes, KEY=VALUE.
+
+Answers: which mapping do these words and changes stand for?
+Elsewhere: whether that mapping is a valid job (files/validate.py, spec/checks.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+from pydantic import AliasChoices, BaseModel
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
+from flopcast.spec.batch import Batch
+from flopcast.spec.plan import Plan
+
+WITH_SHORT_NAMES: Mapping[str, type[BaseModel]] = {"plan": Plan, "batch": Batch}  # parts of a job
+
+
+@cache
+def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
+    """Return the fields of a noun that have a short name, by that name.
+
+    Examples
+    --------
+    >>> long_names(Batch), long_names(Plan)["tp"]
+    ({'seq': 'sequence_length'}, 'tensor_parallel')
+    """
+    return {
+        str(alias): name
+        for name, info in noun.model_fields.items()
+        if isinstance(info.validation_alias, AliasChoices)
+        for alias in info.validation_alias.choices
+        if alias != name
+    }
+
+
+def plan_words(text: str, where: str = "") -> dict[str, object]:
+    """Return a plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a name alone means true.
+
+    Raises
+    ------
+    SpecError
+        A name that stands twice, or a name without a value after its "=".
+
+    Examples
+    --------
+    >>> plan_words("tp=8 sp precision=bf16")
+    {'tensor_parallel': 8, 'sequence_parallel': True, 'precision': 'bf16'}
+    """
+    words: dict[str, object] = {}
+    problems = []
+    for word in text.split():
+        short, equals, value = word.partition("=")
+        name = long_names(Plan).get(short, short)
+        if name in words or (equals and not value):
+            problems.append(
+                Problem(
+                    where=where,
+                    field=f"plan.{name}",
+                    value=word,
+                    allowed="each name once, as name=value",
+                    because="a plan has one value for each degree",
+                    fix=f"keep one {short}" if name in words else f"write {short}=1",
+                )
+            )
+        words[name] = resolve(value) if equals else True
+    if problems:
+        raise SpecError(problems)
+    return words
+
+
+def in_long_names(document: Document, part: str, data: object) -> tuple[Document, object]:
+    """Return a part of a job in long names, with the document of their lines; other values are unchanged.
+
+    Parameters
+    ----------
+    document : Document
+        Where `data` stands.
+    part : one of `WITH_SHORT_NAMES`
+        A plan may be a text, its short form.
+
+    Raises
+    ------
+    SpecError
+        A value that is given by its short and by its long name.
+    """
+    if isinstance(data, str) and part == "plan":
+        return document, plan_words(data, document.where((part,)))
+    if not isinstance(data, dict):
+        return document, data
+    names = long_names(WITH_SHORT_NAMES[part])
+    lines, problems = dict(document.lines), []
+    renamed: dict[str, object] = {}
+    for key, value in data.items():
+        name = names.get(str(key), str(key))
+        if name in renamed:
+            problems.append(
+                Problem(
+                    where=document.where((part, key)),
+                    field=f"{part}.{key}",
+                    value=value,
+                    allowed=f"either {name} or its short form, once",
+                    because="both name the same value",
+                    fix=f"remove {key}",
+                )
+            )
+        renamed[name] = value
+        if (part, key) in lines:
+            lines[part, name] = lines[part, key]
+    if problems:
+        raise SpecError(problems)
+    return replace(document, lines=lines), renamed
+
+
+def merged(base: object, changes: object) -> object:
+    """Return `base` with the fields of `changes`.
+
+    Mappings are merged, and a mapping of positions changes entries of a list; everything else is replaced.
+
+    Examples
+    --------
+    >>> merged({"blocks": [{"count": 4, "dropout": 0.1}]}, {"blocks": {"0": {"count": 8}}})
+    {'blocks': [{'count': 8, 'dropout': 0.1}]}
+    """
+    if not isinstance(changes, dict):
+        return changes
+    if isinstance(base, dict):
+        return base | {key: merged(base.get(key), value) for key, value in changes.items()}
+    if isinstance(base, list) and all(k.isdigit() and int(k) < len(base) for k in map(str, changes)):
+        by_position = {int(key): value for key, value in changes.items()}
+        return [merged(v, by_position[i]) if i in by_position else v for i, v in enumerate(base)]
+    return changes
+
+
+def edited(data: object, parts: Sequence[str], value: object) -> object:
+    """Return `data` with the value at a dotted path replaced; a name on the way becomes `base: NAME`."""
+    if not parts:
+        return value
+    key, *rest = parts
+    if isinstance(data, list) and key.isdigit() and int(key) < len(data):
+        return [edited(v, rest, value) if i == int(key) else v for i, v in enumerate(data)]
+    holder = {"base": data} if isinstance(data, str) else data if isinstance(data, dict) else {}
+    return holder | {key: edited(holder.get(key), rest, value)}
+
+
+def edited_document(document: Document, changes: Sequence[str]) -> Document:
+    """Return a job's document after changes such as "plan.tp=4", each remembered as its value's place.
+
+    Raises
+    ------
+    SpecError
+        Words that are not KEY=VALUE, all of them.
+    """
+    data = document.data
+    problems = []
+    for change in changes:
+        path, equals, text = change.partition("=")
+        parts = path.split(".")
+        if not equals or not all(parts):
+            problems.append(_not_a_change(change))
+            continue
+        if parts[0] in WITH_SHORT_NAMES and isinstance(data, dict):
+            part, *rest = parts
+            document, renamed = in_long_names(document, part, data.get(part))
+            data = data | {part: renamed}
+            names = long_names(WITH_SHORT_NAMES[part])
+            parts = [part, *(names.get(name, name) for name in rest)]
+        try:
+            data = edited(data, parts, plain(text, f"argument {change}"))
+        except SpecError as error:
+            problems += error.problems
+        document = placed(document, tuple(parts), f"argument {change}")
+    if problems:
+        raise SpecError(problems)
+    return replace(document, data=data)
+
+
+def plain(text: str, name: str) -> object:
+    """Return the plain value of a text on the command line: YAML, so "8", "true" and "[1, 2]" work."""
+    document = read_yaml(text.encode(), name)
+    return document.data
+
+
+def placed(document: Document, path: Path, place: str, inner: Document | None = None) -> Document:
+    """Return the document after the value at `path` was given elsewhere, without its old lines.
+
+    `inner` is the document that was put there, where it has lines of its own.
+    """
+    size = len(path)
+    lines = {known: line for known, line in document.lines.items() if known[:size] != path}
+    places = {known: told for known, told in document.places.items() if known[:size] != path}
+    if inner is not None:
+        places |= {(*path, *known): f"{inner.name}:{line}" for known, line in inner.lines.items()}
+    return replace(document, lines=lines, places={path: place} | places)
+
+
+def _not_a_change(change: str) -> Problem:
+    return Problem(
+        field="argument",
+        value=change,
+        allowed="KEY=VALUE, e.g. plan.tensor_parallel=4",
+        because="there is no such file, and a change of the job needs an equals sign",
+        fix="write it as KEY=VALUE, or name an existing file",
+    )

@@ -1,0 +1,42 @@
+"""Numbers of the catalogue that were fitted on whole runs, by their sources.
+
+Answers: which numbers of stacks, devices, hosts, clusters and sites were fitted, and on which runs?
+Elsewhere: constants, which can be fitted again without the runs that are judged
+(lab/calibration/constant_fit.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flopcast.library import catalog
+
+KINDS = ("stacks", "devices", "hosts", "clusters", "sites")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """A source of the catalogue: its file, what it covers, and the runs that it names."""
+
+    where: str
+    covers: str
+    title: str
+    fitted_on: tuple[str, ...]
+
+
+def origins() -> Iterator[Origin]:
+    """Yield every source of the numbers of these kinds."""
+    for kind in KINDS:
+        for name in catalog.names(kind):
+            data = catalog.document(kind, name).data
+            for entry in data.get("source", []) if isinstance(data, dict) else []:
+                yield Origin(
+                    where=f"{kind}/{name}",
+                    covers=entry.get("covers", "all"),
+                    title=entry["title"],
+                    fitted_on=tuple(entry.get("fitted_on", ())),
+                )
+
+
+def fitted_numbers() -> tuple[Origin, ...]:
+    """Return the sources that name whole runs."""
+    return tuple(origin for origin in origins() if origin.fitted_on)

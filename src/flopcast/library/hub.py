@@ -1,0 +1,77 @@
+"""Models of the Hugging Face hub that have no entry in the catalogue, by their ids.
+
+Answers: which model is "HuggingFaceTB/SmolLM2-1.7B-Instruct"?
+Elsewhere: entries of the catalogue and how their names are written (catalog.py), families of configs
+(interop/hugging_face/config.py).
+
+One table, `catalog/hub.yaml`, holds ids with the sizes of their config.json, or with the entry of the
+catalogue that has the same shapes. It is read if a name is not in the catalogue. If no id matches, an id
+with the same last part does, because other owners republish models under the same name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+from flopcast.files.yaml_text import Document, read_yaml
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubModel:
+    """One id of the hub.
+
+    Attributes
+    ----------
+    same_as : str
+        The entry of the catalogue with the same shapes; empty if `config` describes the model.
+    config : mapping
+        Keys of its config.json that give its sizes.
+    parameters : int
+        The number that the publisher prints; 0 if `same_as` is given.
+    """
+
+    id: str
+    same_as: str = ""
+    config: Mapping[str, object] | None = None
+    parameters: int = 0
+
+
+@lru_cache(maxsize=1)
+def hub_models() -> Mapping[str, HubModel]:
+    """Return all models of the table, keyed by lower-case id and by its last part."""
+    text = (files("flopcast") / "catalog" / "hub.yaml").read_bytes()
+    data = read_yaml(text, "catalog/hub.yaml").data
+    entries = data["entries"] if isinstance(data, dict) else []
+    found: dict[str, HubModel] = {}
+    for entry in entries:
+        for name in entry["ids"]:
+            model = HubModel(
+                id=name,
+                same_as=entry.get("same_as", ""),
+                config=entry.get("config"),
+                parameters=round(entry.get("billions", 0) * 1e9),
+            )
+            found[name.lower()] = model
+            found.setdefault(name.lower().rpartition("/")[2], model)
+    return found
+
+
+def hub_model(written: str) -> HubModel | None:
+    """Return the model of an id of the hub, ignoring case and owner; None for an unknown id.
+
+    >>> hub_model("qwen/qwq-32b").same_as, hub_model("own/model")
+    ('qwen2.5-32b', None)
+    """
+    plain = written.replace("\\", "/").rstrip("/").lower()
+    return hub_models().get(plain) or hub_models().get(plain.rpartition("/")[2])
+
+
+def hub_document(model: HubModel) -> Document:
+    """Return the model as an entry of the catalogue."""
+    from flopcast.interop.hugging_face.config import model_from_config
+
+    config = Document(f"config.json of {model.id}", dict(model.config or {}), {})
+    mapping, _ = model_from_config(config)
+    name = model.id.rpartition("/")[2].lower()
+    return Document(f"catalog/hub.yaml, {model.id}", mapping | {"name": name}, {})

@@ -1,0 +1,124 @@
+"""A user's own schedule out of a CSV file: one row a task, a stage's rows in the order they run.
+
+Answers: which schedule does this file hold, and what is wrong with it, line by line?
+Elsewhere: whether the order can run (spec/custom_schedule.py), and is the plan's (spec/rules_schedule.py).
+
+Columns, in any order, by the names of the first line: stage, kind (F, B, or W), micro_batch, and chunk
+where stages have several. Rows of different stages may stand mixed.
+"""
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.spec.custom_schedule import KINDS, Row, faults, schedule_of_rows, schedule_problem
+from flopcast.spec.schedule_names import TABLE
+
+NEEDED, OPTIONAL = ("stage", "kind", "micro_batch"), ("chunk",)
+MOST_BYTES = 20_000_000
+MOST_FAULTS = 20  # of one file: the rest mostly repeats them
+MOST_NUMBER = 100_000  # nor as large a stage, chunk or micro-batch: larger ones are typing errors
+
+
+def with_schedule(plan: object, document: Document, read: Callable[[Path, int], bytes]) -> object:
+    """Return a plan whose schedule is read from its table, if it names one; otherwise unchanged.
+
+    Parameters
+    ----------
+    plan : object
+        A mapping in long names; anything else is returned.
+    document : Document
+        A name in a job file is sought beside that file, one on the command line from where this runs.
+    read : callable
+        The bytes of a path, at most one more than so many.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or its tasks cannot run; every fault with its line.
+    """
+    name = plan.get("schedule") if isinstance(plan, dict) else None
+    if not isinstance(plan, dict) or not isinstance(name, str) or not name.endswith(TABLE):
+        return plan
+    in_file = any(path in document.lines for path in (("plan", "schedule"), ("plan",)))
+    moved = any(path in document.places for path in (("plan", "schedule"), ("plan",)))
+    path = Path(document.name).parent / name if in_file and not moved else Path(name)
+    try:
+        raw = read(path, MOST_BYTES)
+    except SpecError as error:
+        where = document.where(("plan", "schedule"))
+        raise SpecError([replace(each, where=each.where or where) for each in error.problems]) from None
+    rows = tuple(_rows(_text(raw, str(path)), str(path)))
+    found = faults(rows)
+    if found:
+        raise SpecError(found[:MOST_FAULTS])
+    return plan | {"schedule": schedule_of_rows(name, rows)}
+
+
+def _text(raw: bytes, name: str) -> list[str]:
+    """Return the lines of a text file that is not too large."""
+    if len(raw) > MOST_BYTES:
+        allowed = f"a file of at most {MOST_BYTES} bytes"
+        raise SpecError(
+            [schedule_problem(name, "a larger file", allowed, "it is read whole", "use fewer tasks")]
+        )
+    try:
+        return raw.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        fault = schedule_problem(
+            f"{name}:{line}", "other bytes", "UTF-8 text", "a table is text", "save it as CSV"
+        )
+        raise SpecError([fault]) from None
+
+
+def _rows(lines: list[str], name: str) -> Iterator[Row]:
+    """Return the tasks of a table in order; all faults of its cells are raised together."""
+    numbered = [(number, cells) for number, cells in enumerate(csv.reader(lines), 1) if cells]
+    first, names = numbered[0] if numbered else (1, [""])
+    columns = [cell.strip() for cell in names]
+    if sorted({*columns, *OPTIONAL}) != sorted({*NEEDED, *OPTIONAL}) or len(set(columns)) < len(columns):
+        wanted = ",".join(NEEDED)
+        allowed = f"{wanted}, and chunk where stages have several"
+        because = "the first line names the columns"
+        fault = schedule_problem(f"{name}:{first}", ",".join(columns), allowed, because, f"write {wanted}")
+        raise SpecError([fault])
+    read = [_row(columns, [cell.strip() for cell in cells], f"{name}:{at}") for at, cells in numbered[1:]]
+    problems = [problem for row in read if not isinstance(row, Row) for problem in row]
+    if problems:
+        raise SpecError(problems[:MOST_FAULTS])
+    return (row for row in read if isinstance(row, Row))
+
+
+def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem]:
+    """Return one task, or the faults of its cells."""
+    if len(cells) != len(columns):
+        allowed = f"{len(columns)} cells"
+        return [
+            schedule_problem(where, ",".join(cells), allowed, "each cell has a column", "change this row")
+        ]
+    named = {"chunk": "0"} | dict(zip(columns, cells, strict=True))
+    problems = [
+        schedule_problem(
+            where, f"{name}: {text}", "a whole number from 0", "it is counted", f"change {name}"
+        )
+        for name, text in named.items()
+        if name != "kind" and not _is_count(text)
+    ]
+    if named["kind"] not in KINDS:
+        because = "forward, backward (or its half for the input), and weight gradients"
+        problems.append(
+            schedule_problem(where, f"kind: {named['kind']}", ", ".join(KINDS), because, "change kind")
+        )
+    if problems:
+        return problems
+    stage, chunk, micro_batch = (int(named[name]) for name in ("stage", "chunk", "micro_batch"))
+    return Row(stage=stage, kind=named["kind"], chunk=chunk, micro_batch=micro_batch, where=where)
+
+
+def _is_count(text: str) -> bool:
+    """Return whether a text is a whole number of a size that a plan may have."""
+    return text.isascii() and text.isdecimal() and len(text) < len(str(MOST_NUMBER))

@@ -1,0 +1,164 @@
+"""Numbers of micro-batches in flight on a stage, from its order of tasks alone.
+
+Answers: how many micro-batches of every chunk does a stage hold before and after each task; which of these
+moments can be the fullest?
+Elsewhere: in which order a stage runs its tasks (schedules/), what a micro-batch weighs (categories.py).
+
+Between its forward and its backward a micro-batch of a chunk is *in flight*; between its B and its W, where
+these are two tasks, it *waits*. While a chunk's backward runs, its layers are at work.
+
+A moment is *dominated* where another has at least as many of every count and the same chunk at work: it is
+never fuller, whatever chunks weigh. What is left is a handful: one moment under 1F1B, as many as there
+are ways to share the same sum out over chunks under interleaved 1F1B.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Integers, constant
+from flopcast.schedules import schedule_of
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
+from flopcast.spec.batch import Rows
+from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.spec.rows import equal_rows
+
+NOTHING = -1  # no chunk is at work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class InFlight:
+    """Moments of one stage; counts of shape (moments, classes), the class at work of shape (moments,).
+
+    `task` is the place in the stage's order that a moment belongs to: its start where a chunk is at work,
+    else its end.
+    """
+
+    in_flight: Integers
+    waiting: Integers
+    at_work: Integers  # class of the chunk whose backward runs, or NOTHING
+    task: Integers
+
+
+def depths(
+    order: Order, stage: int, held: tuple[int, ...], classes: int, rows: Rows = (), kinds: int = 1
+) -> InFlight:
+    """Return all moments of a stage: the start of each backward, and the end of every task.
+
+    Parameters
+    ----------
+    held : tuple of int
+        The class of each chunk, of so many `classes`: those of one class weigh the same, count together.
+    rows : tuple of int
+        The kind of every micro-batch, where they differ: each of the `kinds` of a class then counts by
+        itself, those of one class side by side.
+
+    Returns
+    -------
+    InFlight
+        Twice as many moments as tasks, in the order of time; before a forward or a weight gradient the
+        stage holds what it held after the task before, and nothing is at work.
+    """
+    kind, column = order.kind[stage], np.array(held)[order.chunk[stage]]
+    columns = classes * kinds
+    if rows:
+        column = column * kinds + np.array(rows)[order.micro_batch[stage]]
+    tasks = len(kind)
+    splits = bool((order.kind == WEIGHT).any())
+    of_column = np.eye(columns, dtype=np.intp)[column]
+    flying = ((kind == FORWARD).astype(np.intp) - (kind == BACKWARD))[:, None] * of_column
+    waits = ((kind == BACKWARD).astype(np.intp) * splits - (kind == WEIGHT))[:, None] * of_column
+    before = np.concatenate([np.zeros((1, columns), dtype=np.intp), flying.cumsum(axis=0)])
+    delayed = np.concatenate([np.zeros((1, columns), dtype=np.intp), waits.cumsum(axis=0)])
+    pairs = np.stack([np.arange(tasks), np.arange(1, tasks + 1)], axis=1).ravel()  # before, after
+    at_work = np.stack([np.where(kind == BACKWARD, column, NOTHING), np.full(tasks, NOTHING)], axis=1)
+    return InFlight(
+        in_flight=before[pairs],
+        waiting=delayed[pairs],
+        at_work=at_work.ravel(),
+        task=np.repeat(np.arange(tasks), 2),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Moments:
+    """Moments of every stage class of a pipeline; counts of shape (stage classes, moments, columns).
+
+    A class with fewer moments than another repeats its last one. `at_work` is 1 for the class of the chunk
+    whose backward runs.
+    """
+
+    in_flight: Counts
+    waiting: Counts
+    at_work: Counts
+
+
+def of_classes(found: Sequence[InFlight]) -> Moments:
+    """Return the moments of stage classes, one class per row."""
+    most, columns = max(len(each.task) for each in found), found[0].in_flight.shape[1]
+    rows = [np.minimum(np.arange(most), len(each.task) - 1) for each in found]
+    at_work = np.eye(columns + 1)[:, :-1]  # NOTHING, the last row, is no column
+    pairs = list(zip(found, rows, strict=True))
+    return Moments(
+        in_flight=np.stack([each.in_flight[row] for each, row in pairs]).astype(np.float64),
+        waiting=np.stack([each.waiting[row] for each, row in pairs]).astype(np.float64),
+        at_work=np.stack([at_work[each.at_work[row]] for each, row in pairs]),
+    )
+
+
+@lru_cache(maxsize=4096)
+def fullest(
+    schedule: str | OwnSchedule,
+    stages: int,
+    held: tuple[int, ...],
+    classes: int,
+    micro_batches: int,
+    members: tuple[int, ...],
+) -> InFlight:
+    """Return the moments of some stages that no other dominates; `task` is that of the first such stage.
+
+    Parameters
+    ----------
+    held : tuple of int
+        The class of each chunk of these stages, of so many `classes`: what counts as one column.
+    members : tuple of int
+        Stages that hold equal layers, and count as the fullest of them.
+    """
+    rule = schedule_of(schedule)
+    filled = int(rule.fills_after(constant(stages), constant(micro_batches)).item())
+    order = rule.order(stages, len(held), filled)
+    found = joined([depths(order, stage, held, classes) for stage in members])
+    counts = np.hstack([found.in_flight, found.waiting, found.at_work[:, None]])
+    first = equal_rows(list(counts.T)).first
+    kept = first[_undominated(counts[first])]
+    return InFlight(
+        in_flight=found.in_flight[kept],
+        waiting=found.waiting[kept],
+        at_work=found.at_work[kept],
+        task=found.task[kept],
+    )
+
+
+def joined(found: list[InFlight]) -> InFlight:
+    """Return the concatenated moments of several stages or orders of micro-batches."""
+    return InFlight(
+        in_flight=np.concatenate([each.in_flight for each in found]),
+        waiting=np.concatenate([each.waiting for each in found]),
+        at_work=np.concatenate([each.at_work for each in found]),
+        task=np.concatenate([each.task for each in found]),
+    )
+
+
+def _undominated(rows: Integers) -> Integers:
+    """Return the rows that no other row dominates in every count; a layer at work counts more than none."""
+    counts, at_work = rows[:, :-1], rows[:, -1]
+    left = np.argsort(-counts.sum(axis=1) - 0.5 * (at_work != NOTHING), kind="stable")
+    kept: list[int] = []
+    while len(left):  # the fullest that is left is dominated by none: sums of those above are larger
+        place = int(left[0])
+        kept.append(place)
+        same = (at_work[left] == at_work[place]) | (at_work[left] == NOTHING)
+        left = left[~(same & (counts[left] <= counts[place]).all(axis=1))]
+    return np.array(kept, dtype=np.intp)

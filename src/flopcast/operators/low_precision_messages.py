@@ -1,0 +1,57 @@
+"""Collectives that send narrow elements one way and wide ones the other.
+
+Answers: which bytes travel forward, and which in the backward pass, where activations or gradients are
+cast before they are sent?
+Elsewhere: collectives whose dual has the same bytes (messages.py), who casts what (workload/rewrites).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import Floats
+from flopcast.operators.base import AbstractMessage
+
+DUALS = {
+    "all_gather": "reduce_scatter",
+    "reduce_scatter": "all_gather",
+    "dispatch": "combine",
+    "combine": "dispatch",
+    "hybrid_dispatch": "hybrid_combine",
+    "hybrid_combine": "hybrid_dispatch",
+    "all_to_all": "all_to_all",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class LowPrecisionMessage(AbstractMessage):
+    """A collective of DUALS with `message_bytes`, whose dual has `dual_bytes`.
+
+    Gathers and dispatches copy elements, so these may be narrow; reductions sum, so theirs stay wide.
+    Bytes are counted by each collective's own convention (messages.py).
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> gather = LowPrecisionMessage(kind="all_gather", axis="tp", message_bytes=constant(8),
+    ...     dual_bytes=constant(16))
+    >>> gather.dual().collective, gather.dual().message_bytes.item()
+    ('reduce_scatter', 16.0)
+    """
+
+    kind: str
+    axis: str
+    message_bytes: Floats
+    dual_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Return the collective of this kind."""
+        return self.kind
+
+    def dual(self) -> "LowPrecisionMessage":
+        """Return the adjoint's collective, with its own bytes; its dual is this message."""
+        return LowPrecisionMessage(
+            kind=DUALS[self.kind],
+            axis=self.axis,
+            message_bytes=self.dual_bytes,
+            dual_bytes=self.message_bytes,
+        )

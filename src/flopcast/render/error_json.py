@@ -1,0 +1,80 @@
+"""Errors as JSON, in one shape for the command line and for HTTP.
+
+Answers: which fields does a JSON error have?
+Elsewhere: the errors themselves (errors.py), when the command line prints them (cli/main.py), which HTTP
+status goes with them (ui/worker.py, ui/limits.py).
+"""
+
+import math
+from collections.abc import Iterable
+
+from flopcast.errors import Problem
+from flopcast.render.report_json import FORMAT_VERSION
+
+INPUT, INFEASIBLE, LIMIT, BUG = "input", "infeasible", "limit", "bug"
+KINDS = {  # kind → what it means
+    INPUT: "a value of the input is wrong",
+    INFEASIBLE: "the input is right, but no plan satisfies it",
+    LIMIT: "the server does not accept or finish the request: too large, too slow, too many",
+    BUG: "a defect of flopcast",
+}
+FIELDS = {  # name → what it holds; null where an error has none of it
+    "kind": f"one of: {', '.join(KINDS)}",
+    "message": "the whole error in one sentence",
+    "field": "the field as the user writes it, such as plan.tensor_parallel",
+    "value": "the value that was given",
+    "allowed": "the values that are accepted",
+    "because": "the reason",
+    "fix": "one edit that corrects the input",
+    "place": "where the value was given: FILE:LINE, an option, an argument, or the request",
+}
+MOST_SHOWN = 200  # characters of a value that JSON cannot hold
+
+
+def input_faults(problems: Iterable[Problem]) -> dict[str, object]:
+    """Return errors in the input as data for JSON.
+
+    Returns
+    -------
+    dict
+        `format_version`, and `faults`: one entry for each problem with the keys of FIELDS.
+    """
+    return _document([_of_problem(problem) for problem in problems])
+
+
+def fault(kind: str, message: str) -> dict[str, object]:
+    """Return one error that belongs to no field as data for JSON, in the shape of `input_faults`."""
+    return _document([dict.fromkeys(FIELDS) | {"kind": kind, "message": message}])
+
+
+def no_plan(message: str) -> dict[str, object]:
+    """Return `fault(INFEASIBLE, message)`, to be added to an answer whose list of plans is empty."""
+    return fault(INFEASIBLE, message)
+
+
+def _document(faults: list[dict[str, object]]) -> dict[str, object]:
+    """Return the whole JSON object."""
+    return {"format_version": FORMAT_VERSION, "faults": faults}
+
+
+def _of_problem(problem: Problem) -> dict[str, object]:
+    """Return one problem under the keys of FIELDS."""
+    return {
+        "kind": INPUT,
+        "message": problem.message,
+        "field": problem.field,
+        "value": _plain(problem.value),
+        "allowed": problem.allowed,
+        "because": problem.because,
+        "fix": problem.fix,
+        "place": problem.where or None,
+    }
+
+
+def _plain(value: object) -> object:
+    """Return a value for JSON: numbers and strings unchanged, other values as their `repr`."""
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return repr(value)[:MOST_SHOWN]

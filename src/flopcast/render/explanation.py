@@ -1,0 +1,43 @@
+"""An explanation as text and as JSON.
+
+Answers: what does `flopcast explain` print?
+Elsewhere: what an explanation holds (report/explain/explanation.py).
+"""
+
+from flopcast.report.explain.explanation import Explanation, with_unit
+
+WIDTH = 26
+
+
+def as_text(explained: Explanation) -> str:
+    """Return lines for a terminal: the number, its formula, its inputs, its parts with theirs."""
+    return "\n".join(_lines(explained, ""))
+
+
+def _lines(explained: Explanation, indent: str) -> list[str]:
+    """Return an explanation as lines, with its parts indented by one step."""
+    note = f"   {explained.note}" if explained.note else ""
+    lines = [f"{indent}{explained.name:{WIDTH}} {with_unit(explained.amount, explained.unit)}{note}"]
+    lines += [f"{indent}  = {explained.formula}"] if explained.formula else []
+    for each in explained.inputs:
+        source = f"   ({each.source})" if each.source else ""
+        lines.append(f"{indent}  {each.name:{WIDTH - 2}} {each.told}{source}")
+    for part in explained.parts:
+        lines += _lines(part, f"{indent}  ")
+    return lines
+
+
+def as_json(explained: Explanation) -> dict[str, object]:
+    """Return JSON data: every field, with parts nested."""
+    return {
+        "name": explained.name,
+        "value": explained.amount,
+        "unit": explained.unit,
+        "formula": explained.formula,
+        "note": explained.note,
+        "inputs": [
+            {"name": each.name, "value": each.told, "number": each.number, "source": each.source}
+            for each in explained.inputs
+        ],
+        "parts": [as_json(part) for part in explained.parts],
+    }

@@ -1,0 +1,117 @@
+"""A prediction and the log of a run, as text and as JSON.
+
+Answers: what does `flopcast predict --log` print about the measured run?
+Elsewhere: what is compared with what (lab/logs/prediction_check.py).
+"""
+
+from dataclasses import fields
+
+from flopcast.lab.logs.log import SteadyTime
+from flopcast.lab.logs.prediction_check import LogComparison
+from flopcast.report.flop_conventions import CONVENTIONS, WORST_MISMATCH
+from flopcast.units import Number, nine_digits, show, show_seconds
+
+FORMAT_VERSION = 1
+
+
+def as_text(measured: LogComparison) -> str:
+    """Return the comparison as text, without a final newline.
+
+    Returns
+    -------
+    str
+        One line for each quantity that the log states: measured, predicted, and the difference.
+    """
+    lines = [_used(measured)]
+    step, match = measured.step, measured.convention
+    if step:
+        bounds = (measured.predicted_low_s, measured.predicted_high_s)
+        low, high = (show_seconds(bound, like=measured.predicted_step_time_s) for bound in bounds)
+        verdict = "inside" if measured.inside else "OUTSIDE"
+        lines.append(
+            f"step      {show_seconds(step.median_s)} measured,"
+            f" {show_seconds(measured.predicted_step_time_s)} predicted"
+            f" ({_off(measured.predicted_step_time_s, step.median_s)}): {verdict} the interval"
+            f" {low} to {high}"
+        )
+    if step and step.num_used > 1:
+        lines.append(
+            f"          80 % of the steps: {show_seconds(step.low_s)} to {show_seconds(step.high_s)},"
+            f" mean {show_seconds(step.mean_s)}, best {show_seconds(step.best_s)}"
+        )
+    rate, predicted = measured.measured_device_flop_per_s, measured.predicted_device_flop_per_s
+    if match and rate and predicted:
+        told = _line("rate", rate, predicted, "FLOP/s")
+        lines.append(f"{told} per device, counted as {match.name} (off by {match.mismatch_ratio:+.1%})")
+    elif match and rate:
+        lines.append(
+            f"rate      {show(rate, 'FLOP/s')} per device measured; no known formula counts FLOP within"
+            f" {WORST_MISMATCH:.0%}; the nearest is {match.name} ({match.mismatch_ratio:+.1%})"
+        )
+    for name, theirs, ours, unit in _pairs(measured):
+        if theirs is not None:
+            lines.append(_line(name, theirs, ours, unit))
+    return "\n".join(lines + [f"warning   {text}" for text in measured.warnings])
+
+
+def _used(measured: LogComparison) -> str:
+    """Return the line that names the log and how many of its steps were used."""
+    step = measured.step
+    told = f"log       {measured.name}: {measured.framework}"
+    if step:
+        told += f", {step.num_used} of {step.num_used + step.num_skipped} printed steps used"
+    if measured.num_restarts:
+        told += f", {measured.num_restarts} restart{'s' if measured.num_restarts > 1 else ''}"
+    if measured.num_repeated:
+        told += f", {measured.num_repeated} lines ignored (repeated, or of other ranks)"
+    return told
+
+
+def _pairs(measured: LogComparison) -> tuple[tuple[str, float | None, float, str], ...]:
+    """Return the other quantities as name, measured, predicted, unit."""
+    return (
+        ("tokens", measured.measured_tokens_per_s, measured.predicted_tokens_per_s, "tokens/s"),
+        ("allocated", measured.measured_allocated_bytes, measured.predicted_allocated_bytes, "B"),
+        ("reserved", measured.measured_reserved_bytes, measured.predicted_reserved_bytes, "B"),
+    )
+
+
+def _line(name: str, theirs: Number, ours: Number, unit: str) -> str:
+    """Return the line of one quantity: measured, predicted, difference."""
+    return f"{name:10}{show(theirs, unit)} measured, {show(ours, unit)} predicted ({_off(ours, theirs)})"
+
+
+def _off(ours: Number, theirs: Number) -> str:
+    """Return predicted / measured - 1 as a signed percentage."""
+    return f"{ours / theirs - 1.0:+.1%}"
+
+
+def as_json(measured: LogComparison) -> dict[str, object]:
+    """Return the comparison as JSON data; keys may be added, never renamed.
+
+    Returns
+    -------
+    dict
+        Fields of LogComparison by name; None if the log does not state a value. `step` holds the fields of
+        SteadyTime with the prefix `measured_`; `convention` holds its name, source and mismatch, and
+        whether the mismatch is within 5 %. Floats are rounded to nine digits.
+    """
+    told: dict[str, object] = {"format_version": FORMAT_VERSION}
+    told |= {field.name: _rounded(getattr(measured, field.name)) for field in fields(LogComparison)}
+    told["warnings"] = list(measured.warnings)
+    if step := measured.step:
+        values = {field.name: _rounded(getattr(step, field.name)) for field in fields(SteadyTime)}
+        told["step"] = {(f"measured_{k}" if k.endswith("_s") else k): value for k, value in values.items()}
+    if match := measured.convention:
+        told["convention"] = {
+            "name": match.name,
+            "source": CONVENTIONS[match.name].source,
+            "mismatch_ratio": nine_digits(match.mismatch_ratio),
+            "known": match.known,
+        }
+    return told
+
+
+def _rounded(value: object) -> object:
+    """Return a float rounded to nine digits, and any other value unchanged."""
+    return nine_digits(value) if isinstance(value, float) else value

@@ -1,0 +1,61 @@
+"""The evidence of a prediction: measured curves, assumptions and prices; and the job that repeats it.
+
+Answers: which measurements support the numbers, and how can a reader reproduce them?
+Elsewhere: how curves are fitted (lab/calibration/), the text of the job (spec/job_file.py).
+"""
+
+from base64 import b64encode
+from html import escape
+
+from flopcast.render.cost_text import as_text as cost_lines
+from flopcast.render.page.frame import Section
+from flopcast.render.page.table import Cell, share, table
+from flopcast.report.report import Report
+from flopcast.spec.job_file import job_text
+
+
+def costs(report: Report) -> Section:
+    """Return the section about cost, price, energy and power, with the lines of the text report."""
+    pairs = [line.split(maxsplit=1) for line in cost_lines(report.cost, report.watts)[1:]]
+    rows = [(name, told) for name, told in pairs]
+    return Section(
+        key="costs",
+        heading="What it costs",
+        html=table("Cost and energy of one step and of 1e12 tokens.", ("quantity", "value"), rows),
+    )
+
+
+def evidence(report: Report) -> Section:
+    """Return the section that lists the curves behind the times, and the assumptions."""
+    rows: list[tuple[Cell, ...]] = [
+        (each.curve, share(each.relative_error), "outside" if each.extrapolated else "inside", each.source)
+        for each in report.evidence
+    ]
+    told = (
+        "Every curve behind the times: its mean error on measurements that it was not fitted to, and"
+        " whether the shapes of this job lie inside its measured range."
+    )
+    assumed = "".join(f"<li>{escape(text)}</li>" for text in report.assumptions)
+    return Section(
+        key="evidence",
+        heading="Evidence and assumptions",
+        html=table(told, ("curve", "error", "measured range", "source"), rows)
+        + "<h3>Assumed</h3>"
+        + (f"<ul>{assumed}</ul>" if assumed else "<p>Nothing: the job states every setting.</p>"),
+    )
+
+
+def repeat(report: Report) -> Section:
+    """Return the section with the complete job file, which needs no catalogue."""
+    text = job_text(report.job)
+    data = b64encode(text.encode()).decode()
+    return Section(
+        key="job",
+        heading="The job file that repeats this prediction",
+        html=(
+            "<p>Save the file as job.yaml; <code>flopcast predict job.yaml</code> then gives this report"
+            " again. The file is complete: it contains the device, the links, the stack and all sources."
+            f' <a download="job.yaml" href="data:application/yaml;base64,{data}">Save job.yaml</a></p>'
+            f'<details><summary>Show the file</summary><pre tabindex="0">{escape(text)}</pre></details>'
+        ),
+    )

@@ -1,0 +1,144 @@
+"""The limits of the step: by kind of limit, by factor, and how much time a faster part would save.
+
+Answers: do products, memory, messages, waiting or the host limit the step, and how much does each uncertain
+factor widen the interval?
+Elsewhere: factors and their shares (timeline/uncertainty.py), single kernels (roofline.py).
+"""
+
+import math
+from html import escape
+
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import Item
+from flopcast.render.page.drawing import Axis, figure
+from flopcast.render.page.frame import Section
+from flopcast.render.page.table import Cell, bar, seconds, share, table
+from flopcast.report.report import BUBBLE, JITTER, Report
+from flopcast.timeline.uncertainty import saved_share
+from flopcast.units import Number, show_seconds
+
+LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
+MOST_DRAWN = 8
+LEAST_TOLD = 0.0005  # share of the step; factors that move it by less are folded
+HOST = "launches and the host"
+LIMITS = (
+    "the matrix engine",
+    "the device's memory",
+    "messages",
+    HOST,
+    "waiting for other stages",
+    "jitter",
+)
+
+
+def by_limit(report: Report) -> dict[str, float]:
+    """Return the seconds of the step by limit, in the order of LIMITS; they sum to the step.
+
+    A kernel is limited by the matrix engine if its FLOP at the peak rate take longer than its bytes at the
+    memory bandwidth, and else by memory. Messages count as far as no compute hides them.
+    """
+    found = dict.fromkeys(LIMITS, 0.0)
+    for each in report.timeline.bottleneck_attribution:
+        found[_limit(report, each.item)] += each.path_s
+    found[LIMITS[4]] += report.breakdown.get(BUBBLE, 0.0)
+    found[LIMITS[5]] += report.breakdown.get(JITTER, 0.0)
+    return found
+
+
+def _limit(report: Report, item: Item | None) -> str:
+    """Return the limit of an item."""
+    if item is not None and isinstance(item.work, AbstractMessage):
+        return LIMITS[2]
+    if item is None or not isinstance(item.work, AbstractOperator):
+        return HOST
+    need, device = item.work.work(), report.job.cluster.node.device
+    compute_s = (need.flop / device.peak(need.unit)).max()
+    return LIMITS[0] if compute_s > (need.moved_bytes / device.memory_bytes_per_s).max() else LIMITS[1]
+
+
+def limits(report: Report) -> Section:
+    """Return the section with two tables, and a drawing of the interval."""
+    kinds = [
+        (
+            name,
+            seconds(spent_s),
+            share(spent_s / report.step_time_s),
+            bar(spent_s / report.step_time_s, hue),
+        )
+        for hue, (name, spent_s) in enumerate(by_limit(report).items())
+    ]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            factor.name,
+            share(factor.share),
+            share(factor.log_sigma_factor),
+            share(factor.share * factor.log_sigma_factor),
+            share(saved_share(factor)) if saved_share(factor) else "–",
+        )
+        for factor in report.factors
+    ]
+    told_apart = sum(one.share * one.log_sigma_factor >= LEAST_TOLD for one in report.factors)
+    headings = ("factor", "share of the step", "sigma", "share × sigma", "10 % faster saves")
+    told = (
+        "The factors behind the interval, widest first. The share of a factor is the part of the critical"
+        " path that it scales. Shares overlap, because several factors scale one kernel. The last column"
+        " shows – for factors that better hardware does not change."
+    )
+    return Section(
+        key="limits",
+        heading="What limits it",
+        html=table(
+            "One step of the busiest stage, by what limits it.", ("limited by", "time", "share", ""), kinds
+        )
+        + "<h3>What the uncertainty depends on</h3>"
+        + (_drawing(report) if report.factors else "")
+        + table(told, headings, rows[:told_apart])
+        + _folded(headings, rows[told_apart:]),
+    )
+
+
+def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
+    """Return a folded table of the factors that barely move the step."""
+    if not rows:
+        return ""
+    caption = f"Each moves the step by less than {LEAST_TOLD:.2%}."
+    return f"<details><summary>{len(rows)} more</summary>{table(caption, headings, rows)}</details>"
+
+
+def axis(report: Report) -> Axis:
+    """Return the axis of log(step / predicted step), which is as wide as the widest factor."""
+    reach = max(NINETY_PERCENT * abs(one.share) * one.log_sigma_factor for one in report.factors) or 1.0
+    return Axis(low=-reach, high=reach, start=LEFT, end=RIGHT)
+
+
+def _drawing(report: Report) -> str:
+    """Return a drawing of the step's interval from each factor alone, the widest first."""
+    drawn_factors, across = report.factors[:MOST_DRAWN], axis(report)
+    base = len(drawn_factors) * ROW_HEIGHT + 6
+    lines = [
+        f'<path class="grid" d="M{across.at(tick):.1f},0V{base}"/>'
+        f'<text x="{across.at(tick):.1f}" y="{base + 18}" text-anchor="middle">'
+        f"{moved(report, tick)}</text>"
+        for tick in across.ticks
+    ]
+    for row, one in enumerate(drawn_factors):
+        far = NINETY_PERCENT * abs(one.share) * one.log_sigma_factor
+        left, right = across.at(-far), across.at(far)
+        middle = row * ROW_HEIGHT + ROW_HEIGHT / 2
+        lines.append(
+            f'<text x="{LEFT - 8}" y="{middle + 4.5:.1f}" text-anchor="end">{escape(one.name)}</text>'
+            f'<rect class="hue-0" x="{left:.1f}" y="{middle - 7:.1f}" width="{right - left:.1f}"'
+            ' height="14"/>'
+        )
+    described = (
+        f"The step of {show_seconds(report.step_time_s)} if a single factor were at either end of its 90 %"
+        " interval."
+    )
+    title = "How much each uncertain factor changes the step"
+    return figure("limits-drawing", title, described, base + 28, "".join(lines), escape(described))
+
+
+def moved(report: Report, tick: Number) -> str:
+    """Return the step time scaled by a ratio, as text; `tick` is the logarithm of the ratio."""
+    return show_seconds(report.step_time_s * math.exp(tick), like=report.step_time_s)

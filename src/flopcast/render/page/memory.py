@@ -1,0 +1,153 @@
+"""Memory of every stage: over the step, and by category at its peak.
+
+Answers: what fills a device, when, on which stage?
+Elsewhere: the levels (report/events.py, memory/curve.py), the time axis that the pipeline shares
+(drawing.py).
+
+All rows have one scale, up to the device's memory, or to the fullest stage if that needs more. If there are
+too many moments to draw, the step is cut into equal columns, and each column shows its highest level. If
+there are many stages, the same ones as in the drawing of the pipeline are shown.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.render.page.drawing import legend
+from flopcast.render.page.frame import Section
+from flopcast.render.page.pipeline import chosen, end_of, units
+from flopcast.render.page.style import HUES
+from flopcast.render.page.table import Cell, size, table
+from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
+from flopcast.report.events import memory_by_category
+from flopcast.report.report import Report, StageMemory
+from flopcast.units import show
+
+MOST_CORNERS = 12_000  # of all areas together
+MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 90, 12
+OTHERS = "others"
+
+
+def memory(report: Report) -> Section:
+    """Return a chart over time and two tables: by category, and the sizes that tools show by device."""
+    stages = chosen(len(report.memory.per_stage)).tolist()
+    curves = [memory_by_category(report, stage) for stage in stages]
+    names = _named([levels for _, levels in curves])
+    height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(stages)))
+    full_bytes = max(report.memory.capacity_bytes, report.memory.allocated_bytes)
+    columns = max(50, MOST_CORNERS // (len(stages) * len(names)))
+    end_s = end_of(report)
+    drawn = []
+    for row, curve in enumerate(curves):
+        moments, levels = thinned(*curve, end_s, columns)
+        found = _by_name(levels, names)
+        heights = [level / full_bytes * (height - 3) for level in found.values()]
+        hues = [names.index(name) for name in found]
+        drawn.append(stacked(units(moments, end_s), heights, (row + 1) * height, hues))
+        limit = (row + 1) * height - report.memory.capacity_bytes / full_bytes * (height - 3)
+        drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
+    title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
+    described = (
+        f"One row per stage, on one scale; the line marks the {show(report.memory.capacity_bytes, 'B')} of"
+        " the device. Of moments too close to distinguish, the fullest is drawn."
+    )
+    figure = over_time(
+        "memory-drawing",
+        title,
+        described,
+        Plot(
+            drawn="".join(drawn),
+            rows=[f"stage {stage}" for stage in stages],
+            height=height * len(stages),
+            end_s=end_s,
+        ),
+        legend([(hue, name.replace("_", " ")) for hue, name in enumerate(names)]),
+    )
+    return Section(
+        key="memory",
+        heading="Memory over the step",
+        html=f"<p>{described}</p>{figure}<h3>By category</h3>{_categories(report)}"
+        f"<h3>By stage</h3>{_stages(report)}",
+    )
+
+
+def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
+    """Return the categories that have their own colour, then OTHERS if any category is left.
+
+    A category can be present during the step and absent at the fullest moment, so the names come from the
+    curves that are drawn and not from the peaks.
+    """
+    most_bytes: dict[str, float] = {}
+    for levels in curves:
+        for name, level in levels.items():
+            most_bytes[name] = max(most_bytes.get(name, 0.0), float(level.max()))
+    largest = sorted(most_bytes, key=lambda name: -most_bytes[name])[: HUES - 1]
+    named = [name for name in most_bytes if name in largest]
+    return named + [OTHERS] * (len(most_bytes) > len(named))
+
+
+def _by_name(levels: dict[str, Floats], names: list[str]) -> dict[str, Floats]:
+    """Return the levels of the named categories, and the sum of all others."""
+    found = {name: levels[name] for name in names if name in levels}
+    rest = [level for name, level in levels.items() if name not in names]
+    return found | ({OTHERS: np.sum(rest, axis=0)} if rest else {})
+
+
+def thinned(
+    moments_s: Floats, levels: dict[str, Floats], end_s: float, columns: int
+) -> tuple[Floats, dict[str, Floats]]:
+    """Keep at most one moment per column of the step: the fullest, placed at the start of the column.
+
+    Returns
+    -------
+    array of shape (moments,), and one for each category
+        Unchanged if there are at most as many moments as columns.
+    """
+    if len(moments_s) <= columns:
+        return moments_s, levels
+    column = np.minimum((moments_s / end_s * columns).astype(np.intp), columns - 1)
+    total = np.sum(list(levels.values()), axis=0)
+    order = np.lexsort((-total, column))
+    first = order[np.unique(column[order], return_index=True)[1]]
+    return column[first] * (end_s / columns), {name: level[first] for name, level in levels.items()}
+
+
+def _categories(report: Report) -> str:
+    """Return a table of each stage's memory by category at its peak; a row sums to its last number."""
+    names = list(dict.fromkeys(name for stage in report.memory.per_stage for name in stage.by_category))
+    rows = []
+    for stage in report.memory.per_stage:
+        held: list[Cell] = [
+            size(stage.by_category[name]) if name in stage.by_category else "–" for name in names
+        ]
+        rows.append((f"{stage.stage}", *held, size(stage.allocated_bytes)))
+    headings = ("stage", *(name.replace("_", " ") for name in names), "allocated")
+    return table("Memory of one rank of each stage at its peak.", headings, rows)
+
+
+def _stages(report: Report) -> str:
+    """Return a table of when each stage is fullest, and of the sizes that tools show."""
+    rows = [
+        (
+            f"{stage.stage}",
+            stage.moment + _of_task(stage),
+            size(stage.allocated_bytes),
+            size(stage.reserved_bytes),
+            size(stage.device_used_bytes),
+        )
+        for stage in report.memory.per_stage
+    ]
+    headings = ("stage", "fullest at", "allocated", "reserved", "device")
+    told = (
+        "Allocated: bytes of all tensors; reserved: bytes that the allocator holds; device: bytes that the"
+        f" driver shows as used, of {show(report.memory.capacity_bytes, 'B')}."
+    )
+    return table(told, headings, rows)
+
+
+def _of_task(stage: StageMemory) -> str:
+    """Return the micro-batch and chunk of the peak as text; "" at the update."""
+    if stage.micro_batch < 0:
+        return ""
+    return f" of micro-batch {stage.micro_batch}" + (f", chunk {stage.chunk}" if stage.chunk else "")

@@ -1,0 +1,196 @@
+"""The pipeline over one step: which task runs on which stage, from when to when.
+
+Answers: how does a page draw a pipeline with few tasks, and how one with a million?
+Elsewhere: when tasks run (render/page/timeline/), every operator inside them (interop/exports/perfetto.py).
+
+Up to MOST_TASKS tasks are drawn one by one. If there are more, the step is cut into COLUMNS equal columns,
+and each column shows the share of its time that a stage spends in each pass; and at most MOST_STAGES stages
+are drawn, evenly spaced, including the first and the last. The table always has all stages.
+"""
+
+import math
+
+import numpy as np
+
+from flopcast.dtypes import Floats, Integers
+from flopcast.memory.curve import PASSES
+from flopcast.render.page.drawing import legend
+from flopcast.render.page.frame import Section
+from flopcast.render.page.table import Cell, seconds, share, table
+from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
+from flopcast.report.report import Report
+from flopcast.units import show_seconds
+
+MOST_TASKS, COLUMNS, MOST_STAGES = 10_000, 400, 32
+MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 24, 7  # dots: of the drawing, of a row
+END_HUE = 7  # update and reduction
+
+
+def pipeline(report: Report) -> Section:
+    """Return the section with the drawing, and a table with one row per stage."""
+    timeline = report.timeline
+    stages = len(timeline.update_s)
+    drawn_stages = chosen(stages) if _is_large(report) else np.arange(stages)
+    height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(drawn_stages)))
+    rows = [
+        _columns(report, stage, row * height, height)
+        if _is_large(report)
+        else _tasks(report, stage, row, height)
+        for row, stage in enumerate(drawn_stages.tolist())
+    ]
+    end_s = end_of(report)
+    passes = PASSES[: int(timeline.kind.max()) + 1]
+    hues = [*enumerate(passes), (END_HUE, "update and reduction")]
+    title = f"{stages} pipeline stage{'s' if stages > 1 else ''} over {show_seconds(end_s)}"
+    plot = Plot(
+        drawn="".join(rows),
+        rows=[f"stage {stage}" for stage in drawn_stages.tolist()],
+        height=height * len(rows),
+        end_s=end_s,
+        kind="" if _is_large(report) else "tasks",
+    )
+    figure = over_time(
+        "pipeline-drawing",
+        title,
+        f"Time runs to the right, stages from top to bottom; empty space is waiting. {rule(report)}",
+        plot,
+        legend(hues),
+    )
+    told = f"<p>One step without jitter, between two synchronisations of all stages. {rule(report)}</p>"
+    return Section(
+        key="pipeline", heading="The pipeline over one step", html=told + figure + _table(report)
+    )
+
+
+def rule(report: Report) -> str:
+    """Return a sentence that says which tasks are drawn."""
+    if not _is_large(report):
+        return "Every task is a box."
+    stages = len(report.timeline.update_s)
+    some = f"{MOST_STAGES} of {stages} stages, evenly spaced; " if stages > MOST_STAGES else ""
+    return (
+        f"{len(report.timeline.stage)} tasks are too many to draw one by one: {some}the step is cut into"
+        f" {COLUMNS} columns, and the height of a colour is the share of the column that the stage spends"
+        " in that pass. The trace file (--trace) holds every task."
+    )
+
+
+def _is_large(report: Report) -> bool:
+    """Return whether there are too many tasks to draw each one."""
+    return len(report.timeline.stage) > MOST_TASKS
+
+
+def chosen(stages: int) -> Integers:
+    """Return the stages to draw: evenly spaced, including the first and the last."""
+    return np.unique(np.linspace(0, stages - 1, min(stages, MOST_STAGES)).round().astype(np.intp))
+
+
+def end_of(report: Report) -> float:
+    """Return the seconds that the drawing spans: the step, or up to the last reduction if that is later."""
+    timeline = report.timeline
+    return max(report.clean_step_time_s, float((timeline.reduce_start_s + timeline.reduce_s).max()))
+
+
+def units(moment_s: Floats, end_s: float) -> Integers:
+    """Return moments of a step in whole units of a drawing."""
+    found: Integers = np.rint(moment_s / end_s * TIME_UNITS).astype(np.intp)
+    return found
+
+
+def _tasks(report: Report, stage: int, row: int, height: int) -> str:
+    """Return one path for each kind of task of a stage, and one for its update and reduction."""
+    timeline = report.timeline
+    mine = timeline.stage == stage
+    kind, end_s = timeline.kind[mine], end_of(report)
+    start, stop = units(timeline.start_s[mine], end_s), units(timeline.end_s[mine], end_s)
+    boxes = [
+        _boxes(start[kind == each], stop[kind == each], row * height, height, hue)
+        for hue, each in enumerate(np.unique(kind).tolist())
+    ]
+    first_s = timeline.reduce_start_s[stage]
+    ends = units(
+        np.array([0.0, timeline.update_s[stage], first_s, first_s + timeline.reduce_s[stage]]), end_s
+    )
+    return "".join(boxes) + _boxes(ends[::2], ends[1::2], row * height, height, END_HUE)
+
+
+def _boxes(start: Integers, stop: Integers, top: int, height: int, hue: int) -> str:
+    """Return boxes of one colour as a single path, to keep pages small; each is at least 1 unit wide."""
+    wide = zip(start.tolist(), np.maximum(stop - start, 1).tolist(), strict=True)
+    drawn = "".join(f"M{left},{top + 1}h{width}v{height - 2}h-{width}z" for left, width in wide)
+    return f'<path class="hue-{hue} box" d="{drawn}"/>'
+
+
+def busy_by_column(report: Report, stage: int, columns: int = COLUMNS) -> Floats:
+    """Return the seconds that a stage spends in each pass, and in update and reduction, per column.
+
+    Returns
+    -------
+    array of shape (passes + 1, columns)
+        Forward, backward, weight gradients if they are separate; the last row is update and reduction.
+    """
+    timeline = report.timeline
+    edges = np.linspace(0.0, end_of(report), columns + 1)
+    mine = timeline.stage == stage
+    found = [
+        _spent(
+            timeline.start_s[mine & (timeline.kind == kind)],
+            timeline.end_s[mine & (timeline.kind == kind)],
+            edges,
+        )
+        for kind in range(int(timeline.kind.max()) + 1)
+    ]
+    begin_s = timeline.reduce_start_s[stage]
+    starts = np.array([0.0, begin_s])
+    stops = np.array([timeline.update_s[stage], begin_s + timeline.reduce_s[stage]])
+    return np.stack([*found, _spent(starts, stops, edges)])
+
+
+def _spent(start_s: Floats, stop_s: Floats, edges_s: Floats) -> Floats:
+    """Return seconds of spans, which do not overlap, between edges."""
+    order = np.argsort(start_s)
+    moments = np.stack([start_s[order], stop_s[order]], axis=1).ravel()
+    spent = np.stack([np.zeros(len(order)), (stop_s - start_s)[order]], axis=1).ravel().cumsum()
+    return np.diff(np.asarray(np.interp(edges_s, moments, spent)))
+
+
+def _columns(report: Report, stage: int, top: int, height: int) -> str:
+    """Return a stage's columns: stacked areas with the shares of the passes."""
+    heights = busy_by_column(report, stage) / (end_of(report) / COLUMNS) * (height - 1)
+    hues = (*range(len(heights) - 1), END_HUE)
+    return stacked(np.arange(COLUMNS) * (TIME_UNITS // COLUMNS), [*heights], top + height, hues)
+
+
+def tasks_as_data(report: Report) -> dict[str, object]:
+    """Return the tasks for the script, as [kind, chunk, micro-batch, start, length] per stage.
+
+    Moments are whole units of the drawing; empty where tasks are not drawn one by one.
+    """
+    timeline = report.timeline
+    stages = len(timeline.update_s)
+    if _is_large(report):
+        return {"stages": chosen(stages).tolist(), "tasks": []}
+    end_s = end_of(report)
+    start, stop = units(timeline.start_s, end_s), units(timeline.end_s, end_s)
+    columns = np.stack([timeline.kind, timeline.chunk, timeline.micro_batch, start, stop - start], axis=1)
+    each = [columns[timeline.stage == stage] for stage in range(stages)]
+    tasks = [one[np.argsort(one[:, 3], kind="stable")].ravel().tolist() for one in each]
+    return {"stages": list(range(stages)), "tasks": tasks}
+
+
+def _table(report: Report) -> str:
+    """Return a table of every stage's seconds by activity; the rest of the step it waits or
+    communicates.
+    """
+    timeline = report.timeline
+    passes = PASSES[: int(timeline.kind.max()) + 1]
+    rows = []
+    for stage in range(len(timeline.update_s)):
+        spent_s = [*busy_by_column(report, stage, 1)[:, 0].tolist()]
+        waits_s = max(0.0, report.clean_step_time_s - math.fsum(spent_s))
+        cells: list[Cell] = [f"{stage}", *(seconds(each) for each in spent_s), seconds(waits_s)]
+        rows.append((*cells, share(waits_s / report.clean_step_time_s)))
+    headings = ("stage", *passes, "update and reduction", "waits and transfers", "share of the step")
+    return table(
+        "What each stage does over the step, messages that compute waits for included.", headings, rows
+    )

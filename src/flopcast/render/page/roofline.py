@@ -1,0 +1,228 @@
+"""The roofline: how close every kernel of the job comes to the limits of its device.
+
+Answers: which kernels are limited by memory, which by the matrix engine, and how close to it do they come?
+Elsewhere: the work of a kernel (render/page/operators/), its time (cost/price.py).
+
+A kernel is drawn at its FLOP per byte moved and at its attained FLOP/s; if its size varies between stages
+or micro-batches, its longest execution counts. Kernels without products count no FLOP and are not drawn;
+the table shows the share of the memory bandwidth that they attain. Bytes are a lower bound, since each
+tensor counts once, so the true FLOP per byte may be lower.
+
+References
+----------
+Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from flopcast.operators.base import AbstractOperator
+from flopcast.render.page.drawing import Axis, figure, grid, label, names, spanning
+from flopcast.render.page.frame import Section
+from flopcast.render.page.table import Cell, rate, seconds, share, size, table
+from flopcast.report.report import Report
+from flopcast.units import Number, show
+
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 112, 985, 16, 390
+CLOSE = (22, 12)  # a mark closer than this (x, y) to a numbered mark gets no number
+SLOPE_RATIO = 8.0  # a roof is drawn at least down to 1 / SLOPE_RATIO of its bend
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelPoint:
+    """One execution of a kernel alone; `path_s` is the time of all its executions on the critical path."""
+
+    name: str
+    phase: str
+    kernel: str
+    unit: str  # the matrix engine's precision
+    flop: float
+    moved_bytes: float
+    alone_s: float
+    compute_s: float  # of its FLOP at the engine's peak
+    memory_s: float  # of its bytes at the memory's bandwidth
+    path_s: float
+
+    @property
+    def intensity_flop_per_byte(self) -> float:
+        """Return the FLOP per byte moved."""
+        return self.flop / self.moved_bytes
+
+    @property
+    def attained_flop_per_s(self) -> float:
+        """Return the FLOP/s of one execution."""
+        return self.flop / self.alone_s
+
+    @property
+    def bound_s(self) -> float:
+        """Return the seconds of one execution at the device's peak rates."""
+        return max(self.compute_s, self.memory_s)
+
+    @property
+    def bound_share(self) -> float:
+        """Return the attained share of the roof; 1 at the roof."""
+        return self.bound_s / self.alone_s
+
+
+def kernels(report: Report) -> tuple[KernelPoint, ...]:
+    """Return every kernel of the job that takes time, the one with the most time in the step first.
+
+    Items with the same name and pass in several kinds of layers count as one kernel, the longest.
+    """
+    spent_s: dict[tuple[str, str], float] = {}
+    for each in report.timeline.bottleneck_attribution:
+        if each.item is not None and isinstance(each.item.work, AbstractOperator):
+            key = (each.item.name, each.item.phase)
+            spent_s[key] = spent_s.get(key, 0.0) + each.path_s
+    found: dict[tuple[str, str], KernelPoint] = {}
+    for item in report.priced.programs.items():
+        key = (item.name, item.phase)
+        if isinstance(item.work, AbstractOperator):
+            kernel = _kernel(report, item.work, report.priced.of(item).alone_s, key, spent_s.get(key, 0.0))
+            if kernel.bound_s > 0 and (key not in found or kernel.alone_s > found[key].alone_s):
+                found[key] = kernel
+    return tuple(sorted(found.values(), key=lambda one: (-one.path_s, one.name, one.phase)))
+
+
+def _kernel(
+    report: Report, work: AbstractOperator, alone: np.ndarray, key: tuple[str, str], path_s: float
+) -> KernelPoint:
+    """Return the longest execution of an operator."""
+    device, need = report.job.cluster.node.device, work.work()
+    flop, moved_bytes, alone_s = np.broadcast_arrays(need.flop, need.moved_bytes, alone)
+    at = np.unravel_index(int(alone_s.argmax()), alone_s.shape)
+    return KernelPoint(
+        name=key[0],
+        phase=key[1],
+        kernel=work.kernel,
+        unit=need.unit,
+        flop=float(flop[at]),
+        moved_bytes=float(moved_bytes[at]),
+        alone_s=float(alone_s[at]),
+        compute_s=float(flop[at]) / device.peak(need.unit),
+        memory_s=float(moved_bytes[at]) / device.memory_bytes_per_s,
+        path_s=path_s,
+    )
+
+
+def roofline(report: Report) -> Section:
+    """Return the section with the drawing, and a table with one row per kernel."""
+    found = kernels(report)
+    device = report.job.cluster.node.device
+    products = [one for one in found if one.flop > 0]
+    drawn = _drawing(report, products) if products else ""
+    told = (
+        f"<p>One device ({escape(device.name)}): memory {show(device.memory_bytes_per_s, 'B/s')}; matrix"
+        " engine "
+        + escape(", ".join(f"{show(device.peak(unit), 'FLOP/s')} in {unit}" for unit in _units(products)))
+        + ". Only matrix products count FLOP; bytes count each tensor once.</p>"
+        if products
+        else ""
+    )
+    return Section(key="roofline", heading="Kernels and their roofs", html=told + drawn + _table(found))
+
+
+def _units(products: list[KernelPoint]) -> list[str]:
+    """Return the precisions of the products, each once."""
+    return list(dict.fromkeys(one.unit for one in products))
+
+
+def axes(report: Report, products: list[KernelPoint]) -> tuple[Axis, Axis]:
+    """Return the axes of intensity and rate, which contain every mark and every bend of a roof."""
+    device = report.job.cluster.node.device
+    peaks = [device.peak(unit) for unit in _units(products)]
+    bends = [peak / device.memory_bytes_per_s for peak in peaks]
+    intensities = [one.intensity_flop_per_byte for one in products]
+    across = spanning([*intensities, *bends, min(bends) / SLOPE_RATIO], LEFT, RIGHT)
+    rates = [one.attained_flop_per_s for one in products]
+    up = spanning([*rates, *peaks, min(peaks) / SLOPE_RATIO], BOTTOM, TOP)
+    return across, up
+
+
+def _drawing(report: Report, products: list[KernelPoint]) -> str:
+    """Return the drawing: roofs as lines, kernels as marks with the numbers of the table."""
+    across, up = axes(report, products)
+    device = report.job.cluster.node.device
+    lines = [*grid(across, up, lambda value: f"{value:g}", lambda value: show(value, "FLOP/s"))]
+    for unit in _units(products):
+        peak = device.peak(unit)
+        low = max(across.low, up.low / device.memory_bytes_per_s)
+        bend = peak / device.memory_bytes_per_s
+        corners = ((low, low * device.memory_bytes_per_s), (bend, peak), (across.high, peak))
+        lines.append(
+            _line([(across.at(x), up.at(y)) for x, y in corners])
+            + label(RIGHT - 4, up.at(peak) - 5, f"{unit}: {show(peak, 'FLOP/s')}", "end", "soft")
+        )
+    marks, numbered = [], list[tuple[float, float]]()
+    for number, one in enumerate(products, 1):
+        x, y = across.at(one.intensity_flop_per_byte), up.at(one.attained_flop_per_s)
+        free = all(abs(x - a) > CLOSE[0] or abs(y - b) > CLOSE[1] for a, b in numbered)
+        numbered += [(x, y)] * free
+        marks.append(
+            _mark(one, x, y, number) + (label(x + 8, y + 4.5, f"{number}", "start") if free else "")
+        )
+    described = (
+        "Attained FLOP/s against FLOP per byte, on logarithmic axes. The line is the roof: the memory"
+        f" bandwidth, then the peak of the matrix engine. Each of the {len(products)} kernels with products"
+        " is a mark, numbered as in the table."
+    )
+    drawn = "".join(lines) + "".join(reversed(marks))
+    drawn += names(across, up, "FLOP per byte moved", "attained FLOP/s")
+    return figure("roofline-drawing", "Roofline of one device", described, HEIGHT, drawn, escape(described))
+
+
+def _line(points: Sequence[tuple[float, float]]) -> str:
+    """Return a roof through its corners as SVG."""
+    return f'<path class="rule" d="M{"L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+
+
+def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
+    """Return the mark of a kernel, whose colour and shape depend on the pass."""
+    hue, shape = {
+        "forward": (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"),
+        "backward": (1, "M-4.5,-4.5H4.5V4.5H-4.5z"),
+        "recompute": (3, "M0,-6L5.5,4.5H-5.5z"),
+    }.get(one.phase, (2, "M0,-6.5L6,0L0,6.5L-6,0z"))
+    told = (
+        f"{number}. {one.name}, {one.phase}: {show(one.attained_flop_per_s, 'FLOP/s')},"
+        f" {one.bound_share:.0%} of its roof"
+    )
+    return (
+        f'<g><title>{escape(told)}</title><path class="hue-{hue}" d="{shape}"'
+        f' transform="translate({x:.1f},{y:.1f})"/></g>'
+    )
+
+
+def _table(found: tuple[KernelPoint, ...]) -> str:
+    """Return the table of all kernels: work, time, and the share of the roof."""
+    rows: list[tuple[Cell, ...]] = []
+    number = 0
+    for one in found:
+        number += one.flop > 0
+        rows.append(
+            (
+                one.name,
+                f"{number}" if one.flop > 0 else "",
+                one.phase,
+                one.kernel,
+                rate(one.flop, "FLOP") if one.flop > 0 else "–",
+                size(one.moved_bytes),
+                seconds(one.alone_s),
+                "engine" if one.compute_s > one.memory_s else "memory",
+                share(one.bound_share),
+                seconds(one.path_s),
+            )
+        )
+    headings = (
+        "kernel", "mark", "pass", "class", "FLOP", "bytes", "time", "limited by", "share of roof",
+        "time in the step",
+    )  # fmt: skip
+    told = table(
+        "Each kernel alone, with its longest shape; the last column is for the busiest stage.",
+        headings,
+        rows,
+    )
+    return f"<details><summary>All {len(found)} kernels</summary>{told}</details>"

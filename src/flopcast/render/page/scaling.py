@@ -1,0 +1,115 @@
+"""The same plan on fewer and on more devices: tokens per second and cost.
+
+Answers: how does a page show predictions for other numbers of devices?
+Elsewhere: these predictions (search/scaled.py).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from flopcast.render.page.drawing import Axis, figure, grid, legend, names
+from flopcast.render.page.frame import Section
+from flopcast.render.page.table import Cell, Quantity, rate, seconds, share, table
+from flopcast.search.scaled import GROWN, KEPT, ScaledStep
+from flopcast.units import Number, show, show_usd
+
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 340, 136, 985, 14, 290
+SHAPES = {KEPT: (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"), GROWN: (1, "M-4.5,-4.5H4.5V4.5H-4.5z")}
+
+
+def scaling(steps: Sequence[ScaledStep]) -> Section:
+    """Return the section with the curves and their numbers; `steps` must not be empty."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Quantity(one.num_devices, f"{one.num_devices}"),
+            one.batch,
+            Quantity(one.global_batch, f"{one.global_batch}"),
+            seconds(one.step_time_s),
+            rate(one.tokens_per_s, "tokens/s"),
+            rate(one.tokens_per_s / one.num_devices, "tokens/s"),
+            share(one.mfu_ratio),
+            "–" if one.many_usd is None else Quantity(one.many_usd, show_usd(one.many_usd)),
+            "yes" if one.fits else "no",
+        )
+        for one in sorted(steps, key=lambda one: (one.num_devices, one.batch != KEPT))
+    ]
+    headings = (
+        "devices", "batch", "sequences", "step", "rate", "rate per device", "MFU", "1e12 tokens", "fits",
+    )  # fmt: skip
+    told = "The same plan with more or fewer data-parallel replicas; everything else as in the job."
+    several = len({one.num_devices for one in steps}) > 1
+    curves = [RATE, MONEY] if all(one.many_usd is not None for one in steps) else [RATE]
+    drawn = "".join(drawing(steps, curve) for curve in curves) if several else ""
+    return Section(
+        key="scaling", heading="More and fewer devices", html=drawn + table(told, headings, rows)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScalingCurve:
+    """One quantity that is drawn against the number of devices."""
+
+    key: str
+    name: str
+    of: Callable[[ScaledStep], Number]
+    show: Callable[[Number], str]
+    logarithmic: bool
+    told: str
+
+
+RATE = ScalingCurve(
+    key="rate",
+    name="tokens/s",
+    of=lambda one: one.tokens_per_s,
+    show=lambda value: show(value, "tokens/s"),
+    logarithmic=True,
+    told="Tokens per second against devices, on logarithmic axes: a straight diagonal is perfect scaling.",
+)
+MONEY = ScalingCurve(
+    key="money",
+    name="cost of 1e12 tokens",
+    of=lambda one: one.many_usd or 0.0,
+    show=show_usd,
+    logarithmic=False,
+    told="Cost of 1e12 tokens against devices.",
+)
+
+
+def axes(steps: Sequence[ScaledStep], curve: ScalingCurve) -> tuple[Axis, Axis]:
+    """Return the logarithmic axis of devices, and the axis of the curve's quantity."""
+    devices, values = [one.num_devices for one in steps], [curve.of(one) for one in steps]
+    across = Axis(
+        low=min(devices) / 1.15,
+        high=max(devices) * 1.15,
+        start=LEFT,
+        end=RIGHT,
+        logarithmic=True,
+        marked=tuple(sorted(set(devices))),
+    )
+    low, high = (min(values) / 1.3, max(values) * 1.3) if curve.logarithmic else (0.0, max(values) * 1.1)
+    return across, Axis(low=low, high=high, start=BOTTOM, end=TOP, logarithmic=curve.logarithmic)
+
+
+def drawing(steps: Sequence[ScaledStep], curve: ScalingCurve) -> str:
+    """Return the drawing of a curve: a line for each way to scale; hollow marks do not fit."""
+    across, up = axes(steps, curve)
+    lines = [*grid(across, up, lambda value: f"{value:g}", curve.show)]
+    for batch, (hue, shape) in SHAPES.items():
+        mine = sorted((one for one in steps if one.batch == batch), key=lambda one: one.num_devices)
+        points = [(across.at(one.num_devices), up.at(curve.of(one))) for one in mine]
+        if len(points) > 1:
+            corners = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            lines.append(f'<path class="line-{hue}" d="M{corners}"/>')
+        for one, (x, y) in zip(mine, points, strict=True):
+            told = f"{one.num_devices} devices, {batch}: {curve.show(curve.of(one))}"
+            kind = f"hue-{hue}" if one.fits else f"line-{hue}"
+            lines.append(
+                f"<g><title>{escape(told)}{'' if one.fits else '; does not fit'}</title>"
+                f'<path class="{kind}" d="{shape}" transform="translate({x:.1f},{y:.1f})"/></g>'
+            )
+    drawn = "".join(lines) + names(across, up, "devices", curve.name)
+    title = f"{curve.name.capitalize()} by devices"
+    shown = [(hue, name) for name, (hue, _) in SHAPES.items() if any(one.batch == name for one in steps)]
+    below = f"{legend(shown)}<p>{curve.told} Hollow marks do not fit.</p>"
+    return figure(f"{curve.key}-drawing", title, curve.told, HEIGHT, drawn, below)

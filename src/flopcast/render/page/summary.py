@@ -1,0 +1,83 @@
+"""The first section of a report's page: time, memory, cost and their intervals.
+
+Answers: what does a reader see first?
+Elsewhere: the same as text (render/report_text.py), where the time goes (time_breakdown.py).
+"""
+
+from collections.abc import Callable
+from html import escape
+
+from flopcast.economics.amount import Amount
+from flopcast.render.page.table import Quantity, markup, rate, seconds, share, size
+from flopcast.report.report import Report
+from flopcast.units import Number, show, show_usd
+
+Tile = tuple[str, str, str]  # a name, the answer as HTML, what is said about it as HTML
+
+
+def answer(report: Report) -> str:
+    """Return the job, one tile per result, and every warning as HTML."""
+    job = report.job
+    asked = (
+        f"{job.cluster.num_devices} × {job.cluster.node.device.name} ({job.cluster.name}),"
+        f" {job.stack.label}; {job.plan.short()}, {job.batch.told()}"
+    )
+    tiles = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{told}<small>{about}</small></dd></div>"
+        for name, told, about in (*_times(report), _memory(report), *_costs(report))
+    )
+    warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
+    return f'<p>{escape(asked)}</p><dl class="tiles">{tiles}</dl>{warnings}'
+
+
+def _times(report: Report) -> tuple[Tile, ...]:
+    """Return the tiles of the step time, the rate and the MFU."""
+    metrics = report.metrics
+    low, high = (markup(seconds(bound, report.step_time_s)) for bound in report.bounds_s)
+    per_device = markup(rate(metrics.device_tokens_per_s, "tokens/s"))
+    attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
+    return (
+        ("One step takes", markup(seconds(report.step_time_s)), f"90 %: {low} to {high}"),
+        ("Tokens", markup(rate(metrics.tokens_per_s, "tokens/s")), f"{per_device} per device"),
+        (
+            "MFU",
+            markup(share(metrics.mfu_ratio)),
+            f"{attained} TFLOP/s per device, full attention counted;"
+            f" HFU {markup(share(metrics.hfu_ratio))}",
+        ),
+    )
+
+
+def _memory(report: Report) -> Tile:
+    """Return the tile that says whether the fullest stage fits."""
+    memory = report.memory
+    verdicts: dict[str, str] = {
+        "fits": "it fits",
+        "tight": "it is tight",
+        "does not fit": '<strong class="bad">it does not fit</strong>',
+    }
+    sizes_bytes = memory.expected_bytes, memory.low_bytes, memory.high_bytes, memory.capacity_bytes
+    expected, low, high, there = (markup(size(each)) for each in sizes_bytes)
+    about = f"{expected} expected ({low} to {high}) of {there} on the fullest stage"
+    return "Memory", verdicts[memory.verdict], about
+
+
+def _costs(report: Report) -> tuple[Tile, ...]:
+    """Return tiles with the cost and energy of 1e12 tokens, which are comparable between batches."""
+    cost = report.cost
+    if cost.step_usd is None:
+        money: Tile = ("Cost", "unknown", "the price of a device is not stated")
+    else:
+        told, about = _amount(cost.per_many_tokens(cost.step_usd), show_usd)
+        money = ("Cost of 1e12 tokens", told, about)
+    if cost.energy is None:
+        return money, ("Energy", "unknown", "the device's board power is not stated")
+    joules = cost.per_many_tokens(cost.energy.step_j)
+    told, about = _amount(joules * (1 / 3.6e6), lambda value: show(value * 1000, "Wh"))
+    return money, ("Energy of 1e12 tokens", told, f"{about}, building included")
+
+
+def _amount(amount: Amount, told: Callable[[Number], str]) -> tuple[str, str]:
+    """Return an amount and its bounds as HTML."""
+    low, high = (markup(Quantity(bound, told(bound))) for bound in amount.bounds)
+    return markup(Quantity(amount.value, told(amount.value))), f"90 %: {low} to {high}"

@@ -1,0 +1,100 @@
+"""Drawings over the time of one step: rows, a time axis, and buttons and keys to zoom.
+
+Answers: how do the pipeline and the memory share one axis, and which parts can the script zoom?
+Elsewhere: other drawings (drawing.py), what keys and buttons do (script.py).
+Without the script, the whole step is shown.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from flopcast.dtypes import Integers
+from flopcast.render.page.drawing import Axis, described_svg, label
+from flopcast.units import Number, show_seconds
+
+LEFT, RIGHT = 84, 990  # the names of the rows are left of LEFT
+TIME_UNITS = 100_000  # times are drawn in units of 1 / TIME_UNITS of the step
+LEAST_LINE = 13  # smallest distance between the names of rows
+HINT = "Point at the drawing to read a moment. Zoom with Ctrl and the wheel, or with the keys + − ← → 0."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """The content of a drawing over time.
+
+    `drawn` is SVG, with x from 0 to TIME_UNITS and y from 0 to `height`. `rows` are the names of the rows,
+    from top to bottom. `kind` is "tasks" if the script can name the tasks in it, else "".
+    """
+
+    drawn: str
+    rows: Sequence[str]
+    height: Number
+    end_s: float
+    kind: str = ""
+
+
+def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> str:
+    """Return a drawing with its buttons, which only the script enables; `below` is the HTML under it.
+
+    In the line above the drawing, the script shows what is under the pointer.
+    """
+    buttons = "".join(
+        f'<button type="button" data-key="{pressed}" aria-label="{name}: {escape(title)}" disabled>{name}'
+        "</button>"
+        for pressed, name in (("+", "Zoom in"), ("-", "Zoom out"), ("0", "Show all"))
+    )
+    named = f"{escape(title)}. Keys: plus and minus zoom, arrows move, 0 shows all."
+    svg = described_svg(key, title, described, plot.height + 28, _inside(plot))
+    return (
+        f'<figure id="{key}"><div class="needs-script"><div class="tools">{buttons}</div>'
+        f'<p class="told soft" role="status">{HINT}</p></div>'
+        '<div class="scroll time" tabindex="0" role="group"'
+        f' data-end="{plot.end_s:.9g}" aria-label="{named}">{svg}</div>'
+        f"<figcaption>{below}</figcaption></figure>"
+    )
+
+
+def stacked(across: Integers, heights: Sequence[np.ndarray], base: Number, hues: Sequence[int]) -> str:
+    """Return stacked areas as SVG; each amount stays constant until the next moment.
+
+    The highest area is painted first and the lower ones over it, so that an area needs no lower edge. Equal
+    consecutive amounts are merged.
+
+    Parameters
+    ----------
+    across : increasing moments, in whole units
+    heights : height of each amount from each moment on, the lowest area first
+    hues : hues of the areas
+    """
+    drawn, level = [], np.zeros(len(across))
+    for hue, height in zip(hues, heights, strict=True):
+        level = level + height
+        tops = (base - level).round(1)
+        kept = np.flatnonzero(np.concatenate([[True], np.diff(tops) != 0]))
+        ends = [*across[kept[1:]].tolist(), TIME_UNITS]
+        corners = "".join(f"V{top:g}H{end}" for top, end in zip(tops[kept].tolist(), ends, strict=True))
+        drawn.append(f'<path class="hue-{hue}" d="M{across[0]},{base}{corners}V{base}z"/>')
+    return "".join(reversed(drawn))
+
+
+def _inside(plot: Plot) -> str:
+    """Return the names of the rows, the plot, and the axis below it as SVG."""
+    axis = Axis(low=0.0, high=plot.end_s, start=LEFT, end=RIGHT)
+    each = plot.height / len(plot.rows)
+    every = max(1, math.ceil(LEAST_LINE / each))
+    rows = "".join(
+        label(LEFT - 8, (row + 0.5) * each + 4.5, name, "end")
+        for row, name in enumerate(plot.rows)
+        if row % every == 0
+    )
+    ticks = "".join(label(axis.at(tick), plot.height + 18, show_seconds(tick)) for tick in axis.ticks)
+    kind = f"plot {plot.kind}".strip()
+    return (
+        f'{rows}<svg class="{kind}" x="{LEFT}" y="0" width="{RIGHT - LEFT}" height="{plot.height:.0f}"'
+        f' viewBox="0 0 {TIME_UNITS} {plot.height:.0f}" preserveAspectRatio="none">{plot.drawn}</svg>'
+        f'<path class="grid" d="M{LEFT},{plot.height:.0f}H{RIGHT}"/><g class="ticks">{ticks}</g>'
+    )

@@ -1,0 +1,140 @@
+"""The section about where the time goes: the step, its components, the operators of each.
+
+Answers: which operators make a component of the breakdown, in which pass, for how long?
+Elsewhere: the components themselves (report/report.py), how close each kernel comes to its bound
+(roofline.py).
+Seconds are those of the busiest stage over a whole step; work that compute hides is not included. The
+operators of a component sum to the component, and the components to the step.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from html import escape
+
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import Item
+from flopcast.render.page.drawing import WIDTH, figure, legend
+from flopcast.render.page.frame import Section
+from flopcast.render.page.style import HUES
+from flopcast.render.page.table import bar, markup, seconds, share, table
+from flopcast.report.report import LAUNCH, Report
+from flopcast.units import show_seconds
+
+BAR_HEIGHT, LEAST_NAMED = 34, 0.06  # dots; of the step, for a component that is named in the drawing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorTime:
+    """One operator of a component in one pass, with its kernel or collective and its seconds per step."""
+
+    operator: str
+    phase: str
+    runs_as: str  # a kernel class or a collective
+    path_s: float
+
+
+def parts(report: Report) -> dict[str, tuple[OperatorTime, ...]]:
+    """Return the operators of every component, longest first; bubble and jitter have none."""
+    path_s: dict[tuple[str, str, str, str], float] = defaultdict(float)
+    for each in report.timeline.bottleneck_attribution:
+        path_s[_place(each.item)] += each.path_s
+    found: dict[str, list[OperatorTime]] = {name: [] for name in report.breakdown}
+    for (component, operator, phase, runs_as), spent_s in path_s.items():
+        found[component].append(
+            OperatorTime(operator=operator, phase=phase, runs_as=runs_as, path_s=spent_s)
+        )
+    return {
+        name: tuple(sorted(each, key=lambda part: (-part.path_s, part.operator, part.phase)))
+        for name, each in found.items()
+    }
+
+
+def _place(item: Item | None) -> tuple[str, str, str, str]:
+    """Return component, operator, pass and kernel of an item; launches belong to the host."""
+    if item is None:
+        return LAUNCH, "launches", "every", "host"
+    work = item.work
+    runs_as = "host"
+    if isinstance(work, AbstractOperator):
+        runs_as = work.kernel
+    elif isinstance(work, AbstractMessage):
+        runs_as = work.collective or "nothing"
+    return item.component, item.name, item.phase, runs_as
+
+
+def where(report: Report) -> Section:
+    """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
+    inside = parts(report)
+    rows = [
+        (
+            component.replace("_", " "),
+            seconds(spent_s),
+            share(spent_s / report.step_time_s),
+            bar(spent_s / report.step_time_s, _hue(number)),
+        )
+        for number, (component, spent_s) in enumerate(report.breakdown.items())
+    ]
+    opened = "".join(
+        _component(report, component, inside[component])
+        for component in report.breakdown
+        if inside[component]
+    )
+    return Section(
+        key="time",
+        heading="Where the time goes",
+        html=_drawing(report)
+        + table("One step of the busiest stage, by component.", ("component", "time", "share", ""), rows)
+        + f"<h3>Operators of each component</h3>{opened}",
+    )
+
+
+def _hue(number: int) -> int:
+    """Return the hue of a component; hues repeat, and the names distinguish components of equal hue."""
+    return number % HUES
+
+
+def _drawing(report: Report) -> str:
+    """Return the step as a bar with its components side by side."""
+    left, drawn = 0.0, []
+    for number, (name, spent_s) in enumerate(report.breakdown.items()):
+        width = spent_s / report.step_time_s * WIDTH
+        told = f"{name.replace('_', ' ')}: {show_seconds(spent_s)} ({spent_s / report.step_time_s:.1%})"
+        drawn.append(
+            f'<rect class="hue-{_hue(number)}" x="{left:.2f}" y="0" width="{width:.2f}"'
+            f' height="{BAR_HEIGHT}"><title>{escape(told)}</title></rect>'
+        )
+        left += width
+    named = [
+        (_hue(number), f"{name.replace('_', ' ')} {spent_s / report.step_time_s:.0%}")
+        for number, (name, spent_s) in enumerate(report.breakdown.items())
+        if spent_s >= LEAST_NAMED * report.step_time_s
+    ]
+    described = f"The step of {show_seconds(report.step_time_s)} as a bar: " + ", ".join(
+        f"{name.replace('_', ' ')} {spent_s / report.step_time_s:.1%}"
+        for name, spent_s in report.breakdown.items()
+    )
+    return figure(
+        "time-drawing", "The step by component", described, BAR_HEIGHT, "".join(drawn), legend(named)
+    )
+
+
+def _component(report: Report, component: str, inside: tuple[OperatorTime, ...]) -> str:
+    """Return one component as HTML: its name and time, and its operators when unfolded."""
+    spent_s = report.breakdown[component]
+    rows = [
+        (
+            part.operator,
+            part.phase,
+            part.runs_as,
+            seconds(part.path_s),
+            share(part.path_s / report.step_time_s),
+        )
+        for part in inside
+        if part.path_s
+    ]
+    headings = ("operator", "pass", "runs as", "time", "share of the step")
+    told = f"{component.replace('_', ' ')}, operator by operator."
+    return (
+        f"<details><summary>{escape(component.replace('_', ' '))}: {markup(seconds(spent_s))},"
+        f" {markup(share(spent_s / report.step_time_s))}</summary>{table(told, headings, rows)}</details>"
+    )

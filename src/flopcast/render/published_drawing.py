@@ -1,0 +1,132 @@
+"""Predicted against measured as SVG: a mark a run, coloured and shaped by its source.
+
+Answers: how do the drawings of the page of published runs look?
+Elsewhere: the page around them (published_page.py).
+Both axes are logarithmic: a deviation by a factor is as long everywhere. Every mark carries its run as a
+`<title>`, which browsers show without any script.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from html import escape
+
+from flopcast.lab.validation.published import ComparedRun
+from flopcast.render.page.drawing import WIDTH, Axis, figure, grid, names
+from flopcast.render.published_text import plan_words
+from flopcast.units import show_seconds
+
+HEIGHT, EDGE = 500, 84
+BAND_RATIO = 1.1
+COLOURS = 6  # the first hues of the page's style
+SHAPES = (
+    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0Z",
+    "M-4.5,-4.5H4.5V4.5H-4.5Z",
+    "M0,-6L5.5,4.5H-5.5Z",
+    "M0,-6.5L6,0L0,6.5L-6,0Z",
+    "M0,6L5.5,-4.5H-5.5Z",
+)
+RATIO_TICKS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+
+
+def mark(place: int) -> str:
+    """Return the mark of a source by its place in the list: the shape changes when colours repeat."""
+    shape = SHAPES[(place + place // COLOURS) % len(SHAPES)]
+    return f'<path d="{shape}" class="hue-{place % COLOURS}"/>'
+
+
+def times_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
+    """Return a drawing of predicted against measured times, with a ±10 % band and 90 % intervals."""
+    low_s, high_s = _decades([time_s for row in rows for time_s in _times_s(row)])
+    across, up = _times(low_s, high_s, WIDTH)
+    ends = [(low_s, low_s), (high_s, high_s)]
+    band = [(x, x * BAND_RATIO) for x, _ in ends] + [(x, x / BAND_RATIO) for x, _ in reversed(ends)]
+    drawn = [
+        *grid(across, up, show_seconds, show_seconds),
+        _line(band, across, up, "band"),
+        _line(ends, across, up, "rule"),
+        *_marks(rows, sources, across, up, lambda _: 1.0),
+    ]
+    return _whole("times", drawn, across, up, "predicted step")
+
+
+def ratios_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
+    """Return a drawing of predicted / measured against measured time; ratios are clipped to 1/4 and 4."""
+    low_s, high_s = _decades([row.measured_step_time_s for row in rows])
+    across, _ = _times(low_s, high_s, HEIGHT)
+    up = Axis(
+        low=RATIO_TICKS[0],
+        high=RATIO_TICKS[-1],
+        start=HEIGHT - EDGE,
+        end=EDGE,
+        logarithmic=True,
+        marked=RATIO_TICKS,
+    )
+    ends = [(low_s, 1.0), (high_s, 1.0)]
+    band = [(x, BAND_RATIO) for x, _ in ends] + [(x, 1 / BAND_RATIO) for x, _ in reversed(ends)]
+    drawn = [
+        *grid(across, up, show_seconds, lambda ratio: f"× {ratio:g}"),
+        _line(band, across, up, "band"),
+        _line(ends, across, up, "rule"),
+        *_marks(rows, sources, across, up, lambda row: row.measured_step_time_s),
+    ]
+    return _whole("ratios", drawn, across, up, "predicted over measured")
+
+
+def _times(low_s: float, high_s: float, height: int) -> tuple[Axis, Axis]:
+    """Return the axes of seconds, as long as the drawing is high, with a line at each power of ten."""
+    powers = tuple(10.0**power for power in range(round(math.log10(low_s)), round(math.log10(high_s)) + 1))
+    across = Axis(low=low_s, high=high_s, start=EDGE, end=WIDTH - EDGE, logarithmic=True, marked=powers)
+    return across, replace(across, start=height - EDGE, end=EDGE)
+
+
+def _times_s(row: ComparedRun) -> tuple[float, ...]:
+    return row.measured_step_time_s, row.predicted_step_time_s, row.low_s, row.high_s
+
+
+def _decades(times_s: Sequence[float]) -> tuple[float, float]:
+    """Return the powers of ten around all times; at least one decade."""
+    low, high = math.floor(math.log10(min(times_s))), math.ceil(math.log10(max(times_s)))
+    return 10.0**low, 10.0 ** max(high, low + 1)
+
+
+def _line(points: Iterable[tuple[float, float]], across: Axis, up: Axis, style: str) -> str:
+    corners = "L".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in points)
+    return f'<path class="{style}" d="M{corners}"/>'
+
+
+def _marks(
+    rows: Iterable[ComparedRun],
+    sources: Sequence[str],
+    across: Axis,
+    up: Axis,
+    unit_s: Callable[[ComparedRun], float],
+) -> list[str]:
+    """Return one mark per row with its interval; predictions are scaled by `units` of each row."""
+    return [
+        f"<g><title>{escape(_told(row))}</title>"
+        f'<path class="faint" d="M{across.at(row.measured_step_time_s):.1f},'
+        f'{up.at(row.low_s / unit_s(row)):.1f}V{up.at(row.high_s / unit_s(row)):.1f}"/>'
+        f'<g transform="translate({across.at(row.measured_step_time_s):.1f},'
+        f'{up.at(row.predicted_step_time_s / unit_s(row)):.1f})">'
+        f"{mark(sources.index(row.run.source))}</g></g>"
+        for row in rows
+    ]
+
+
+def _told(row: ComparedRun) -> str:
+    """Return the text of a run's mark."""
+    measured, predicted = show_seconds(row.measured_step_time_s), show_seconds(row.predicted_step_time_s)
+    return (
+        f"{row.run.id}: {row.run.model}, {row.job.cluster.num_devices} ×"
+        f" {row.job.cluster.node.device.name}, {plan_words(row)}; measured {measured}, predicted"
+        f" {predicted} ({row.relative_error:+.1%})"
+    )
+
+
+def _whole(key: str, drawn: Iterable[str], across: Axis, up: Axis, name_up: str) -> str:
+    """Return the drawing with the names of its axes."""
+    title = f"{name_up} against measured step".capitalize()
+    described = "A mark a run; both axes are logarithmic. The tables below hold what sources add up to."
+    inside = "".join(drawn) + names(across, up, "measured step", name_up)
+    return figure(f"{key}-drawing", title, described, up.start + 56, inside, top=EDGE - 16)

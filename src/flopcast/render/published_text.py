@@ -1,0 +1,140 @@
+"""Published runs as printed: a line a source, the worst rows, what does not fit, what is left out.
+
+Answers: what does `flopcast validate --runs` print?
+Elsewhere: the statistics (lab/validation/published_statistics.py), the rows (lab/validation/published.py).
+"""
+
+from collections.abc import Iterator
+
+from flopcast.lab.validation.published import ComparedRun, Published
+from flopcast.lab.validation.published_statistics import (
+    KINDS,
+    by_source,
+    formulas,
+    grouped,
+    of_rows,
+    reasons,
+    worst,
+)
+from flopcast.units import show_seconds
+
+HEADINGS = (
+    "rows", "full", "median", "mean", "p90", "bias", "in 90 %", "width", "once", "repeat", "release",
+    "trivial", "memory",
+)  # fmt: skip
+NAME_WIDTH = 31
+REASON_WIDTH = 150  # characters of the reasons of one kind of rows
+TARGET_FRACTION = 0.02  # of runs that ran, at most as many may be said not to fit
+
+
+def runs_as_text(published: Published) -> str:
+    """Return all results of some tables as text."""
+    return "\n".join(_lines(published))
+
+
+def _lines(published: Published) -> Iterator[str]:
+    rows = published.rows
+    if rows:
+        yield published.told
+        yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble"
+        yield "over the efficiency of the other rows with the same device, precision and family; width:"
+        yield "median half-width of the 90 % intervals; memory: median error of peaks, where printed;"
+        yield "once: mean where repeats of a configuration count once; repeat, release: the noise floor,"
+        yield "what a perfect prediction is off by, inside one release and from release to release"
+        yield f"{'':{NAME_WIDTH}}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
+        for source, members in by_source(rows).items():
+            yield _line(source, of_rows(members))
+        yield _line("all", of_rows(rows))
+        full = [row for row in rows if row.run.fully_specified]
+        if full:
+            yield _line("all without assumptions", of_rows(full))
+        for name, key in KINDS.items():
+            yield f"by {name}"
+            for value, members in sorted(grouped(rows, key).items()):
+                yield _line(f"  {value}", of_rows(members))
+        yield from _audited(published)
+        yield from _worst(published)
+        yield from _unfitted(published)
+        yield from _not_fitting(published)
+    yield from _left_out(published)
+
+
+def _line(name: str, found: dict[str, float]) -> str:
+    """Return one line of the table."""
+    return f"{name:{NAME_WIDTH}}" + " ".join(f"{cell:>7}" for cell in cells(found)).rstrip()
+
+
+def cells(found: dict[str, float]) -> list[str]:
+    """Return the statistics of `of_rows` under `HEADINGS` as text."""
+    return [
+        f"{found['rows']:.0f}",
+        f"{found['fully_specified']:.0f}",
+        *(f"{found[key]:.1%}" for key in ("median", "mape", "p90")),
+        f"{found['bias']:+.1%}",
+        f"{found['coverage']:.0%}",
+        f"±{found['half_width_median']:.0%}",
+        f"{found['clustered_mape']:.1%}",
+        *(_percent(found, key) for key in ("noise_within_mape", "noise_across_mape")),
+        _percent(found, "trivial_mape"),
+        _percent(found, "memory_median"),
+    ]
+
+
+def _percent(found: dict[str, float], key: str) -> str:
+    return f"{found[key]:.1%}" if key in found else "–"
+
+
+def _audited(published: Published) -> Iterator[str]:
+    """Yield the formulas by which rows count FLOP, for rows that print rates of FLOP and of tokens."""
+    found = formulas(published.rows)
+    if found:
+        told = ", ".join(f"{name} {number}" for name, number in found.items())
+        yield f"printed FLOP of {sum(found.values())} rows, by formula: {told}"
+
+
+def _worst(published: Published) -> Iterator[str]:
+    yield "worst rows"
+    for row in worst(published.rows):
+        measured, predicted = row.measured_step_time_s, row.predicted_step_time_s
+        yield (
+            f"  {row.run.id:26} {row.relative_error:+7.1%} {show_seconds(measured):>9} measured,"
+            f" {show_seconds(predicted):>9} predicted  {row.run.model}, {plan_words(row)}"
+        )
+        yield f"  {'':26} {row.likely.phrase()}"
+
+
+def _unfitted(published: Published) -> Iterator[str]:
+    """Yield lines on rows that are scored but never fitted on, with the reasons."""
+    rows = published.unfitted
+    yield f"scored, but never fitted on: {len(rows)} of {len(published.rows)}"
+    for row in rows:
+        yield f"  {row.run.id:26} {row.relative_error:+7.1%}  {row.run.judged_only}"
+
+
+def plan_words(row: ComparedRun) -> str:
+    """Return a plan's short form without the long list of blocks of each chunk."""
+    return " ".join(word for word in row.job.plan.short().split() if not word.startswith("stage_layers="))
+
+
+def _not_fitting(published: Published) -> Iterator[str]:
+    """Yield a text about runs that are predicted not to fit: their number, by what fills their memory."""
+    wrong = [row for row in published.rows if not row.fits]
+    share = len(wrong) / len(published.rows)
+    verdict = "within" if share <= TARGET_FRACTION else "above"
+    yield (
+        f"does not fit, though it ran: {len(wrong)} of {len(published.rows)} ({share:.1%}, {verdict} the"
+        f" target of {TARGET_FRACTION:.0%})"
+    )
+    for row in sorted(wrong, key=lambda row: -row.used_fraction):
+        filled = ", ".join(row.largest_categories)
+        yield f"  {row.run.id:26} {row.used_fraction:5.0%} of the device: {filled}; {plan_words(row)}"
+
+
+def _left_out(published: Published) -> Iterator[str]:
+    """Yield a text about rows that are not predicted, by source and reason, and rows seen before."""
+    yield f"left out: {len(published.left_out)} rows"
+    for (source, told), number in reasons(published.left_out).items():
+        cut = told if len(told) <= REASON_WIDTH else told[: REASON_WIDTH - 1] + "…"
+        yield f"  {number:4} {source:26} {cut}"
+    if published.twice:
+        yield f"counted once though they stand in two tables: {len(published.twice)} rows"

@@ -1,0 +1,174 @@
+"""A report as plain data for JSON: keys may be added, never renamed. Numbers have nine digits.
+
+Answers: what may a program that reads reports rely on?
+Elsewhere: what the numbers mean (report/report.py, report/metrics.py, timeline/uncertainty.py).
+Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps the field's prefix, and is
+a rate. A change of meaning raises FORMAT_VERSION.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from flopcast.economics.amount import Amount
+from flopcast.economics.power import PowerDraw
+from flopcast.economics.step import StepCost
+from flopcast.report.report import MemoryReport, Report
+from flopcast.spec.job import Job
+from flopcast.spec.precision import product_engine
+from flopcast.timeline.uncertainty import Sensitivity
+from flopcast.units import nine_digits
+
+FORMAT_VERSION = 1
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """Return the report as JSON data, its public form.
+
+    Returns
+    -------
+    dict
+        Text, numbers, booleans, lists and dicts only, in a fixed order: the same job gives the same bytes.
+        `factors` hold `d_log_step`, the share of the step that a factor scales; `breakdown` sums to
+        `step_time_s`, up to the rounding; `clean_step_time_s` is the step without jitter.
+    """
+    job, metrics = report.job, report.metrics
+    return {
+        "format_version": FORMAT_VERSION,
+        "job": job_as_json(job),
+        "step_time_s": nine_digits(report.step_time_s),
+        "step_time_low_s": nine_digits(report.step_time_low_s),
+        "step_time_high_s": nine_digits(report.step_time_high_s),
+        "clean_step_time_s": nine_digits(report.clean_step_time_s),
+        "tokens_per_s": nine_digits(metrics.tokens_per_s),
+        "tokens_per_s_per_device": nine_digits(metrics.device_tokens_per_s),
+        "model_tflops_per_device": nine_digits(metrics.device_flop_per_s / 1e12),
+        "mfu": nine_digits(metrics.mfu_ratio),
+        "hfu": nine_digits(metrics.hfu_ratio),
+        "mfu_peak": {"dtype": product_engine(job.plan.precision), "flop_per_s": metrics.peak_flop_per_s},
+        "flop_convention": "full",
+        "model_parameters": job.model.parameters(),
+        "active_parameters": job.model.active_parameters(),
+        "trained_parameters": job.model.trained_parameters(),
+        "frozen_parameters": job.model.parameters() - job.model.trained_parameters(),
+        "model_flop": nine_digits(metrics.model_flop),
+        "hardware_flop": nine_digits(metrics.hardware_flop),
+        "breakdown": {name: nine_digits(seconds) for name, seconds in report.breakdown.items()},
+        "factors": factors_as_json(report.factors),
+        "memory": memory_as_json(report.memory),
+        **cost_as_json(report.cost),
+        "power": _power_as_json(report.watts),
+        "assumptions": list(report.assumptions),
+        "evidence": [
+            {
+                "curve": e.curve,
+                "source": e.source,
+                "relative_error": e.relative_error,
+                "extrapolated": e.extrapolated,
+            }
+            for e in report.evidence
+        ],
+        "warnings": list(report.warnings),
+    }
+
+
+def job_as_json(job: Job) -> dict[str, object]:
+    """Return the job: names of its parts, and plan and batch field by field."""
+    return {
+        "model": job.model.name,
+        "cluster": job.cluster.name,
+        "devices": job.cluster.num_devices,
+        "plan": job.plan.model_dump(mode="json"),
+        "batch": job.batch.model_dump(mode="json"),
+        "stack": job.stack.label,
+        "site": job.site.name,
+    }
+
+
+def factors_as_json(factors: Iterable[Sensitivity]) -> list[dict[str, object]]:
+    """Return the factors; `d_log_step` is the share of the step that a factor scales."""
+    return [
+        {
+            "name": factor.name,
+            "log_sigma": nine_digits(factor.log_sigma_factor),
+            "d_log_step": nine_digits(factor.share),
+        }
+        for factor in factors
+    ]
+
+
+def memory_as_json(memory: MemoryReport) -> dict[str, object]:
+    """Return the memory part of a report.
+
+    Returns
+    -------
+    dict
+        Sizes of the fullest stage, `by_category` at its fullest moment, and one entry a stage in
+        `per_stage`, at that stage's own fullest moment, with the task that runs then (-1: none, at the
+        update).
+    """
+    return {
+        "allocated_bytes": nine_digits(memory.allocated_bytes),
+        "resident_bytes": nine_digits(memory.resident_bytes),
+        "reserved_bytes": nine_digits(memory.reserved_bytes),
+        "device_used_bytes": nine_digits(memory.device_used_bytes),
+        "capacity_bytes": memory.capacity_bytes,
+        "low_bytes": nine_digits(memory.low_bytes),
+        "expected_bytes": nine_digits(memory.expected_bytes),
+        "high_bytes": nine_digits(memory.high_bytes),
+        "verdict": memory.verdict,
+        "fits": memory.fits,
+        "by_category": {name: nine_digits(size) for name, size in memory.by_category.items()},
+        "per_stage": [
+            {
+                "stage": stage.stage,
+                "moment": stage.moment,
+                "chunk": stage.chunk,
+                "micro_batch": stage.micro_batch,
+                "allocated_bytes": nine_digits(stage.allocated_bytes),
+                "reserved_bytes": nine_digits(stage.reserved_bytes),
+                "device_used_bytes": nine_digits(stage.device_used_bytes),
+                "by_category": {name: nine_digits(size) for name, size in stage.by_category.items()},
+            }
+            for stage in memory.per_stage
+        ],
+    }
+
+
+def cost_as_json(cost: StepCost) -> dict[str, object]:
+    """Return the keys of a report about cost and energy.
+
+    Returns
+    -------
+    dict
+        Null where no price is known, or no board power. Energy is the building's, the mean power that of a
+        device alone; `busy` are shares of the step by what a device does in it. `price` says what was asked
+        for a device, by whom, and when.
+    """
+    joules, power = (
+        (None, None) if cost.energy is None else (cost.energy.step_j, cost.energy.device_power_w)
+    )
+    return {
+        "price": None if cost.price is None else cost.price.model_dump(mode="json", exclude={"source"}),
+        **with_bounds("cost_usd_per_step", cost.step_usd),
+        **with_bounds("cost_usd_per_1e12_tokens", cost.many_tokens_usd),
+        **with_bounds("energy_j_per_step", joules),
+        **with_bounds("energy_kwh_per_1e12_tokens", cost.many_tokens_kwh),
+        **with_bounds("mean_power_w_per_device", power),
+        "busy": None if cost.energy is None else {k: nine_digits(v) for k, v in cost.energy.busy.items()},
+    }
+
+
+def _power_as_json(drawn: PowerDraw | None) -> dict[str, float] | None:
+    """Return watts of a device by name; None if no board power is known."""
+    if drawn is None:
+        return None
+    return {name: nine_digits(value) for name, value in asdict(drawn).items()}
+
+
+def with_bounds(key: str, amount: Amount | None) -> dict[str, object]:
+    """Return a key, and the same with `_low` and `_high`; None if the amount is unknown."""
+    if amount is None:
+        return {key: None, f"{key}_low": None, f"{key}_high": None}
+    low, high = amount.bounds
+    numbers = {key: amount.value, f"{key}_low": low, f"{key}_high": high}
+    return {name: nine_digits(number) for name, number in numbers.items()}

@@ -1,0 +1,50 @@
+"""A report as one HTML file: no network, readable without its script, on paper, by eye and by programs.
+
+Answers: which sections does the page of a prediction have, and which data?
+Elsewhere: each section (render/page/), the same as text (report_text.py) and as JSON (report_json.py, which
+the page holds). Every text that a user can choose (names, assumptions, sources) is escaped.
+"""
+
+from collections.abc import Sequence
+
+from flopcast.render.page.evidence import costs, evidence, repeat
+from flopcast.render.page.frame import document
+from flopcast.render.page.limits import limits
+from flopcast.render.page.memory import memory
+from flopcast.render.page.pipeline import pipeline, tasks_as_data
+from flopcast.render.page.roofline import roofline
+from flopcast.render.page.scaling import scaling
+from flopcast.render.page.script import SCRIPT
+from flopcast.render.page.summary import answer
+from flopcast.render.page.time_axis import TIME_UNITS
+from flopcast.render.page.time_breakdown import where
+from flopcast.render.report_json import as_json
+from flopcast.report.report import Report
+from flopcast.search.scaled import ScaledStep
+
+
+def as_html(report: Report, scaled: Sequence[ScaledStep] = ()) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    report : Report
+    scaled : sequence of ScaledStep
+        The plan on other numbers of devices, from `search.scaled`; no section without them.
+
+    Returns
+    -------
+    str
+        A whole document, UTF-8, below a megabyte however many stages and micro-batches there are.
+    """
+    job = report.job
+    sections = [where(report), pipeline(report), memory(report), roofline(report)]
+    sections += [scaling(scaled)] if scaled else []
+    sections += [limits(report), costs(report), evidence(report), repeat(report)]
+    return document(
+        f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}",
+        sections,
+        top=answer(report),
+        script=SCRIPT,
+        data={"report": as_json(report), "time_units": TIME_UNITS, "pipeline": tasks_as_data(report)},
+    )

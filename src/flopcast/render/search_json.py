@@ -1,0 +1,167 @@
+"""The answer of a search as plain data: JSON, and rows of a table. Keys may be added, never renamed.
+
+Answers: which keys can a program rely on that reads the answer of a search?
+Elsewhere: what the numbers mean (search/find.py, search/rank.py, search/objectives.py), the same as text
+(search_text.py).
+"""
+
+from flopcast.render.report_json import FORMAT_VERSION, cost_as_json, factors_as_json
+from flopcast.render.search_reasons import (
+    broken_rules,
+    gap_to_best,
+    reason_infeasible,
+    reason_no_plan,
+    reason_recommended,
+    reason_slower,
+)
+from flopcast.search.find import SearchResult
+from flopcast.search.rank import Ranked
+from flopcast.search.settings import Setting
+from flopcast.spec.job import Job
+from flopcast.units import Number, nine_digits
+
+
+def as_json(found: SearchResult, top: int, seconds: Number, screening_s: Number) -> dict[str, object]:
+    """Return the result of a search as JSON data.
+
+    Parameters
+    ----------
+    top : int
+        The most plans to list; the front is always complete.
+    seconds, screening_s : numbers
+        The time of the whole search, and of its screening.
+
+    Returns
+    -------
+    dict
+        Text, numbers, booleans, lists and dicts only, in a fixed order: the same search gives the same
+        bytes, except for the times and rates of the search. `nearest_infeasible` holds plans that break a
+        limit and would otherwise be better; if nothing is feasible, the nearest plan or the rules that it
+        breaks. `settings` holds every requested cluster, size and stack with its `best` plan and the reason
+        `why` it is the best; if `best` is null, `why` says why there is no plan.
+    """
+    plans = found.plans[:top]
+    return {
+        "format_version": FORMAT_VERSION,
+        "objectives": [objective.key for objective in found.question.asked],
+        "candidates": found.candidates,
+        "possible": found.possible,
+        "feasible": found.feasible,
+        "screened": found.candidates,
+        "screened_per_s": nine_digits(found.candidates / screening_s) if screening_s else 0.0,
+        "played": found.played,
+        "refined": found.refined,
+        "seconds": nine_digits(seconds),
+        "partial": found.partial,
+        "front_thinned": found.thinned,
+        "plans": [plan_as_json(one, found, sentence_of(one, found)) for one in plans],
+        "pareto": [plan_as_json(one, found, sentence_of(one, found)) for one in found.on_front],
+        "nearest_infeasible": _nearest(found),
+        "settings": [setting_as_json(one, found) for one in found.settings],
+        "given": [
+            plan_as_json(one, found, gap_to_best(one, found.plans[0], found.question))
+            for one in found.given
+        ],
+    }
+
+
+def sentence_of(one: Ranked, found: SearchResult) -> str:
+    """Return the sentence that explains the rank of a feasible plan."""
+    first = found.plans[0]
+    return reason_recommended(found) if one is first else reason_slower(one, first, found.question)
+
+
+def plan_as_json(one: Ranked, found: SearchResult, why: str) -> dict[str, object]:
+    """Return one plan with the sentence that explains its rank."""
+    played = one.played
+    return {
+        "plan": played.plan.model_dump(mode="json"),
+        "short": played.plan.short(),
+        **_names_of(played.job),
+        "step_time_s": nine_digits(played.step_time_s),
+        "low_s": nine_digits(played.step_low_s),
+        "high_s": nine_digits(played.step_high_s),
+        "tokens_per_s": nine_digits(played.job.step_tokens / played.step_time_s),
+        "peak_memory_bytes": nine_digits(played.device_used_bytes),
+        "expected_memory_bytes": nine_digits(played.expected_bytes),
+        "high_memory_bytes": nine_digits(played.high_bytes),
+        "memory_verdict": played.verdict,
+        **cost_as_json(played.cost),
+        "objectives": {
+            objective.key: nine_digits(objective.shown(loss.value))
+            for objective, loss in zip(found.question.asked, one.losses, strict=True)
+        },
+        "ratio_to_best": nine_digits(one.ratio),
+        "ratio_low": nine_digits(one.ratio_low),
+        "ratio_high": nine_digits(one.ratio_high),
+        "equal_to_best": one.equal,
+        "breakdown": {name: nine_digits(seconds) for name, seconds in played.breakdown.items()},
+        "factors": factors_as_json(played.factors),
+        "why": why,
+    }
+
+
+def setting_as_json(setting: Setting, found: SearchResult) -> dict[str, object]:
+    """Return one cluster, size and stack: counts, its best plan, and why it has this one or none."""
+    best = setting.best
+    why = reason_no_plan(setting, found) if best is None else sentence_of(best, found)
+    return {
+        **_names_of(setting.job),
+        "candidates": setting.candidates,
+        "possible": setting.possible,
+        "feasible": setting.feasible,
+        "best": None if best is None else plan_as_json(best, found, why),
+        "why": why,
+    }
+
+
+def _names_of(job: Job) -> dict[str, object]:
+    """Return the names of the cluster, size and stack of a job."""
+    return {
+        "cluster": job.cluster.name,
+        "devices": job.cluster.num_devices,
+        "stack": job.stack.label,
+        "power_limit_w": job.site.power_limit_w,
+    }
+
+
+def _nearest(found: SearchResult) -> list[dict[str, object]]:
+    """Return the plans that are not feasible but close to it."""
+    if found.rejected is not None:
+        plan, problems = found.rejected.plan, found.rejected.problems
+        dumped = plan.model_dump(mode="json")
+        return [{"plan": dumped, "short": plan.short(), "why": broken_rules(problems)}]
+    alone = not found.plans
+    return [
+        plan_as_json(one, found, reason_infeasible(one, found.question, alone=alone))
+        for one in found.nearest
+    ]
+
+
+def as_rows(found: SearchResult) -> list[dict[str, object]]:
+    """Return every simulated feasible plan as one flat row, for CSV and Parquet.
+
+    Fields of the plan come first, under their long names; a list is a string with commas. A cluster, size
+    and stack without a feasible plan has a row without a rank, and `why` gives the reason.
+    """
+    on_front = {id(one) for one in found.on_front}
+    rows = []
+    for rank, one in enumerate(found.plans, 1):
+        told = plan_as_json(one, found, sentence_of(one, found))
+        plan = {name: _flat(value) for name, value in one.played.plan.model_dump(mode="json").items()}
+        objectives = {
+            objective.key: nine_digits(objective.shown(loss.value))
+            for objective, loss in zip(found.question.asked, one.losses, strict=True)
+        }
+        numbers = {key: value for key, value in told.items() if not isinstance(value, (dict, list))}
+        rows.append({"rank": rank, **plan, **numbers, **objectives, "on_front": id(one) in on_front})
+    for setting in found.settings:
+        if setting.best is None:
+            empty: dict[str, object] = dict.fromkeys(rows[0]) if rows else {"rank": None}
+            rows.append(empty | _names_of(setting.job) | {"why": reason_no_plan(setting, found)})
+    return rows
+
+
+def _flat(value: object) -> object:
+    """Return a value of a plan for one cell of a table."""
+    return ",".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,173 @@
+"""One sentence a plan: where a runner-up loses its time, what limits the best, what a faster one lacks.
+
+Answers: why is this plan not the first, why is that one not possible?
+Elsewhere: the order (search/rank.py), the numbers (search/exact.py).
+"""
+
+from collections.abc import Sequence
+
+from flopcast.errors import Problem
+from flopcast.search.exact import Exact
+from flopcast.search.find import SearchResult
+from flopcast.search.memory_limit import used_memory_ratio
+from flopcast.search.objectives import Objective
+from flopcast.search.question import Question
+from flopcast.search.rank import Ranked
+from flopcast.search.settings import Setting
+from flopcast.spec.job import Job
+from flopcast.timeline.uncertainty import saved_share
+from flopcast.units import show, show_seconds
+
+SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
+
+
+def reason_recommended(found: SearchResult) -> str:
+    """Return why the plan is recommended, what its time is spent on, and what would make it faster."""
+    first = found.plans[0]
+    equal = sum(one.equal for one in found.plans)
+    best = min(found.plans, key=lambda one: one.losses[0].value)
+    parts = []
+    if equal > 1:
+        told = "and the best itself" if first is best else _behind(first, found.question.first)
+        parts.append(f"of {equal} that cannot be told apart the simplest near the best, {told}")
+    else:
+        parts.append("ahead of every other plan")
+    parts.append(f"its time goes into {_largest(first.played)}")
+    levers = _levers(first.played)
+    if levers:
+        parts.append(f"10 % faster, {levers}")
+    return "; ".join(parts)
+
+
+def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
+    """Return why a feasible plan comes after the first."""
+    ahead = one.equal and one.losses[0].value < first.losses[0].value
+    start = f"cannot be told apart: {_behind(one, question.first)}" if one.equal else ""
+    lost = _lost(one.played, first.played, gains=ahead)
+    return "; ".join(part for part in (start or _behind(one, question.first), lost) if part)
+
+
+def reason_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> str:
+    """Return what a plan that breaks a limit would need; `alone` if no best plan exists to compare with."""
+    need = f"needs {_needs(one.played, question)}"
+    if alone:
+        return f"the nearest {need}"
+    return f"would be {1 - one.ratio:.1%} {question.first.gain} than the best; {need}"
+
+
+def _needs(played: Exact, question: Question) -> str:
+    """Return what a plan lacks; nothing if it keeps every limit."""
+    headroom_fraction = question.space.headroom_fraction
+    needs = []
+    if used_memory_ratio(played, headroom_fraction) > 1.0:
+        needs.append(_memory(played, headroom_fraction))
+    for limit in question.limits:
+        value = limit.objective.exact(played, question.total_tokens).value
+        if value > limit.most:
+            shown = limit.objective.show(value - limit.most)
+            needs.append(f"{shown} more than the {limit.name}")
+    return " and ".join(needs)
+
+
+def _memory(played: Exact, headroom_fraction: float | None) -> str:
+    """Return by how much a plan exceeds the memory that it may use."""
+    there = show(played.capacity_bytes, "B")
+    if headroom_fraction is not None:
+        more = show(played.device_used_bytes - headroom_fraction * played.capacity_bytes, "B")
+        used = show(played.device_used_bytes, "B")
+        part = f"{headroom_fraction:.0%} of {there} may be used"
+        return f"{more} more: {used} on its fullest stage, where {part}"
+    expected, high = show(played.expected_bytes, "B"), show(played.high_bytes, "B")
+    tight = played.verdict == "tight"
+    lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes
+    way_out = "; --headroom 1 takes such plans" if tight else ""
+    return (
+        f"{show(lacked_bytes, 'B')} more ({played.verdict}: {expected} expected and up to {high} on its"
+        f" fullest stage, of {there}{way_out})"
+    )
+
+
+def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
+    """Return how far the user's own plan is behind the best, in which components, and what it breaks."""
+    if one.ratio < 1.0:
+        told = f"{1 - one.ratio:.1%} {question.first.gain} than the best of the space"
+    else:
+        told = reason_slower(one, first, question)
+    needs = _needs(one.played, question)
+    return f"{told}; it needs {needs}" if needs else told
+
+
+def reason_no_plan(setting: Setting, found: SearchResult) -> str:
+    """Return why a cluster, size and stack has no plan in the answer."""
+    if setting.rejected is not None:
+        broken = broken_rules(setting.rejected.problems)
+        return f"no plan keeps every rule; {setting.rejected.plan.short()} breaks {broken}"
+    if setting.nearest is not None:
+        near = setting.nearest.played
+        return (
+            f"no plan is feasible; the nearest, {near.plan.short()}, needs {_needs(near, found.question)}"
+        )
+    if found.partial:
+        return "the search was broken off before a plan was found here"
+    return reason_empty_space(found.question, setting.job)
+
+
+def reason_empty_space(question: Question, job: Job) -> str:
+    """Return why a space holds no plan at all on the cluster of a job."""
+    reason = (
+        "the space holds no plan: no degrees that are allowed multiply to the devices of the cluster,"
+        " or no micro-batch and replicas go into the global batch"
+    )
+    domain, space = job.cluster.scale_up_devices, question.space
+    if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:
+        reason += f"; tp stays inside a scale-up domain of {domain} (--tp-beyond-domain lifts that)"
+    return reason
+
+
+def broken_rules(problems: Sequence[Problem]) -> str:
+    """Return which rules the nearest plan breaks, if no plan keeps every rule."""
+    return "; ".join(
+        f"{one.field} = {one.value}: {one.because} (allowed: {one.allowed})" for one in problems
+    )
+
+
+def _behind(one: Ranked, objective: Objective) -> str:
+    """Return how far a plan is behind the best, with the interval."""
+    bounds = f"90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}"
+    if one.ratio == 1.0:
+        return "the best itself"
+    return f"{one.ratio - 1:.1%} {objective.told} than the best ({bounds})"
+
+
+def _largest(played: Exact) -> str:
+    """Return the two largest components of the busiest stage."""
+    shares = sorted(((s / played.step_time_s, name) for name, s in played.breakdown.items()), reverse=True)
+    return " and ".join(f"{name.replace('_', ' ')} ({share:.0%})" for share, name in shares[:2])
+
+
+def _levers(played: Exact) -> str:
+    """Return what a step would gain from a faster factor, as long as its critical path stays the same."""
+    gains = [(saved_share(factor), factor.name) for factor in played.factors]
+    some = sorted(gains, reverse=True)[:3]
+    return ", ".join(f"{name} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION)
+
+
+def _lost(one: Exact, first: Exact, *, gains: bool) -> str:
+    """Return components in which a plan differs from the first, per token of the first one's step."""
+    scale = first.job.step_tokens / one.job.step_tokens
+    names = one.breakdown.keys() | first.breakdown.keys()
+    more = {name: one.breakdown.get(name, 0.0) * scale - first.breakdown.get(name, 0.0) for name in names}
+    sign = -1.0 if gains else 1.0
+    order = sorted(more, key=lambda name: (-sign * more[name], name))
+    least = SMALLEST_FRACTION * first.step_time_s
+    word = "less" if gains else "more"
+    told = [
+        f"{show_seconds(abs(more[name]))} {word} in {name.replace('_', ' ')}"
+        for name in order[:2]
+        if sign * more[name] > least
+    ]
+    if not told:
+        return ""
+    other = order[-1]
+    back = f", {show_seconds(abs(more[other]))} {'more' if gains else 'less'} in {other.replace('_', ' ')}"
+    return " and ".join(told) + (back if -sign * more[other] > least else "")

@@ -1,0 +1,269 @@
+"""The answer of a search as text: counts, the table of plans, a sentence per plan, plans that nearly fit.
+
+Answers: what does a terminal show? The text has no colours or control characters, so any pipe can read it.
+Elsewhere: the sentences (search_reasons.py), the same as data (search_json.py) and as a drawing
+(search_drawing.py).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from flopcast.render.search_reasons import (
+    broken_rules,
+    gap_to_best,
+    reason_empty_space,
+    reason_infeasible,
+    reason_no_plan,
+    reason_recommended,
+    reason_slower,
+)
+from flopcast.search.find import SearchResult
+from flopcast.search.objectives import OBJECTIVES, Loss, Objective
+from flopcast.search.question import Question
+from flopcast.search.rank import Ranked
+from flopcast.spec.job import Job
+from flopcast.units import show
+
+TOP = 20
+NOTHING_ELSE = "–"  # of a plan whose words all others have too
+NEAREST = 3  # that are shown; JSON has all
+
+
+def as_text(found: SearchResult, top: int = TOP, *, with_front: bool = False) -> str:
+    """Return the result as text: paragraphs, without a final newline.
+
+    Parameters
+    ----------
+    top : int
+        Plans that are shown, at most.
+    with_front : bool
+        Whether to show the front of all objectives too.
+    """
+    parts = [question_lines(found)]
+    if found.plans:
+        parts.append(_table(found, found.plans[:top]))
+        parts.append(_reasons(found, found.plans[:top]))
+        parts.append(_given(found))
+    parts.append(_settings(found))
+    if found.plans:
+        parts.append(_front(found) if with_front else [])
+    parts.append(nearest(found))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def name_of(job: Job, question: Question) -> str:
+    """Return the cluster and size of a plan, with stack and power limit if the question names several."""
+    name = f"{job.cluster.name} × {job.cluster.num_devices}"
+    if len({one.stack for one in question.jobs}) > 1:
+        name += f", {job.stack.label}"
+    if len({one.site.power_limit_w for one in question.jobs}) > 1:
+        limit_w = job.site.power_limit_w
+        name += ", full power" if limit_w is None else f", {show(limit_w, 'W')}"
+    return name
+
+
+def question_lines(found: SearchResult) -> list[str]:
+    """Return the lines that state the question and the number of plans."""
+    question = found.question
+    job = question.jobs[0]
+    sizes = dict.fromkeys(f"{one.cluster.name} × {one.cluster.num_devices}" for one in question.sized())
+    devices = dict.fromkeys(one.cluster.node.device.name for one in question.jobs)
+    stacks = dict.fromkeys(one.stack.label for one in question.jobs)
+    part = question.space.headroom_fraction
+    room = "" if part is None else f" ({part:.0%} of the memory)"
+    lines = [
+        f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.told()}",
+        f"searched  {found.candidates} plans: {found.possible} possible, {found.feasible} fit"
+        f"{room}, {found.played} played exactly"
+        + (f", {found.refined} of them made out of the best" if found.refined else ""),
+    ]
+    if found.partial:
+        lines.append("warning   interrupted: only a part of the space was searched")
+    if found.thinned:
+        lines.append("warning   the front has more plans than were simulated: only some of them are shown")
+    return lines
+
+
+def _table(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
+    """Return one line per plan, and above them what all plans share."""
+    shared = shared_words(plans)
+    told = [f"every plan: {' '.join(shared)}"] if shared else []
+    return [*told, *_aligned(rows_of(found, plans, shared))]
+
+
+def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
+    """Return the names of columns, then one row per plan.
+
+    A plan has its objectives, the first with its interval, the ratio to the best with its, and memory.
+
+    Parameters
+    ----------
+    found : SearchResult
+    plans : sequence of Ranked
+        Some of its plans.
+    shared : sequence of str
+        Words of a plan that are left out: what all of them have, from `shared_words`.
+    """
+    objectives = found.question.asked
+    several = len({name_of(one.played.job, found.question) for one in found.plans}) > 1
+    head = ["", "plan", *(["cluster"] if several else [])]
+    first, *others = [objective_name(one) for one in objectives]
+    head += [first, "90 %", *others, "vs best", "90 %"]
+    head += [] if OBJECTIVES["memory"] in objectives else ["memory"]
+    rows = [head]
+    for number, one in enumerate(plans, 1):
+        row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
+        row += [name_of(one.played.job, found.question)] if several else []
+        first, *others = [
+            objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)
+        ]
+        row += [first, _bounds(objectives[0], one.losses[0]), *others]
+        row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
+        row += [f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""]
+        row += [] if OBJECTIVES["memory"] in objectives else [_memory_used(one)]
+        rows.append(row)
+    return rows
+
+
+def _memory_used(one: Ranked) -> str:
+    """Return the memory that the driver shows, and the verdict unless the plan fits."""
+    used, verdict = show(one.played.device_used_bytes, "B"), one.played.verdict
+    return used if verdict == "fits" else f"{used} {verdict}"
+
+
+def shared_words(plans: Sequence[Ranked]) -> list[str]:
+    """Return the fields that all of the plans share; they are printed once."""
+    first, *others = [one.played.plan.short().split() for one in plans]
+    return [word for word in first if all(word in words for words in others)] if others else []
+
+
+def _without(shared: Sequence[str], one: Ranked) -> str:
+    """Return a plan's text without those fields."""
+    words = one.played.plan.short().split()
+    return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
+
+
+def _pairs(found: SearchResult, one: Ranked) -> Iterator[tuple[Objective, Loss]]:
+    """Return pairs of an objective and the plan's loss."""
+    return zip(found.question.asked, one.losses, strict=True)
+
+
+def objective_name(objective: Objective) -> str:
+    """Return the name of a column; the unit is in its cells."""
+    return next(name for name, one in OBJECTIVES.items() if one is objective).replace("_", " ")
+
+
+def _bounds(objective: Objective, loss: Loss) -> str:
+    """Return the 90 % interval of a value."""
+    low, high = sorted(objective.shown(bound) for bound in loss.bounds)
+    return f"{objective.show(low)} to {objective.show(high)}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as aligned lines: the plan to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    left = [column < 2 for column in range(len(widths))]
+    return [
+        "  ".join(
+            cell.ljust(width) if to_left else cell.rjust(width)
+            for cell, width, to_left in zip(row, widths, left, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _reasons(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
+    """Return one sentence per plan."""
+    first, *others = plans
+    lines = ["why (time relative to the first plan; = cannot be told apart from the best)"]
+    lines.append(f"  1  {reason_recommended(found)}")
+    lines += [
+        f"{number:3}  {reason_slower(one, first, found.question)}" for number, one in enumerate(others, 2)
+    ]
+    return lines
+
+
+def _given(found: SearchResult) -> list[str]:
+    """Return lines that compare the user's own plans with the best."""
+    if not found.given:
+        return []
+    lines, objective = ["as given"], found.question.first
+    for one in found.given:
+        shown = objective.show(objective.shown(one.losses[0].value))
+        lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job, found.question)}: {shown}")
+        lines.append(f"    {gap_to_best(one, found.plans[0], found.question)}")
+    return lines
+
+
+def settings_rows(found: SearchResult) -> list[tuple[str, str]]:
+    """Return the name of every setting, with its best plan or why it has none; the best setting first.
+
+    A setting is a cluster, a size and a stack. The list is empty if the question has one setting.
+    """
+    if len(found.settings) < 2:
+        return []
+    best = [(one, one.best) for one in found.settings if one.best is not None]
+    best.sort(key=lambda pair: pair[1].losses[0].value)
+    rows = [(name_of(one.job, found.question), _best_there(plan, found)) for one, plan in best]
+    without = (one for one in found.settings if one.best is None)
+    return [*rows, *((name_of(one.job, found.question), reason_no_plan(one, found)) for one in without)]
+
+
+def _best_there(one: Ranked, found: SearchResult) -> str:
+    """Return the best plan of a setting: its objectives, how far it is behind, and its short form."""
+    shown = ", ".join(objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one))
+    settled = "; the order is not settled" if one.equal and one.ratio != 1 else ""
+    bounds = f", 90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""
+    behind = f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"
+    return f"{shown} ({behind}{bounds}{settled}): {one.played.plan.short()}"
+
+
+def _settings(found: SearchResult) -> list[str]:
+    """Return lines with the best plan on every cluster, size and stack, or why there is none."""
+    rows = settings_rows(found)
+    if not rows:
+        return []
+    width = max(len(name) for name, _ in rows)
+    stacks = len({one.job.stack for one in found.settings}) > 1
+    head = "the best on each cluster, size and stack" if stacks else "the best on each cluster and size"
+    return [head, *(f"  {name.ljust(width)}  {told}" for name, told in rows)]
+
+
+def _front(found: SearchResult) -> list[str]:
+    """Return the table of the plans that no other plan beats in all objectives."""
+    names = " and ".join(objective_name(objective) for objective in found.question.asked)
+    return [f"the front: no plan is better in {names} at once", *_table(found, found.on_front)]
+
+
+def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
+    """Yield the nearest plan, and a few others that need at most twice the memory of a device."""
+    for place, one in enumerate(nearest[:NEAREST]):
+        if not place or one.played.device_used_bytes < 2 * one.played.job.cluster.node.device.memory_bytes:
+            yield one
+
+
+def nearest(found: SearchResult) -> list[str]:
+    """Return better plans that break a limit; if no plan is feasible, the nearest ones."""
+    if found.partial and not found.plans:
+        return ["nothing that was searched so far is feasible"]
+    if not found.candidates:
+        sized = found.question.sized()
+        return [
+            reason_empty_space(found.question, min(sized, key=lambda job: job.cluster.scale_up_devices))
+        ]
+    if found.rejected is not None:
+        breaks = broken_rules(found.rejected.problems)
+        return [
+            "no plan is possible; the nearest",
+            f"  {found.rejected.plan.short()}",
+            f"    breaks {breaks}",
+        ]
+    if not found.nearest:
+        return []
+    alone = not found.plans
+    lines = ["no plan is feasible; the nearest" if alone else "better, but not possible"]
+    for one in _not_too_far(found.nearest):
+        several = len(tuple(found.question.sized())) > 1
+        where = f" on {name_of(one.played.job, found.question)}" if several else ""
+        lines.append(f"  {one.played.plan.short()}{where}")
+        lines.append(f"    {reason_infeasible(one, found.question, alone=alone)}")
+    return lines

@@ -1,0 +1,163 @@
+"""A compared suite of measured runs, as text, JSON and Markdown.
+
+Answers: what does `flopcast validate --suite` print?
+Elsewhere: how a row is predicted (lab/validation/compare.py), errors by source
+(lab/validation/statistics.py).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
+from flopcast.lab.validation.statistics import by_component, by_source
+from flopcast.units import nine_digits, show_seconds
+
+FORMAT_VERSION = 1
+
+
+def as_json(comparisons: Sequence[ComparedSuite]) -> dict[str, object]:
+    """Return a validation as JSON data; keys may be added, never renamed.
+
+    `rows` holds one entry per run and reference, `components` one per measured component, `sources` the
+    statistics of `by_source`, `component_classes` those of `by_component`. Numbers have nine digits; what
+    is not known is null. `refused` is null too: a suite whose job breaks a rule is not loaded
+    (lab/published/suite_files.py); the reason would stand there if single rows were left out.
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "rows": [_row(row, comparison) for comparison in comparisons for row in comparison.rows],
+        "components": [
+            {
+                "id": entry.id,
+                "component": entry.component,
+                "stage": entry.stage,
+                "measured_s": entry.measured_s,
+                "predicted_s": None if entry.predicted_s is None else nine_digits(entry.predicted_s),
+            }
+            for comparison in comparisons
+            for entry in comparison.components
+        ],
+        "sources": [entry for comparison in comparisons for entry in by_source(comparison.rows)],
+        "component_classes": {
+            name: value
+            for comparison in comparisons
+            for name, value in by_component(comparison.components).items()
+        },
+    }
+
+
+def _row(row: ComparedRow, comparison: ComparedSuite) -> dict[str, object]:
+    """Return one run and reference; its jitter comes from other runs, or is None for the cluster's own."""
+    jitter = comparison.jitter_ratio.get(row.id) if row.reference == "mean" else None
+    return {
+        "id": row.id,
+        "source": row.source,
+        "system": row.system,
+        "reference": row.reference,
+        "measured_step_time_s": nine_digits(row.measured_step_time_s),
+        "predicted_step_time_s": nine_digits(row.predicted_step_time_s),
+        "low_s": nine_digits(row.low_s),
+        "high_s": nine_digits(row.high_s),
+        "measured_memory_bytes": row.measured_memory_bytes,
+        "predicted_memory_bytes": nine_digits(row.predicted_memory_bytes),
+        "measured_resident_bytes": row.measured_resident_bytes,
+        "predicted_resident_bytes": nine_digits(row.predicted_resident_bytes),
+        "jitter_ratio": None if jitter is None else nine_digits(jitter),
+        "refused": None,
+        "assumptions": list(row.assumptions),
+    }
+
+
+def as_text(comparison: ComparedSuite) -> str:
+    """Return the table of one suite as text: protocol, rows, sources, classes of components."""
+    suite = comparison.suite
+    lines = [f"suite {suite.name}: {suite.source}", f"  fitted on these rows: {suite.fitted}"]
+    lines += [f"  other models: {suite.peers}"] if suite.peers else []
+    for system, ratio in comparison.host_ratio.items():
+        lines.append(f"  host cost on {system}: × {ratio:.2f}, fitted on the other systems")
+    for system in dict.fromkeys(row.system for row in suite.rows):
+        if jitters := comparison.jitters(system):
+            low, *_, high = jitters
+            lines.append(f"  jitter on {system}: × {low:.3f} to {high:.3f}, of its other runs")
+    lines.append(f"  {'run':22} {'reference':9} {'measured':>10} {'predicted':>10} {'error':>7}   90 %")
+    for row in comparison.rows:
+        lines.append(
+            f"  {row.id:22} {row.reference:9} {show_seconds(row.measured_step_time_s):>10}"
+            f" {show_seconds(row.predicted_step_time_s):>10} {row.relative_error:+7.1%}"
+            f"   {'inside' if row.covered else 'OUTSIDE'}"
+            + (f"   memory {_memory_error(row):+.1%}" if row.measured_memory_bytes else "")
+            + (f", between steps {_resident_error(row):+.1%}" if row.measured_resident_bytes else "")
+        )
+    for entry in by_source(comparison.rows):
+        lines.append(
+            f"  {entry['system']}, {entry['reference']}: mean absolute error {entry['mape']:.1%},"
+            f" worst {entry['worst']:.1%}, bias {entry['bias']:+.1%}, {entry['coverage']:.0%} inside"
+        )
+    classes = by_component(comparison.components)
+    if classes:
+        lines.append(f"  {'component':40} {'rows':>4} {'error':>6} {'worst':>6} {'bias':>6}")
+        for name, found in classes.items():
+            lines.append(
+                f"  {name:40} {found['rows']:4.0f} {found['mape']:6.1%} {found['worst']:6.1%}"
+                f" {found['bias']:+6.1%}"
+            )
+    return "\n".join(lines)
+
+
+def _memory_error(row: ComparedRow) -> float:
+    return row.predicted_memory_bytes / (row.measured_memory_bytes or 1.0) - 1.0
+
+
+def _resident_error(row: ComparedRow) -> float:
+    return row.predicted_resident_bytes / (row.measured_resident_bytes or 1.0) - 1.0
+
+
+def as_markdown(comparisons: Sequence[ComparedSuite]) -> str:
+    """Return the page `docs/accuracy/suites.md`: every row, every class of component, what was fitted."""
+    lines = [
+        "# Suites: measured runs, row by row",
+        "",
+        "Generated by `flopcast validate --markdown`; `flopcast validate` prints the same as text. Errors",
+        "are predicted over measured, less one. *best*: the fastest profiled step, without jitter;",
+        "*mean*: the mean of the steady steps, jitter included. *inside 90 %*: how many intervals hold the",
+        "measurement.",
+    ]
+    for comparison in comparisons:
+        lines += ["", *_markdown_of(comparison)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_of(comparison: ComparedSuite) -> Iterable[str]:
+    suite = comparison.suite
+    yield f"## {suite.name}"
+    yield ""
+    yield f"Source: {suite.source}. Fitted on these rows: {suite.fitted}."
+    if suite.peers:
+        yield f"Other models: {suite.peers}."
+    yield from ("", "| system | reference | rows | mean error | median | worst | bias | inside 90 % |")
+    yield "|---|---|--:|--:|--:|--:|--:|--:|"
+    for entry in by_source(comparison.rows):
+        yield (
+            f"| {entry['system']} | {entry['reference']} | {entry['rows']} | {entry['mape']:.1%} |"
+            f" {entry['median']:.1%} | {entry['worst']:.1%} | {entry['bias']:+.1%} |"
+            f" {entry['coverage']:.0%} |"
+        )
+    yield from ("", "| run | reference | measured | predicted | error | 90 % interval | peak memory |")
+    yield "|---|---|--:|--:|--:|---|--:|"
+    for row in comparison.rows:
+        memory = f"{_memory_error(row):+.1%}" if row.measured_memory_bytes else ""
+        yield (
+            f"| {row.id} | {row.reference} | {show_seconds(row.measured_step_time_s)} |"
+            f" {show_seconds(row.predicted_step_time_s)} | {row.relative_error:+.1%} |"
+            f" {show_seconds(row.low_s)} to {show_seconds(row.high_s)} | {memory} |"
+        )
+    classes = by_component(comparison.components)
+    if classes:
+        yield from ("", "| component | rows | mean error | worst | bias |", "|---|--:|--:|--:|--:|")
+        for name, found in classes.items():
+            yield (
+                f"| {name} | {found['rows']:.0f} | {found['mape']:.1%} | {found['worst']:.1%} |"
+                f" {found['bias']:+.1%} |"
+            )
+    if suite.remarks:
+        yield ""
+        yield from (f"- {remark}" for remark in suite.remarks)

@@ -1,0 +1,158 @@
+"""A whole training run, as text and as JSON: days, goodput, dollars, kilowatt-hours.
+
+Answers: what does `flopcast run` print?
+Elsewhere: the run itself (economics/run.py).
+"""
+
+from flopcast.economics.amount import Amount
+from flopcast.economics.run import Phase, TrainingRun
+from flopcast.economics.step import KWH_J
+from flopcast.render.cost_text import NO_POWER, NO_PRICE
+from flopcast.render.report_json import FORMAT_VERSION, job_as_json, with_bounds
+from flopcast.report.report import Report
+from flopcast.report.training import DAY_S, Training
+from flopcast.units import nine_digits, show, show_seconds, show_usd
+
+
+def as_text(told: Training) -> str:
+    """Return the run as text: the job, totals with their intervals, then each phase."""
+    job, run = told.reports[0].job, told.run
+    lines = [
+        f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
+        f" {job.cluster.node.device.name}, {job.stack.label}",
+        f"tokens    {show(sum(phase.phase_tokens for phase in run.phases), 'tokens')} in"
+        f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
+        f"time      {_days(run.wall_s)}",
+        f"goodput   {_goodput(run)}",
+        f"cost      {_money(run)}",
+        f"energy    {_energy(run)}",
+        *_warnings(told),
+        "",
+        *_phases(told),
+        "",
+        "what the time hangs on (share × sigma)",
+        *_certainty(run),
+    ]
+    notes = tuple(dict.fromkeys(text for report in told.reports for text in report.assumptions))
+    return "\n".join([*lines, *(["", "assumed", *(f"  {text}" for text in notes)] if notes else [])])
+
+
+def _certainty(run: TrainingRun) -> list[str]:
+    """Return the factors that widen the interval of the run's time most."""
+    lines = []
+    for factor in run.wall_s.factors[:5]:
+        wide = abs(factor.share) * factor.log_sigma_factor
+        if wide >= 0.0005:
+            lines.append(
+                f"  {factor.name:44} {factor.share:5.0%} × {factor.log_sigma_factor:.0%} = {wide:.1%}"
+            )
+    return lines
+
+
+def _days(wall_s: Amount) -> str:
+    """Return the time of the run with its interval, in days or a shorter unit."""
+    low, high = (show_seconds(bound, like=wall_s.value) for bound in wall_s.bounds)
+    return f"{show_seconds(wall_s.value)}   (90 %: {low} to {high})"
+
+
+def _goodput(run: TrainingRun) -> str:
+    """Return the goodput with its interval, the failures and the checkpoint interval."""
+    share, low, high = run.goodput
+    lost = run.phases[0].lost
+    return (
+        f"{share:.1%}   (90 %: {low:.1%} to {high:.1%}); {run.num_failures:.3g} interruptions, one every"
+        f" {show_seconds(lost.time_between_failures_s)}; a checkpoint every {show_seconds(lost.interval_s)}"
+    )
+
+
+def _money(run: TrainingRun) -> str:
+    """Return the cost with its interval and the price behind it."""
+    price = run.phases[0].cost.price
+    if run.usd is None or price is None:
+        return NO_PRICE
+    low, high = run.usd.bounds
+    return f"{show_usd(run.usd.value)}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.told()}"
+
+
+def _energy(run: TrainingRun) -> str:
+    """Return the energy of the building with its interval."""
+    if run.joules is None:
+        return NO_POWER
+    hours = run.joules * (1000 / KWH_J)
+    low, high = hours.bounds
+    return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
+
+
+def _warnings(told: Training) -> list[str]:
+    """Return the warnings of all phases, each once."""
+    texts = dict.fromkeys(text for report in told.reports for text in report.warnings)
+    return [f"warning   {text}" for text in texts]
+
+
+def _phases(told: Training) -> list[str]:
+    """Return a table with one line per phase."""
+    lines = [f"{'phase':12} {'tokens':>12} {'steps':>9} {'step':>9} {'time':>9} {'cost':>9}  plan"]
+    for phase, report in zip(told.run.phases, told.reports, strict=True):
+        usd = "" if phase.usd is None else show_usd(phase.usd.value)
+        lines.append(
+            f"{phase.name:12} {show(phase.phase_tokens, ''):>12} {phase.num_steps:9,.0f}"
+            f" {show_seconds(report.step_time_s):>9} {show_seconds(phase.wall_s.value):>9} {usd:>9}"
+            f"  {report.job.plan.short()} {report.job.batch.told()}"
+        )
+    return lines
+
+
+def as_json(told: Training) -> dict[str, object]:
+    """Return the run as JSON data; keys may be added, never renamed.
+
+    Returns
+    -------
+    dict
+        Totals, each with `_low` and `_high`, `factors` of the days with `d_log_days`, and `phases`. Money
+        is null without a price, energy without a board power.
+    """
+    run = told.run
+    goodput, low, high = (nine_digits(share) for share in run.goodput)
+    days = run.wall_s * (1 / DAY_S)
+    return {
+        "format_version": FORMAT_VERSION,
+        "tokens": sum(phase.phase_tokens for phase in run.phases),
+        **with_bounds("days", days),
+        **{"goodput": goodput, "goodput_low": low, "goodput_high": high},
+        "interruptions": nine_digits(run.num_failures),
+        **_costs(run.usd, run.joules),
+        "factors": [
+            {
+                "name": f.name,
+                "log_sigma": nine_digits(f.log_sigma_factor),
+                "d_log_days": nine_digits(f.share),
+            }
+            for f in days.factors
+        ],
+        "phases": [_phase(*pair) for pair in zip(run.phases, told.reports, strict=True)],
+        "warnings": list(dict.fromkeys(text for report in told.reports for text in report.warnings)),
+    }
+
+
+def _phase(phase: Phase, report: Report) -> dict[str, object]:
+    """Return one phase as JSON data."""
+    return {
+        "name": phase.name,
+        "job": job_as_json(report.job),
+        "tokens": phase.phase_tokens,
+        "steps": nine_digits(phase.num_steps),
+        **with_bounds("step_time_s", phase.cost.step_s),
+        **with_bounds("days", phase.wall_s * (1 / DAY_S)),
+        "goodput": nine_digits(phase.useful_s.value / phase.wall_s.value),
+        "hours_between_interruptions": nine_digits(phase.lost.time_between_failures_s / 3600),
+        "checkpoint_interval_s": nine_digits(phase.lost.interval_s),
+        "price": None if phase.cost.price is None else phase.cost.price.model_dump(exclude={"source"}),
+        **_costs(phase.usd, phase.joules),
+        "assumptions": list(report.assumptions),
+    }
+
+
+def _costs(usd: Amount | None, joules: Amount | None) -> dict[str, object]:
+    """Return the cost and energy as JSON data."""
+    kwh = None if joules is None else joules * (1 / KWH_J)
+    return with_bounds("cost_usd", usd) | with_bounds("energy_kwh", kwh)

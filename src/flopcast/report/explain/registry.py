@@ -1,0 +1,96 @@
+"""All numbers of a report that can be explained, by name.
+
+Answers: which names are there, and what is explained under each?
+Elsewhere: what is said (steps.py: the step, its components, operators and factors; memory.py), how it is
+shown (explanation.py).
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.errors import Problem, SpecError
+from flopcast.report.explain.explanation import Explanation
+from flopcast.report.explain.memory import explain_category, explain_memory
+from flopcast.report.explain.steps import (
+    explain_component,
+    explain_factor,
+    explain_mfu,
+    explain_operator,
+    explain_step,
+)
+from flopcast.report.report import Report
+
+Thunk = Callable[[], Explanation]
+
+
+def explain(report: Report, book: CurveBook, sources: Mapping[str, str], what: str) -> Explanation:
+    """Return one number of a report: formula, inputs, sources, parts.
+
+    Parameters
+    ----------
+    book : the curves that the report was made with
+    sources : by name of a factor, which runs taught its level
+    what : one of `explainable`
+
+    Raises
+    ------
+    SpecError
+        There is nothing of that name: all names are told.
+    """
+    known = explainable(report, book, sources)
+    names = {name: thunk for group in known.values() for name, thunk in group.items()}
+    if what not in names:
+        raise SpecError([_unknown(what, known)])
+    return names[what]()
+
+
+def explainable(report: Report, book: CurveBook, sources: Mapping[str, str]) -> dict[str, dict[str, Thunk]]:
+    """Return names by kind, each with its explanation. A name of two kinds refers to the first.
+
+    A factor that a component is called after is written "factor.NAME".
+    """
+    operators = dict.fromkeys(item.name for item in report.priced.programs.items())
+    components = report.breakdown
+    factors = {
+        (each.name if each.name not in components else f"factor.{each.name}"): each.name
+        for each in report.factors
+    }
+    return {
+        "whole": {
+            "step": lambda: explain_step(report),
+            "mfu": lambda: explain_mfu(report),
+            "memory": lambda: explain_memory(report),
+        },
+        "components": {name: _bound(explain_component, report, name) for name in components},
+        "operators": {
+            name: _bound(explain_operator, report, name, book, sources)
+            for name in operators
+            if name not in components
+        },
+        "factors": {
+            shown: _bound(explain_factor, report, name, sources) for shown, name in factors.items()
+        },
+        "memory": {
+            f"memory.{name}": _bound(explain_category, report, name) for name in report.memory.by_category
+        },
+    }
+
+
+def _bound(function: Callable[..., Explanation], *arguments: object) -> Thunk:
+    """Return a call that is made when the explanation is needed."""
+    return lambda: function(*arguments)
+
+
+def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
+    """Return the fault of an unknown name."""
+    names = [name for group in known.values() for name in group]
+    near = difflib.get_close_matches(what, names, n=1)
+    listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in known.items() if group)
+    return Problem(
+        field="WHAT",
+        value=what,
+        allowed=listed,
+        because="a prediction of this job has no other parts",
+        fix=f"did you mean {near[0]}?" if near else "explain step",
+    )

@@ -1,0 +1,350 @@
+"""Job files: one YAML or JSON mapping that names or describes model, cluster, plan, stack and batch.
+
+Answers: which job does this file, or this command line, ask for?
+Where a whole noun is expected, a text names a catalogue entry ("perlmutter:32" = 32 nodes of it), and a
+mapping with `base: NAME` is that entry with fields changed.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.inputs import opened
+from flopcast.files.validate import build, path_of
+from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
+from flopcast.library import catalog
+from flopcast.library.edits import in_long_names, merged
+from flopcast.library.schedule_files import with_schedule
+from flopcast.requests.missing_plan import is_whole, unmendable, with_chosen_plan
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.model import Model
+from flopcast.spec.plan import Plan
+from flopcast.spec.recompute import FIELDS as RECOMPUTE_FIELDS
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
+from flopcast.workload.advice import causes, fields_of
+from flopcast.workload.checks import check
+
+NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "model": ("models", Model),
+    "stack": ("stacks", Stack),
+    "site": ("sites", Site),
+    "cluster": ("clusters", Cluster),
+}
+
+COMMAND_LINE = "command line"  # the name of a document that no file holds
+# values that error messages suggest for missing parts
+USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
+AUTO = "auto"  # a word of a plan: choose what is not said
+ReadFile = Callable[[Path, int], bytes]
+NODES = re.compile(r"[1-9][0-9]{0,8}")
+
+
+def load_job(path: Path) -> Job:
+    """Read, complete and check a job file.
+
+    Parameters
+    ----------
+    path : Path
+        YAML or JSON, whatever its ending.
+
+    Returns
+    -------
+    Job
+        One that keeps every rule: it can be predicted.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or the job contradicts itself; every fault with its line.
+    """
+    document = read_yaml(read_file(path), str(path))
+    return job_of(document)
+
+
+def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes:
+    """Return the bytes of a file, at most `most_bytes` + 1, so that its reader can refuse larger files.
+
+    "-" is standard input, which can be read several times: both jobs of a comparison may use it.
+    `where` is the line of another file that names this one.
+
+    Raises
+    ------
+    SpecError
+        The file does not exist, may not be read, or is a folder, a device or a pipe.
+    """
+    try:
+        with opened(path) as file:
+            return file.read(most_bytes + 1)
+    except OSError as error:
+        because = getattr(error, "strerror", None) or str(error)
+        allowed = "a file that exists and may be read"
+        raise _fault(where, "file", str(path), allowed, because, "check the path") from None
+
+
+def job_of(document: Document, read: ReadFile = read_file) -> Job:
+    """Return the checked job that a document describes.
+
+    Parameters
+    ----------
+    document : Document
+    read : callable
+        The bytes of a path that the document names (a schedule's table), at most one more than so many.
+
+    Raises
+    ------
+    SpecError
+        Faults of its nouns, or, where each is right by itself, every rule that they break together.
+
+    Examples
+    --------
+    >>> job = job_of(Document("example", {
+    ...     "model": "megatron-1.7b", "cluster": "selene:2", "stack": "megatron-2022",
+    ...     "batch": {"seq": 2048}, "plan": "dp=16 gbs=64"}, {}))
+    >>> job.cluster.num_devices, job.plan.num_micro_batches
+    (16, 4)
+    """
+    job, document, fixed = _described(document, read)
+    if fixed is None and not is_whole(job):
+        fixed = fields_of(job.plan)
+    problems = causes(job) if fixed is None else unmendable(job, check(job), fixed)
+    if problems:
+        raise SpecError(_with_lines(problems, document))
+    if fixed is None:
+        return job
+    try:
+        return with_chosen_plan(job, fixed)
+    except SpecError as error:
+        raise SpecError(_with_lines(error.problems, document)) from None
+
+
+OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of more than how it runs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class OpenJob:
+    """A job as a search takes it: its plan is open, but for settled fields.
+
+    The job's plan holds these alone; they stand in `settled` by their long names too. An "auto" plan
+    settles what it says; one that is given whole what it says of the training itself (`OF_TRAINING`), and
+    it is kept as `given` where it can be predicted.
+    """
+
+    job: Job
+    settled: Mapping[str, object]
+    given: Plan | None
+
+
+def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
+    """Return the job of a document with an open plan; `read` as in `job_of`.
+
+    Raises
+    ------
+    SpecError
+        Faults that no plan could mend.
+    """
+    job, document, fixed = _described(document, read)
+    given = None
+    if fixed is None:
+        given = job.plan if is_whole(job) and not check(job) else None
+        named = (
+            name for name in OF_TRAINING if name != "global_batch" or name in job.plan.model_fields_set
+        )
+        fixed = {name: getattr(job.plan, name) for name in named}
+        job = job.model_copy(update={"plan": Plan(**fixed)})
+    problems = unmendable(job, check(job), fixed)
+    if problems:
+        raise SpecError(_with_lines(problems, document))
+    return OpenJob(job=job, settled=fixed, given=given)
+
+
+def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
+    """Return the job that a document describes, each noun valid by itself, and the document in long names.
+
+    Where the plan is "auto", or missing, the third value holds the fields that are settled all the same,
+    and the job's plan is a placeholder.
+
+    Nouns are built one after the other, so that a fault in one does not hide those of the others; a
+    noun that failed is not told as missing too.
+    """
+    if not isinstance(document.data, dict):
+        raise SpecError([_not_a_mapping(document)])
+    problems: list[Problem] = []
+    data = dict(document.data)
+    fixed: dict[str, object] | None = None
+    try:
+        document, data["plan"] = in_long_names(document, "plan", data.get("plan", AUTO))
+        fixed, data["plan"] = _settled(data["plan"])
+    except SpecError as error:
+        problems += error.problems
+    try:
+        data["plan"] = with_schedule(data.get("plan"), document, read)
+    except SpecError as error:
+        problems += error.problems
+        data["plan"] = merged(data["plan"], {"schedule": AUTO})  # told: the rest is checked without it
+    try:
+        in_long_names(document, "batch", data.get("batch"))  # faults are told by the name that was written
+    except SpecError as error:
+        problems += error.problems
+        data.pop("batch")
+    for key in NOUNS:
+        if key in data:
+            try:
+                data[key] = _noun(key, data[key], document)
+            except SpecError as error:
+                problems += error.problems
+                data.pop(key)
+        elif key in ("model", "cluster", "stack"):
+            problems.append(_missing(key, document))
+    try:
+        job = build(Job, document, data)
+    except SpecError as error:
+        told = {problem.field.split(".")[0] for problem in problems}
+        problems += [p for p in error.problems if p.field not in told]
+        raise SpecError(problems) from None
+    if problems:
+        raise SpecError(problems)
+    if fixed is None:
+        return job, document, None
+    names = (*fixed, *(RECOMPUTE_FIELDS if "recompute" in fixed else ()))  # which one word may settle
+    return job, document, {name: getattr(job.plan, name) for name in dict.fromkeys(names)}
+
+
+def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
+    """Return the fixed fields of a plan that is to be chosen, None of one that is given; and the plan.
+
+    >>> _settled({"auto": True, "micro_batch": 2})
+    ({'micro_batch': 2}, {'global_batch': 1, 'micro_batch': 2})
+    """
+    if not isinstance(plan, dict) or plan.get(AUTO) is not True:
+        return None, plan
+    fixed = {name: value for name, value in plan.items() if name != AUTO}
+    return fixed, {"global_batch": 1} | fixed
+
+
+def _noun(key: str, data: object, document: Document) -> object:
+    """Return a model, cluster, stack or site in one of three forms: a name, a base with changes, a
+    description.
+    """
+    kind, noun = NOUNS[key]
+    if isinstance(data, str):
+        data = {"base": data}
+        field = key
+    else:
+        field = f"{key}.base"
+    if not isinstance(data, dict) or "base" not in data:
+        parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data
+        return _priced(build(noun, document, parts, (key,)))
+    changes = {name: value for name, value in data.items() if name != "base"}
+    name, nodes = data["base"] if isinstance(data["base"], str) else repr(data["base"]), None
+    if key == "cluster":
+        name, nodes = _nodes(name, changes, field, document)
+    own_name = catalog.known(kind, name) if isinstance(data["base"], str) else None
+    if own_name is None:
+        raise SpecError([catalog.unknown_name(kind, name, field, document.where((key,)))])
+    if not changes:
+        return catalog.cluster(own_name, nodes) if key == "cluster" else getattr(catalog, key)(own_name)
+    base = catalog.document(kind, own_name).data
+    if key == "model":
+        changes = _with_blocks(base, changes, document)
+    made = merged(base, changes)
+    if key == "cluster":
+        made = catalog.with_parts(document, made, (key,), nodes)
+    return _priced(build(noun, document, made, (key,)))
+
+
+def _priced(made: BaseModel) -> BaseModel:
+    """Return a cluster with the catalogue's price, if it has none; any other noun unchanged."""
+    return catalog.with_price(made) if isinstance(made, Cluster) else made
+
+
+def _nodes(name: str, changes: dict[str, object], field: str, document: Document) -> tuple[str, int | None]:
+    """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
+    own_name, colon, text = name.partition(":")
+    if colon and not NODES.fullmatch(text):
+        where = document.where(("cluster",))
+        allowed = "NAME, or NAME:NODES with at least one node"
+        raise _fault(where, field, name, allowed, "nodes are whole", f"write {own_name}:1")
+    if "nodes" not in changes:
+        return own_name, int(text) if colon else None
+    nodes = changes.pop("nodes")
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        where = document.where(("cluster", "nodes"))
+        raise _fault(where, "cluster.nodes", nodes, "1 or more", "nodes are whole", "write nodes: 1")
+    return own_name, nodes
+
+
+def _with_blocks(base: object, changes: dict[str, object], document: Document) -> dict[str, object]:
+    """Return `num_layers` as the number of blocks, of a model whose blocks are all equal."""
+    if "num_layers" not in changes:
+        return changes
+    blocks = base.get("blocks") if isinstance(base, dict) else None
+    own = changes.get("blocks", {})
+    if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
+        raise _fault(
+            document.where(("model", "num_layers")),
+            "model.num_layers",
+            changes["num_layers"],
+            "only where all blocks of the base are equal",
+            "otherwise it is unclear which block to repeat",
+            "change blocks instead",
+        )
+    rest = {name: value for name, value in changes.items() if name != "num_layers"}
+    return rest | {"blocks": merged(own, {"0": {"count": changes["num_layers"]}})}
+
+
+def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
+    """Return broken rules with the place of the value that each one concerns."""
+    return [replace(problem, where=document.where(path_of(problem.field))) for problem in problems]
+
+
+def _fault(where: str, field: str, value: object, allowed: str, because: str, fix: str) -> SpecError:
+    """Return one fault as an error."""
+    problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
+    return SpecError([problem])
+
+
+def _missing(key: str, document: Document) -> Problem:
+    """Return the fault of omitting a part that a name of the catalogue could fill."""
+    known, where = catalog.names(NOUNS[key][0]), document.where(())
+    return Problem(
+        where=where,
+        field=key,
+        value=None,
+        fault="is missing",
+        allowed=f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description",
+        because=f"a prediction needs a {key}",
+        fix=f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}",
+    )
+
+
+def _not_a_mapping(document: Document) -> Problem:
+    """Return the fault of an empty file, a list, or a text that is valid YAML by accident."""
+    return Problem(
+        where=document.where(()),
+        field="document",
+        value=document.data,
+        fault="is empty" if document.data is None else "",
+        allowed="a mapping with model, cluster, plan, stack and batch",
+        because="a job has named parts",
+        fix="see: flopcast schema",
+    )
+
+
+def load_catalog_job(name: str) -> Job:
+    """Return a job file that ships with flopcast, by its path without suffix: "paper/…".
+
+    Raises
+    ------
+    SpecError
+        No such file, or a fault in it.
+    """
+    if name not in catalog.names("jobs"):
+        raise SpecError([catalog.unknown_name("jobs", name)])
+    place = catalog.folder("jobs").joinpath(*f"{name}.yaml".split("/"))
+    return job_of(read_yaml(place.read_bytes(), f"catalog/jobs/{name}.yaml"))

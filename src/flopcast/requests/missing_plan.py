@@ -1,0 +1,78 @@
+"""Plans with missing parts: how they are recognised and completed.
+
+Answers: can a plan be predicted as it is and, if not, which plan is predicted?
+Elsewhere: the choice itself (search/default_plan.py), the job around a plan (job_files.py).
+"""
+
+from collections.abc import Mapping
+
+from flopcast.errors import Problem
+from flopcast.spec.job import Job
+from flopcast.units import show
+
+MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
+COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
+
+
+def is_whole(job: Job) -> bool:
+    """Return whether a plan needs no completion, or cannot be completed.
+
+    A plan is whole if it names its global batch and its degrees multiply to the number of devices; the
+    other fields then have their defaults. If they do not, choosing a degree that is not named may help.
+    """
+    plan, devices = job.plan, job.cluster.num_devices
+    named = plan.model_fields_set
+    if plan.devices == devices:
+        return "global_batch" in named
+    return devices % plan.devices != 0 or named.issuperset(COMPLETED)
+
+
+def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
+    """Return the job with the plan that `search.default_plan` finds; its assumptions list the chosen
+    fields.
+
+    Parameters
+    ----------
+    fixed : mapping
+        Fields of the plan that are fixed, by long name.
+
+    Raises
+    ------
+    SpecError
+        The fixed fields contradict each other, so no plan keeps every rule.
+    InfeasibleError
+        No plan fits.
+    """
+    from flopcast.library.curves import load_book  # what only a choice needs is loaded for a choice
+    from flopcast.search.default_plan import choose
+
+    choice = choose(job, fixed, load_book(job.cluster))
+    told = [choice.told(fixed)]
+    if "global_batch" not in fixed:
+        tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens
+        told.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')})")
+    return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *told)})
+
+
+def _of_runs(job: Job) -> Problem:
+    """Return the fault of a choice among plans of a model with very many kinds of layers."""
+    return Problem(
+        field="model.blocks",
+        value=f"{len(job.model.blocks)} entries",
+        allowed=f"at most {MOST_RUNS} where a plan is chosen",
+        because="every entry is priced for thousands of plans",
+        fix="name blocks that alternate once and give their order as model.pattern, or give the whole plan",
+    )
+
+
+def unmendable(job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, object]) -> tuple[Problem, ...]:
+    """Return the problems that no choice of a plan can fix: outside the plan, or of fixed fields."""
+    if len(job.model.blocks) > MOST_RUNS:
+        return (_of_runs(job),)
+    from flopcast.search.default_plan import SEARCHED
+    from flopcast.search.screen import of_lists
+
+    if job.batch.listed:
+        return (of_lists(job),)
+    settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
+    return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)

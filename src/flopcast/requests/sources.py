@@ -1,0 +1,241 @@
+"""Files that describe a job: a job file, a launch script, another program's file, or a config.json.
+
+Answers: which job, or which model, does this file describe, whoever wrote it?
+Elsewhere: what each format means (interop/hugging_face/config.py, interop/megatron/launch_script.py,
+interop/configs/, job_files.py).
+
+A file is told by what is in it, not by its name alone: a mapping with `model_type` or `architectures` is
+a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.inputs import PIPED, exists
+from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.library.edits import placed
+from flopcast.requests.job_files import COMMAND_LINE, read_file
+
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
+ENDINGS = (".json", ".yaml", ".yml", ".toml", *SCRIPTS)
+OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+CONFIG = "config.json"
+SCRIPT = "megatron"  # the kind of a launch script
+OWN = {"plan", "cluster", "stack", "batch"}  # keys of a job of ours
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text that could name a catalogue entry is a path: it has a folder or a suffix.
+
+    "-" is one. What looks like a hub's OWNER/NAME is none, unless there is such a file.
+
+    >>> is_path("./config.json"), is_path("qwen2.5-7b"), is_path("meta-llama/Llama-3-8B")
+    (True, False, False)
+    """
+    if text == PIPED or exists(text) or Path(text).suffix in ENDINGS:
+        return True
+    return "/" in text and not OF_A_HUB.fullmatch(text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileOptions:
+    """Options of the command line that complete a file: devices, a model that replaces its own, its format.
+
+    `whole` is the number of devices of a cluster that is named without a number. `arguments` ("1=8") and
+    `environment` ("NNODES=4") are values that a launch script takes from outside.
+    """
+
+    devices: int | None = None
+    whole: int | None = None
+    model: str | None = None
+    kind: str | None = None
+    arguments: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class JobSource:
+    """The document of a job, how many devices the file trains on, and whether `FileOptions.model` is in
+    it."""
+
+    document: Document
+    devices: int | None = None
+    has_model: bool = False
+
+
+def read_source(path: str, said: FileOptions, further: Sequence[str] = ()) -> JobSource:
+    """Return the document of a job, from a file of any known format.
+
+    A file that begins with `#!`, or has the suffix of a script, is a launch script. Keys identify the files
+    of other programs (interop/configs/formats.py).
+
+    Parameters
+    ----------
+    path : str
+        A job in YAML or JSON; a launch script of Megatron-LM; a configuration of another program; a Hugging
+        Face config.json or its folder.
+    said : FileOptions
+        Values that the file may leave open.
+    further : sequence of str
+        Paths of further files of the same job, in their order.
+
+    Returns
+    -------
+    JobSource
+        `devices` is None if the file gives the devices in another way, or not at all.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or has an unknown format.
+    """
+    place = _in_folder(Path(path))
+    if further:
+        from flopcast.interop.configs.formats import joined, parsed
+
+        paths = [place, *map(Path, further)]
+        documents = [parsed(read_file(one), str(one)) for one in paths]
+        document, kind = joined(documents, said.kind)
+        return _read_foreign(document, replace(said, kind=kind))
+    return source_of(read_file(place), str(place), said)
+
+
+def is_script(raw: bytes, name: str) -> bool:
+    """Return whether a file is a launch script, by its suffix or its first line."""
+    return Path(name).suffix in SCRIPTS or raw.startswith(b"#!")
+
+
+def refuse_values(said: FileOptions) -> None:
+    """Check that no values for a launch script are given if none is read.
+
+    Raises
+    ------
+    SpecError
+        Values are given, which would have no effect.
+    """
+    given = [("--arg", word) for word in said.arguments] + [("--env", word) for word in said.environment]
+    if given:
+        allowed, because = "only with a launch script", "nothing else takes arguments or an environment"
+        raise SpecError(
+            [
+                Problem(
+                    field=name, value=word, allowed=allowed, because=because, fix=f"remove {name} {word}"
+                )
+                for name, word in given
+            ]
+        )
+
+
+def source_of(raw: bytes, name: str, said: FileOptions) -> JobSource:
+    """Return the same as `read_source` for the bytes of a file; its name gives the suffix.
+
+    No file is opened, unless `said.model` is a path.
+    """
+    ending = Path(name).suffix
+    if said.kind == SCRIPT or (not said.kind and is_script(raw, name)):
+        from flopcast.interop.megatron.launch_script import launch_document, ranks_of
+
+        script = launch_document(raw, name, said.devices, said.arguments, said.environment)
+        return JobSource(document=script, devices=ranks_of(script))
+    refuse_values(said)
+    if said.kind or ending == ".toml":
+        return _foreign(raw, name, said)
+    document = read_yaml(raw, name)
+    if isinstance(document.data, dict) and not OWN & document.data.keys():
+        from flopcast.interop.configs.formats import kind_of
+
+        kind = kind_of(document)
+        if kind:
+            return _foreign(raw, name, replace(said, kind=kind))
+    if _is_config(document):
+        document = _with_model(Document(COMMAND_LINE, {}, {}), document)
+    return JobSource(document=document)
+
+
+def _foreign(raw: bytes, name: str, said: FileOptions) -> JobSource:
+    """Return the job of another program's file; a model on the command line replaces its own.
+
+    What is trained of a model (adapters) stays as the file has it.
+    """
+    from flopcast.interop.configs.formats import parsed
+
+    return _read_foreign(parsed(raw, name), said)
+
+
+def _read_foreign(document: Document, said: FileOptions) -> JobSource:
+    """Return the source of another program's file whose text was read."""
+    from flopcast.interop.configs.config_reader import ImportOptions
+    from flopcast.interop.configs.formats import known_kind, read_kind
+    from flopcast.interop.megatron.launch_script import ranks_of
+
+    asked = ImportOptions(devices=said.devices, whole=said.whole, model=said.model is not None)
+    document = read_kind(document, known_kind(said.kind, document), asked)
+    devices = ranks_of(document)
+    if said.model is None or not isinstance(document.data, dict):
+        return JobSource(document=document, devices=devices)
+    own = document.data.get("model")
+    kept = {"adapters": own["adapters"]} if isinstance(own, dict) and "adapters" in own else {}
+    named: object = {"base": said.model}
+    if is_path(said.model):
+        document = with_model(document, said.model)
+        named = document.data["model"] if isinstance(document.data, dict) else {}
+    data = document.data if isinstance(document.data, dict) else {}
+    model = named | kept if isinstance(named, dict) else named
+    return JobSource(
+        document=replace(document, data=data | {"model": model}), devices=devices, has_model=True
+    )
+
+
+def read_model_file(path: str, where: str = "") -> Document:
+    """Return the document of a model: a config.json, its folder, or a model in our own YAML.
+
+    `where` is the line of another file that names this one.
+    """
+    place = _in_folder(Path(path))
+    return read_yaml(read_file(place, where=where), str(place))
+
+
+def with_model(document: Document, path: str) -> Document:
+    """Return the document with the model of a file that `read_model_file` reads."""
+    in_file = isinstance(document.data, dict) and document.data.get("model") == path
+    where = document.where(("model",)) if in_file else ""
+    return _with_model(document, read_model_file(path, where))
+
+
+def _with_model(document: Document, model: Document) -> Document:
+    """Return the document with this model; notes of its import become assumptions."""
+    notes: tuple[str, ...] = ()
+    content = model.data
+    if _is_config(model):
+        from flopcast.interop.hugging_face.config import model_from_config
+
+        content, notes = model_from_config(model)
+    data = dict(document.data) if isinstance(document.data, Mapping) else {}
+    data["model"] = content
+    return assuming(placed(replace(document, data=data), ("model",), model.name, model), notes)
+
+
+def assuming(document: Document, notes: tuple[str, ...]) -> Document:
+    """Return the document with more assumptions after its own; one that is not a list is reported
+    elsewhere.
+    """
+    if not notes or not isinstance(document.data, dict):
+        return document
+    told = document.data.get("assumptions")
+    return replace(
+        document, data=document.data | {"assumptions": [*(told if isinstance(told, list) else []), *notes]}
+    )
+
+
+def _in_folder(path: Path) -> Path:
+    """Return the config.json of a folder that has one: models are published as folders."""
+    return path / CONFIG if exists(str(path / CONFIG)) else path
+
+
+def _is_config(document: Document) -> bool:
+    """Return whether this is a Hugging Face config, whose keys no job or model of ours has."""
+    data = document.data
+    return isinstance(data, dict) and ("model_type" in data or "architectures" in data)

@@ -1,0 +1,69 @@
+"""The part of its devices' memory that a plan may use in a search.
+
+Answers: which fraction of the memory that it may use does a plan, or a stage, need?
+Elsewhere: the memory itself (memory/), whether it fits (memory/verdict.py), limits of time and money
+(question.py).
+
+By default a search accepts plans whose verdict is "fits". If the user gives a headroom, the memory that the
+driver shows must be within that part of the device; a headroom of 1 also accepts tight plans.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Flags, Floats
+from flopcast.memory.peak import PeakMemory, seen_bytes
+from flopcast.search.exact import Exact
+from flopcast.spec.cluster import Cluster
+from flopcast.units import Number
+
+BARELY_RATIO = 1.0 + 1e-9  # of what does not fit its device, however little is seen of it
+WHOLE_FRACTION = 1.0  # headroom that also accepts tight plans
+
+
+def memory_ratio(
+    used_bytes: Floats,
+    high_bytes: Floats,
+    fits: Flags,
+    capacity_bytes: float,
+    headroom_fraction: Number | None,
+) -> Counts:
+    """Return the memory in use over the memory that may be used, in the shape of the arguments.
+
+    Parameters
+    ----------
+    used_bytes, high_bytes, fits : arrays of one shape
+        Of plans or stages: the memory that the driver is expected to show, its high end, and whether the
+        expected need is within the device.
+    capacity_bytes : float
+        Of a device.
+    headroom_fraction : float or None
+        The part of the capacity that may be used; None accepts plans whose verdict is "fits".
+
+    Returns
+    -------
+    array of the same shape
+        At most 1 if the plan is accepted; above 1 if it is not.
+    """
+    if headroom_fraction is None:
+        taken, ratio = high_bytes <= capacity_bytes, high_bytes / capacity_bytes
+    else:
+        room = headroom_fraction * capacity_bytes
+        taken, ratio = fits & (used_bytes <= room), used_bytes / room
+    return np.maximum(ratio, np.where(taken, 0.0, BARELY_RATIO))
+
+
+def used_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
+    """Return the ratio of used to usable memory for a plan that was played."""
+    used, high, fits = (
+        np.array(each) for each in (played.device_used_bytes, played.high_bytes, played.fits)
+    )
+    return float(memory_ratio(used, high, fits, played.capacity_bytes, headroom_fraction))
+
+
+def within_memory(memory: PeakMemory, cluster: Cluster, headroom_fraction: float | None) -> Flags:
+    """Return whether each stage is within the memory that may be used, (plans, stage classes)."""
+    capacity_bytes = cluster.node.device.memory_bytes
+    fits = memory.needed_bytes <= capacity_bytes
+    used = seen_bytes(memory, cluster)
+    ratio = memory_ratio(used, memory.high_bytes, fits, capacity_bytes, headroom_fraction)
+    return np.asarray(ratio <= 1.0)

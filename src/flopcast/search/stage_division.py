@@ -1,0 +1,400 @@
+"""Divisions of a model's blocks into stages of several chunks, none above a level: stage by stage.
+
+Answers: of all divisions whose stages and chunks keep below some seconds, which has the least sum?
+Elsewhere: which level, and which division is best (uneven_chunks.py), what slices take (uneven_stages.py).
+
+Chunk c of stage s is number c · stages + s along the model: a stage holds one chunk of every *round*, and
+in a round each stage's chunk begins where that of the stage before ended. So a dynamic program goes over
+stages, and its state is where each round has come to. Where rounds begin is part of the state; at the end
+each must have come to where the next one began. States are dropped that no later stage can mend: a stage
+above the level, or more blocks left than the stages left can hold below it.
+
+Rounds that hold blocks of one kind alone need only their number: they are one track together, whose blocks
+are dealt out over its chunks as evenly as they go, late chunks first. Every other round is a track of its
+own. DeepSeek-V3's three dense blocks stand in the first round: two tracks, whatever its chunks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from flopcast.dtypes import Flags, Floats, Integers
+
+EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one with equal chunks
+FIRST, INNER, LAST = range(3)  # chunks by what they hold besides blocks
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Chunks:
+    """Seconds of chunks, by role and blocks.
+
+    Attributes
+    ----------
+    chunk_s : array of shape (roles, cuts, cuts)
+        Seconds of one micro-batch on a chunk of the blocks between two cuts; infinite where none may stand.
+    runs : tuple of int
+        Blocks of each run of blocks that are alike.
+    stages, virtual : int
+        Stages, and chunks on each.
+    """
+
+    chunk_s: Floats
+    runs: tuple[int, ...]
+    stages: int
+    virtual: int
+
+    @property
+    def blocks(self) -> int:
+        """Return the number of blocks of the model."""
+        return sum(self.runs)
+
+    def role(self, stage: int, chunk: int) -> int:
+        """Return the role of a chunk: whether it also holds the embedding or the head."""
+        if (stage, chunk) == (0, 0):
+            return FIRST
+        return LAST if (stage, chunk) == (self.stages - 1, self.virtual - 1) else INNER
+
+    def roles(self, stage: int) -> Integers:
+        """Return the role of each chunk of a stage, (chunks,)."""
+        return np.array([self.role(stage, number) for number in range(self.virtual)])
+
+    def least_s(self) -> float:
+        """Return the least sum of the seconds of all chunks over all divisions."""
+        sums_s = np.where(np.arange(self.blocks + 1) == 0, 0.0, np.inf)
+        for number in range(self.stages * self.virtual):
+            role = self.role(number % self.stages, number // self.stages)
+            sums_s = (sums_s[:, None] + self.chunk_s[role]).min(axis=0)
+        return float(sums_s[-1])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Tracks:
+    """Rounds of their own, `leading` ones and `trailing` ones, and those between as one track, if any.
+
+    These hold blocks of the run from block `low` on and before `high` alone.
+    """
+
+    leading: int
+    trailing: int
+    together: int
+    low: int
+    high: int
+
+    @property
+    def alone(self) -> int:
+        """Return the number of rounds that are tracked separately."""
+        return self.leading + self.trailing
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Return the number of rounds."""
+        all_rounds = self.alone + self.together
+        return (*range(self.leading), *range(all_rounds - self.trailing, all_rounds))
+
+
+def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
+    """Return how rounds are grouped into tracks.
+
+    Every chunk but the ends of the model holds a block, so that n blocks before the largest run stand in
+    the first n + 1 chunks.
+
+    Examples
+    --------
+    >>> [tracks_of(runs, 4, 4).alone for runs in ((61,), (3, 58), (1,) * 61)]
+    [0, 1, 4]
+    """
+    place = int(np.argmax(runs))
+    before, after = sum(runs[:place]), sum(runs[place + 1 :])
+    leading, trailing = (rest // stages + 1 if rest else 0 for rest in (before, after))
+    if leading + trailing >= virtual:
+        leading, trailing = virtual, 0
+    together = virtual - leading - trailing
+    return Tracks(
+        leading=leading, trailing=trailing, together=together, low=before, high=before + runs[place]
+    )
+
+
+Allowed = Callable[[int, Integers, Integers], Flags]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ChunkDivision:
+    """Blocks of every chunk, (stages, chunks); seconds of the slowest stage, all, and the longest chunk."""
+
+    held: Integers
+    slowest_s: float
+    sum_s: float
+    longest_s: float
+
+    def step_s(self, micro_batches: int) -> float:
+        """Return the step time in closed form."""
+        others_s = self.sum_s - self.slowest_s
+        return float(micro_batches * self.slowest_s + others_s / self.held.shape[1])
+
+    @property
+    def cuts(self) -> tuple[Integers, Integers]:
+        """Return the first and the last block of every chunk, (stages, chunks) each."""
+        stop = self.held.T.ravel().cumsum().reshape(self.held.T.shape).T
+        return stop - self.held, stop
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Paths:
+    """States after a stage, each with the least weight that leads to it.
+
+    `at` holds where rounds of their own began and where they have come to, (states, 2, rounds); `used` how
+    many blocks the rounds between hold so far; `before` is the state of the stage before, (states,) both.
+    """
+
+    at: Integers
+    used: Integers
+    weight_s: Floats
+    before: Integers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Between:
+    """Total time of a stage's chunks in the rounds that are tracked together, by number of blocks.
+
+    Seconds, weights and the longest chunk are (blocks + 1,), infinite where so many are none; `held` is
+    (blocks + 1, chunks).
+    """
+
+    busy_s: Floats
+    weight_s: Floats
+    longest_s: Floats
+    held: Integers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Rounds:
+    """Values that are computed once for all levels."""
+
+    chunks: Chunks
+    tracks: Tracks
+    allowed: Allowed
+    weight_s: Floats  # weights of chunks of the first round and of other rounds, (2, roles, cuts, cuts)
+    start: _Paths
+    between: tuple[_Between, ...]  # of every stage
+    least_s: Floats  # of every stage, way of counting blocks, and number of blocks
+
+    @classmethod
+    def of(cls, chunks: Chunks, tracks: Tracks, allowed: Allowed) -> "Rounds":
+        """Return the search of one plan."""
+        weight_s = _weights(chunks, 1.0)
+        like = _alike(chunks)
+        least_s = {stage: _least_seconds(chunks, tracks, stage) for stage in set(like)}
+        return cls(
+            chunks=chunks,
+            tracks=tracks,
+            allowed=allowed,
+            weight_s=weight_s,
+            start=_start(chunks, tracks),
+            between=_all_dealt(chunks, tracks, weight_s),
+            least_s=np.stack([least_s[stage] for stage in like]),
+        )
+
+    def by_first_round(self) -> "Rounds":
+        """Return a search whose `below` finds the division with the shortest first chunks.
+
+        A stage's first chunk fills and drains the pipeline; its others run while the pipeline is full.
+        """
+        weight_s = _weights(self.chunks, EVENNESS)
+        return replace(self, weight_s=weight_s, between=_all_dealt(self.chunks, self.tracks, weight_s))
+
+    def below(self, level_s: float, longest_s: float = np.inf) -> ChunkDivision | None:
+        """Return the division with the least weight whose stages and chunks are within these limits."""
+        blocks = np.arange(self.least_s.shape[-1])
+        most = np.where(self.least_s <= level_s, blocks, 0).max(axis=-1)  # (stages, ways of counting)
+        taken = [self.start]
+        for stage in range(self.chunks.stages):
+            room = most[stage + 1 :].sum(axis=0)
+            taken.append(self._after(taken[-1], stage, (level_s, longest_s), room))
+            if not len(taken[-1].used):
+                return None
+        return self._division(taken)
+
+    def _after(self, paths: _Paths, stage: int, most_s: tuple[float, float], room: Integers) -> _Paths:
+        """Return the states after one more stage, with no more blocks left than there is room for."""
+        (level_s, longest_s), between = most_s, self.between[stage]
+        between_s = np.where(between.longest_s <= longest_s, between.busy_s, np.inf)
+        row, here = np.arange(len(paths.used)), paths.at[:, 1]
+        busy_s, weight_s = np.zeros(len(row)), paths.weight_s
+        for place, number in enumerate(self.tracks.rounds):
+            role, start = self.chunks.role(stage, number), here[:, place]
+            each_s = self.chunks.chunk_s[role, start]
+            may = (busy_s[:, None] + each_s <= level_s - between_s.min()) & (each_s <= longest_s)
+            of, stop = np.nonzero(may & self._ends(paths.at[row, 0], place, stage))
+            row, busy_s, here = row[of], busy_s[of] + each_s[of, stop], here[of]
+            weight_s = weight_s[of] + self.weight_s[min(number, 1), role, start[of], stop]
+            here[:, place] = stop
+        of, more = np.nonzero(busy_s[:, None] + between_s <= level_s)
+        row, here, weight_s = row[of], here[of], weight_s[of] + between.weight_s[more]
+        at = np.stack([paths.at[row, 0], here], axis=1)
+        after = _Paths(at=at, used=paths.used[row] + more, weight_s=weight_s, before=row)
+        after = _rows(after, np.flatnonzero(self._can_end(after, stage, room)))
+        after = _rows(after, np.flatnonzero(self.allowed(stage, *self._held(paths, after, stage))))
+        return _least(after, self.chunks.blocks + 1)
+
+    def _ends(self, begin: Integers, place: int, stage: int) -> Flags:
+        """Return where the chunk of a separately tracked round may end, (states, cuts)."""
+        left, tracks, blocks = self.chunks.stages - 1 - stage, self.tracks, self.chunks.blocks
+        stop: Integers = np.arange(blocks + 1)[None]
+        if tracks.together and place == tracks.leading - 1:  # where the others begin is left open
+            return np.asarray((stop >= tracks.low) | (left > 0))
+        is_last = place == tracks.alone - 1
+        end = np.full((len(begin), 1), blocks) if is_last else begin[:, place + 1, None]
+        return np.asarray(stop == end if left == 0 else stop <= end - left + int(is_last))
+
+    def _can_end(self, paths: _Paths, stage: int, room: Integers) -> Flags:
+        """Return whether later stages can hold the rest of the blocks; after the last, if rounds meet."""
+        tracks, begin, here = self.tracks, paths.at[:, 0], paths.at[:, 1]
+        fits = np.ones(len(paths.used), dtype=bool)
+        for count, most in zip(_counted(self.chunks, tracks), room, strict=True):
+            left = count[-1] - (count[here] - count[begin]).sum(axis=1) - paths.used
+            fits &= left <= most
+        if tracks.together:
+            start = here[:, tracks.leading - 1] if tracks.leading else 0
+            stop = begin[:, tracks.leading] if tracks.trailing else self.chunks.blocks
+            left = stop - start - paths.used
+            fits &= left == 0 if stage == self.chunks.stages - 1 else left >= 0
+        return fits
+
+    def _held(self, before: _Paths, after: _Paths, stage: int) -> tuple[Integers, Integers]:
+        """Return the first and the last block of a stage's chunks, (states, chunks) each."""
+        tracks, blocks = self.tracks, self.chunks.blocks
+        held = self.between[stage].held[after.used - before.used[after.before]]
+        start, stop = np.full_like(held, tracks.low), tracks.low + held
+        if not tracks.trailing and tracks.together and stage == self.chunks.stages - 1:
+            start[:, -1], stop[:, -1] = blocks - held[:, -1], blocks
+        parts = [
+            np.hstack([own[:, : tracks.leading], between, own[:, tracks.leading :]])
+            for own, between in ((before.at[after.before, 1], start), (after.at[:, 1], stop))
+        ]
+        return parts[0], parts[1]
+
+    def _division(self, taken: Sequence[_Paths]) -> ChunkDivision:
+        """Return the division of the best final state."""
+        at, chunk_s, held = int(taken[-1].weight_s.argmin()), [], []
+        for stage in reversed(range(self.chunks.stages)):
+            before, after = taken[stage], _rows(taken[stage + 1], np.array([at]))
+            start, stop = (side[0] for side in self._held(before, after, stage))
+            chunk_s.append(self.chunks.chunk_s[self.chunks.roles(stage), start, stop])
+            held.append(stop - start)
+            at = int(after.before[0])
+        each_s = np.stack(chunk_s)
+        return ChunkDivision(
+            held=np.stack(held[::-1]),
+            slowest_s=float(each_s.sum(axis=1).max()),
+            sum_s=float(each_s.sum()),
+            longest_s=float(each_s.max()),
+        )
+
+
+def _start(chunks: Chunks, tracks: Tracks) -> _Paths:
+    """Return a state for every way to begin the separate rounds; the first begins at the first block."""
+    first = (0,) if tracks.leading else ()
+    free = combinations(range(1, chunks.blocks + 1), tracks.alone - len(first))
+    least = chunks.stages - 1  # blocks of a round: an end of the model may hold none
+    begins = [
+        (*first, *others)
+        for others in free
+        if all(high - low >= least for low, high in pairwise((*first, *others, chunks.blocks)))
+        and (not tracks.trailing or (*first, *others)[tracks.leading] <= tracks.high)
+    ]
+    begin = np.array(begins, dtype=np.intp).reshape(len(begins), tracks.alone)
+    nothing = np.zeros(len(begins), dtype=np.intp)
+    at = np.stack([begin, begin], axis=1)
+    return _Paths(at=at, used=nothing, weight_s=nothing.astype(np.float64), before=nothing)
+
+
+def _weights(chunks: Chunks, others_ratio: float) -> Floats:
+    """Return weights of chunks: of the first round, and of other rounds times a ratio."""
+    most_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)].max()
+    weight_s = chunks.chunk_s * (1.0 + EVENNESS * chunks.chunk_s / most_s)
+    return np.stack([weight_s, others_ratio * weight_s])
+
+
+def _alike(chunks: Chunks) -> list[int]:
+    """Return for every stage the number of an equivalent stage: all inner stages are equivalent."""
+    inner = 1 if chunks.stages > 2 else 0
+    return [0, *[inner] * (chunks.stages - 2), chunks.stages - 1]
+
+
+def _all_dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats) -> tuple[_Between, ...]:
+    """Return the rounds between the first and the last for every stage."""
+    like = _alike(chunks)
+    between = {stage: _dealt(chunks, tracks, weight_s, stage) for stage in set(like)}
+    return tuple(between[stage] for stage in like)
+
+
+def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Between:
+    """Return the blocks of the rounds between on one stage, each on the fastest chunk, late ones first."""
+    numbers = range(tracks.leading, tracks.leading + tracks.together)
+    roles = [chunks.role(stage, number) for number in numbers]
+    low, blocks = tracks.low, chunks.blocks
+    most = tracks.high - low
+
+    def taken(values_s: Floats, role: int, count: int) -> float:
+        start = blocks - count if role == LAST else low
+        return float(values_s[role, start, start + count])
+
+    held = [int(role == INNER) for role in roles]
+    found = _Between(
+        busy_s=np.full(blocks + 1, np.inf),
+        weight_s=np.full(blocks + 1, np.inf),
+        longest_s=np.full(blocks + 1, np.inf),
+        held=np.zeros((blocks + 1, len(roles)), dtype=np.intp),
+    )
+    while sum(held) <= most:
+        both = list(zip(roles, held, strict=True))
+        each_s = [taken(chunks.chunk_s, *each) for each in both]
+        found.busy_s[sum(held)], found.longest_s[sum(held)] = sum(each_s), max(each_s, default=0.0)
+        found.weight_s[sum(held)] = sum(
+            taken(weight_s[min(number, 1)], *each) for number, each in zip(numbers, both, strict=True)
+        )
+        found.held[sum(held)] = held
+        if not roles or sum(held) == most:
+            break
+        after_s = [taken(chunks.chunk_s, role, count + 1) for role, count in both]
+        held[min(reversed(range(len(roles))), key=after_s.__getitem__)] += 1
+    return found
+
+
+def _counted(chunks: Chunks, tracks: Tracks) -> tuple[Integers, Integers]:
+    """Return the blocks before every cut, (cuts,): all of them, and those of the most common run."""
+    cuts = np.arange(chunks.blocks + 1)
+    return cuts, np.clip(cuts, tracks.low, tracks.high) - tracks.low
+
+
+def _least_seconds(chunks: Chunks, tracks: Tracks, stage: int) -> Floats:
+    """Return the least seconds of a stage with this many blocks anywhere: (ways to count, blocks + 1)."""
+    size = chunks.blocks + 1
+    more = np.arange(size)[:, None] - np.arange(size)  # blocks of a further chunk
+    found = np.full((2, size), np.inf)
+    for way, count in enumerate(_counted(chunks, tracks)):
+        held, sums_s = count - count[:, None], np.where(np.arange(size) == 0, 0.0, np.inf)
+        for number in range(chunks.virtual):
+            chunk_s, each_s = chunks.chunk_s[chunks.role(stage, number)], np.full(size, np.inf)
+            np.minimum.at(each_s, np.maximum(held, 0), np.where(held >= 0, chunk_s, np.inf))
+            sums_s = np.where(more >= 0, sums_s + each_s[more], np.inf).min(axis=1)
+        found[way] = sums_s
+    return found
+
+
+def _rows(paths: _Paths, rows: Integers) -> _Paths:
+    """Return some of the states."""
+    columns = {field.name: getattr(paths, field.name)[rows] for field in fields(_Paths)}
+    return _Paths(**columns)
+
+
+def _least(paths: _Paths, base: int) -> _Paths:
+    """Return the path of least weight for each distinct state."""
+    code = paths.used.astype(np.int64)
+    for column in (*paths.at[:, 0].T, *paths.at[:, 1].T):
+        code = code * base + column
+    order = np.lexsort((paths.weight_s, code))
+    first = np.flatnonzero(np.diff(code[order], prepend=-1))
+    return _rows(paths, order[first])

@@ -1,0 +1,292 @@
+"""A stream of screened plans, sifted: the best few, the front, what nearly fits, and counts.
+
+Answers: of all plans seen so far, which are worth an exact play?
+Elsewhere: the plans (grid.py), the screening of one batch (screen.py), the play (exact.py).
+
+Only so many plans are kept, whatever the space holds. A batch is taken in whole or not at all: a search
+that is broken off has a consistent state.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.dtypes import Floats, Integers
+from flopcast.search.grid import plan_at
+from flopcast.search.memory_limit import memory_ratio
+from flopcast.search.objectives import Estimates
+from flopcast.search.pareto_front import front, thinned
+from flopcast.search.question import Question
+from flopcast.search.screen import Screened, screen
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plans
+
+BEST = 256  # screened plans that are played: docs/accuracy/search.md
+LONGEST_FRONT = 8192  # that is kept; of more, evenly spread ones
+LACKING = 8  # of what lacks memory and would be better, that are played
+SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screening is off by, at most
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One candidate that was kept: its job, its estimated losses, and by how much it breaks the limits.
+
+    `over_ratio` is the largest ratio of need to limit (memory, days, dollars); at most 1 if it breaks none.
+    """
+
+    job: Job
+    losses: tuple[float, ...]
+    used_bytes: float
+    over_ratio: float
+    order: int  # its place in the space
+
+    def judged(self, *, by_memory: bool) -> tuple[float, ...]:
+        """Return the values that a front compares: all losses, or the first loss and the bytes."""
+        return (self.losses[0], self.used_bytes) if by_memory else self.losses
+
+    def after(self, number: int) -> "Candidate":
+        """Return the same plan with its place in the space moved by `number`."""
+        return replace(self, order=self.order + number)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopCandidates:
+    """The plans that a search keeps of those seen so far.
+
+    `best` holds the best feasible plans by the first objective; among equal plans, the first in the space.
+    `on_front` holds plans that no other plan beats in all objectives. `faster` holds the front of loss and
+    bytes among plans that lack only memory and are better than the best. `nearest` is the plan that exceeds
+    the limits by least. `thinned` says that a front was too long to keep. `most` is the length of `best`.
+    """
+
+    most: int = BEST
+    candidates: int = 0
+    possible: int = 0
+    feasible: int = 0
+    best: tuple[Candidate, ...] = ()
+    on_front: tuple[Candidate, ...] = ()
+    faster: tuple[Candidate, ...] = ()
+    nearest: Candidate | None = None
+    thinned: bool = False
+
+    def after_each(
+        self,
+        question: Question,
+        batches: Iterable[tuple[Job, Plans]],
+        book_of: Callable[[Cluster], CurveBook],
+    ) -> Iterator["TopCandidates"]:
+        """Screen batches of plans, as grid.py makes them: the sieve after each of them.
+
+        Parameters
+        ----------
+        book_of : callable
+            The curves of a cluster; asked once for each batch, so it should remember them.
+
+        Raises
+        ------
+        SpecError
+            As `screen`, or a size of the cluster is none of whole nodes.
+        """
+        candidates_kept = self
+        for job, plans in batches:
+            candidates_kept = candidates_kept.with_batch(
+                question, job, plans, screen(job, plans, book_of(job.cluster))
+            )
+            yield candidates_kept
+
+    def after_all(
+        self,
+        question: Question,
+        batches: Iterable[tuple[Job, Plans]],
+        book_of: Callable[[Cluster], CurveBook],
+    ) -> "TopCandidates":
+        """Return the top candidates after the last batch."""
+        candidates_kept = self
+        for after in self.after_each(question, batches, book_of):
+            candidates_kept = after
+        return candidates_kept
+
+    def with_batch(self, question: Question, job: Job, plans: Plans, part: Screened) -> "TopCandidates":
+        """Return the top candidates after one more batch."""
+        rows = np.flatnonzero(part.possible)
+        counted = replace(self, candidates=self.candidates + plans.size, possible=self.possible + len(rows))
+        if not len(rows):
+            return counted
+        batch = _Batch.of(question, job, plans, part, self.candidates)
+        feasible = batch.over_ratio <= 1.0
+        return replace(
+            counted,
+            feasible=self.feasible + int(feasible.sum()),
+            best=_best(self.best, batch, feasible, self.most),
+            nearest=_nearest(self.nearest, batch),
+        )._with_fronts(batch, feasible)
+
+    def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "TopCandidates":
+        """Return the top candidates with the fronts of the batch."""
+        on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible), by_memory=False)
+        limit = self.best[0].losses[0] if self.best else np.inf
+        lacking = np.flatnonzero(batch.lacks_memory & (batch.losses[:, 0] < limit))
+        before = tuple(one for one in self.faster if one.losses[0] < limit)
+        faster, _ = _front(before, batch, lacking, by_memory=True)
+        return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
+
+    def joined(self, later: "TopCandidates") -> "TopCandidates":
+        """Return the top candidates after another range of plans, which follows this one in the space.
+
+        As if one had seen them all, in parts of any size: unless a front had to be thinned.
+        """
+        later = later.after(self.candidates)
+        best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[: self.most]
+        limit = best[0].losses[0] if best else np.inf
+        faster = [one for one in (*self.faster, *later.faster) if one.losses[0] < limit]
+        on_front, cut = _front_of((*self.on_front, *later.on_front), by_memory=False)
+        nearest = [one for one in (self.nearest, later.nearest) if one is not None]
+        return TopCandidates(
+            most=self.most,
+            candidates=self.candidates + later.candidates,
+            possible=self.possible + later.possible,
+            feasible=self.feasible + later.feasible,
+            best=tuple(best),
+            on_front=on_front,
+            faster=_front_of(faster, by_memory=True)[0],
+            nearest=min(nearest, key=lambda one: one.over_ratio, default=None),
+            thinned=self.thinned or later.thinned or cut,
+        )
+
+    def after(self, number: int) -> "TopCandidates":
+        """Return the same candidates, with this many plans before their space."""
+        nearest = self.nearest
+        return replace(
+            self,
+            best=tuple(one.after(number) for one in self.best),
+            on_front=tuple(one.after(number) for one in self.on_front),
+            faster=tuple(one.after(number) for one in self.faster),
+            nearest=None if nearest is None else nearest.after(number),
+        )
+
+    @property
+    def lacking(self) -> tuple[Candidate, ...]:
+        """Return some of the plans that lack memory and are better than the best."""
+        few = thinned(np.array([one.losses[0] for one in self.faster]), LACKING)
+        return tuple(self.faster[i] for i in few)
+
+    def to_play(self) -> tuple[Candidate, ...]:
+        """Return every kept plan once, with at most `most` plans of the front."""
+        places = thinned(np.array([one.losses[0] for one in self.on_front]), self.most)
+        kept = [*self.best, *(self.on_front[i] for i in places), *self.lacking]
+        kept += [self.nearest] if self.nearest is not None and not self.best else []
+        return tuple({one.order: one for one in kept}.values())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Batch:
+    """The possible plans of one batch as columns, (rows,); losses (rows, objectives)."""
+
+    job: Job
+    plans: Plans
+    row: np.ndarray  # of the batch
+    first: int  # place of the batch in the space
+    losses: np.ndarray
+    used_bytes: Floats
+    over_ratio: Floats
+    lacks_memory: np.ndarray  # and keeps every other limit
+
+    @classmethod
+    def of(cls, question: Question, job: Job, plans: Plans, part: Screened, first: int) -> "_Batch":
+        """Return losses and limits from the results of screening."""
+        row = np.flatnonzero(part.possible)
+        estimates = Estimates(
+            job=job,
+            step_s=part.step_time_s[row] * job.cluster.jitter.ratio,
+            global_batch=plans.global_batch[row, 0],
+            used_bytes=part.device_used_bytes[row],
+        )
+        tokens = question.total_tokens
+        losses = np.stack([asked.estimate(estimates, tokens) for asked in question.asked], axis=1)
+        memory = memory_ratio(
+            estimates.used_bytes,
+            part.high_bytes[row],
+            part.fits[row],
+            job.cluster.node.device.memory_bytes,
+            question.space.headroom_fraction,
+        )
+        others = np.zeros(len(row))
+        for limit in question.limits:
+            loss = limit.objective.estimate(estimates, tokens)
+            others = np.maximum(others, loss / limit.most / SLACK_RATIO)
+        return cls(
+            job=job,
+            plans=plans,
+            row=row,
+            first=first,
+            losses=losses,
+            used_bytes=estimates.used_bytes,
+            over_ratio=np.maximum(memory, others),
+            lacks_memory=(memory > 1.0) & (others <= 1.0),
+        )
+
+    def judged(self, rows: Integers, *, by_memory: bool) -> np.ndarray:
+        """Return the values that a front compares for some rows, as `Candidate.judged` does."""
+        losses = self.losses[rows]
+        return np.stack([losses[:, 0], self.used_bytes[rows]], axis=1) if by_memory else losses
+
+    def sifted(self, at: int) -> Candidate:
+        """Return one of the plans."""
+        row = int(self.row[at])
+        return Candidate(
+            job=self.job.model_copy(update={"plan": plan_at(self.plans, row)}),
+            losses=tuple(self.losses[at].tolist()),
+            used_bytes=float(self.used_bytes[at]),
+            over_ratio=float(self.over_ratio[at]),
+            order=self.first + row,
+        )
+
+
+def _best(
+    before: tuple[Candidate, ...], batch: _Batch, feasible: np.ndarray, most: int
+) -> tuple[Candidate, ...]:
+    """Return the best rows by the first objective; of equal ones, the earlier come first."""
+    loss = batch.losses[:, 0]
+    limit = before[-1].losses[0] if len(before) == most else np.inf
+    rows = np.flatnonzero(feasible & (loss < limit))
+    rows = rows[np.argsort(loss[rows], kind="stable")[:most]]
+    new = [batch.sifted(row) for row in rows.tolist()]
+    return tuple(sorted((*before, *new), key=lambda one: (one.losses[0], one.order))[:most])
+
+
+def _front(
+    before: Sequence[Candidate], batch: _Batch, rows: Integers, *, by_memory: bool
+) -> tuple[tuple[Candidate, ...], bool]:
+    """Return the front of kept plans and of rows of a batch, and whether it had to be thinned."""
+    rows = rows[front(batch.judged(rows, by_memory=by_memory))]
+    own = batch.judged(rows, by_memory=by_memory)
+    kept = np.array([one.judged(by_memory=by_memory) for one in before]).reshape(len(before), own.shape[1])
+    few, cut = _places(np.concatenate([kept, own]))
+    size = len(before)
+    return tuple(before[i] if i < size else batch.sifted(int(rows[i - size])) for i in few), cut
+
+
+def _front_of(kept: Sequence[Candidate], *, by_memory: bool) -> tuple[tuple[Candidate, ...], bool]:
+    """Return the front of kept plans, and whether it had to be thinned."""
+    if not kept:
+        return (), False
+    few, cut = _places(np.array([one.judged(by_memory=by_memory) for one in kept]))
+    return tuple(kept[i] for i in few), cut
+
+
+def _places(losses: np.ndarray) -> tuple[list[int], bool]:
+    """Return the rows on the front of losses, at most as many as are kept; and whether there were more."""
+    places = np.flatnonzero(front(losses))
+    few: list[int] = places[thinned(losses[places, 0], LONGEST_FRONT)].tolist()
+    return few, len(few) < len(places)
+
+
+def _nearest(before: Candidate | None, batch: _Batch) -> Candidate:
+    """Return the plan that breaks the limits by least, the first of equal ones."""
+    at = int(np.argmin(batch.over_ratio))
+    if before is not None and before.over_ratio <= batch.over_ratio[at]:
+        return before
+    return batch.sifted(at)

@@ -1,0 +1,283 @@
+"""Blocks dealt out to stages that are not alike: the slowest one as fast as it can be, inside its memory.
+
+Answers: of all ways to cut a model's blocks into stages, which has the shortest step in closed form and
+fits?
+Elsewhere: the closed form (timeline/closed_form.py), the first guess where blocks do not divide
+(spec/divisors.py), which plans are worth the question (refine.py).
+
+Stages are unlike because the model's ends stand on two of them (a head of 128,000 words is as much work as
+several blocks), because kinds of blocks differ, and because an early stage keeps more micro-batches than a
+late one. Every slice that a stage may hold is priced and weighed as that stage
+(workload/candidate_stages.py); a dynamic program over cuts then finds the best division exactly: for a
+level that no stage exceeds, the least sum; of all levels, the least step. Nothing is taken to be linear.
+
+Several chunks on a stage couple its rounds: uneven_chunks.py.
+"""
+
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.price import price
+from flopcast.dtypes import Flags, Floats, Integers
+from flopcast.memory.peak import memory_on
+from flopcast.search.memory_limit import within_memory
+from flopcast.search.stage_division import FIRST, INNER, LAST, ChunkDivision, Chunks
+from flopcast.search.uneven_chunks import best_chunks
+from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.spec.job import Job
+from flopcast.spec.plan import one_plan
+from flopcast.timeline.closed_form import micro_batch_seconds
+from flopcast.workload.candidate_stages import CandidateStages
+from flopcast.workload.lower import lower
+from flopcast.workload.program import Programs
+from flopcast.workload.realise import realise
+
+MOST_BLOCKS = 128  # as the deepest model of the catalogue has: slices grow with the square of blocks
+EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one with equal stages
+
+
+def balanced_stages(
+    job: Job, book: CurveBook, headroom_fraction: float | None = 1.0
+) -> tuple[int, ...] | None:
+    """Return the blocks of every chunk that make the step of the job's plan shortest, in closed form.
+
+    Parameters
+    ----------
+    job : Job
+        Its plan has several stages; its own `stage_layers` are not used.
+    book : CurveBook
+        Curves of the job's cluster.
+    headroom_fraction : float or None
+        The part of the device's memory that a stage may use; None: as much as fits by memory/verdict.py.
+
+    Returns
+    -------
+    tuple of int or None
+        `stage_layers`; None if no division fits or the case is not supported: a split backward pass, a
+        user's own schedule, a single stage, more than MOST_BLOCKS blocks, or chunks with too many kinds of
+        blocks.
+    """
+    plan, blocks = job.plan, job.model.num_blocks
+    own = isinstance(plan.schedule, OwnSchedule) or plan.splits_backward
+    stages, virtual = plan.pipeline_parallel, plan.virtual_stages
+    if own or stages == 1 or blocks > MOST_BLOCKS or stages * virtual > blocks + 2:
+        return None
+    plain = job.model_copy(update={"plan": plan.model_copy(update={"stage_layers": ()})})
+    held = (_in_chunks if virtual > 1 else _in_stages)(plain, book, headroom_fraction)
+    return None if held is None else tuple(held.T.ravel().tolist())
+
+
+def _in_stages(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
+    """Return the number of blocks of every stage, (stages, 1)."""
+    busy_s = busy_seconds(job, book, headroom_fraction)
+    cuts = best_cuts(busy_s, job.plan.num_micro_batches)
+    return None if cuts is None else np.diff(cuts)[:, None]
+
+
+def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
+    """Return the number of blocks of every chunk, (stages, chunks)."""
+    plan, dealt = job.plan, _by_cuts(job.model.num_blocks)
+    programs = _programs(job, dealt.slices)
+    alone_s = _seconds(programs, job, book)
+    waits_s = alone_s[-1]  # for its transfers, however many chunks a stage has
+    alone_s = alone_s - waits_s * (1.0 - 1.0 / plan.virtual_stages)
+    kind = programs.stages.of(0).chunk_class[:, 0][dealt.row]
+    along = np.diagonal(kind[INNER], 1).tolist()  # the model, block by block
+    chunks = Chunks(
+        chunk_s=np.append(alone_s, np.inf)[dealt.row],
+        runs=tuple(len(list(run)) for _, run in groupby(along)),
+        stages=plan.pipeline_parallel,
+        virtual=plan.virtual_stages,
+    )
+    room = _MemoryLimit(job=job, headroom_fraction=headroom_fraction, chunks=chunks, kind=kind)
+    found = best_chunks(chunks, plan.num_micro_batches, lambda _, start, __: start[:, 0] >= 0)
+    if found is not None and not room.holds(found):
+        found = best_chunks(chunks, plan.num_micro_batches, room.fits)
+    return None if found is None else found.held
+
+
+def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -> Floats:
+    """Return the seconds of one micro-batch for every stage and slice, as `best_cuts` reads them.
+
+    Returns
+    -------
+    array of shape (stages, cuts, cuts)
+        Seconds; infinite if a slice does not fit on the stage, or no slice lies between two cuts.
+    """
+    dealt = _by_cuts(job.model.num_blocks)
+    programs = _programs(job, dealt.slices)
+    slice_s = _seconds(programs, job, book)
+    busy = []
+    for stage, role in enumerate(_roles(job.plan.pipeline_parallel)):
+        fits = _fits(programs, stage, job, headroom_fraction)
+        busy.append(np.append(np.where(fits, slice_s, np.inf), np.inf)[dealt.row[role]])
+    return np.stack(busy)
+
+
+def best_cuts(busy_s: Floats, micro_batches: int) -> Integers | None:
+    """Return the cuts of the division with the shortest step: `micro_batches` · slowest + others.
+
+    Parameters
+    ----------
+    busy_s : array of shape (stages, cuts, cuts)
+        Seconds of one micro-batch on a stage that holds the blocks between two cuts; infinite where it may
+        not hold them.
+
+    Returns
+    -------
+    array of shape (stages + 1,), or None
+        From 0 to the number of blocks; None where no division is allowed.
+
+    Examples
+    --------
+    Three blocks of a second and a head of two on two stages:
+
+    >>> block_s = np.maximum(np.arange(4)[None] - np.arange(4)[:, None], -np.inf)
+    >>> one_way = np.where(block_s > 0, block_s, np.inf)
+    >>> best_cuts(np.stack([one_way, one_way + 2.0]), 8).tolist()
+    [0, 2, 3]
+    """
+    allowed = np.isfinite(busy_s)
+    if _least(np.where(allowed, busy_s, np.inf)) is None:
+        return None
+    levels_s = np.unique(busy_s[allowed])
+    weight_s = busy_s + EVENNESS * busy_s**2 / levels_s[-1]
+
+    def below(level_s: float) -> Integers | None:
+        return _least(np.where(busy_s <= level_s, weight_s, np.inf))
+
+    def step_s(cuts: Integers) -> float:
+        each_s = busy_s[np.arange(len(busy_s)), cuts[:-1], cuts[1:]]
+        return float((micro_batches - 1) * each_s.max() + each_s.sum())
+
+    low, high = 0, len(levels_s) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if below(float(levels_s[middle])) is not None else (middle + 1, high)
+    tried = [cuts for cuts in (below(float(levels_s[low])), below(np.inf)) if cuts is not None]
+    best = min(tried, key=step_s)
+    least_sum_s = busy_s[np.arange(len(busy_s)), tried[-1][:-1], tried[-1][1:]].sum()
+    for level_s in levels_s[low + 1 :].tolist():
+        bound_s = (micro_batches - 1) * level_s + least_sum_s
+        if bound_s >= step_s(best) * (1.0 - EVENNESS):
+            break  # of every higher level too
+        found = below(level_s)
+        best = best if found is None else min(best, found, key=step_s)
+    return best
+
+
+def _least(weight_s: Floats) -> Integers | None:
+    """Return the cuts with the least sum of weights, stage by stage; None if every sum is infinite."""
+    sums_s, before = weight_s[0, 0], []
+    for of_stage in weight_s[1:]:
+        through_s = sums_s[:, None] + of_stage
+        before.append(through_s.argmin(axis=0))
+        sums_s = through_s.min(axis=0)
+    if not np.isfinite(sums_s[-1]):
+        return None
+    cuts = [len(sums_s) - 1]
+    for places in reversed(before):
+        cuts.append(int(places[cuts[-1]]))
+    return np.array([0, *cuts[::-1]])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _CandidateStages:
+    """All slices that a stage may hold, then an empty one, and which slice is between two cuts.
+
+    -1 where none does.
+    """
+
+    slices: CandidateStages
+    row: Integers  # (roles, cuts, cuts)
+
+
+def _roles(stages: int) -> Integers:
+    """Return the role of every stage: whether it also holds the embedding or the head."""
+    return np.array([FIRST, *[INNER] * (stages - 2), LAST])
+
+
+def _by_cuts(blocks: int) -> _CandidateStages:
+    """Return chunks of consecutive blocks; those at the ends of the model may be empty."""
+    low, high = np.meshgrid(np.arange(blocks + 1), np.arange(blocks + 1), indexing="ij")
+    may = np.stack([(low == 0) & (high >= 0), low < high, (high == blocks) & (low <= high)])
+    role, start, stop = (
+        np.append(axis, last) for axis, last in zip(np.nonzero(may), (INNER, 0, 0), strict=True)
+    )
+    row = np.full(may.shape, -1)
+    row[may] = np.arange(may.sum())
+    return _CandidateStages(slices=_slices(role[:, None], start[:, None], stop[:, None]), row=row)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _MemoryLimit:
+    """Decides which stages have room for some chunks, and caches answers by the contents of chunks.
+
+    `kind` numbers chunks by their contents, (roles, cuts, cuts).
+    """
+
+    job: Job
+    headroom_fraction: float | None
+    chunks: Chunks
+    kind: Integers
+    known: dict[bytes, Flags] = field(default_factory=dict)
+
+    def fits(self, stage: int, start: Integers, stop: Integers) -> Flags:
+        """Return whether a stage can hold some chunks, (states,); arguments are (states, chunks)."""
+        role = self.chunks.roles(stage)
+        distinct, first, of = np.unique(
+            self.kind[role, start, stop], axis=0, return_index=True, return_inverse=True
+        )
+        keys = [row.tobytes() for row in distinct]
+        new = first[[key not in self.known for key in keys]]
+        if len(new):
+            found = self._of_all_stages(_slices(role, start[new], stop[new]))
+            self.known.update(zip((key for key in keys if key not in self.known), found, strict=True))
+        return np.array([self.known[key][stage] for key in keys], dtype=bool)[of.ravel()]
+
+    def holds(self, division: ChunkDivision) -> bool:
+        """Return whether every stage can hold its part of a division."""
+        start, stop = division.cuts
+        role = [self.chunks.roles(stage) for stage in range(self.chunks.stages)]
+        programs = _programs(self.job, _slices(np.array(role), start, stop))
+        fits = (
+            _fits(programs, stage, self.job, self.headroom_fraction)[stage] for stage in range(len(role))
+        )
+        return all(fits)
+
+    def _of_all_stages(self, slices: CandidateStages) -> Flags:
+        """Return which stages can hold each slice, (slices, stages)."""
+        programs = _programs(self.job, slices)
+        stages = range(self.chunks.stages)
+        fits = [_fits(programs, stage, self.job, self.headroom_fraction) for stage in stages]
+        return np.stack(fits, axis=1)
+
+
+def _slices(role: Integers, low: Integers, high: Integers) -> CandidateStages:
+    """Return the slices of chunks, (slices, chunks); roles broadcast to them."""
+    starts, ends = (np.broadcast_to(role == which, low.shape) for which in (FIRST, LAST))
+    return CandidateStages(low=low, high=high, starts=starts, ends=ends)
+
+
+def _programs(job: Job, slices: CandidateStages) -> Programs:
+    """Return the programs of slices as stages."""
+    return realise(lower(job.model, one_plan(job.plan), job.batch), job.software, slices.stages)
+
+
+def _seconds(programs: Programs, job: Job, book: CurveBook) -> Floats:
+    """Return the seconds of one micro-batch on every slice, (slices,)."""
+    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+    slice_s: Floats = micro_batch_seconds(priced)[0, programs.stages.of(0).stage_class]
+    return slice_s
+
+
+def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float | None) -> Flags:
+    """Return whether each slice fits on a stage, (slices,)."""
+    fits = within_memory(memory_on(programs, stage), job.cluster, headroom_fraction)
+    of = programs.stages.of(0).stage_class
+    found: Flags = np.broadcast_to(fits[0], of.max() + 1)[of]
+    return found

@@ -1,0 +1,75 @@
+"""A job as the text of a file that holds all of it.
+
+Answers: what has to be written so that reading it gives the very same job, whatever the catalogue says?
+Elsewhere: reading it back (requests/job_files.py); files that name entries of the catalogue instead are
+written by people.
+Fields that have their default are left out, but for the global batch: a plan without one is completed by a
+search. Quantities carry their unit, as a file's must.
+"""
+
+import json
+from collections.abc import Mapping
+
+from flopcast.errors import InternalError
+from flopcast.spec.job import Job
+from flopcast.units import exactly, units_of
+
+WIDEST = 100  # characters of a value that stands on one line
+
+
+def job_document(job: Job) -> dict[str, object]:
+    """Return the job as the plain data of a job file: texts, numbers, lists and mappings.
+
+    Examples
+    --------
+    Quantities of every depth have units:
+
+    >>> from flopcast.requests.job_files import load_catalog_job
+    >>> document = job_document(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"))
+    >>> document["cluster"]["tiers"][0]["bytes_per_s"]
+    '50 GB/s'
+    """
+    plain = job.model_dump(mode="json", exclude_defaults=True)
+    plain["plan"] = {**plain["plan"], "global_batch": job.plan.global_batch}
+    told = _with_units(plain, ())
+    if not isinstance(told, dict):
+        raise InternalError(f"a job is a mapping, not {type(told)}")
+    return told
+
+
+def job_text(job: Job) -> str:
+    """Return the job as YAML with one line per field; equal jobs give equal texts."""
+    return "".join(f"{key}:{_block(value, 1)}\n" for key, value in job_document(job).items())
+
+
+def _with_units(value: object, units: tuple[str, ...]) -> object:
+    """Return the value with the unit that its field's name states."""
+    if isinstance(value, Mapping):
+        return {key: _with_units(inner, units_of(key) or units) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_units(inner, ()) for inner in value]
+    if units and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return exactly(value, units[0])
+    return value
+
+
+def _block(value: object, depth: int) -> str:
+    """Return a value after its key: on the same line if it is short, else on lines of its own."""
+    flow = json.dumps(value, ensure_ascii=False)
+    pad = "\n" + "  " * depth
+    if len(flow) <= WIDEST or not isinstance(value, (Mapping, list)):
+        return f" {flow}"
+    if isinstance(value, Mapping):
+        return "".join(f"{pad}{_key(key)}:{_block(inner, depth + 1)}" for key, inner in value.items())
+    return "".join(f"{pad}-{_entry(inner, depth + 1)}" for inner in value)
+
+
+def _key(key: str) -> str:
+    """Return a key, quoted if YAML might read it as another type."""
+    return key if key.isidentifier() and key not in ("true", "false", "null") else json.dumps(key)
+
+
+def _entry(value: object, depth: int) -> str:
+    """Return an entry of a list after its dash."""
+    told = _block(value, depth)
+    return " " + told.lstrip() if told.startswith("\n") else told

@@ -1,0 +1,172 @@
+"""The base class of all nouns that users write: frozen, strict about keys and numbers, with a schema.
+
+Answers: how does a noun refuse what is no number, and how does an editor learn what may be written?
+Elsewhere: the nouns themselves (spec/, layers/), reading them from files (files/validate.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, wraps
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin
+
+from annotated_types import Gt, Le
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from flopcast.units import units_of
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+class StrictModel(BaseModel):
+    """A frozen record of scalars, tuples and other nouns.
+
+    Unknown keys, infinities and truth values in place of numbers are refused. In the JSON Schema a field
+    with a unit in its name takes the text that a file holds ("80 GB"), and one with two names has both.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, bool) and is_numeric(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("a number; true and false are none")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema of what a file holds."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        properties = schema.get("properties", {})
+        for name, field in cls.model_fields.items():
+            if name in properties:
+                properties[name] = _as_written(name, properties[name])
+                if isinstance(field.validation_alias, AliasChoices):
+                    for alias in field.validation_alias.choices:
+                        properties[str(alias)] = properties[name]
+        return schema
+
+
+def is_numeric(annotation: object) -> bool:
+    """Return whether a field of this type holds a number, but not a truth value.
+
+    Examples
+    --------
+    >>> is_numeric(int | None), is_numeric(bool), is_numeric(Literal[0, 1])
+    (True, False, True)
+    """
+    if get_origin(annotation) is Literal:
+        return all(isinstance(value, int) for value in get_args(annotation))
+    parts = get_args(annotation) or (annotation,)
+    return bool({int, float} & set(parts)) and bool not in parts
+
+
+def _as_written(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a quantity's schema in a file: a text with a unit; the bounds are those of the number."""
+    units = units_of(name)
+    if not units:
+        return schema
+    text = {"type": "string", "examples": [f"1.5 {units[0]}"]}
+    kept = {key: schema[key] for key in ("description", "title", "default") if key in schema}
+    if schema.get("type") == "object":
+        return kept | {"type": "object", "additionalProperties": text}
+    optional = any(branch.get("type") == "null" for branch in schema.get("anyOf", []))
+    return kept | ({"anyOf": [text, {"type": "null"}]} if optional else text)
+
+
+def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
+    """Return the schema of a noun, whose fields may also name a catalogue entry, or change one.
+
+    For `json_schema_extra` of the noun that holds the fields.
+    """
+
+    def extend(schema: dict[str, Any]) -> None:
+        for name in fields:
+            schema["properties"][name] = {
+                "anyOf": [
+                    {"type": "string", "description": "a name of the catalogue, or a short form"},
+                    {
+                        "type": "object",
+                        "description": "a catalogue entry, and what differs from it",
+                        "properties": {"base": {"type": "string"}},
+                        "required": ["base"],
+                    },
+                    schema["properties"][name],
+                ]
+            }
+
+    return extend
+
+
+def cached_results(most: int) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Decorate a function of nouns so that its last `most` results are cached, as `lru_cache` does.
+
+    `model_copy` checks nothing, so that a copied noun may hold a value without a hash, such as a dict. The
+    result for such a noun is worked out anew.
+    """
+
+    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
+        kept = lru_cache(maxsize=most)(function)
+
+        @wraps(function)
+        def result(*args: P.args, **kwargs: P.kwargs) -> Result:
+            try:
+                hash(args)
+            except TypeError:
+                return function(*args, **kwargs)
+            return kept(*args, **kwargs)  # type: ignore[arg-type]
+
+        return result
+
+    return decorate
+
+
+class FrozenMapping(Mapping[str, float]):
+    """A mapping that does not change and can be hashed: {"bf16": 312e12}."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, float]) -> None:
+        """Keep a copy, in the order given."""
+        self._items = dict(items)
+
+    def __getitem__(self, key: str) -> float:
+        """Return the value of a key; raise KeyError if there is none."""
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the keys in order."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        """Return the hash, which does not depend on the order of keys."""
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        """Return the text of a dict."""
+        return repr(dict(self._items))
+
+
+PositiveByName = Annotated[
+    Mapping[str, Annotated[float, Gt(0)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
+]
+FractionByName = Annotated[
+    Mapping[str, Annotated[float, Gt(0), Le(1)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
+]

@@ -1,0 +1,358 @@
+"""Parts of a step's time: along its critical path, and on its busiest stage.
+
+Answers: which items determine the step, and how often do they run on the path (sensitivities)? How does the
+busiest stage spend its time (breakdown)?
+Elsewhere: when tasks run (pipeline.py, step.py), the items inside a task (program.py).
+
+The critical path jumps between stages if they are equal, but a reader wants to know how one stage spends
+its time. So there are two views, and both sum to the step: shares of the path give
+`d log(step) / d log(factor)` exactly (their `slope_s`); shares of the busiest stage, with its waiting, give
+the breakdown.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.cost.factors import EXPERT_LAUNCH, HOST
+from flopcast.cost.item_prices import Priced
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.item import Item
+from flopcast.schedules.base import BACKWARD, FORWARD
+from flopcast.timeline.chains import MESSAGE, TASK
+from flopcast.timeline.contention import executions
+from flopcast.timeline.layer import LAUNCH_COLUMNS, num_columns
+from flopcast.timeline.pipeline import critical_path
+from flopcast.timeline.program import Simulated
+from flopcast.timeline.simulation import StepSimulation
+from flopcast.workload.program import Programs, Segment
+
+ROUNDING = 1e-9  # of the step: what sums of floats may leave over
+SHORTEST_S = 1e-15  # keeps a division by no time at all away
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class TimeAttribution:
+    """Seconds of the step that one item takes, or, without an item, that the host takes to launch items.
+
+    `path_s` counts all executions that the view looks at: on the critical path, or on one stage. It is
+    below 0 where a skewed step leaves out what came before it. `row` is the row of prices that holds for
+    it: the plan, or the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0
+    where a physical bound keeps its factors from changing its seconds. `shift_s` is what the derivative has
+    beyond `path_s`, where messages share a link (shared_links.py). `of_experts` marks launches of experts'
+    products one after another.
+    """
+
+    item: Item | None
+    path_s: float
+    row: int
+    moves_ratio: float = 1.0
+    shift_s: float = 0.0
+    of_experts: bool = False
+
+    @property
+    def scaled_s(self) -> float:
+        """Return the part of `path_s` that the item's factors scale."""
+        return self.path_s * self.moves_ratio
+
+    @property
+    def slope_s(self) -> float:
+        """Return `d step / d log(factor)` of each factor that scales the item."""
+        return (self.path_s + self.shift_s) * self.moves_ratio
+
+    def factors(self, priced: Priced) -> tuple[str, ...]:
+        """Return the names of the factors that scale these seconds."""
+        if self.item is not None:
+            return priced.of(self.item).names(self.row)
+        return (HOST, EXPERT_LAUNCH) if self.of_experts else (HOST,)
+
+    def times(self, part_ratio: float) -> "TimeAttribution":
+        """Return the share of a part of these executions."""
+        return replace(self, path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)
+
+
+def attribute_critical_path(run: StepSimulation) -> tuple[TimeAttribution, ...]:
+    """Return the critical path of the step: update, tasks and transfers, reduction, synchronisation.
+
+    Returns
+    -------
+    tuple of TimeAttribution
+        They sum to the step. The sum of `slope_s` over a factor's items, over the step, is
+        `d log(step) / d log(factor)` as long as no other path becomes the longest.
+    """
+    g = run.played.graph
+    begun = int(run.chain_start[run.last])
+    node = int(g.last[run.last]) if begun < 0 else int(g.node_of_task[begun])
+    path, hops = critical_path(run.played, node)
+    behind = path if begun < 0 else path[1:]  # the task that began the wait is left before its end
+    nodes = behind[(g.kind[behind] == TASK) & ~run.played.held[behind]]
+    shares = [*_task_shares(run, g.task[nodes]), *_hop_shares(run, path, hops)]
+    shares += _chain_shares(run, begun) if begun >= 0 else _lost_shares(run, run.last)
+    shares += [share for held in path[run.played.held[path]] for share in _gather_shares(run, int(held))]
+    shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
+    shares += _skew_shares(run) if run.programs.plans.structure.skews_steps else []
+    return (*shares, *_end_shares(run, run.last))
+
+
+def _skew_shares(run: StepSimulation) -> list[TimeAttribution]:
+    """Return negative shares for the time that a stage's path contains before the start of its step.
+
+    The step is the difference of two moments, so its shares are those of the path to the end less those of
+    the path to the first task, the stage's own update kept.
+    """
+    g, last = run.played.graph, run.last
+    path, hops = critical_path(run.played, int(g.node_of_task[last * g.order.kind.shape[1]]))
+    before = path[1:]  # the first task itself belongs to the step
+    tasks = g.task[before[g.kind[before] == TASK]]
+    taken = [*_task_shares(run, tasks), *_hop_shares(run, path[:0], hops)]
+    taken += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
+    kept = _phase_shares(run, run.programs.update, last)
+    return kept + [share.times(-1.0) for share in taken]
+
+
+def _chain_shares(run: StepSimulation, begun: int) -> list[TimeAttribution]:
+    """Return reductions that continue after the last backward: before their queue, and along it.
+
+    The queue last waited for gradients of the task `begun`; from then on each program's reductions follow
+    those of the one before.
+    """
+    tasks = run.played.graph.order.kind.shape[1]
+    later = np.arange(begun + 1, (begun // tasks + 1) * tasks)
+    reducing = len(run.passes) - 1
+    later = later[run.played.graph.order.kind.ravel()[later] == reducing]
+    found = _lost_shares(run, begun // tasks, begun)
+    for counts, chosen in (
+        (run.passes[reducing].tail_counts, np.array([begun])),
+        (run.passes[reducing].reduction_counts, later),
+    ):
+        found += _executed(run, run.passes[reducing], counts, chosen)
+    return found
+
+
+def _lost_shares(run: StepSimulation, stage: int, before: int | None = None) -> list[TimeAttribution]:
+    """Return the time that a stage loses to messages of its first and last micro-batch (contention.py).
+
+    If `before` is given, only tasks of the stage in front of that one count.
+    """
+    kind = run.played.graph.order.kind
+    mine = np.arange(stage * kind.shape[1], (stage + 1) * kind.shape[1] if before is None else before)
+    return [
+        share
+        for number, one in enumerate(run.passes)
+        if one.lost_s.any()
+        for share in _executed(run, one, one.lost_counts, mine[kind.ravel()[mine] == number])
+    ]
+
+
+def _gather_shares(run: StepSimulation, held: int) -> list[TimeAttribution]:
+    """Return the all-gathers of a stage from its update to the last one that a task waited for."""
+    g = run.played.graph
+    tasks = g.order.kind.shape[1]
+    task = int(g.task[held])
+    waited = np.arange(task // tasks * tasks, task + 1)
+    waited = waited[g.order.kind.ravel()[waited] == FORWARD]
+    return _executed(run, run.forward, run.forward.reduction_counts, waited)
+
+
+def attribute_stage(run: StepSimulation, stage: int) -> tuple[tuple[TimeAttribution, ...], float]:
+    """Return the shares of a stage from one synchronisation to the next, with its waiting for others.
+
+    Inside a task only its critical path counts: hidden work takes none of the stage's time. Shares and
+    waiting sum to the step.
+    """
+    g = run.played.graph
+    size = g.order.kind.shape[1]
+    tasks = np.arange(stage * size, (stage + 1) * size)
+    nodes = g.node_of_task[tasks]
+    shares = [*_task_shares(run, tasks), *_gap_shares(run, stage, nodes)]
+    shares += _phase_shares(run, run.programs.update, stage)
+    shares += _end_shares(run, stage)
+    shares += _exposed(run, stage)
+    shares = [share for share in shares if share.path_s != 0]
+    waiting = run.step_time_s - sum(share.path_s for share in shares)
+    return tuple(shares), max(0.0, waiting)
+
+
+def attribute_mean_stage(run: StepSimulation) -> tuple[TimeAttribution, ...]:
+    """Return the busy time of a device by kind of work, as a mean over stages, for its power.
+
+    A compute kernel counts for as long as it runs, even if launches are slower; a message counts while it
+    is exposed. The device waits for the rest of the step.
+    """
+    g = run.played.graph
+    stages, size = g.order.kind.shape
+    kind = g.order.kind.ravel()
+    shares: list[TimeAttribution] = []
+    for number, (simulated, segments) in enumerate(zip(run.passes, run.programs.passes, strict=True)):
+        shares += _executed(run, simulated, _busy(simulated, segments), np.flatnonzero(kind == number))
+    for stage in range(stages):
+        nodes = g.node_of_task[stage * size : (stage + 1) * size]
+        shares += [*_gap_shares(run, stage, nodes), *_phase_shares(run, run.programs.update, stage)]
+        shares += _end_shares(run, stage)
+        shares += _exposed(run, stage)
+    return tuple(share.times(1.0 / stages) for share in shares if share.path_s != 0)
+
+
+@lru_cache(maxsize=8)  # the plans of a batch share their passes
+def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
+    """Return the counts as in `Simulated.counts`: all kernels, but only messages on the critical path."""
+    counts = simulated.counts[..., : num_columns(simulated.columns)].copy()
+    counts[..., -LAUNCH_COLUMNS:] = 0.0
+    column = 0
+    for segment in segments:
+        for item in segment.items:
+            if isinstance(item.work, AbstractOperator):
+                counts[..., column] = executions(item) * segment.repeat
+            column += 1
+    return counts
+
+
+def busiest_stage(run: StepSimulation) -> int:
+    """Return the stage with the most seconds of tasks, update and reduction; the first of equal ones."""
+    g = run.played.graph
+    tasks = run.played.duration_s[g.node_of_task].reshape(g.order.kind.shape).sum(axis=1)
+    return int(np.argmax(tasks + run.update_s + run.reduce_s))
+
+
+def _end_shares(run: StepSimulation, stage: int) -> list[TimeAttribution]:
+    """Return the reduction of a stage, and the synchronisation of all stages."""
+    reduce = _phase_shares(run, run.programs.reduce, stage)
+    return reduce + _phase_shares(run, run.programs.synchronise, stage)
+
+
+def _exposed(run: StepSimulation, stage: int) -> list[TimeAttribution]:
+    """Return the wait of a stage after its last backward: for its reductions, or for time lost to messages.
+
+    The wait is divided among the reductions of the queue in proportion to their seconds, starting with the
+    reduction that began it.
+    """
+    begun = int(run.chain_start[stage])
+    late_s = float(run.reduce_start_s[stage] - run.played.end_s[run.played.graph.last[stage]])
+    if late_s <= ROUNDING * run.step_time_s:
+        return []
+    if begun < 0:
+        return _lost_shares(run, stage)
+    chain = _chain_shares(run, begun)
+    queue = [share for share in chain if share.item and share.item.stream == "dp" and share.path_s > 0]
+    part = late_s / sum(share.path_s for share in queue)
+    return [share.times(part) for share in queue]
+
+
+def _task_shares(run: StepSimulation, tasks: Integers) -> list[TimeAttribution]:
+    """Return the items on the critical paths of these tasks' programs, with their seconds.
+
+    Tasks of one row of prices are counted together before they are priced.
+    """
+    kind = run.played.graph.order.kind.ravel()[tasks]
+    found: list[TimeAttribution] = []
+    for number, simulated in enumerate(run.passes):
+        found += _executed(run, simulated, simulated.counts, tasks[kind == number])
+    return found
+
+
+def _executed(
+    run: StepSimulation, simulated: Simulated, counts: Counts, tasks: Integers
+) -> list[TimeAttribution]:
+    """Return the seconds of each column that these tasks take.
+
+    `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated: executions of
+    items, and seconds of the host's launches.
+    """
+    found: list[TimeAttribution] = []
+    rows = run.of_task.row[tasks]
+    width = num_columns(simulated.columns)
+    for row in np.unique(rows).tolist():
+        times = run.of_task.summed(counts, tasks[rows == row])
+        shifts = times[width:] if len(times) > width else np.zeros(width)
+        for column, item in enumerate((*simulated.columns, None, None)):
+            if times[column] or shifts[column]:
+                price = run.priced.of(item) if item is not None else None
+                one_s = price.one_s(row) if price is not None else 1.0
+                found.append(
+                    TimeAttribution(
+                        item=item,
+                        path_s=float(times[column] * one_s),
+                        row=row,
+                        moves_ratio=price.moved(row) if price is not None else 1.0,
+                        shift_s=float(shifts[column] * one_s),
+                        of_experts=column == width - 1,
+                    )
+                )
+    return found
+
+
+def _hop_shares(run: StepSimulation, path: Integers, hops: Integers) -> list[TimeAttribution]:
+    """Return the transfers on the path: lags between tasks, or nodes of their own if they block."""
+    g = run.played.graph
+    messages = path[g.kind[path] == MESSAGE]
+    taken = np.concatenate([hops[hops > 0], g.hop[messages]])
+    return _transfer_shares(run, _summed(taken, run.played.transfer_s[taken], len(run.played.transfer_s)))
+
+
+def _gap_shares(run: StepSimulation, stage: int, nodes: Integers) -> list[TimeAttribution]:
+    """Return the transfers in the gaps before a stage's tasks, with the seconds that each gap takes.
+
+    The rest of a gap is waiting for a neighbour. Blocking messages are nodes between the tasks, other
+    transfers lags of the task that waits for them.
+    """
+    played, g = run.played, run.played.graph
+    begin_s = run.begin_s[stage] + run.update_s[stage]
+    before = np.concatenate([[begin_s], played.end_s[nodes[:-1]]])
+    gap_s = np.maximum(played.start_s[nodes] - before, 0.0)
+    longest = played.transfer_s[g.lag[nodes]].argmax(axis=1)
+    mine = np.flatnonzero((g.stage == stage) & (g.kind != TASK))[1:]  # without the source
+    hop = np.concatenate([g.lag[nodes, longest], g.hop[mine]])  # of lags, then of blocking messages
+    gap = np.concatenate([np.arange(len(nodes)), np.searchsorted(nodes, mine)])
+    inside = gap < len(nodes)  # what follows the last task is not in front of one
+    hop, gap = hop[inside], gap[inside]
+    transfer_s = _summed(gap, played.transfer_s[hop], len(nodes))
+    part = np.minimum(gap_s, transfer_s) / np.maximum(transfer_s, SHORTEST_S)
+    return _transfer_shares(run, _summed(hop, played.transfer_s[hop] * part[gap], len(played.transfer_s)))
+
+
+def _summed(position: Integers, amount_s: Floats, size: int) -> Floats:
+    """Return amounts summed by position."""
+    return np.bincount(position, amount_s, minlength=size).astype(np.float64)
+
+
+def _transfer_shares(run: StepSimulation, by_hop_s: Floats) -> list[TimeAttribution]:
+    """Return the seconds of transfers by hop index, divided over the messages of one transfer.
+
+    Of several kinds of micro-batches, hop indices follow each other kind by kind (`of_kinds`).
+    """
+    found: list[TimeAttribution] = []
+    kinds = (np.arange(len(run.leaves)) - 1) % 2
+    of_rows = by_hop_s.reshape(-1, len(run.leaves))
+    for row, of_hops in enumerate(of_rows, 0 if len(of_rows) > 1 else run.plan):
+        for kind in (FORWARD, BACKWARD):
+            for crosses in (False, True):
+                total_s = float(of_hops[(kinds == kind) & (run.leaves == crosses)].sum())
+                items = transfer_items(run.programs, kind, crosses)
+                each = np.array([run.priced.seconds(item, row) for item in items])
+                if total_s > 0 and each.sum() > 0:
+                    parts = total_s * each / each.sum()
+                    found += [_alone(run, i, s, row) for i, s in zip(items, parts.tolist(), strict=True)]
+    return found
+
+
+def transfer_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
+    """Return the items of one transfer; `kind` is FORWARD or BACKWARD, `crosses` if it leaves a node."""
+    hop = programs.hop_across if crosses else programs.hop_inside
+    return hop.backward if kind == BACKWARD else hop.forward
+
+
+def _phase_shares(run: StepSimulation, items: tuple[Item, ...], stage: int) -> list[TimeAttribution]:
+    """Return the items of the start or end of the step, one after the other, on one stage."""
+    at = int(run.programs.stages.of(run.plan).stage_class[stage])
+    found = [_alone(run, item, run.priced.seconds(item, run.plan, at), run.plan, at) for item in items]
+    return [share for share in found if share.path_s > 0]
+
+
+def _alone(
+    run: StepSimulation, item: Item, path_s: float, row: int, stage_class: int = 0
+) -> TimeAttribution:
+    """Return the share of an item that does not overlap with others."""
+    moves = run.priced.of(item).moved(row, stage_class)
+    return TimeAttribution(item=item, path_s=path_s, row=row, moves_ratio=moves)

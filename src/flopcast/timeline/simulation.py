@@ -1,0 +1,97 @@
+"""The simulation of one plan: the program of each task, and the end of its step.
+
+Answers: from which data are the shares of a step computed (critical_path.py)?
+Elsewhere: the simulation itself (step.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.item_prices import Priced
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.timeline.pipeline import NodeTimes
+from flopcast.timeline.program import Simulated
+from flopcast.workload.program import Programs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ProgramOfTask:
+    """The program that each task of an order runs: flat arrays (stages · tasks,), stage after stage."""
+
+    chunk_class: Integers
+    position: Integers  # index into POSITIONS
+    row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
+
+    def values(self, array: Counts, tasks: Integers | None = None) -> Counts:
+        """Look up an array (positions, plans, chunk classes, …) for all tasks, or for `tasks`."""
+        chosen = slice(None) if tasks is None else tasks
+        row = np.minimum(self.row[chosen], array.shape[1] - 1)
+        found: Counts = array[self.position[chosen], row, self.chunk_class[chosen]]
+        return found
+
+    def summed(self, array: Counts, tasks: Integers) -> Counts:
+        """Return the sum of `values` over tasks; an entry that many tasks share is looked up once."""
+        row = np.minimum(self.row[tasks], array.shape[1] - 1)
+        at = (self.position[tasks], row, self.chunk_class[tasks])
+        programs, times = np.unique(np.ravel_multi_index(at, array.shape[:3]), return_counts=True)
+        found: Counts = times @ array.reshape(-1, array.shape[-1])[programs]
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class StepSimulation:
+    """The simulation of one plan. Arrays over tasks are flat, stage after stage.
+
+    The update begins with the step and takes `update_s`; the reduction begins at `reduce_start_s` and takes
+    `reduce_s`. A stage that has done both waits for the last stage, then all synchronise. Between its tasks
+    and `reduce_start_s` a stage waits for its queue of reductions or for its loss to messages, whichever is
+    longer.
+    """
+
+    priced: Priced
+    plan: int
+    played: NodeTimes
+    of_task: ProgramOfTask
+    forward: Simulated
+    backward: Simulated
+    weight: Simulated | None  # where the backward is split
+    leaves: Integers  # by hop index: 1 where the hop leaves its node
+    update_s: Floats  # (stages,)
+    chain_start: Integers  # (stages,): task that reductions running on waited for; -1: the loss decides
+    reduce_start_s: Floats  # (stages,)
+    reduce_s: Floats  # (stages,)
+    synchronise_s: float
+
+    @property
+    def passes(self) -> tuple[Simulated, ...]:
+        """Return the programs by kind of task; gradients are complete, and reduced, in the last kind."""
+        return (self.forward, self.backward, *([self.weight] if self.weight else []))
+
+    @property
+    def begin_s(self) -> Floats:
+        """Return the start of the step on each stage, (stages,): 0 unless steps are skewed.
+
+        A skewed step begins just before its update, which ends when the first input arrives. Every stage
+        may therefore be as late in the next step as it was in this one.
+        """
+        if not self.programs.plans.structure.skews_steps:
+            return np.zeros(len(self.update_s))
+        g = self.played.graph
+        first = g.node_of_task[:: g.order.kind.shape[1]]
+        return self.played.start_s[first] - self.update_s
+
+    @property
+    def last(self) -> int:
+        """Return the stage with the longest step, for which the others wait; the first of several."""
+        return int(np.argmax(self.reduce_start_s + self.reduce_s - self.begin_s))
+
+    @property
+    def step_time_s(self) -> float:
+        """Return the period of repeated steps: the longest step of a stage, plus the synchronisation."""
+        return float((self.reduce_start_s + self.reduce_s - self.begin_s).max()) + self.synchronise_s
+
+    @property
+    def programs(self) -> Programs:
+        """Return the programs that were simulated."""
+        return self.priced.programs

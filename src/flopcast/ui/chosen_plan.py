@@ -1,0 +1,69 @@
+"""Fields of a form that hold a chosen plan, and that are chosen again for another job.
+
+Answers: what does a form record about the plan that was chosen for it, and which fields does a change drop?
+Elsewhere: how a plan is chosen (search/default_plan.py), the meaning of fields (request_fields.py), the
+form (page.py).
+
+A form has a hidden field CHOSEN. It holds the model and machine for which a plan was chosen, and the fields
+of that plan. If the model or the machine changes, fields that still have the chosen value are dropped;
+values that the user entered stay.
+"""
+
+import zlib
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlencode
+
+from flopcast.ui.request_fields import OF_PLAN
+
+CHOSEN = "chosen"
+PLAN_FIELDS = (*OF_PLAN, "plan")
+JOB_FIELDS = ("model", "cluster", "gpus", "stack", "job")  # a chosen plan is one for these
+Fields = Mapping[str, str]
+
+
+def without_stale(words: Fields, prefix: str = "") -> dict[str, str]:
+    """Return the fields of a form without those of a plan that was chosen for another model or machine.
+
+    Parameters
+    ----------
+    words : fields of a form, including CHOSEN
+    prefix : "a." or "b." for one side of a comparison
+
+    Examples
+    --------
+    >>> form = {"model": "gpt3-13b", "tp": "8", "vpp": "3", "chosen": "model=llama-3-8b&tp=4&vpp=3"}
+    >>> without_stale(form)
+    {'model': 'gpt3-13b', 'tp': '8'}
+    """
+    chosen = dict(parse_qsl(words.get(prefix + CHOSEN, "")))
+    rest = {name: value for name, value in words.items() if name != prefix + CHOSEN}
+    if not chosen or all(chosen.get(name, "") == _job_field(rest, prefix, name) for name in JOB_FIELDS):
+        return rest
+    stale = {prefix + name for name in PLAN_FIELDS if rest.get(prefix + name, "") == chosen.get(name)}
+    return {name: value for name, value in rest.items() if name not in stale}
+
+
+def chosen_word(words: Fields, fields: Fields, before: str = "", prefix: str = "") -> str:
+    """Return the value of CHOSEN for a form whose plan was completed.
+
+    Parameters
+    ----------
+    words : fields of the request, without stale ones
+    fields : fields of the complete plan, without a prefix
+    before : the earlier value of CHOSEN; fields chosen then and not changed since still count as chosen
+    prefix : of the names in `words`
+    """
+    earlier = dict(parse_qsl(before))
+    job = {name: _job_field(words, prefix, name) for name in JOB_FIELDS}
+    plan = {
+        name: value
+        for name, value in fields.items()
+        if value and words.get(prefix + name, "") in ("", earlier.get(name))
+    }
+    return urlencode({name: value for name, value in (job | plan).items() if value})
+
+
+def _job_field(words: Fields, prefix: str, name: str) -> str:
+    """Return a field of the model or the machine; an uploaded file is represented by its checksum."""
+    value = words.get(prefix + name, "")
+    return f"{zlib.crc32(value.encode()):x}" if name == "job" and value else value

@@ -1,0 +1,64 @@
+"""Error responses: JSON for the API, a part of a page for browsers.
+
+Answers: which status and which text does a wrong, infeasible, too large or too slow request get?
+Elsewhere: the fields of JSON errors (render/error_json.py), where errors are detected (worker.py, app.py).
+"""
+
+import json
+from collections.abc import Sequence
+from html import escape
+
+from flopcast.errors import Problem
+from flopcast.render.error_json import fault, input_faults
+from flopcast.requests.job_request import without_options
+from flopcast.ui.pool import Answer
+
+JSON = "application/json"
+DATA = "api."  # tasks of the API: their answers are data, all others are shown on a page
+RETRY_AFTER_S = 1
+
+
+def refusal(
+    task: str, status: int, kind: str, message: str = "", problems: Sequence[Problem] = ()
+) -> Answer:
+    """Return the error response for a task.
+
+    Parameters
+    ----------
+    task : a name of answers.TASKS
+    status : of HTTP
+    kind : one of render.error_json.KINDS
+    message : the error, if there are no problems
+    problems : every error in the input
+    """
+    if task.startswith(DATA):
+        body = errors_as_json(kind, message, problems)
+    else:
+        body = json.dumps({"html": errors_as_html(message, problems), "fields": {}})
+    return Answer(status=status, media=JSON, body=body)
+
+
+def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) -> str:
+    """Return errors as `flopcast --json` prints them."""
+    named = [without_options(each) for each in problems]
+    data = input_faults(named) if named else fault(kind, message)
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:
+    """Return errors as a part of a page, each with the allowed values, the reason and the fix."""
+    named = [without_options(each) for each in problems]
+    count = f"{len(named)} error{'s' if len(named) != 1 else ''} in the input"
+    items = "".join(f"<li>{_problem(each)}</li>" for each in named)
+    said = f"<ul>{items}</ul>" if named else f"<p>{escape(message)}</p>"
+    return f'<div class="faults" role="alert"><h2>{count if named else "No answer"}</h2>{said}</div>'
+
+
+def _problem(problem: Problem) -> str:
+    """Return one problem as HTML: the error, the allowed values, the reason, and the edit that fixes it."""
+    pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
+    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
+    field = problem.field
+    said = problem.message.removeprefix(field)
+    place = f"{problem.where}: " if problem.where else ""
+    return f"<p><strong>{escape(place + field)}</strong>{escape(said)}</p><dl>{rows}</dl>"

@@ -1,0 +1,292 @@
+"""The fields of an HTTP request, and the job or search that they describe.
+
+Answers: which fields may a request have, and how does a page's address hold a document?
+Elsewhere: the same settings on the command line (requests/job_request.py, requests/search_request.py).
+
+A request names entries of the catalogue, or contains a document as text. The server never opens a path or
+an address that a request names: a model, a site or a schedule is given by name or in full.
+"""
+
+import base64
+import binascii
+import math
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.shell.parameters import parsed_values, with_values
+from flopcast.library import catalog
+from flopcast.library.edits import plan_words
+from flopcast.requests.job_files import OpenJob, job_of, open_job_of
+from flopcast.requests.job_request import file_options, read_request
+from flopcast.requests.search_request import question_of
+from flopcast.requests.sources import FileOptions, JobSource, is_script, refuse_values, source_of
+from flopcast.search.question import Question
+from flopcast.spec.job import Job
+
+OF_JOB = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit")
+OF_PLAN = (
+    "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
+)  # fmt: skip
+WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
+FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
+OF_SEARCH = ("objectives", "tokens", "deadline", "budget", "headroom")
+PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
+USUAL_CLUSTER = "dgx-h100"  # used for a file that names no cluster
+MOST_NAME = 100  # characters in the name of a file
+MOST_DOCUMENT_BYTES = 256 << 10
+Words = Mapping[str, object]
+
+
+def job_from(words: Words) -> Job:
+    """Return the job of a request; fields of the plan that it omits are chosen.
+
+    Raises
+    ------
+    SpecError
+        The fields have faults; all of them are reported.
+    InfeasibleError
+        No plan fits.
+    """
+    _check_names(words, PLAIN)
+    source, named = _source(words)
+    said = file_options(named, _changes(words))
+    named["plan"] = _plan(words, said.devices or said.whole, own="plan" in _keys(source.document))
+    return read_request(
+        source.document, _changes(words), lambda each: job_of(each, _no_file), source.devices, **named
+    )
+
+
+def question_from(words: Words) -> Question:
+    """Return the search of a request; fields of the plan that it states are fixed, or list allowed values.
+
+    Raises
+    ------
+    SpecError
+        The fields have faults; all of them are reported.
+    """
+    _check_names(words, (*PLAIN, *OF_SEARCH))
+    source, named = _source(dict(words) | {"gpus": None})
+    clusters = tuple(str(named.pop("cluster") or "").split())
+    named["stack"] = tuple(str(named["stack"] or "").split())
+    objectives = tuple(str(words.get("objectives") or "").split())
+    named |= {name: _text(words, name) for name in (*OF_SEARCH, "gpus")}
+    named |= {"clusters": clusters, "objectives": objectives, "tp_beyond_domain": False}
+    named["plan"] = " ".join(_said(words)) or None
+
+    def read(given: tuple[str, ...], **options: object) -> OpenJob:
+        whole: dict[str, object] = {"site": None, "price": None, "gpus": None} | options
+        return read_request(
+            source.document, given, lambda each: open_job_of(each, _no_file), source.devices, **whole
+        )
+
+    return question_of(read, _changes(words), **named)
+
+
+def brought_from(
+    name: str, text: str, cluster: str = "", gpus: str = "", arg: str = "", env: str = ""
+) -> dict[str, str]:
+    """Return the form fields for an uploaded file and the machine that it runs on.
+
+    Parameters
+    ----------
+    name, text : str
+        Of the file.
+    cluster : str
+        A cluster of the catalogue; "" for that of the file, or USUAL_CLUSTER if the file names none.
+    gpus : str
+        Number of devices; "" for as many as the file starts, or one node if the file does not say.
+    arg, env : str
+        Arguments and environment of a launch script, "1=8 2=4" and "NNODES=4", to write into its text.
+
+    Raises
+    ------
+    SpecError
+        The name or the text is missing, the file is of no known kind, or there is no such cluster.
+    """
+    if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
+        allowed = f"a name of at most {MOST_NAME} characters"
+        raise SpecError([_fault("name", name, allowed, "its ending shows the format", "write config.json")])
+    if not text.strip():
+        raise SpecError(
+            [_fault("text", text, "the text of a file", "the file is empty", "choose another file")]
+        )
+    if cluster and cluster not in catalog.names("clusters"):
+        raise SpecError([catalog.unknown_name("clusters", cluster, "cluster", "request")])
+    machine = cluster or USUAL_CLUSTER
+    node = catalog.cluster(machine).node.devices
+    given = _count({"gpus": gpus}, "gpus")
+    text = _with_values(text, name, arg.split(), env.split())
+    source = _read_upload(text, name, given, node)
+    words = {"job": packed(f"{name}\n{text}")}
+    if cluster or gpus or "cluster" not in _keys(source.document):
+        words |= {"cluster": machine, "gpus": str(given or source.devices or node)}
+    return words
+
+
+def _with_values(text: str, name: str, arguments: list[str], environment: list[str]) -> str:
+    """Return an uploaded script with its arguments and environment set; any other file unchanged.
+
+    Raises
+    ------
+    SpecError
+        A value has a wrong form, the script does not use it, or the file is not a script.
+    """
+    if not is_script(text.encode(), name):
+        refuse_values(FileOptions(arguments=tuple(arguments), environment=tuple(environment)))
+        return text
+    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
+    return with_values(text.replace("\r\n", "\n"), *values) if any(values) else text
+
+
+def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSource:
+    """Return an uploaded file on `given` devices or, by default, as many as it starts, or one node.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read with any of these numbers.
+    """
+    if given is None:
+        with suppress(SpecError):  # some files can only be read where the number of devices is known
+            return source_of(text.encode(), name, FileOptions())
+    return source_of(text.encode(), name, FileOptions(devices=given or node))
+
+
+def packed(text: str) -> str:
+    """Return a document compressed for use in an address.
+
+    >>> unpacked(packed("plan: {tp: 8}"))
+    'plan: {tp: 8}'
+    """
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def unpacked(word: str) -> str:
+    """Return the document that `packed` compressed.
+
+    Raises
+    ------
+    SpecError
+        The text is not a packed document, or the document is larger than MOST_DOCUMENT_BYTES.
+    """
+    try:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(
+            base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)), MOST_DOCUMENT_BYTES
+        )
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise ValueError
+        return raw.decode()
+    except (ValueError, binascii.Error, zlib.error):
+        allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, as a page packs it"
+        because = "the address contains the whole document"
+        raise SpecError([_fault("job", word, allowed, because, "choose the file again")]) from None
+
+
+def _source(words: Words) -> tuple[JobSource, dict[str, object]]:
+    """Return the document of a request, or an empty one, and its other fields by the names of options."""
+    named: dict[str, object] = {"site": None}
+    named |= {name: _text(words, name) for name in OF_JOB if name != "power_limit"}
+    named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq")}
+    job, model = words.get("job"), named["model"]
+    if isinstance(model, str) and catalog.known("models", model) is None:
+        raise SpecError([catalog.unknown_name("models", model, "model", "request")])
+    if isinstance(job, Mapping):
+        return JobSource(document=Document("request", dict(job), {})), named
+    if not job:
+        return JobSource(document=Document("request", {}, {})), named
+    name, _, text = unpacked(str(job)).partition("\n")
+    source = source_of(text.encode(), name, file_options(named, _changes(words)))
+    return source, named | ({"model": None} if source.has_model else {})
+
+
+def _changes(words: Words) -> tuple[str, ...]:
+    """Return the KEY=VALUE changes of a request; its power limit is one of them."""
+    limit = _text(words, "power_limit")
+    changes = tuple(str(words.get("changes") or "").split())
+    return changes if limit is None else (*changes, f"site.power_limit_w={limit}")
+
+
+def _keys(document: Document) -> Mapping[str, object]:
+    """Return the top-level keys of a document, with their values."""
+    return document.data if isinstance(document.data, Mapping) else {}
+
+
+def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
+    """Return the plan in one line, with "auto" to choose the other fields; None to keep the document's.
+
+    If the request states every field but `dp`, nothing is chosen and `dp` follows from the devices.
+    """
+    said = _said(words)
+    if own and not said:
+        return None
+    if devices is None or not all(words.get(name) for name in WHOLE):
+        return " ".join(["auto", *said])
+    degrees = [str(words[name]) for name in ("tp", "pp", "cp")]
+    inner = math.prod(int(each) for each in degrees if each.isdecimal())
+    if not words.get("dp") and inner and devices % inner == 0:
+        said = [f"dp={devices // inner}", *said]
+    return " ".join(said)
+
+
+def _said(words: Words) -> list[str]:
+    """Return the fields of the plan that a request states, each as name=value."""
+    short = [f"{name}={words[name]}" for name in OF_PLAN if words.get(name) not in (None, "")]
+    rest = str(words.get("plan") or "").split()
+    plan_words(" ".join([*short, *rest]), "plan")  # raises if there are faults
+    return [*short, *(word for word in rest if word != "auto")]
+
+
+def _text(words: Words, name: str) -> str | None:
+    """Return a field as text, or None if it is empty."""
+    value = words.get(name)
+    return None if value in (None, "") else str(value)
+
+
+def _count(words: Words, name: str) -> int | None:
+    """Return a field as a whole number above 0, or None if it is empty.
+
+    Raises
+    ------
+    SpecError
+        The value is not a whole number above 0.
+    """
+    value = words.get(name)
+    if value in (None, ""):
+        return None
+    if not str(value).isdecimal() or not 0 < int(str(value)[:12]) < 10**9:
+        raise SpecError([_fault(name, value, "a whole number above 0", "it is a count", f"write {name}=8")])
+    return int(str(value))
+
+
+def _check_names(words: Words, known: tuple[str, ...]) -> None:
+    """Refuse unknown fields.
+
+    Raises
+    ------
+    SpecError
+        There are unknown fields; each is reported.
+    """
+    because = "an unknown field would be ignored"
+    allowed = ", ".join(known)
+    faults = [
+        _fault(name, words[name], allowed, because, "remove it") for name in words if name not in known
+    ]
+    if faults:
+        raise SpecError(faults)
+
+
+def _no_file(path: Path, _: int) -> bytes:
+    """Refuse a file that a document names, because a request must not read files of the server."""
+    allowed = "a schedule that is part of the request"
+    because = "a request cannot read files of the server"
+    raise SpecError([_fault("plan.schedule", str(path), allowed, because, "use the command line")])
+
+
+def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    """Return a fault of a request."""
+    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix, where="request")

@@ -1,0 +1,265 @@
+"""Answers to requests: parts of pages, data, files.
+
+Answers: which task makes which text out of words?
+Elsewhere: words (request_fields.py), who calls tasks (worker.py), the frame of pages (page.py), sections of
+a report (render/page/).
+A task of a page is answered by JSON with `html`, and `fields`: words of the plan that was predicted, for
+the form.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from urllib.parse import urlencode
+
+from flopcast import api
+from flopcast.errors import Problem, SpecError
+from flopcast.lab.logs import prediction_check
+from flopcast.lab.logs.reader import read_log
+from flopcast.prediction import memory_of
+from flopcast.render import comparison, log_comparison, search_json, search_text
+from flopcast.render.page.evidence import costs, evidence
+from flopcast.render.page.frame import Section
+from flopcast.render.page.limits import limits
+from flopcast.render.page.memory import memory
+from flopcast.render.page.pipeline import pipeline
+from flopcast.render.page.summary import answer
+from flopcast.render.page.table import Markup, table
+from flopcast.render.page.time_breakdown import where
+from flopcast.render.report_json import FORMAT_VERSION, as_json, memory_as_json
+from flopcast.render.search_drawing import LEGEND, drawing
+from flopcast.render.search_json import sentence_of
+from flopcast.report import versus
+from flopcast.report.report import Report
+from flopcast.search.find import Progress, SearchResult
+from flopcast.search.rank import Ranked
+from flopcast.spec.job_file import job_text
+from flopcast.spec.plan import Plan
+from flopcast.ui.request_fields import OF_PLAN, Words, brought_from, job_from, question_from
+
+JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "text/csv"
+OnProgress = Callable[[str], None]
+Made = tuple[str, str]  # a media type, a text
+DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
+TOLD_EACH_S = 0.2
+SHOWN_PLANS = 20
+
+
+def fields_of(plan: Plan) -> dict[str, str]:
+    """Return the form fields of a plan; replicas follow from the number of devices.
+
+    >>> fields_of(Plan(tensor_parallel=8, global_batch=64, sequence_parallel=True))["tp"]
+    '8'
+    """
+    said = [word.partition("=") for word in plan.short().split()]
+    own = {name: value for name, _, value in said if name in OF_PLAN and name != "dp"}
+    rest = " ".join("".join(parts) for parts in said if parts[0] not in OF_PLAN)
+    unsaid = dict.fromkeys(DEGREES, "1") | {"zero": "0", "recompute": "none"}
+    return unsaid | own | {"dp": "", "plan": rest}
+
+
+def predict_page(words: Words, _: OnProgress) -> Made:
+    """Return the page's answer to a form: the report of the job that the form describes."""
+    return report_parts(api.predict(job_from(words)))
+
+
+def report_parts(report: Report) -> Made:
+    """Return a report as parts of a page, with the fields of its plan for the form."""
+    sections = (where(report), memory(report), pipeline(report), limits(report), costs(report))
+    html = answer(report) + "".join(map(_part, (*sections, evidence(report))))
+    return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
+
+
+def compare_page(words: Words, _: OnProgress) -> Made:
+    """Return a page that compares two jobs."""
+    compared, (first, second) = _compared(words)
+    told = "".join(f"<p>{escape(text)}</p>" for text in comparison.verdicts(compared))
+    sides = "".join(
+        f"<div><h2>{label}</h2>{answer(each)}</div>"
+        for label, each in zip(comparison.LABELS, (first, second), strict=True)
+    )
+    head, *rows = comparison.rows_of(compared)
+    lines = table("Side by side", ("of", *head[1:]), rows)
+    html = f'<div class="verdict">{told}</div><div class="pair">{sides}</div>{lines}'
+    fields = {f"a.{name}": value for name, value in fields_of(first.job.plan).items()}
+    fields |= {f"b.{name}": value for name, value in fields_of(second.job.plan).items()}
+    return JSON, json.dumps({"html": html, "fields": fields})
+
+
+def search_page(words: Words, told: OnProgress) -> Made:
+    """Return the result of a search as a page: the front as a drawing, the plans as text."""
+    found, _, _ = _found(words, told)
+    html = "".join(f"<p>{escape(line)}</p>" for line in search_text.question_lines(found))
+    if found.plans:
+        html += (
+            f'<figure><div class="scroll">{drawing(found)}</div><figcaption>{LEGEND}</figcaption></figure>'
+        )
+        html += _plans("The best plans", found, found.plans[:SHOWN_PLANS], words)
+        front = _plans("No plan is better in everything", found, found.on_front, words)
+        html += (
+            f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
+        )
+    if rows := search_text.settings_rows(found):
+        html += table("The best plan on each cluster, size and stack", ("on", "best plan"), rows)
+    if beyond := search_text.nearest(found):
+        html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
+    return JSON, json.dumps({"html": html, "fields": {}})
+
+
+def log_page(words: Words, _: OnProgress) -> Made:
+    """Return a page that compares a run's log, the field `log`, with its prediction."""
+    rest = dict(words)
+    log = read_log(str(rest.pop("log", "")), "log")
+    compared = prediction_check.compare_with_log(api.predict(job_from(rest)), log)
+    html = f'<pre tabindex="0">{escape(log_comparison.as_text(compared))}</pre>'
+    return JSON, json.dumps({"html": html, "fields": {}})
+
+
+UPLOADED = ("name", "text", "cluster", "gpus", "arg", "env")
+
+
+def upload_page(words: Words, _: OnProgress) -> Made:
+    """Return the form fields for an uploaded file, on the machine that its form names."""
+    given = {name: str(words.get(name, "")) for name in UPLOADED}
+    brought = brought_from(**given)
+    return JSON, json.dumps({"html": "", "fields": brought})
+
+
+def predict_data(words: Words, _: OnProgress) -> Made:
+    """Return a report, as `flopcast predict --json`."""
+    return JSON, _json(as_json(api.predict(job_from(words))))
+
+
+def memory_data(words: Words, _: OnProgress) -> Made:
+    """Return the memory of a job, as `flopcast memory --json`."""
+    found = memory_as_json(memory_of(job_from(words)))
+    return JSON, _json({"format_version": FORMAT_VERSION, "memory": found})
+
+
+def compare_data(words: Words, _: OnProgress) -> Made:
+    """Return two jobs, as `flopcast compare --json`."""
+    return JSON, _json(comparison.as_json(_compared(words)[0]))
+
+
+def search_data(words: Words, told: OnProgress) -> Made:
+    """Return plans, as `flopcast search --json`."""
+    found, seconds, screening_s = _found(words, told)
+    return JSON, _json(search_json.as_json(found, SHOWN_PLANS, seconds, screening_s))
+
+
+def job_file(words: Words, _: OnProgress) -> Made:
+    """Return the complete job file."""
+    return YAML, job_text(job_from(words))
+
+
+def report_file(words: Words, _: OnProgress) -> Made:
+    """Return the whole report as a separate page."""
+    return HTML, api.report_page(api.predict(job_from(words)))
+
+
+TASKS: Mapping[str, Callable[[Words, OnProgress], Made]] = {
+    "page.predict": predict_page,
+    "page.compare": compare_page,
+    "page.search": search_page,
+    "page.log": log_page,
+    "page.upload": upload_page,
+    "api.predict": predict_data,
+    "api.memory": memory_data,
+    "api.compare": compare_data,
+    "api.search": search_data,
+    "file.job": job_file,
+    "file.report": report_file,
+}
+
+
+def warm() -> None:
+    """Load what predictions need, so that the first request need not."""
+    job = job_from({"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 8, "plan": "gbs=64 tp=8"})
+    as_json(api.predict(job))
+
+
+def _plans(caption: str, found: SearchResult, plans: Sequence[Ranked], words: Words) -> str:
+    """Return plans as a table; each links to its prediction and explains its rank."""
+    shared = search_text.shared_words(plans)
+    head, *rows = search_text.rows_of(found, plans, shared)
+    lines: list[tuple[str | Markup, ...]] = [
+        (row[0], Markup(_link(row[1], one, words) + _why(one, found)), *row[2:])
+        for row, one in zip(rows, plans, strict=True)
+    ]
+    told = f"{caption}. Every plan: {' '.join(shared)}" if shared else caption
+    return f'<div class="plans">{table(told, ("rank", *head[1:]), lines)}</div>'
+
+
+def _why(one: Ranked, found: SearchResult) -> str:
+    """Return the reasons for a plan's rank, below the plan."""
+    return f"<small>{escape(sentence_of(one, found))}</small>"
+
+
+def _link(text: str, one: Ranked, words: Words) -> str:
+    """Return a plan that links to its prediction."""
+    job = one.played.job
+    rest = {
+        name: words[name]
+        for name in ("model", "seq", "stack", "price", "power_limit", "changes", "job")
+        if name in words
+    }
+    machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
+    query = urlencode(
+        rest | machine | {name: value for name, value in fields_of(one.played.plan).items() if value}
+    )
+    return f'<a href="/?{escape(query)}">{escape(text)}</a>'
+
+
+def _part(section: Section) -> str:
+    """Return a section that can be folded."""
+    opened = " open" if section.key in ("time", "memory") else ""
+    return (
+        f'<details class="part" id="part-{section.key}"{opened}><summary><h2>{escape(section.heading)}</h2>'
+        f"</summary>{section.html}</details>"
+    )
+
+
+def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Report]]:
+    """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
+    sides = []
+    for side in ("a", "b"):
+        given = words.get(side)
+        own = dict(given) if isinstance(given, Mapping) else {}
+        own |= {name[2:]: value for name, value in words.items() if name.startswith(f"{side}.")}
+        sides.append(own)
+    unknown = [name for name in words if name not in ("a", "b") and name[:2] not in ("a.", "b.")]
+    if unknown:
+        allowed, because = "a and b: two jobs", "a comparison has two sides"
+        fix = "leave it out"
+        raise SpecError(
+            [
+                Problem(field=name, value=words[name], allowed=allowed, because=because, fix=fix)
+                for name in unknown
+            ]
+        )
+    first, second = (api.predict(job_from(own)) for own in sides)
+    return versus.versus(first, second), (first, second)
+
+
+def _found(words: Words, told: OnProgress) -> tuple[SearchResult, float, float]:
+    """Return the result of a search, its seconds, and those of screening."""
+    start_s = shown_s = time.perf_counter()
+    screening_s = 0.0
+
+    def hear(progress: Progress) -> None:
+        nonlocal shown_s, screening_s
+        now_s = time.perf_counter()
+        if progress.doing == "screening":
+            screening_s = now_s - start_s
+        if now_s - shown_s > TOLD_EACH_S:
+            shown_s = now_s
+            told(f"{progress.doing}: {progress.done} of {progress.total}")
+
+    found = api.answer(question_from(words), hear)
+    return found, time.perf_counter() - start_s, screening_s
+
+
+def _json(data: object) -> str:
+    """Return JSON as the command line prints it."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,107 @@
+"""The work of a server process: a request is one line of JSON, its answer one or more lines of JSON.
+
+Answers: which task answers which request, and what does the user see if it fails? Elsewhere: parameters of
+a request (request_fields.py), form of answers (responses.py, error_responses.py), processes (pool.py).
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from flopcast.errors import InfeasibleError, SpecError
+from flopcast.render.error_json import BUG, INFEASIBLE, INPUT, LIMIT
+from flopcast.ui import responses
+from flopcast.ui.error_responses import refusal
+from flopcast.ui.pool import Answer
+
+MOST_MEMORY_BYTES = 6 << 30  # of one process: a request that needs more fails by itself
+TASKS: Mapping[str, Callable[..., tuple[str, str]]] = responses.TASKS
+
+
+def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) -> Answer:
+    """Return the answer to a request.
+
+    The status is 400 for wrong input, with every error, 422 if no plan is feasible, and 500 for a bug in
+    flopcast, whose traceback goes to stderr.
+    """
+    try:
+        media, body = TASKS[task](words, told)
+    except SpecError as error:
+        return refusal(task, 400, INPUT, problems=error.problems)
+    except InfeasibleError as error:
+        return refusal(task, 422, INFEASIBLE, str(error))
+    except MemoryError:
+        return refusal(task, 422, LIMIT, "This request needs more memory than a request may use.")
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        return refusal(task, 500, BUG, "This is a bug of flopcast; the log of the server has the details.")
+    return Answer(status=200, media=media, body=body)
+
+
+class OverTimeError(BaseException):
+    """A request used up its processor time. As a BaseException, it passes `except Exception`."""
+
+
+def _timed_answer(asked: Mapping[str, Any], told: Callable[[str], None]) -> Answer:
+    """Return the answer to a request, with a limit of processor time if the system supports it.
+
+    Wall-clock time depends on how busy the machine is; processor time depends on the request alone.
+    """
+    if not hasattr(signal, "setitimer"):  # Windows
+        return answer(asked["task"], asked["words"], told)
+    signal.signal(signal.SIGPROF, _over_time)
+    signal.setitimer(signal.ITIMER_PROF, float(asked["cpu_limit_s"]))
+    try:
+        try:
+            return answer(asked["task"], asked["words"], told)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+    except OverTimeError:
+        message = (
+            f"This request needs more than {asked['cpu_limit_s']:.0f} s of processor time. Ask for less."
+        )
+        return refusal(asked["task"], 422, LIMIT, message)
+
+
+def _over_time(*_: object) -> None:
+    """End the current request.
+
+    Raises
+    ------
+    OverTimeError
+        Always.
+    """
+    raise OverTimeError
+
+
+def main() -> None:
+    """Answer lines from stdin until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends its processes itself
+    _bound_memory()
+    responses.warm()
+
+    def say(data: Mapping[str, object]) -> None:
+        sys.stdout.write(json.dumps(data) + "\n")
+        sys.stdout.flush()
+
+    for line in sys.stdin:
+        asked = json.loads(line)
+        say(asdict(_timed_answer(asked, lambda told: say({"told": told}))))
+
+
+def _bound_memory() -> None:
+    """Bound the memory of this process, where the system can."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The interface of workers that run the tasks of a search.
+
+Answers: how is a task handed over, and how does what it left come back?
+Elsewhere: one file for each kind (process_executor.py, dask_executor.py), which tasks there are (run.py).
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+
+from flopcast.workers.tasks import Task, done
+
+
+class AbstractExecutor(ABC):
+    """Workers that do tasks, in whatever order."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Return how many tasks run at once."""
+
+    @abstractmethod
+    def submit(self, task: Task) -> None:
+        """Hand a task over."""
+
+    @abstractmethod
+    def next_done(self) -> tuple[str, str]:
+        """Wait for any task that was handed over: its name, and what it left.
+
+        Raises
+        ------
+        SpecError
+            Workers cannot be had, or die of a task again and again.
+        """
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drop tasks that nobody has begun; what others leave still comes back."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Send the workers home; tasks that are not done are dropped."""
+
+
+class SerialExecutor(AbstractExecutor):
+    """No workers: each task is done here when its result is asked for."""
+
+    def __init__(self) -> None:
+        """Start without tasks."""
+        self._tasks: deque[Task] = deque()
+
+    @property
+    def size(self) -> int:
+        """Return 1."""
+        return 1
+
+    def submit(self, task: Task) -> None:
+        """Put it behind the others."""
+        self._tasks.append(task)
+
+    def next_done(self) -> tuple[str, str]:
+        """Do the first task."""
+        task = self._tasks.popleft()
+        return task.name, done(task)
+
+    def forget(self) -> None:
+        """Drop what is left."""
+        self._tasks.clear()
+
+    def close(self) -> None:
+        """Do nothing, as there are no workers."""

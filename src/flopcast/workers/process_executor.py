@@ -1,0 +1,168 @@
+"""Workers that are processes of this machine.
+
+Answers: how do tasks run on several cores, and what becomes of those whose worker is killed?
+Elsewhere: what runs in each process (serve.py).
+
+A thread waits for each process. A process that dies by a signal is replaced and its task done again; one
+that fails by itself has found a bug of ours.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+import flopcast
+from flopcast.errors import InternalError, Problem, SpecError
+from flopcast.workers.executor import AbstractExecutor
+from flopcast.workers.tasks import Task
+
+DEATHS = 3  # of workers at one task: then it is the task
+
+
+class ProcessExecutor(AbstractExecutor):
+    """So many processes, started now."""
+
+    def __init__(self, size: int) -> None:
+        """Start them; they read what they need while the first tasks are made."""
+        self._size = size
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[str, str] | Exception] = SimpleQueue()
+        self._workers = [_Worker() for _ in range(size)]
+        self._threads = [
+            Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._workers
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def size(self) -> int:
+        """Return the number of processes."""
+        return self._size
+
+    def submit(self, task: Task) -> None:
+        """Hand a task to the process that is free first."""
+        self._tasks.put(task)
+
+    def next_done(self) -> tuple[str, str]:
+        """Wait for any task."""
+        found = self._done.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def forget(self) -> None:
+        """Drop tasks that no process has."""
+        with suppress(Empty):
+            while True:
+                self._tasks.get_nowait()
+
+    def close(self) -> None:
+        """End every process at once."""
+        for worker in self._workers:
+            worker.end()
+            self._tasks.put(None)
+        for worker, thread in zip(self._workers, self._threads, strict=True):
+            thread.join()
+            worker.end()  # one that was being replaced
+            worker.release()
+
+    def process_ids(self) -> tuple[int, ...]:
+        """Return the ids of the running processes."""
+        return tuple(worker.process.pid for worker in self._workers)
+
+    def _serve(self, worker: "_Worker") -> None:
+        """Let one worker do tasks until there are no more."""
+        while (task := self._tasks.get()) is not None and not worker.closed:
+            try:
+                self._done.put((task.name, self._answer(worker, task)))
+            except (SpecError, InternalError) as error:
+                if not worker.closed:
+                    self._done.put(error)
+
+    def _answer(self, worker: "_Worker", task: Task) -> str:
+        """Return the result of a task; a worker that was killed is replaced, a few times."""
+        for _ in range(DEATHS):
+            line = worker.ask(task)
+            if line:
+                return str(json.loads(line))
+            if worker.closed:
+                break
+            code = worker.process.wait()
+            if code >= 0:
+                raise InternalError(f"a worker failed at {task.name}; its message is above")
+            worker.restart()
+        raise _deadly(task, self._size)
+
+
+class _Worker:
+    """One process, and the next one in its place."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self.closed = False
+        self.process = _started()
+
+    def ask(self, task: Task) -> str:
+        """Send one line and return the answer; "" if the process has ended."""
+        try:
+            self.process.stdin.write(json.dumps(asdict(task)) + "\n")  # type: ignore[union-attr]
+            self.process.stdin.flush()  # type: ignore[union-attr]
+            line: str = self.process.stdout.readline()  # type: ignore[union-attr]
+        except (OSError, ValueError):
+            return ""
+        return line if line.endswith("\n") else ""
+
+    def restart(self) -> None:
+        """Start another process in place of one that has ended."""
+        self.release()
+        if not self.closed:
+            self.process = _started()
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self.closed = True
+        self.process.kill()
+        self.process.wait()
+
+    def release(self) -> None:
+        """Close the pipes of a process that is gone."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            with suppress(OSError):  # what was not written has no reader
+                pipe.close()  # type: ignore[union-attr]
+
+
+def _started() -> "subprocess.Popen[str]":
+    """Return a worker process with this package on its path and one thread for its matrices."""
+    package = str(Path(flopcast.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-m", "flopcast.workers.serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+    )
+
+
+def _deadly(task: Task, size: int) -> SpecError:
+    """Return the fault of a task that every worker dies of."""
+    because = f"{DEATHS} workers were killed at {task.name}, most likely because memory ran out"
+    fix = f"--workers {max(1, size // 2)}, or a machine with more memory"
+    return SpecError(
+        [
+            Problem(
+                field="--workers",
+                value=size,
+                allowed="as many as fit into memory",
+                because=because,
+                fix=fix,
+            )
+        ]
+    )

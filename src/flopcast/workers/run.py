@@ -1,0 +1,260 @@
+"""Searches done by workers: which tasks there are, in which order, and what becomes of their results.
+
+Answers: how does a question become tasks, and how do their results become its answer, also when some are in
+a ledger already, or the search is broken off?
+Elsewhere: the answer without workers (search/find.py), tasks (tasks.py), workers (executor.py), the ledger.
+
+A search is a generator: it yields tasks, and is sent what they left. Screening comes first, then the play
+of what it kept. Several searches share one crew: the next starts when the tasks of those before run out.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from flopcast.search import find
+from flopcast.search.chunk_text import question_text, read_candidates, read_exact
+from flopcast.search.chunks import Chunk, chunks
+from flopcast.search.exact import Exact, groups
+from flopcast.search.find import SearchResult, decided
+from flopcast.search.question import Question
+from flopcast.search.settings import CandidatesBySetting
+from flopcast.workers.executor import AbstractExecutor, SerialExecutor
+from flopcast.workers.ledger import Ledger
+from flopcast.workers.tasks import PLAY, SCREEN, Task, book_of, jobs_of, play_task, screen_task
+
+DOING = {SCREEN: "screening", PLAY: "playing"}
+Steps = Generator[tuple[Task, ...], Mapping[str, str], SearchResult]
+PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSummary:
+    """A task is done: of which kind, how much it counts, and whether an earlier start did it.
+
+    `weight` is plans: those of a chunk, or those that are played.
+    """
+
+    task: Task
+    weight: int
+    kept: bool
+
+
+OnProgress = Callable[[RunSummary], None]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Search:
+    """One question, cut into chunks; `name` starts the names of its tasks."""
+
+    question: Question
+    name: str = "0"
+    parts: tuple[Chunk, ...] = ()
+    weights: dict[str, int] = field(default_factory=dict)  # of tasks by name
+
+    @property
+    def num_plans(self) -> int:
+        """Return the number of plans in its space."""
+        return sum(chunk.number for chunk in self.parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return names of the tasks that screen its chunks."""
+        return tuple(f"{self.name}/{SCREEN}/{place}" for place in range(len(self.parts)))
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the tasks that screen its chunks."""
+        text = question_text(self.question)
+        return tuple(
+            screen_task(name, text, chunk) for name, chunk in zip(self.names, self.parts, strict=True)
+        )
+
+    @property
+    def asked(self) -> list[object]:
+        """Return everything that determines its answer, as plain data."""
+        return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
+
+    def steps(self) -> Steps:
+        """Yield tasks, be sent what they left; where some are missing, the answer is partial."""
+        text, tasks = question_text(self.question), self.tasks
+        self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
+        left = yield tasks
+        sized = tuple(self.question.sized())
+        candidates_by_setting = CandidatesBySetting.empty(self.question)
+        for task, part in zip(tasks, self.parts, strict=True):
+            if task.name in left:
+                later = read_candidates(left[task.name], sized[part.place])
+                candidates_by_setting = candidates_by_setting.with_one(
+                    part.place, candidates_by_setting.each[part.place].joined(later)
+                )
+        every = yield from self._played(text, candidates_by_setting)
+        return decided(self.question, candidates_by_setting, every, partial=len(left) < len(tasks))
+
+    def _played(self, text: str, candidates_by_setting: CandidatesBySetting) -> PlayTasks:
+        """Yield everything that was kept, simulated, in order."""
+        jobs = find.to_play(self.question, candidates_by_setting, book_of)
+        known = tuple(enumerate(jobs_of(self.question)))
+        on = {(job.cluster, job.stack, job.site): place for place, job in reversed(known)}
+        tasks = {f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))}
+        self.weights.update({name: len(members) for name, members in tasks.items()})
+        places = [on[job.cluster, job.stack, job.site] for job in jobs]
+        left = yield tuple(
+            play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
+            for name, members in tasks.items()
+        )
+        found: dict[int, Exact] = {}
+        for name, members in tasks.items():
+            found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
+        return [found[place] for place in range(len(jobs))]
+
+
+def search_of(question: Question, name: str = "0") -> Search:
+    """Return a question, cut into chunks.
+
+    Raises
+    ------
+    SpecError
+        A number of devices is not one of whole nodes.
+    """
+    return Search(question, name, chunks(question))
+
+
+def run(
+    searches: Sequence[Search], executor: AbstractExecutor, ledger: Ledger | None, told: OnProgress
+) -> Iterator[tuple[int, SearchResult]]:
+    """Yield answers as they are found, with the index of their search.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Of several searches. A single one then plays what it has screened, and its answer is partial.
+    """
+    state = _Run(executor, ledger, told)
+    waiting = deque(enumerate(searches))
+    while waiting or state.searches:
+        while waiting and state.num_open < 2 * executor.size:
+            place, search = waiting.popleft()
+            yield from state.advance(place, search, search.steps(), None)
+        if state.num_open:
+            try:
+                place = state.wait()
+            except KeyboardInterrupt:
+                if len(searches) > 1 or not state.can_break_off:
+                    raise
+                place = state.break_off()
+            yield from state.deliver(place)
+
+
+def answer(
+    search: Search, executor: AbstractExecutor, ledger: Ledger | None, told: find.OnProgress
+) -> SearchResult:
+    """Return the answer of one question; progress is reported as by `find.find`, which uses one process."""
+    if isinstance(executor, SerialExecutor) and ledger is None:
+        return find.find(search.question, book_of, told)
+    done, kept = {SCREEN: 0, PLAY: 0}, {SCREEN: 0, PLAY: 0}
+
+    def hear(did: RunSummary) -> None:
+        kind = did.task.kind
+        done[kind] += did.weight
+        kept[kind] += did.weight if did.kept else 0
+        total = sum(weight for name, weight in search.weights.items() if f"/{kind}/" in name)
+        told(find.Progress(doing=DOING[kind], done=done[kind], total=total, kept=kept[kind]))
+
+    ((_, found),) = run([search], executor, ledger, hear)
+    return found
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """One search that waits for the results of its tasks."""
+
+    search: Search
+    steps: Steps
+    missing: set[str]
+    left: dict[str, str]
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """The state of a run: open searches, tasks that nobody has yet, and those that workers have."""
+
+    executor: AbstractExecutor
+    ledger: Ledger | None
+    told: OnProgress
+    searches: dict[int, _Open] = field(default_factory=dict)
+    ready: deque[tuple[int, Task]] = field(default_factory=deque)
+    given: dict[str, tuple[int, Task]] = field(default_factory=dict)
+    broken_off: bool = False
+
+    @property
+    def num_open(self) -> int:
+        """Return the number of open tasks."""
+        return len(self.ready) + len(self.given)
+
+    def advance(
+        self, place: int, search: Search, steps: Steps, left: Mapping[str, str] | None
+    ) -> Iterator[tuple[int, SearchResult]]:
+        """Send a search what its tasks left, until it has tasks that nobody did, or an answer."""
+        self.searches.pop(place, None)
+        while True:
+            try:
+                tasks = next(steps) if left is None else steps.send(left)
+            except StopIteration as end:
+                yield place, end.value
+                return
+            found = {task.name: self._kept(task.name) for task in tasks}
+            left = {name: text for name, text in found.items() if text is not None}
+            for task in tasks:
+                if task.name in left:
+                    self.told(RunSummary(task=task, weight=search.weights[task.name], kept=True))
+                else:
+                    self.ready.append((place, task))
+            missing = set(found) - set(left)
+            if missing:
+                self.searches[place] = _Open(search, steps, missing, dict(left))
+                return
+
+    def wait(self) -> int:
+        """Hand out tasks, wait for one of them; the place of its search."""
+        while self.ready and len(self.given) < 2 * self.executor.size:
+            place, task = self.ready.popleft()
+            self.given[task.name] = (place, task)
+            self.executor.submit(task)
+        while True:
+            name, text = self.executor.next_done()
+            if name in self.given:  # else it was asked for before the search was broken off
+                break
+        place, task = self.given.pop(name)
+        one = self.searches[place]
+        one.missing.discard(name)
+        one.left[name] = text
+        if self.ledger is not None and not self.broken_off:
+            self.ledger.keep(name, text)
+        self.told(RunSummary(task=task, weight=one.search.weights[name], kept=False))
+        return place
+
+    @property
+    def can_break_off(self) -> bool:
+        """Return whether the finished tasks are of use without the rest, as while plans are screened."""
+        return not any(task.kind == PLAY for _, task in (*self.ready, *self.given.values()))
+
+    def break_off(self) -> int:
+        """Ask for nothing more of the only search; what it plays then is of this part of the space."""
+        self.broken_off = True
+        self.executor.forget()
+        self.ready.clear()
+        self.given.clear()
+        ((place, one),) = self.searches.items()
+        one.missing.clear()
+        return place
+
+    def deliver(self, place: int) -> Iterator[tuple[int, SearchResult]]:
+        """Go on with a search that misses nothing."""
+        one = self.searches[place]
+        if not one.missing:
+            yield from self.advance(place, one.search, one.steps, one.left)
+
+    def _kept(self, name: str) -> str | None:
+        """Return the result of a task in the ledger."""
+        return self.ledger.get(name) if self.ledger is not None and not self.broken_off else None

@@ -1,0 +1,107 @@
+"""One piece of a search as texts, so that any process can do it.
+
+Answers: what is sent to a worker, and what does the worker do with it?
+Elsewhere: the pieces themselves (search/chunks.py), who works (process_executor.py, dask_executor.py), in
+which order (run.py), what is kept (ledger.py).
+
+Only texts travel, and only they are kept. A worker of another version would give other numbers: it refuses.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import flopcast
+from flopcast.errors import Problem, SpecError
+from flopcast.library.curves import load_book
+from flopcast.search.chunk_text import candidates_text, exact_text, plan_data, read_question
+from flopcast.search.chunks import Chunk, played, screened
+from flopcast.search.question import Question
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+
+SCREEN, PLAY = "screen", "play"
+book_of = cache(load_book)  # one process reads the curves of a cluster once
+as_question = lru_cache(maxsize=8)(read_question)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One piece of work: its name in the ledger, what is to be done, for which question, with what."""
+
+    name: str
+    kind: str
+    question: str
+    part: str
+
+
+def screen_task(name: str, question: str, chunk: Chunk) -> Task:
+    """Return the task of screening a chunk."""
+    return Task(name=name, kind=SCREEN, question=question, part=json.dumps(asdict(chunk)))
+
+
+def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
+    """Return the task of simulating jobs together; `places` say which entry of `jobs_of` has each
+    cluster.
+    """
+    part = [[place, plan_data(job.plan)] for place, job in zip(places, jobs, strict=True)]
+    return Task(name=name, kind=PLAY, question=question, part=json.dumps(part))
+
+
+def jobs_of(question: Question) -> tuple[Job, ...]:
+    """Return jobs on every cluster of a question; their plans are ignored."""
+    return (*question.sized(), *question.given)
+
+
+def done(task: Task) -> str:
+    """Do a task: what it leaves, as text."""
+    question = as_question(task.question)
+    if task.kind == SCREEN:
+        return candidates_text(screened(question, Chunk(**json.loads(task.part)), book_of))
+    return exact_text(played(_jobs(question, task.part), book_of))
+
+
+def _jobs(question: Question, part: str) -> list[Job]:
+    """Return the jobs to simulate."""
+    known = jobs_of(question)
+    told = [(place, Plan.model_validate(plan)) for place, plan in json.loads(part)]
+    return [known[place].model_copy(update={"plan": plan}) for place, plan in told]
+
+
+def done_elsewhere(told: dict[str, str], program: str) -> str:
+    """Return the same as `done`, on another machine: arguments and results are plain data.
+
+    Raises
+    ------
+    SpecError
+        This machine has another version of flopcast, or other curves.
+    """
+    if program != program_digest():
+        because = "its numbers would differ from those of the other workers"
+        raise SpecError(
+            [
+                Problem(
+                    field="worker",
+                    value=f"flopcast {flopcast.__version__} ({program_digest()[:12]})",
+                    allowed=f"the flopcast that asks ({program[:12]}), with the same catalogue",
+                    because=because,
+                    fix="install the same flopcast on every worker, and start them again",
+                )
+            ]
+        )
+    return done(Task(**told))
+
+
+@cache
+def program_digest() -> str:
+    """Return a digest of everything that results depend on: code, catalogue, curves."""
+    folder = Path(flopcast.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".yaml", ".json", ".csv") and path.is_file():
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

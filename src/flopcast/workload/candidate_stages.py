@@ -1,0 +1,67 @@
+"""Slices of a model that form no pipeline: to ask of each of them what it would take as a stage.
+
+Answers: how many of each layer does any slice of the blocks hold, with or without the ends of the model?
+Elsewhere: divisions into stages (stages.py), which slices make the best one (search/uneven_stages.py).
+
+A slice takes the place of a stage: programs realised with slices have one stage class for slices that hold
+the same, whatever their number. What of a program hangs on all stages together (in how many buckets the
+fullest one's gradients travel) is that of the largest slice.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Integers
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Pipeline
+from flopcast.workload.checkpoints import Checkpoints
+from flopcast.workload.stages import Stages, in_classes, in_kinds
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class CandidateStages:
+    """Stages that might be: each some chunks, each chunk neighbouring blocks; (slices, chunks) all.
+
+    A chunk holds the blocks from number `low` on and before `high`, the embedding where it `starts` the
+    model, and what follows the blocks where it `ends` it.
+    """
+
+    low: Integers
+    high: Integers
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def stages(
+        self,
+        counts: tuple[int, ...],
+        plans: Plans,
+        _rule: Pipeline,
+        parts: tuple[int, ...] = (),
+        at_end: int = 2,
+        checkpoints: Checkpoints | None = None,
+    ) -> Stages:
+        """Return the slices as stages of the one plan, in the form that `realise` needs (`divide_all`)."""
+        held = in_kinds(self._held(counts, at_end), parts, checkpoints)
+        division = in_classes(held)
+        return Stages(
+            divisions=(division,),
+            code=np.zeros(plans.size, dtype=np.intp),
+            chunk_counts=division.chunk_counts[None],
+            stage_counts=division.stage_counts[None],
+            chunks_of_class=division.chunks_of_class[None],
+            multiplicity=division.multiplicity[None].astype(np.float64),
+            earliest_stage=division.earliest_stage[None].astype(np.float64),
+            first_chunk=division.stage_chunks[None, :, 0],
+        )
+
+    def _held(self, counts: tuple[int, ...], at_end: int) -> Counts:
+        """Return how many of each run every chunk holds, (slices, chunks, runs)."""
+        runs = slice(1, -at_end)
+        edges = np.concatenate([[0], np.cumsum(counts[runs])])
+        low, high = self.low[..., None], self.high[..., None]
+        held = np.zeros((*self.low.shape, len(counts)))
+        held[..., runs] = np.clip(edges[1:], low, high) - np.clip(edges[:-1], low, high)
+        held[..., 0] = self.starts
+        held[..., -at_end:] = self.ends[..., None]
+        return held

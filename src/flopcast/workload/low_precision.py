@@ -1,0 +1,192 @@
+"""A precision recipe applied to a whole model: which layers it takes, and what it adds around them.
+
+Answers: which blocks stay in bf16, what does a layer run and hold because of its recipe, what do ranks
+agree on once a pass, and which updated weights do they gather in 8 bits?
+Elsewhere: what the recipe makes of one layer's items (rewrites/quantise.py), the recipes
+(spec/precision.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.operators.item import Item, blocking
+from flopcast.operators.messages import AllReduce
+from flopcast.operators.quantise import Quantise
+from flopcast.spec.plan import Plans
+from flopcast.spec.precision import RECIPES, Recipe
+from flopcast.spec.stack import Stack
+from flopcast.workload.casts import (
+    is_low_precision,
+    low_precision_weight_bytes,
+    spared_weight_bytes,
+    weight_casts,
+)
+from flopcast.workload.program import LogicalLayer, Segment, Workload
+from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES, quantise
+from flopcast.workload.separate_groups import with_full_groups
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class LowPrecisionLayer:
+    """One layer's forward items under a recipe, casts of its weights, and bytes of what these write.
+
+    `spared_bytes` are those of 16-bit weights that are not kept beside.
+    """
+
+    forward: tuple[Item, ...]
+    weight_casts: tuple[Item, ...] = ()
+    weight_bytes: Floats
+    spared_bytes: Floats = field(default_factory=lambda: ZERO)
+
+
+def low_precision_layer(
+    logical: LogicalLayer, forward: tuple[Item, ...], workload: Workload, stack: Stack
+) -> LowPrecisionLayer:
+    """Return a layer's items under the plan's low-precision recipe; unchanged if there is none."""
+    recipe = RECIPES.get(workload.plans.structure.precision)
+    if recipe is None or logical.wide:
+        return LowPrecisionLayer(forward=forward, weight_bytes=ZERO)
+    full = with_full_groups(forward, stack.experts)
+    narrow = quantise(full, recipe, stack.narrow, workload.plans.tensor_parallel)
+    return LowPrecisionLayer(
+        forward=_of_recipe(narrow, recipe),
+        weight_casts=_of_recipe(weight_casts(forward, recipe, stack.narrow), recipe),
+        weight_bytes=low_precision_weight_bytes(forward, recipe, stack.narrow),
+        spared_bytes=spared_weight_bytes(forward, recipe, stack.narrow),
+    )
+
+
+def with_low_precision_updates(
+    layers: tuple[LogicalLayer, ...], plans: Plans, stack: Stack
+) -> tuple[LogicalLayer, ...]:
+    """Return layers in which weights that are updated in 8 bits are marked, below ZeRO-3.
+
+    A weight has the name of the product that it is in.
+    """
+    recipe = RECIPES.get(plans.structure.precision)
+    narrow = stack.narrow.narrow_parameters and recipe is not None and recipe.low_precision_updates
+    if not narrow or plans.structure.zero not in (1, 2):
+        return layers
+    return tuple(layer if layer.wide else _marked(layer) for layer in layers)
+
+
+def _marked(layer: LogicalLayer) -> LogicalLayer:
+    """Return a layer whose low-precision products' weights are sent in 8 bits."""
+    products = {item.name for item in layer.forward if is_low_precision(item)}
+    weights = (
+        replace(weight, update="fp8") if weight.name in products else weight for weight in layer.weights
+    )
+    return replace(layer, weights=tuple(weights))
+
+
+def _of_recipe(items: tuple[Item, ...], recipe: Recipe) -> tuple[Item, ...]:
+    """Return the casts with the kernel of the recipe: per block if its scales are per block."""
+    return tuple(
+        replace(item, work=replace(item.work, in_blocks=recipe.both_layouts))
+        if isinstance(item.work, Quantise)
+        else item
+        for item in items
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Runs:
+    """A workload, and its layers in their order on the stages: which of its kinds, how many in a row.
+
+    `entries` are the places in the model's sequence of the workload's layers, one for each.
+    """
+
+    workload: Workload
+    entries: tuple[int, ...]
+    parts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
+    """Return the workload whose first and last blocks stay in 16 bits, if the stack says so.
+
+    Examples
+    --------
+    >>> from flopcast.spec.batch import Batch
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> from flopcast.spec.precision import NarrowProducts
+    >>> from flopcast.workload.lower import lower
+    >>> from flopcast.library import catalog
+    >>> plan = one_plan(Plan(precision="mxfp8"))
+    >>> workload = lower(catalog.model("llama-2-7b"), plan, Batch(sequence_length=4096))
+    >>> ends = Stack(name="any", narrow=NarrowProducts(wide_first_blocks=1, wide_last_blocks=2))
+    >>> found = with_wide_ends(workload, ends)
+    >>> [(found.workload.layers[part].wide, count) for part, count in zip(found.parts, found.counts)]
+    [(False, 1), (True, 1), (False, 29), (True, 2), (False, 1), (False, 1)]
+    """
+    runs = tuple(workload.model.runs())
+    first, last = stack.narrow.wide_first_blocks, stack.narrow.wide_last_blocks
+    if workload.plans.structure.precision not in RECIPES or not first + last:
+        return Runs(
+            workload=workload,
+            entries=tuple(range(len(workload.layers))),
+            parts=tuple(p for p, _ in runs),
+            counts=tuple(c for _, c in runs),
+        )
+    is_block = [layer.kind == "block" for layer in workload.layers]
+    blocks = sum(count for part, count in runs if is_block[part])
+    pieces: list[tuple[int, bool, int]] = []
+    before = 0
+    for part, count in runs:
+        if is_block[part]:
+            pieces += [(part, *piece) for piece in _cut(count, first - before, blocks - last - before)]
+            before += count
+        else:
+            pieces.append((part, False, count))
+    kinds = sorted({(part, wide) for part, wide, _ in pieces})
+    layers = tuple(
+        replace(
+            workload.layers[part], wide=wide, count=sum(c for p, w, c in pieces if (p, w) == (part, wide))
+        )
+        for part, wide in kinds
+    )
+    return Runs(
+        workload=replace(workload, layers=layers),
+        entries=tuple(part for part, _ in kinds),
+        parts=tuple(kinds.index((part, wide)) for part, wide, _ in pieces),
+        counts=tuple(count for _, _, count in pieces),
+    )
+
+
+def _cut(count: int, first: int, last: int) -> list[tuple[bool, int]]:
+    """Return the pieces of a run of blocks cut at two places: whether each piece is wide, and its
+    length.
+    """
+    start = min(max(first, 0), count)
+    end = max(min(max(last, 0), count), start)
+    pieces = ((True, start), (False, end - start), (True, count - end))
+    return [piece for piece in pieces if piece[1]]
+
+
+def agreement(
+    layers: Sequence[tuple[Item, ...]], workload: Workload, counts: Counts, phase: str
+) -> list[Segment]:
+    """Return the message that reduces the maxima of a chunk's tensors over the ranks of its stage.
+
+    It is sent at the end of a pass, with delayed scaling only. It holds one number for each cast of the
+    fullest chunk, and compute waits for it.
+
+    Parameters
+    ----------
+    layers
+        Items of each layer in this pass.
+    counts : array of shape (plans, chunk classes, layers)
+        How many of each a chunk holds, in the same order.
+    """
+    recipe = RECIPES.get(workload.plans.structure.precision)
+    if recipe is None or recipe.agrees != "stage":
+        return []
+    casts = [sum(isinstance(item.work, Quantise) for item in items) for items in layers]
+    held: Counts = counts @ np.array(casts, dtype=np.float64)
+    fullest: Counts = held.max(axis=1, keepdims=True)
+    message = AllReduce(axis="stage", message_bytes=ONE_NUMBER_BYTES * np.maximum(fullest, 1.0))
+    item = replace(blocking("scales.agree", message, "scales", "scales"), stream="tp", phase=phase)
+    return [Segment(items=(replace(item, component="casts"),), repeat=np.minimum(held, 1.0))]

@@ -1,0 +1,55 @@
+"""Messages that a backward pass sends beside kernels, as its forward pass did.
+
+Answers: in which order does a derived backward launch a message and the kernels that hide it?
+Elsewhere: which kernels may (`Item.beside`), how gradients are derived (backward.py).
+
+Reversing a forward puts a message behind the kernels that ran beside it; it would wait for all of them. In
+truth it is launched first: a ring's hops, or the exchange of experts' tokens, start as soon as the gradient
+that the run of kernels begins with is there.
+"""
+
+from dataclasses import replace
+
+from flopcast.operators.base import AbstractMessage
+from flopcast.operators.item import Item
+
+
+def launched_before(backward: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return items with each message moved before the run of items that may overlap with it.
+
+    Those items do not wait for that stream; what follows the run does. As hops of a ring then run freely,
+    not in step with the kernels, a ring that is bound neither by its hops nor by its kernels is a little
+    too short: exact where a hop takes less than half of a block's gradients, or more than all of them.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import blocking, kernel
+    >>> from flopcast.operators.memory_bound import MemoryBound
+    >>> from flopcast.operators.messages import SendReceive
+    >>> pass_over = MemoryBound(kind="copy", elements=constant(1), dtype="bf16")
+    >>> block = replace(kernel("block", pass_over, component="mlp"), phase="backward", beside="cp")
+    >>> hop = blocking("hop", SendReceive(axis="cp", message_bytes=constant(1)), "k", "k")
+    >>> after = replace(kernel("after", pass_over, component="mlp"), phase="backward")
+    >>> [item.name for item in launched_before((block, replace(hop, phase="backward"), after))]
+    ['hop', 'block', 'after']
+    """
+    result: list[Item] = []
+    for item in backward:
+        start = len(result)
+        if isinstance(item.work, AbstractMessage) and item.phase == "backward":
+            while start and _runs_beside(result[start - 1], item.stream):
+                start -= 1
+                result[start] = without_waiting(result[start], item.stream)
+        result.insert(start, item)
+    return tuple(result)
+
+
+def _runs_beside(item: Item, stream: str) -> bool:
+    """Return whether an item of the backward pass may run while that stream is busy."""
+    return item.phase == "backward" and item.beside == stream
+
+
+def without_waiting(item: Item, stream: str) -> Item:
+    """Return the same item, without waiting for a stream."""
+    return replace(item, waits=tuple(name for name in item.waits if name != stream))

@@ -1,0 +1,198 @@
+"""DeepSpeed's JSON as a job: batch identity, auto, sharding, precision, buckets, and what is refused."""
+
+import json
+
+import pytest
+from foreign_cases import data_of, told
+
+from flopcast.interop.configs.keys import keys_of
+from flopcast.library import catalog
+
+SMALL = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
+
+
+def small(**changes):
+    """A small right file with other values at its top; None leaves a key out."""
+    return json.dumps({key: value for key, value in (SMALL | changes).items() if value is not None})
+
+
+def zero(**changes):
+    """A small file with more settings of ZeRO."""
+    return small(zero_optimization={"stage": 3} | changes)
+
+
+def stack_of(text):
+    """What a file changes of its stack."""
+    stack = data_of(text, "ds.json")["stack"]
+    assert stack.pop("base") == "deepspeed-zero"
+    return stack
+
+
+@pytest.mark.parametrize(
+    ("given", "batch"),
+    [
+        ({}, (2, 16)),
+        ({"gradient_accumulation_steps": 4}, (2, 64)),
+        ({"train_batch_size": 64}, (2, 64)),
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": None}, (8, 64)),
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"}, (8, 64)),
+        (
+            {
+                "train_batch_size": 64,
+                "train_micro_batch_size_per_gpu": None,
+                "gradient_accumulation_steps": 2,
+            },
+            (4, 64),
+        ),
+        ({"train_micro_batch_size_per_gpu": "auto"}, (8, 64)),
+    ],
+)
+def test_two_numbers_of_a_batch_make_the_third(given, batch):
+    plan = data_of(small(**given), "ds.json")["plan"]
+
+    assert (plan["micro_batch"], plan["global_batch"]) == batch
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8, 64])
+def test_the_identity_of_a_batch_holds_on_any_number_of_ranks(devices):
+    steps, micro = 4, 2
+    right = small(train_batch_size=steps * micro * devices, gradient_accumulation_steps=steps)
+
+    assert told(right, "ds.json", devices) == ()
+    (fault,) = told(right, "ds.json", devices * 2)
+    assert (fault.field, fault.allowed) == ("train_batch_size", f"2 · 4 · {2 * devices} = {16 * devices}")
+    assert fault.fix.endswith(f"use {devices} data-parallel ranks")
+
+
+def test_a_batch_that_ranks_do_not_divide_is_refused():
+    (fault,) = told(small(train_batch_size=60, train_micro_batch_size_per_gpu=None), "ds.json")
+
+    assert (fault.field, fault.allowed, fault.fix) == ("train_batch_size", "a multiple of 8", "write 56")
+
+
+def test_without_any_batch_what_is_missing_is_told():
+    (fault,) = told(small(train_micro_batch_size_per_gpu=None, steps_per_print=1), "ds.json")
+
+    assert fault.fault == "is missing"
+    assert fault.field == "train_micro_batch_size_per_gpu"
+
+
+def test_auto_is_resolved_aloud_with_the_line_of_each():
+    data = data_of(
+        small(train_micro_batch_size_per_gpu="auto", gradient_accumulation_steps="auto"), "ds.json"
+    )
+
+    told_here = [note for note in data["assumptions"] if " auto: " in note]
+    assert [note.split(",")[0] for note in told_here] == [
+        "train_micro_batch_size_per_gpu auto: 8",
+        "gradient_accumulation_steps auto: 1",
+    ]
+    assert all("ds.json:1" in note for note in told_here)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_reductions_overlap_by_themselves_in_the_third_stage_alone(stage):
+    changes = stack_of(small(zero_optimization={"stage": stage}))["gradients"]
+
+    gradients = catalog.stack("deepspeed-zero").gradients.model_copy(update=changes)
+    assert gradients.overlaps(stage) is (stage == 3)
+    assert gradients.scatters(stage) is (stage == 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "name", "value"),
+    [
+        (zero(overlap_comm=False), "gradients", "overlap", False),
+        (zero(reduce_bucket_size=2e8), "gradients", "bucket_elements", 200_000_000),
+        (zero(use_multi_rank_bucket_allreduce=False), "gradients", "collective", "reduce_scatter"),
+        (zero(stage3_prefetch_bucket_size=0), "sharding", "prefetch_units", 0),
+        (small(communication_data_type="fp32"), "gradients", "dtype", "fp32"),
+        (small(bf16=None, fp16={"enabled": True}), "gradients", "dtype", "fp16"),
+        (small(bf16=None, fp16={"enabled": True}), "gradients", "overflow_checks", 1),
+        (small(bf16=None, fp16={"enabled": True}), "sharding", "gradient_dtype", "fp16"),
+    ],
+)
+def test_a_switch_changes_the_stack(text, part, name, value):
+    assert stack_of(text)[part][name] == value
+
+
+@pytest.mark.parametrize(
+    ("given", "optimizer"),
+    [("Adam", None), ("AdamW", None), ("SGD", "sgd_momentum"), ("Adam8bit", "adamw_8bit")],
+)
+def test_an_optimizer_is_that_of_the_plan(given, optimizer):
+    assert data_of(small(optimizer={"type": given}), "ds.json")["plan"].get("optimizer") == optimizer
+
+
+@pytest.mark.parametrize("old", ["bfloat16", "bf16"])
+def test_either_name_of_bf16_is_read(old):
+    text = json.dumps(
+        {key: value for key, value in SMALL.items() if key != "bf16"} | {old: {"enabled": True}}
+    )
+
+    assert data_of(text, "ds.json")["plan"]["precision"] == "bf16"
+
+
+def test_training_in_fp32_is_refused_by_name():
+    (fault,) = told(small(bf16={"enabled": False}), "ds.json")
+
+    assert fault.because == "training in fp32 is not supported yet"
+
+
+def test_a_key_that_is_not_known_is_told_and_one_that_is_nearly_known_is_a_fault():
+    data = data_of(small(experiment="a"), "ds.json")
+
+    assert [note for note in data["assumptions"] if "experiment" in note] == [
+        "experiment is not known and is ignored (ds.json:1)"
+    ]
+    (fault,) = told(small(gradient_accumulation_step=4), "ds.json")
+    assert fault.fix == "did you mean gradient_accumulation_steps?"
+
+
+@pytest.mark.parametrize("key", sorted(keys_of("deepspeed").refused))
+def test_whatever_is_refused_is_refused_only_where_it_is_asked_for(key):
+    *sections, last = key.replace("*", "method").split(".")
+
+    def nested(value):
+        for part in reversed([*sections, last]):
+            value = {part: value}
+        return value | SMALL if "zero_optimization" not in value else SMALL | _merged(value)
+
+    assert [fault.because for fault in told(json.dumps(nested(True)), "ds.json")] == [
+        f"{keys_of('deepspeed').refused[key]} is not supported yet"
+    ]
+    assert told(json.dumps(nested(False)), "ds.json") == ()
+
+
+def _merged(value):
+    """Settings of ZeRO with the stage of the small file."""
+    return {"zero_optimization": SMALL["zero_optimization"] | value["zero_optimization"]}
+
+
+def test_bf16_takes_an_optimizer_of_its_own_where_gradients_are_added_up_in_fp32():
+    """deepspeed/runtime/engine.py, `_do_optimizer_sanity_check`: BFLOAT16 or ZERO_OPTIMIZATION."""
+    wide = {"data_types": {"grad_accum_dtype": "fp32"}}
+    fp16 = {"bf16": None, "fp16": {"enabled": True}}
+    expected = {  # changes of a small file → the plan's stage, the type of gradients, of the kept shard
+        "stage 0": (0, {}, (1, "fp32", None)),
+        "stage 0 of one rank": (0, {"devices": 1}, (0, "fp32", None)),
+        "stage 0 in fp16": (0, fp16, (0, "fp16", None)),
+        "stage 1": (1, {}, (1, "bf16", None)),
+        "stage 1 added up in fp32": (1, wide, (1, "fp32", None)),
+        "stage 2 added up in fp32": (2, wide, (2, "bf16", "fp32")),
+        "stage 2 in fp16": (2, fp16, (2, "fp16", "fp16")),
+    }
+    for name, (stage, changes, (zero, dtype, kept)) in expected.items():
+        devices = changes.get("devices", 8)
+        settings = {key: value for key, value in changes.items() if key != "devices"}
+        text = small(zero_optimization={"stage": stage}, **settings)
+
+        data = data_of(text, "ds.json", devices)
+
+        stack = data["stack"]
+        found = (
+            data["plan"]["zero"],
+            stack["gradients"]["dtype"],
+            stack.get("sharding", {}).get("gradient_dtype"),
+        )
+        assert found == (zero, dtype, kept), name

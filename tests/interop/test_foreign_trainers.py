@@ -1,0 +1,394 @@
+"""Axolotl's and LLaMA-Factory's YAML as jobs: batch, adapters, sharding, precision, attention."""
+
+import json
+
+import pytest
+from foreign_cases import data_of, told
+
+from flopcast.library import catalog
+
+AXOLOTL = {
+    "base_model": "NousResearch/Llama-2-7b-hf",
+    "sequence_len": 4096,
+    "micro_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "bf16": True,
+}
+FACTORY = {
+    "model_name_or_path": "meta-llama/Llama-2-7b-hf",
+    "stage": "sft",
+    "finetuning_type": "full",
+    "cutoff_len": 4096,
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "bf16": True,
+}
+BOTH = pytest.mark.parametrize("small", [AXOLOTL, FACTORY], ids=["axolotl", "llama-factory"])
+ZERO = "zero_optimization"
+ALL = ["q", "k", "v", "out", "gate", "up", "down"]
+
+
+def read(small, devices=8, **changes):
+    """What a small file says, with other values; None leaves a key out."""
+    text = json.dumps({key: value for key, value in (small | changes).items() if value is not None})
+    return data_of(text, "file.yaml", devices)
+
+
+def faults(small, **changes):
+    """The keys of a small file that are to blame."""
+    text = json.dumps({key: value for key, value in (small | changes).items() if value is not None})
+    return [fault.field for fault in told(text, "file.yaml")]
+
+
+@BOTH
+@pytest.mark.parametrize("devices", [1, 8, 64])
+def test_a_global_batch_is_micro_batch_times_accumulation_times_ranks(small, devices):
+    plan = read(small, devices)["plan"]
+
+    assert plan["global_batch"] == 2 * 4 * devices
+    assert plan["micro_batch"] == 2
+
+
+@BOTH
+def test_without_sharding_every_rank_holds_the_model(small):
+    data = read(small)
+
+    assert (data["stack"], data["plan"]["zero"]) == ("pytorch-ddp", 0)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("deepspeed_configs/zero1.json", 1),
+        ("zero2.json", 2),
+        ("examples/deepspeed/ds_z3_config.json", 3),
+        ("/z0/ds_z2_config.json", 2),
+        ("deepspeed_configs/zero3_bf16.json", 3),
+        ("stage/ds_config_zero_stage_3.json", 3),
+    ],
+)
+def test_a_file_of_deepspeed_tells_its_stage_by_its_name_alone(small, name, stage):
+    data = read(small, deepspeed=name)
+
+    assert data["plan"]["zero"] == stage
+    assert data["stack"]["base"] == "deepspeed-zero"
+    assert any("is not opened" in note for note in data["assumptions"])
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["mine.json", "conf/ds.json", "zero30.json"])
+def test_a_name_that_tells_no_stage_is_a_fault(small, name):
+    assert faults(small, deepspeed=name) == ["deepspeed"]
+
+
+@BOTH
+def test_settings_of_deepspeed_inside_the_file_are_read_as_its_own_file_is(small):
+    settings = {"zero_optimization": {"stage": 3, "overlap_comm": False, "reduce_bucket_size": 1e8}}
+
+    data = read(small, deepspeed=settings | {"train_micro_batch_size_per_gpu": "auto"})
+
+    assert data["plan"]["zero"] == 3
+    assert data["stack"]["gradients"] == {"dtype": "bf16", "overlap": False, "bucket_elements": 100_000_000}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"zero_optimization": {"stage": 5}}, f"{ZERO}.stage"),
+        ({"zero_optimization": {"zero_quantized_gradients": True}}, f"{ZERO}.zero_quantized_gradients"),
+        ({"train_micro_batch_size_per_gpu": 7}, "train_micro_batch_size_per_gpu"),
+        ({"gradient_accumulation_steps": 7}, "gradient_accumulation_steps"),
+        ({"train_batch_size": 7}, "train_batch_size"),
+        ({"fp16": {"enabled": True}}, "fp16.enabled"),
+        ({"bf16": {"enabled": False}}, "bf16.enabled"),
+        ({"bfloat16": {"enabled": False}}, "bfloat16.enabled"),
+        ({"optimizer": {"type": "OneBitAdam"}}, "optimizer.type"),
+        ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel.autotp_size"),
+        ({"sequence_parallel_size": 2}, "sequence_parallel_size"),
+    ],
+)  # fmt: skip
+def test_faults_of_settings_inside_the_file_are_told(small, settings, field):
+    assert faults(small, deepspeed=settings) == [field]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("given", "zero", "group", "keeps"),
+    [
+        ({"fsdp": "full_shard auto_wrap"}, 3, None, False),
+        ({"fsdp": ["full_shard", "auto_wrap"]}, 3, None, False),
+        ({"fsdp": ["no_shard"]}, 0, None, False),
+        ({"fsdp": ["shard_grad_op"]}, 3, None, True),
+        ({"fsdp": ["hybrid_shard"]}, 3, 8, False),
+        ({"fsdp": ["hybrid_shard_zero2"]}, 3, 8, True),
+        ({"fsdp_config": {"reshard_after_forward": False}}, 3, None, True),
+        ({"fsdp": ["no_shard"], "fsdp_config": {"reshard_after_forward": False}}, 0, None, False),
+    ],
+)
+def test_fsdp_shards_what_its_word_says(small, given, zero, group, keeps):
+    """SHARD_GRAD_OP frees parameters behind the backward pass that used them, FULL_SHARD each pass."""
+    if small is not AXOLOTL and "reshard_after_forward" in given.get("fsdp_config", ()):
+        pytest.skip("LLaMA-Factory has no such key")
+    data = read(small, 16, **given)
+
+    assert (data["plan"]["zero"], data["plan"].get("data_shard")) == (zero, group)
+    kept = {"base": "torch-fsdp2", "sharding": {"gathers": "every_micro_batch"}}
+    assert data["stack"] == (kept if keeps else "torch-fsdp2")
+
+
+@pytest.mark.parametrize(
+    ("given", "group"),
+    [
+        ({"dp_replicate_size": 2}, 4),
+        ({"dp_replicate_size": 4, "dp_shard_size": 2}, 2),
+        ({"dp_replicate_size": 1}, None),
+        ({"dp_shard_size": 8}, None),
+    ],
+)
+def test_sets_of_shards_and_their_ranks_are_the_data_parallel_ranks(given, group):
+    data = read(AXOLOTL, fsdp_config={"reshard_after_forward": True}, **given)
+
+    assert (data["plan"]["zero"], data["plan"].get("data_shard")) == (3, group)
+
+
+@pytest.mark.parametrize("given", [{"dp_replicate_size": 3}, {"dp_replicate_size": 4, "dp_shard_size": 4}])
+def test_sets_of_shards_that_leave_ranks_over_are_told(given):
+    assert faults(AXOLOTL, fsdp_config={"reshard_after_forward": True}, **given) == ["dp_replicate_size"]
+
+
+@BOTH
+def test_settings_that_agree_with_the_trainers_are_no_fault(small):
+    said = data_of_batch(read(small))
+    settings = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}} | said
+
+    assert faults(small, deepspeed=settings) == []
+
+
+def data_of_batch(data):
+    """A batch as DeepSpeed says it."""
+    plan = data["plan"]
+    steps = plan["global_batch"] // plan["micro_batch"] // plan["data_parallel"]
+    micro = {"train_micro_batch_size_per_gpu": plan["micro_batch"]}
+    return micro | {"gradient_accumulation_steps": steps, "train_batch_size": plan["global_batch"]}
+
+
+@BOTH
+@pytest.mark.parametrize(("kind", "optimizer"), [("SGD", "sgd_momentum"), ("Adam8bit", "adamw_8bit")])
+def test_an_optimizer_of_the_engine_takes_the_place_of_the_trainers(small, kind, optimizer):
+    settings = {"optimizer": {"type": kind}, "zero_optimization": {"stage": 1}}
+
+    assert read(small, deepspeed=settings)["plan"]["optimizer"] == optimizer
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("given", "told"), [({}, True), ({"deepspeed": "zero3.json"}, True), ({"fsdp": ["full_shard"]}, False)]
+)
+def test_compiled_kernels_are_told_where_the_stack_has_eager_ones(small, given, told):
+    notes = read(small, torch_compile=True, **given)["assumptions"]
+
+    assert any("counted as eager" in note for note in notes) is told
+
+
+def test_a_compiled_model_has_the_compiled_stack():
+    assert read(AXOLOTL, fsdp=["full_shard"], torch_compile=True)["stack"] == "torch-fsdp2-compiled"
+
+
+@BOTH
+def test_two_ways_to_shard_contradict_each_other(small):
+    assert faults(small, fsdp=["full_shard"], deepspeed="zero3.json") == ["deepspeed"]
+
+
+@pytest.mark.parametrize(
+    ("given", "targets"),
+    [
+        ({"lora_target_linear": True}, ALL),
+        ({"lora_target_modules": "all-linear"}, ALL),
+        ({"lora_target_modules": ["q_proj", "v_proj"]}, ["q", "v"]),
+        ({"lora_target_modules": ["self_attn.qkv_proj", "mlp.down_proj"]}, ["qkv", "down"]),
+        (
+            {"base_model": "openai/gpt2-xl", "lora_target_linear": True},
+            ["q", "k", "v", "out", "up", "down"],
+        ),
+    ],
+)
+def test_adapters_of_axolotl_stand_beside_the_linears_that_are_named(given, targets):
+    adapters = read(AXOLOTL, adapter="lora", lora_r=8, **given)["model"]["adapters"]
+
+    assert adapters == {"rank": 8, "targets": targets}
+
+
+@pytest.mark.parametrize(
+    ("given", "adapters"),
+    [
+        ({}, {"rank": 8, "targets": ALL}),
+        ({"lora_rank": 64, "lora_target": "q_proj,v_proj"}, {"rank": 64, "targets": ["q", "v"]}),
+        ({"lora_dropout": 0.1}, {"rank": 8, "targets": ALL, "dropout": 0.1}),
+        ({"quantization_bit": 4}, {"rank": 8, "targets": ALL, "base_dtype": "nf4"}),
+    ],
+)
+def test_adapters_of_llama_factory_have_its_defaults(given, adapters):
+    assert read(FACTORY, finetuning_type="lora", **given)["model"]["adapters"] == adapters
+
+
+@pytest.mark.parametrize("given", [{"load_in_4bit": True}, {}])
+def test_a_qlora_keeps_its_frozen_weights_in_four_bits(given):
+    data = read(AXOLOTL, adapter="qlora", lora_r=8, lora_target_linear=True, **given)
+
+    assert data["model"]["adapters"]["base_dtype"] == "nf4"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"adapter": "lora", "lora_target_linear": True}, "lora_r"),
+        ({"adapter": "lora", "lora_r": 8}, "lora_target_modules"),
+        (
+            {"adapter": "qlora", "lora_r": 8, "lora_target_linear": True, "load_in_4bit": False},
+            "load_in_4bit",
+        ),
+        ({"load_in_4bit": True}, "load_in_4bit"),
+        ({"activation_offloading": True}, "activation_offloading"),
+    ],
+)
+def test_what_contradicts_itself_in_axolotl_is_told(given, field):
+    assert faults(AXOLOTL, **given) == [field]
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"quantization_bit": 4}, "quantization_bit"),
+        ({"do_train": False}, "do_train"),
+        ({"do_predict": True}, "do_predict"),
+        ({"stage": "ppo"}, "stage"),
+    ],
+)
+def test_what_contradicts_itself_in_llama_factory_is_told(given, field):
+    assert faults(FACTORY, **given) == [field]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("given", "precision"),
+    [
+        ({}, "bf16"),
+        ({"bf16": "auto"}, "bf16"),
+        ({"bf16": False, "fp16": True}, "fp16"),
+        ({"bf16": None}, "bf16"),
+        ({"fp8": True}, "fp8_current"),
+    ],
+)
+def test_a_precision_is_that_of_the_products(small, given, precision):
+    assert read(small, **given)["plan"]["precision"] == precision
+
+
+@pytest.mark.parametrize(
+    ("small", "given", "recompute"),
+    [
+        (AXOLOTL, {}, None),
+        (AXOLOTL, {"gradient_checkpointing": True}, "full"),
+        (AXOLOTL, {"gradient_checkpointing": "unsloth"}, "full"),
+        (AXOLOTL, {"fsdp_config": {"fsdp_activation_checkpointing": True}}, "full"),
+        (FACTORY, {}, "full"),
+        (FACTORY, {"disable_gradient_checkpointing": True}, None),
+    ],
+)
+def test_blocks_run_again_where_checkpointing_is_on(small, given, recompute):
+    assert read(small, **given)["plan"].get("recompute") == recompute
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("adamw_torch", None), ("adamw_8bit", "adamw_8bit"), ("adafactor", "adafactor"), ("sgd", "sgd")],
+)
+def test_an_optimizer_that_is_built_is_the_plans(small, name, kept):
+    key = "optimizer" if small is AXOLOTL else "optim"
+
+    assert read(small, **{key: name})["plan"].get("optimizer") == kept
+
+
+@BOTH
+def test_an_optimizer_that_is_not_built_is_counted_as_adamw_aloud(small):
+    data = read(small, **{"optimizer" if small is AXOLOTL else "optim": "lion_8bit"})
+
+    assert "optimizer" not in data["plan"]
+    assert any("not of lion_8bit" in note for note in data["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("small", "given"),
+    [
+        (AXOLOTL, {"eager_attention": True}),
+        (AXOLOTL, {"attn_implementation": "eager"}),
+        (FACTORY, {"flash_attn": "disabled"}),
+    ],
+)
+def test_attention_that_writes_its_scores_is_the_stacks(small, given):
+    stack = read(small, **given)["stack"]
+
+    assert (stack["base"], stack["attention_kernel"]) == ("pytorch-ddp", "materialised")
+
+
+def test_context_and_tensor_ranks_take_no_batch_of_their_own():
+    plan = read(AXOLOTL, 16, tensor_parallel_size=2, context_parallel_size=4, fsdp=["full_shard"])["plan"]
+
+    assert (plan["data_parallel"], plan["tensor_parallel"], plan["context_parallel"]) == (2, 2, 4)
+    assert plan["global_batch"] == 2 * 2 * 4
+
+
+HIDDEN_IN_NAMES = {  # a published file of DeepSpeed's settings → what its name does not tell
+    ("axolotl", "deepspeed_configs/zero2.json"): {"offload": True},
+    ("axolotl", "deepspeed_configs/zero2_torch_compile.json"): {"offload": True},
+    ("axolotl", "deepspeed_configs/zero1.json"): {},
+    ("axolotl", "deepspeed_configs/zero3_bf16_cpuoffload_params.json"): {"offload": True},
+    ("llama-factory", "examples/deepspeed/ds_z2_config.json"): {},
+    ("llama-factory", "examples/deepspeed/ds_z3_offload_config.json"): {"offload": True},
+}
+
+
+def test_a_published_file_of_settings_offloads_as_its_content_says():
+    for (kind, name), expected in HIDDEN_IN_NAMES.items():
+        plan = read(AXOLOTL if kind == "axolotl" else FACTORY, deepspeed=name)["plan"]
+
+        assert {key: plan[key] for key in ("offload",) if key in plan} == expected, name
+
+
+def test_a_name_that_tells_more_than_a_stage_is_a_fault():
+    for name in ("ds_z2_autotp_config.json", "ds_z3_fp8_config.json", "ds_z3_alst_config.json"):
+        assert faults(FACTORY, deepspeed=f"examples/deepspeed/{name}") == ["deepspeed"], name
+
+
+@BOTH
+def test_bf16_without_zero_is_the_zero_1_of_deepspeed_with_fp32_gradients(small):
+    for settings in ({"zero_optimization": {"stage": 0}}, "ds_z0.json"):
+        data = read(small, deepspeed=settings)
+
+        assert data["plan"]["zero"] == 1
+        assert data["stack"]["gradients"]["dtype"] == "fp32"
+        usual = catalog.stack("deepspeed-zero").gradients.collective
+        assert data["stack"]["gradients"].get("collective", usual) == "all_reduce"
+
+
+def test_degrees_of_a_backend_that_is_not_read_are_refused_by_name():
+    backend = {
+        "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 4, "expert_model_parallel_size": 2,
+        "use_distributed_optimizer": True, "sequence_parallel": True,
+    }  # fmt: skip
+
+    assert set(faults(FACTORY, **backend)) == set(backend)
+    assert faults(AXOLOTL, expert_parallel_size=4) == ["expert_parallel_size"]
+    assert faults(AXOLOTL, expert_parallel_size=1) == []
+
+
+@BOTH
+def test_a_trainer_on_top_of_transformers_trains_no_multi_token_prediction(small):
+    key = "base_model" if small is AXOLOTL else "model_name_or_path"
+
+    data = read(small, **{key: "deepseek-ai/DeepSeek-V3"})
+
+    assert data["model"]["mtp"] == 0
+    assert any("multi-token prediction" in note for note in data["assumptions"])

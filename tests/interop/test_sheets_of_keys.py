@@ -1,0 +1,310 @@
+"""One foreign file as a sheet: what each reader takes, what it tells, and where the value stands."""
+
+import pytest
+from all_cases import all_cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import read_yaml
+from flopcast.interop.configs.config_reader import MOST, ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import Keys, covered, keys_of
+from flopcast.interop.configs.model_names import FLAVOURS
+from flopcast.interop.configs.nested_deepspeed import STAGE
+from flopcast.interop.configs.torchtitan_stages import dealt
+from flopcast.interop.configs.trainers import TARGETS
+from flopcast.library import catalog
+
+LAWS = settings(max_examples=60)
+KEYS = Keys(
+    program="A trainer",
+    read="a b plan.expert_degree plan.other",
+    free={"it is printed": "colour logs.*"},
+    left_out={"noise": "its update is not counted"},
+    refused={"moe.*": "experts"},
+    fine={"noise": ("soft",)},
+)
+
+
+def sheet_of(text, asked=None, keys=KEYS):
+    return ConfigReader(read_yaml(text.encode(), "a.yaml"), keys, asked)
+
+
+def told(reader):
+    """Place, field and allowed values of each fault."""
+    return [(problem.where, problem.field, problem.allowed) for problem in reader.problems]
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [("8", 8), ("0x8", None), ("5e8", 500_000_000), ('"12"', 12), ("2.0", 2), ("1_000", 1000)],
+)
+def test_a_count_is_read_as_files_write_it(written, number):
+    reader = sheet_of(f"a: {written}\n")
+
+    assert reader.count("a", 7) == (7 if number is None else number)
+    assert len(reader.problems) == (number is None)
+
+
+@pytest.mark.parametrize("written", ["true", "1.5", "-1", "0", "[8]", '"8.0"', "many", f"{MOST + 1}"])
+def test_what_is_no_count_is_told_once_and_the_default_goes_on(written):
+    reader = sheet_of(f"b: 1\na: {written}\n")
+
+    assert reader.count("a", 4) == 4
+    assert told(reader) == [("a.yaml:2", "a", "a whole number, 1 or more")]
+    assert reader.problems[0].fix == "write 4"
+
+
+@LAWS
+@given(value=st.integers(-5, 20), least=st.integers(0, 10), default=st.integers(0, 20))
+def test_a_count_below_the_least_is_refused_with_one_that_would_pass(value, least, default):
+    reader = sheet_of(f"a: {value}\n")
+
+    found = reader.count("a", default, least=least)
+
+    assert found == (value if value >= least else default)
+    for problem in reader.problems:
+        again = sheet_of(f"a: {problem.fix.removeprefix('write ')}\n")
+        again.count("a", default, least=least)
+        assert again.problems == []
+    assert bool(reader.problems) == (value < least)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("true", True), ("false", False), ('"True"', True), ("FALSE", False), ("null", True), ("yes", None)],
+)
+def test_a_switch_is_true_or_false(written, expected):
+    reader = sheet_of(f"a: {written}\n")
+
+    assert reader.flag("a", True) is (True if expected is None else expected)
+    assert [field for _, field, _ in told(reader)] == (["a"] if expected is None else [])
+
+
+@pytest.mark.parametrize(
+    ("written", "found", "fix"),
+    [
+        ("Full", "whole", None),
+        ("none", "", None),
+        ("ful", "dflt", "did you mean full?"),
+        ("7", "dflt", "did you mean full?"),
+    ],
+)
+def test_a_choice_takes_words_in_any_case_and_offers_the_nearest(written, found, fix):
+    reader = sheet_of(f"a: {written}\n")
+
+    assert reader.choice("a", {"full": "whole", "none": ""}, "dflt") == found
+    assert [problem.fix for problem in reader.problems] == ([fix] if fix else [])
+
+
+@pytest.mark.parametrize(
+    ("written", "texts"),
+    [
+        ("q, k ,v", ("q", "k", "v")),
+        ("[q, v]", ("q", "v")),
+        ("one", ("one",)),
+        ("null", ()),
+        ("[]", ()),
+        ("[1]", None),
+        ("8", None),
+    ],
+)
+def test_a_list_of_names_may_be_one_text(written, texts):
+    reader = sheet_of(f"a: {written}\n")
+
+    assert reader.texts("a") == (texts or ())
+    assert len(reader.problems) == (texts is None)
+
+
+@pytest.mark.parametrize(
+    ("written", "right"),
+    [("0", True), ("1", True), ("0.3", True), ("1.01", False), ("-0.1", False), ("true", False)],
+)
+def test_a_share_lies_between_nothing_and_all(written, right):
+    reader = sheet_of(f"a: {written}\n")
+
+    assert reader.fraction("a", 0.25) == (float(written) if right else 0.25)
+    assert bool(reader.problems) is not right
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("a: 8\nb: ${a}\n", "b", 8),
+        ("a: 8\nplan:\n  expert_degree: ${a}\n", "plan.expert_degree", 8),
+        ("plan:\n  other: 4\n  expert_degree: ${.other}\n", "plan.expert_degree", 4),
+        ("a: 2\nplan:\n  expert_degree: ${..a}\n", "plan.expert_degree", 2),
+        ("plan:\n  expert_degree: ${plan.other}\n  other: ${a}\na: 16\n", "plan.expert_degree", 16),
+    ],
+)
+def test_a_reference_is_the_value_that_it_leads_to(text, key, value):
+    reader = sheet_of(text)
+
+    assert reader.count(key) == value
+    assert reader.problems == []
+
+
+@pytest.mark.parametrize("word", ["${HOME}", "${oc.env:N}", "x${a}", "${b}", "${a.b.c}", "${.b}"])
+def test_a_reference_to_what_the_file_does_not_hold_is_told_once(word):
+    reader = sheet_of(f"a: 8\nb: {word!r}\n")
+
+    assert (reader.count("b", 3), reader.count("b", 3)) == (3, 3)
+    assert [problem.field for problem in reader.problems] == ["b"]
+    assert reader.problems[0].fix == "write the value itself"
+
+
+def test_values_that_are_left_to_somebody_are_said_aloud():
+    reader = sheet_of("a: auto\nb: auto\n")
+
+    assert reader.count("a", 6, auto="as the program has it") == 6
+    assert reader.flag("b", False, auto="as the devices are") is False
+    assert reader.assumptions == [
+        "a auto: 6, as the program has it (a.yaml:1)",
+        "b auto: false, as the devices are (a.yaml:2)",
+    ]
+    assert reader.count("a") == 1
+    assert [problem.field for problem in reader.problems] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "assumed"),
+    [
+        ("colour: red\nlogs:\n  level: 3\n", [], []),
+        ("moe:\n  experts: 8\n", ["moe.experts"], []),
+        ("moe:\n  experts: 0\nnoise: null\n", [], []),
+        ("noise: soft\n", [], []),
+        ("noise: loud\n", [], ["noise: its update is not counted (a.yaml:1)"]),
+        ("plan:\n  expert_degre: 2\n", ["plan.expert_degre"], []),
+        ("plan:\n  expert_degre: 2\n  expert_degree: 2\n", ["plan.expert_degre"], []),
+        (
+            "plan:\n  othr: 2\n  other: 2\n",
+            [],
+            ["plan.othr is not known and is ignored; did you mean plan.other? (a.yaml:2)"],
+        ),
+        ("unheard: 1\n", [], ["unheard is not known and is ignored (a.yaml:1)"]),
+    ],
+)  # fmt: skip
+def test_every_key_is_read_free_left_out_refused_or_not_known(text, fields, assumed):
+    reader = sheet_of(text)
+
+    assert [problem.field for problem in reader.problems] == fields
+    assert reader.assumptions == assumed
+
+
+@pytest.mark.parametrize(
+    ("asked", "stated", "devices", "assumed"),
+    [
+        (ImportOptions(devices=16), None, 16, 0),
+        (ImportOptions(devices=16), 16, 16, 0),
+        (ImportOptions(devices=16), 64, 16, 1),
+        (ImportOptions(whole=32), None, 32, 1),
+        (ImportOptions(whole=32), 8, 8, 0),
+        (ImportOptions(), 8, 8, 0),
+    ],
+)
+def test_devices_are_those_asked_for_then_those_stated_then_all(asked, stated, devices, assumed):
+    reader = sheet_of("a: 1\n", asked)
+
+    assert reader.ranks(stated, share=4, shared="a") == devices
+    assert (len(reader.assumptions), reader.problems) == (assumed, [])
+
+
+def test_devices_that_nobody_says_and_replicas_that_are_not_whole_are_told():
+    unknown, cut = sheet_of("a: 3\n"), sheet_of("a: 3\n", ImportOptions(devices=8))
+
+    assert unknown.ranks(share=3, shared="a") == 3
+    cut.ranks(share=3, shared="a")
+
+    assert [problem.field for problem in unknown.problems] == ["world size"]
+    assert [(problem.field, problem.where) for problem in cut.problems] == [("a", "a.yaml:1")]
+    assert "multiple of 3" in cut.problems[0].fix
+
+
+def test_faults_are_raised_together_in_the_order_of_their_lines():
+    reader = sheet_of("a: x\n\nb: y\n")
+    reader.count("b")
+    reader.count("a")
+
+    with pytest.raises(SpecError) as error:
+        reader.made()
+
+    assert [problem.where for problem in error.value.problems] == ["a.yaml:1", "a.yaml:3"]
+
+
+def test_what_is_put_keeps_the_line_of_the_first_key_that_is_given():
+    reader = sheet_of("a: 8\nb: 2\n")
+    reader.put(("plan", "tensor_parallel"), 8, "missing", "b", "a")
+    reader.put(("blocks", 0, "count"), 4, "a")
+    reader.put(("blocks", 1, "count"), 5)
+    reader.put(("blocks", 0, "hidden"), 6)
+
+    made = reader.made()
+
+    assert made.data["plan"] == {"tensor_parallel": 8}
+    assert made.data["blocks"] == [{"count": 4, "hidden": 6}, {"count": 5}]
+    assert made.where(("plan", "tensor_parallel")) == "a.yaml:2"
+    assert made.where(("blocks", 0, "count")) == "a.yaml:1"
+
+
+@pytest.mark.parametrize(
+    "name", ["axolotl", "deepspeed", "llama-factory", "maxtext", "nanotron", "torchtitan"]
+)
+def test_no_key_of_a_format_is_read_and_refused_or_left_out(name):
+    keys = keys_of(name)
+
+    assert keys.read
+    assert [key for key in keys.read.split() if covered(key, [*keys.refused, *keys.left_out])] == []
+
+
+@all_cases("name", catalog.names("models"))
+def test_a_model_is_found_under_every_way_to_write_its_name(name):
+    for written in (name, f"owner/{name}", name.upper(), f"models\\{name}/", f"{name}-bf16-Instruct",
+                    name.replace("-", "_"), f"{name}.gguf"):  # fmt: skip
+        assert catalog.known("models", written) == name, written
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_every_flavour_is_a_model_of_the_catalogue(flavour):
+    assert catalog.known("models", FLAVOURS[flavour]) in catalog.names("models")
+
+
+@LAWS
+@given(
+    layers=st.integers(1, 126),
+    chunks=st.integers(1, 16),
+    ends=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+)
+def test_blocks_are_dealt_out_whole_and_chunks_differ_by_one_with_their_ends(layers, chunks, ends):
+    held = dealt(layers, chunks, ends)
+    with_ends = [*held]
+    with_ends[0] += ends[0]
+    with_ends[-1] += ends[1]
+
+    assert (sum(held), len(held)) == (layers, chunks)
+    assert max(with_ends) - min(with_ends) <= 1
+    assert with_ends == sorted(with_ends, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [("zero3.json", "3"), ("ds_z2_config.json", "2"), ("deepspeed_configs/zero-1.json", "1"),
+     ("zero_stage_3_offload.json", "3"), ("ZeRO-Stage-2.json", "2"), ("zero3_bf16.json", "3"),
+     ("zero32.json", None), ("zero4.json", None), ("mine.json", None)],
+)  # fmt: skip
+def test_a_name_of_a_file_tells_its_stage_or_nothing(name, stage):
+    found = STAGE.search(name.rpartition("/")[2])
+
+    assert (found[1] if found else None) == stage
+
+
+def test_modules_of_one_place_in_a_block_are_one_linear_whatever_a_model_calls_them():
+    assert {TARGETS[name] for name in ("o_proj", "out_proj")} == {"out"}
+    assert {TARGETS[name] for name in ("qkv_proj", "w_pack", "query_key_value")} == {"qkv"}
+    assert (TARGETS["fc1"], TARGETS["fc2"]) == (TARGETS["up_proj"], TARGETS["down_proj"])
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("float32", False), ("bfloat16", True)])
+def test_torchtitans_reductions_in_16_bits_are_said_to_be_counted_in_32(dtype, said):
+    reader = sheet_of(f"training:\n  mixed_precision_reduce: {dtype}\n", keys=keys_of("torchtitan"))
+
+    assert any("reduced in fp32" in text for text in reader.assumptions) is said

@@ -1,0 +1,102 @@
+"""A key that a reader does not know is an error where its name says that it may change time or memory."""
+
+import json
+
+import pytest
+from foreign_cases import FOREIGN
+from hf_cases import published
+from megatron_cases import document_of
+
+from flopcast.errors import SpecError
+from flopcast.files.unknown_keys import COSTLY, costly_part
+from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.formats import KINDS, parsed
+from flopcast.interop.configs.keys import covered, keys_of
+from flopcast.interop.hugging_face.config import model_from_config
+from flopcast.interop.megatron.flags import KNOWN, SILENT_PREFIXES, is_silent
+
+NAMES = [f"zz_{part}_zz" for part in COSTLY]
+
+
+def problems_of(read):
+    """Field, line and fault of every problem that a reader raises."""
+    try:
+        read()
+    except SpecError as error:
+        return [(p.field, p.where.rpartition(":")[2], p.fault) for p in error.problems]
+    return []
+
+
+def test_every_format_refuses_an_unknown_key_that_speaks_of_a_size_with_its_line():
+    for kind in KINDS:
+        for name in NAMES:
+            for section in ("", "model:\n  "):
+                reader = ConfigReader(read_yaml(f"{section}{name}: 7\n".encode(), "a.yaml"), keys_of(kind))
+                (problem,) = reader.problems
+                line = "2" if section else "1"
+                assert (problem.where, problem.fault) == (f"a.yaml:{line}", "is not known"), (kind, name)
+                assert "may change time or memory" in problem.because
+
+
+def test_a_launch_script_and_a_config_of_a_model_refuse_them_too():
+    for part in COSTLY:
+        flag = f"--moe-zz-{part}"
+        found = problems_of(lambda flag=flag: document_of(f"{flag} 7"))
+        assert (flag, "11", "is not known") in found, flag
+        config = published("llama-2-7b") | {f"zz_{part}_zz": 7}
+        document = read_yaml(json.dumps(config, indent=1).encode(), "config.json")
+        found = problems_of(lambda document=document: model_from_config(document))
+        assert [(field, fault) for field, _, fault in found] == [(f"zz_{part}_zz", "is not known")]
+        assert [line for _, line, _ in found] == [str(json.dumps(config, indent=1).count("\n"))]
+
+
+def test_a_value_that_switches_nothing_on_and_a_name_without_a_size_are_only_noted():
+    for text in ("zz_expert_zz: null", "zz_expert_zz: false", "zz_expert_zz: 0", "mascot: llama"):
+        reader = ConfigReader(read_yaml(text.encode(), "a.yaml"), keys_of("axolotl"))
+        assert reader.problems == []
+        assert ["is not known and is ignored" in note for note in reader.assumptions] == [True]
+
+
+def test_no_prefix_and_no_wildcard_of_irrelevant_keys_covers_a_name_that_speaks_of_a_size():
+    for start in SILENT_PREFIXES:
+        for part in COSTLY:
+            assert not is_silent(f"{start}zz-{part}"), start
+    for kind in KINDS:
+        keys = keys_of(kind)
+        wildcards = [n for names in keys.free.values() for n in names.split() if n.endswith(".*")]
+        for start in wildcards:
+            for part in COSTLY:
+                key = f"{start[:-1]}zz_{part}_zz"
+                reader = ConfigReader(Document("a.yaml", nested(key), {}), keys)
+                known = covered(key, [*keys.read.split(), *keys.refused, *keys.left_out])
+                assert known or [problem.field for problem in reader.problems] == [key], (kind, key)
+
+
+def nested(key):
+    """The data of a file in which one dotted key is 7."""
+    data = 7
+    for part in reversed(key.split(".")):
+        data = {part: data}
+    return data
+
+
+@pytest.mark.parametrize("flag", ["--moe-per-layer-logging", "--moe-router-topk-scaling-factor 2.5"])
+def test_flags_of_experts_that_cost_nothing_are_listed_one_by_one(flag):
+    name = flag.split()[0]
+    plain = document_of("").data["assumptions"]
+
+    assert name in KNOWN
+    assert document_of(flag).data["assumptions"] == plain
+
+
+def test_no_kept_file_is_refused_for_a_key_that_its_program_has():
+    refused = []
+    for path in sorted(FOREIGN.glob("*/*")):
+        reader = ConfigReader(parsed(path.read_bytes(), path.name), keys_of(path.parent.name))
+        refused += [(path.name, p.field) for p in reader.problems if "not a known key" in p.because]
+    assert refused == []
+
+
+def test_words_that_hold_such_a_name_by_chance_are_no_sizes():
+    assert [costly_part(name) for name in ("request_header", "overhead_s", "look_ahead_steps")] == [""] * 3

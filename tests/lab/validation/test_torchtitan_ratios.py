@@ -1,0 +1,102 @@
+"""TorchTitan's runs of Llama 3.1 8B (FSDP) and 70B (with tensor parallelism) on H100 limited to 500 W.
+
+Measured in December 2024 and in 2025, tokens per second and device. Sequences of 8192 tokens are assumed,
+the recipe's; Float8 of TorchTitan scales by the tensor itself. The site's ratio follows from the limit of
+power. Rates are left out: constants are those of other sources. Ratios are never fitted.
+
+References
+----------
+pytorch/torchtitan: benchmarks/llama3_h100_202412_torchtitan.md (tables 1, 3 and 4), pull request 1299 (June
+2025). pytorch/pytorch: issue 149990 (March 2025).
+"""
+
+from functools import cache
+
+import pytest
+
+from flopcast.accuracy import predict_unfitted
+from flopcast.api import predict
+from flopcast.requests.job_files import job_of
+from flopcast.requests.sources import Document
+
+EAGER, COMPILED = "torch-fsdp2", "torch-fsdp2-compiled"
+SMALL = {  # 8B, by devices, stack and precision
+    (8, EAGER, "bf16"): 5762,
+    (8, COMPILED, "bf16"): 6667,
+    (8, COMPILED, "fp8_current"): 8532,
+    (128, EAGER, "bf16"): 5605,
+    (128, COMPILED, "bf16"): 6514,
+    (128, COMPILED, "fp8_current"): 8380,
+}
+LARGE = {  # 70B: messages waited for, and in chunks under products
+    (256, "fp8_current", "2024-12"): (829, 876),
+    (128, "bf16", "2025-03"): (598, 673),
+    (128, "fp8_current", "2025-03"): (820, 950),
+    (256, "bf16", "2025-06"): (597.3, 652.4),
+    (256, "fp8_current", "2025-06"): (809.8, 942.4),
+}
+RATIO, RATE = 0.08, 0.10  # tolerances that stand with the raw numbers (validation/headlines.yaml)
+
+
+def rate(model, devices, stack, plan, judge):
+    """Tokens per second and device."""
+    parts = {
+        "model": model,
+        "cluster": f"grand-teton-h100:{devices // 8}",
+        "stack": stack,
+        "site": "grand-teton-500w",
+        "batch": {"sequence_length": 8192},
+        "plan": plan,
+    }
+    return judge(job_of(Document("test", parts, {}))).metrics.tokens_per_s / devices
+
+
+@cache
+def small(devices, stack, precision, judge=predict_unfitted):
+    plan = f"dp={devices} zero=3 mbs=2 gbs={2 * devices} recompute=selective precision={precision}"
+    return rate("llama-3.1-8b", devices, stack, plan, judge)
+
+
+@cache
+def large(devices, precision, overlap, judge=predict_unfitted):
+    shards = devices // 8
+    plan = f"dp={shards} tp=8 sp zero=3 mbs=16 gbs={16 * shards} recompute=full precision={precision}"
+    stack = {"base": COMPILED, "tensor_overlap": overlap}
+    return rate("llama-3.1-70b", devices, stack, plan, judge)
+
+
+@pytest.mark.parametrize("run", SMALL)
+def test_rates_are_within_their_tolerance(run):
+    assert small(*run, predict) == pytest.approx(SMALL[run], rel=RATE)
+
+
+@pytest.mark.parametrize("run", LARGE)
+def test_rates_with_tensor_parallelism_are_within_their_tolerance(run):
+    devices, precision, _ = run
+
+    assert large(devices, precision, "none", predict) == pytest.approx(LARGE[run][0], rel=RATE)
+
+
+@pytest.mark.parametrize("run", LARGE)
+def test_chunks_of_messages_under_products_gain_what_asynchronous_tensor_parallelism_gained(run):
+    devices, precision, _ = run
+
+    ratio = large(devices, precision, "chunks") / large(devices, precision, "none")
+
+    assert ratio == pytest.approx(LARGE[run][1] / LARGE[run][0], rel=RATIO)
+
+
+@pytest.mark.parametrize("devices", [8, 128])
+def test_compiled_blocks_are_as_much_faster_as_measured(devices):
+    pair = [(devices, stack, "bf16") for stack in (COMPILED, EAGER)]
+
+    ratio = small(*pair[0]) / small(*pair[1])
+
+    assert ratio == pytest.approx(SMALL[pair[0]] / SMALL[pair[1]], rel=RATIO)
+
+
+@pytest.mark.parametrize("stack", [EAGER, COMPILED])
+def test_sixteen_times_the_devices_cost_as_little_as_measured(stack):
+    ratio = small(128, stack, "bf16") / small(8, stack, "bf16")
+
+    assert ratio == pytest.approx(SMALL[128, stack, "bf16"] / SMALL[8, stack, "bf16"], rel=RATIO)
