@@ -204,7 +204,7 @@ def test_what_is_compiled_and_kept_is_the_stack(sections, stack):
 def test_overlap_that_needs_a_compiler_is_told_to_be_without_effect():
     data = data_of(small(parallelism={"enable_async_tensor_parallel": True}), "titan.json")
 
-    assert any("without effect" in note for note in data["assumptions"])
+    assert any("has no effect" in note for note in data["assumptions"])
 
 
 @pytest.fixture

@@ -101,8 +101,9 @@ def test_layers_of_qwen_see_a_window_from_a_number_on(number, first):
 @FEW
 @given(st.lists(st.sampled_from(["global", "local"]), min_size=1, max_size=12), st.integers(1, 4))
 def test_gpt_neo_says_its_kinds_with_their_repeats_or_one_by_one(kinds, repeats):
-    briefly = config(attention_types=[[kinds, repeats]])
-    at_length = config(attention_layers=kinds * repeats)
+    number = len(kinds) * repeats
+    briefly = config(num_hidden_layers=number, attention_types=[[kinds, repeats]])
+    at_length = config(num_hidden_layers=number, attention_layers=kinds * repeats)
 
     near = listed_as_local(briefly)
 

@@ -110,8 +110,9 @@ def test_adapters_of_a_software_freeze_the_model_and_qlora_stores_it_in_four_bit
 
 
 @pytest.mark.parametrize(("notes", "even"), [("", False), ("force-balanced routing", True)])
-def test_routing_that_is_forced_to_be_even_is_even_in_every_block_of_experts(with_defaults, notes, even):
-    job = with_defaults(default(plan={"expert_tensor_parallel": 1}), row=MIXTRAL, notes=notes)
+def test_routing_that_a_software_makes_even_is_even_in_every_block_of_experts(with_defaults, notes, even):
+    fill = default(where={"notes": "force-balanced"}, experts={"load_imbalance_ratio": 1.0})
+    job = with_defaults(default(plan={"expert_tensor_parallel": 1}), fill, row=MIXTRAL, notes=notes)
 
     ratios = {block.feed_forward.load_imbalance_ratio for block in job.model.blocks}
     assert (ratios == {1.0}) is even

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.roofline import bound_seconds
-from flopcast.cost.price import kernel_seconds
+from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.windows import mean_keys

@@ -132,7 +132,7 @@ def kill_one(cluster, driver):
     [
         ("another program", "its numbers would differ", "install the same flopcast on every worker"),
         ("no flopcast", "a worker has no flopcast, or another one", "install the same flopcast"),
-        ("death", "workers died at 0/screen/0 again and again", "give each worker more memory"),
+        ("death", "workers died at 0/screen/0 repeatedly", "give each worker more memory"),
         ("another version", "Version mismatch", "mend --ray"),
     ],
 )

@@ -25,19 +25,17 @@ from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
-from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.kernel_factors import kernel_factors, scale_ratio
-from flopcast.cost.kernels.narrow_results import with_results
-from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_seconds
-from flopcast.cost.kernels.sustained import busy_ratio
+from flopcast.cost.kernels.unscaled import broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
-from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.stack import Stack
 from flopcast.workload.program import Programs
 
@@ -144,20 +142,12 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     unit = works[0][1].work().unit
     engine_ratio = device.engine_ratio(unit)
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
-    shapes, (bound_s, least_s, after_s, result_s, kernels, in_turn), coordinates = _flatten(works, device)
-    far = outside(found.curve, coordinates) & (bound_s > 0)
+    times = unscaled_times([work for _, work in works], found.curve, device)
     names = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
-    layout_ratio = found.curve.ratio_of(priced.layout, unit)
-    alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout_ratio)
-    alone_s = alone_s * busy_ratio(priced, alone_s / kernels, device)
-    if device.writes_results_after:
-        alone_s = with_results(priced.curve, alone_s, result_s)
-    waits_s = np.where(bound_s > 0, (in_turn - 1.0) * found.curve.launch_s, 0.0)
-    alone_s = alone_s + waits_s + after_s
-    _use(found.curve, bool(far.any()), found.calibrated, state)
-    doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
-    scaled_s = alone_s * scale_ratio(names, state.factors)
-    _keep([item for item, _ in works], shapes, scaled_s, least_s, names, (doubt,), state)
+    _use(found.curve, bool(times.far.any()), found.calibrated, state)
+    doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, times.far)
+    scaled_s = times.alone_s * scale_ratio(names, state.factors)
+    _keep([item for item, _ in works], times.shapes, scaled_s, times.least_s, names, (doubt,), state)
 
 
 def _of_one_or_several(single: Single, prices: dict[int, ItemPrice]) -> ItemPrice:
@@ -216,66 +206,13 @@ def _keep(
         )
 
 
-def _flatten(
-    works: Sequence[tuple[Item, AbstractOperator]], device: Device
-) -> tuple[list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
-    """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
-
-    Times need the bound, the least seconds, the seconds after the bound's work, those of a narrow product's
-    result, the kernels, and how many of these run in turn. Operators of one class have different shapes,
-    (1, 1) if nothing varies.
-    Coordinates are at least 1, because padded stage classes hold no work and 0 has no logarithm.
-    """
-    shapes: list[tuple[int, ...]] = []
-    rows: list[list[Floats]] = []
-    for _, work in works:
-        need = work.work()
-        times = (bound_seconds(need, device), least_seconds(need, device))
-        moving = (moving_seconds(moved, device) for moved in (need.after_bytes, need.result_bytes))
-        arrays = (*times, *moving, work.kernels(), work.in_turn(), *work.coordinates())
-        shape, flat = _alike(arrays)
-        shapes.append(shape)
-        rows.append(flat)
-    columns = tuple(np.concatenate(column) for column in zip(*rows, strict=True))
-    return shapes, columns[:6], tuple(np.maximum(column, 1.0) for column in columns[6:])
-
-
-def _alike(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:
-    """Return the broadcast shape of the arrays, and each array flattened in that shape."""
-    shape = arrays[0].shape
-    if all(array.shape == shape for array in arrays):
-        return shape, [array.ravel() for array in arrays]
-    shape = np.broadcast_shapes(*(array.shape for array in arrays))
-    return shape, [np.broadcast_to(array, shape).ravel() for array in arrays]
-
-
 def _split(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
-    """Yield the parts of a flat array, each in its shape; this inverts `_flatten`."""
+    """Yield the parts of a flat array, each in its shape; this inverts flattening."""
     start = 0
     for shape in shapes:
         end = start + math.prod(shape)
         yield flat[start:end].reshape(shape)
         start = end
-
-
-def kernel_seconds(
-    bound_s: Floats,
-    coordinates: tuple[Floats, ...],
-    curve: Curve,
-    multiprocessors: int,
-    layout_ratio: float = 1.0,
-) -> Floats:
-    """Return the launch time plus bound / efficiency; 0 for an operator that moves no bytes.
-
-    For a gradient product this is multiplied by the ratio of its layout (`Curve.ratio_of`), but it is never
-    below the bound.
-    All arrays have the shape (rows,).
-    """
-    logs = log_efficiency(curve, coordinates, multiprocessors) if curve.axes else curve.table
-    efficiency = np.exp(logs)
-    seconds = (curve.launch_s + bound_s / efficiency) * layout_ratio
-    bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
-    return bounded_s
 
 
 def _price_messages(
@@ -286,7 +223,7 @@ def _price_messages(
         for item, _ in messages:
             state.prices[id(item)] = ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=())
         return
-    shapes, flat = zip(*(_alike(_sizes(message, group)) for _, message in messages), strict=True)
+    shapes, flat = zip(*(broadcast_flat(_sizes(message, group)) for _, message in messages), strict=True)
     size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
     ranks = Group(inside=inside, nodes=nodes)
     cost = message_seconds(collective, size, ranks, state.cluster, state.book, across)

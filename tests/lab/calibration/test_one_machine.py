@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flopcast.cost.price import kernel_seconds
+from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.lab.calibration.peer_fit import device_samples
 from flopcast.lab.calibration.peer_tables import under_load
 from flopcast.lab.calibration.samples import Samples

@@ -62,7 +62,7 @@ def test_a_row_without_any_time_is_left_out():
     published = judged([run(memory_bytes=1e9)])
 
     assert published.rows == ()
-    assert "measured no time" in published.left_out[0].reasons[0]
+    assert "no measured time" in published.left_out[0].reasons[0]
 
 
 @pytest.mark.parametrize("seconds", [1e-3, 1e3])

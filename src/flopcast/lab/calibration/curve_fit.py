@@ -17,7 +17,7 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.roofline import bound_seconds
-from flopcast.cost.price import kernel_seconds
+from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats
 from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone

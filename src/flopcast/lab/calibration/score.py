@@ -22,7 +22,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.roofline import bound_seconds
-from flopcast.cost.price import kernel_seconds
+from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats, Logs
 from flopcast.lab.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
 from flopcast.lab.calibration.curve_fit import FP16_GRADIENTS, predicted_s

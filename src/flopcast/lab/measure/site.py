@@ -21,7 +21,7 @@ from flopcast.cost.kernels.classes import Family, class_of
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.sustained import busy_ratio
-from flopcast.cost.price import kernel_seconds
+from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats, Logs
 from flopcast.lab.measure.measured_operators import columns_of, operator_of
 from flopcast.lab.measure.sample_pack import Sample

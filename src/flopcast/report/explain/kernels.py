@@ -4,6 +4,7 @@ Answers: of this operator, with which shape, peaks, curve and factors is its tim
 Elsewhere: the computation itself (cost/price.py), whose functions are called again here on the one item.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -13,8 +14,7 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
-from flopcast.cost.kernels.sustained import busy_ratio
-from flopcast.cost.price import kernel_seconds
+from flopcast.cost.kernels.unscaled import unscaled_times
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -23,9 +23,17 @@ from flopcast.report.explain.explanation import Input
 from flopcast.spec.model import Source
 from flopcast.units import show, show_seconds
 
-FORMULA = (
-    "(launch + max(FLOP / peak, bytes / bandwidth) / efficiency) × layout × factors, no less than the bound"
-)
+ADDED = ("results in 16 bits", "launches in turn", "sum")  # terms of the formula, where a kernel has them
+
+
+def kernel_formula(inputs: Sequence[Input]) -> str:
+    """Return the formula of one execution, with the terms that its inputs list."""
+    names = [each.name for each in inputs]
+    time = "(launch + max(FLOP / peak, bytes / bandwidth) / efficiency) × layout"
+    time += " × busy device" if "busy device" in names else ""
+    added = [name for name in ADDED if name in names]
+    whole = f"({' + '.join([time, *added])})" if added else time
+    return f"{whole} × factors, no less than the bound"
 
 
 def element_at(value: Counts, row: int, column: int) -> float:
@@ -68,9 +76,12 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     bound_s = element_at(bound_seconds(need, device), row, column)
     places = _coordinates(work, row, column)
     ratio = curve.ratio_of(kind.layout, need.unit)
-    own_s = kernel_seconds(np.array([bound_s]), places, curve, device.multiprocessors, ratio)
-    slower = busy_ratio(kind, own_s / element_at(work.kernels(), row, column), device)
-    own_s = own_s * slower
+    times = unscaled_times([work], curve, device)
+    (shape,) = times.shapes
+    alone_s, slower, results_s, waits_s, after_s = (
+        element_at(part.reshape(shape), row, column)
+        for part in (times.alone_s, times.busy_ratio, times.results_s, times.waits_s, times.after_s)
+    )
     compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
     peaks = source_of(device.source, "peak")
@@ -91,8 +102,11 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         ),
         lasting("launch", curve.launch_s, source=source_of(device.source, "launch")),
         *([by_layout] if kind.layout else []),
-        *([_busy(float(slower[0]), source_of(device.source, "sustained"))] if slower[0] > 1.0 else []),
-        lasting("without factors", float(own_s[0])),
+        *([_busy(slower, source_of(device.source, "sustained"))] if slower > 1.0 else []),
+        *([lasting(ADDED[0], results_s, ", written after the products")] if results_s else []),
+        *([lasting(ADDED[1], waits_s)] if waits_s else []),
+        *([lasting(ADDED[2], after_s, ", read and written after the products")] if after_s else []),
+        lasting("without factors", alone_s),
     )
 
 

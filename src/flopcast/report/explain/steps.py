@@ -18,7 +18,14 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.report.explain.explanation import Explanation, Input
-from flopcast.report.explain.kernels import FORMULA, element_at, kernel_inputs, lasting, rate, source_of
+from flopcast.report.explain.kernels import (
+    element_at,
+    kernel_formula,
+    kernel_inputs,
+    lasting,
+    rate,
+    source_of,
+)
 from flopcast.report.explain.messages import formula_of, message_inputs
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
 from flopcast.spec.precision import product_engine
@@ -196,10 +203,10 @@ def _execution(
     priced, row = report.priced, 0
     column = _stage_class(report) if item.phase == "step" else 0
     one_s = element_at(priced.of(item).alone_s, row, column)
-    inputs: tuple[Input, ...] = ()
-    formula = FORMULA
+    inputs: tuple[Input, ...]
     if isinstance(item.work, AbstractOperator):
         inputs = kernel_inputs(item, priced, book, row, column)
+        formula = kernel_formula(inputs)
     elif isinstance(item.work, AbstractMessage):
         inputs = message_inputs(item.work, priced, book, row, column)
         formula = formula_of(item.work, priced, row)

@@ -1,0 +1,128 @@
+"""Seconds of kernels before any factor scales them.
+
+Answers: how long does a kernel take by its curve, its clocks, and what nothing hides?
+Elsewhere: the curve (curve.py), the bound (roofline.py), factors (scaling.py, price.py).
+
+Explanations show these times part by part (report/explain/kernels.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.narrow_results import with_results
+from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_seconds
+from flopcast.cost.kernels.sustained import busy_ratio
+from flopcast.dtypes import Flags, Floats
+from flopcast.operators.base import AbstractOperator
+from flopcast.spec.cluster import Device
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class UnscaledTimes:
+    """Times of operators of one kernel class: flat arrays over all operators' rows, (rows,).
+
+    Attributes
+    ----------
+    shapes
+        The shape of each operator's part of the arrays; (1, 1) if nothing varies.
+    least_s, far
+        The time that no factor goes below, and whether a shape lies outside of what was measured.
+    curve_s, busy_ratio
+        Launch, bound and efficiency, with the ratio of the layout; and what a busy device adds to it.
+    results_s, waits_s, after_s
+        What is added for results in 16 bits that are written after narrow products (may be below 0, since
+        the ratio of narrow products includes some of it), for launches one after another, and for bytes
+        that move after the products.
+    """
+
+    shapes: list[tuple[int, ...]]
+    least_s: Floats
+    far: Flags
+    curve_s: Floats
+    busy_ratio: Floats
+    results_s: Floats
+    waits_s: Floats
+    after_s: Floats
+
+    @property
+    def alone_s(self) -> Floats:
+        """Return the seconds of each kernel with nothing beside it."""
+        return self.curve_s * self.busy_ratio + self.results_s + self.waits_s + self.after_s
+
+
+def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Device) -> UnscaledTimes:
+    """Return the times of operators of one kernel class, which `curve` prices."""
+    need, priced = works[0].work(), class_of(works[0].kernel)
+    shapes, (bound_s, least_s, after_s, result_s, kernels, in_turn), coordinates = _flatten(works, device)
+    layout_ratio = curve.ratio_of(priced.layout, need.unit)
+    curve_s = kernel_seconds(bound_s, coordinates, curve, device.multiprocessors, layout_ratio)
+    ratio = busy_ratio(priced, curve_s / kernels, device)
+    busy_s = curve_s * ratio
+    after = device.writes_results_after
+    return UnscaledTimes(
+        shapes=shapes,
+        least_s=least_s,
+        far=outside(curve, coordinates) & (bound_s > 0),
+        curve_s=curve_s,
+        busy_ratio=ratio,
+        results_s=with_results(priced.curve, busy_s, result_s) - busy_s if after else 0.0 * busy_s,
+        waits_s=np.where(bound_s > 0, (in_turn - 1.0) * curve.launch_s, 0.0),
+        after_s=after_s,
+    )
+
+
+def kernel_seconds(
+    bound_s: Floats,
+    coordinates: tuple[Floats, ...],
+    curve: Curve,
+    multiprocessors: int,
+    layout_ratio: float = 1.0,
+) -> Floats:
+    """Return the launch time plus bound / efficiency; 0 for an operator that moves no bytes.
+
+    For a gradient product this is multiplied by the ratio of its layout (`Curve.ratio_of`), but it is never
+    below the bound.
+    All arrays have the shape (rows,).
+    """
+    logs = log_efficiency(curve, coordinates, multiprocessors) if curve.axes else curve.table
+    efficiency = np.exp(logs)
+    seconds = (curve.launch_s + bound_s / efficiency) * layout_ratio
+    bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
+    return bounded_s
+
+
+def _flatten(
+    works: Sequence[AbstractOperator], device: Device
+) -> tuple[list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
+    """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
+
+    Times need the bound, the least seconds, the seconds after the bound's work, those of a narrow product's
+    result, the kernels, and how many of these run in turn. Operators of one class have different shapes,
+    (1, 1) if nothing varies.
+    Coordinates are at least 1, because padded stage classes hold no work and 0 has no logarithm.
+    """
+    shapes: list[tuple[int, ...]] = []
+    rows: list[list[Floats]] = []
+    for work in works:
+        need = work.work()
+        times = (bound_seconds(need, device), least_seconds(need, device))
+        moving = (moving_seconds(moved, device) for moved in (need.after_bytes, need.result_bytes))
+        arrays = (*times, *moving, work.kernels(), work.in_turn(), *work.coordinates())
+        shape, flat = broadcast_flat(arrays)
+        shapes.append(shape)
+        rows.append(flat)
+    columns = tuple(np.concatenate(column) for column in zip(*rows, strict=True))
+    return shapes, columns[:6], tuple(np.maximum(column, 1.0) for column in columns[6:])
+
+
+def broadcast_flat(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:
+    """Return the broadcast shape of the arrays, and each array flattened in that shape."""
+    shape = arrays[0].shape
+    if all(array.shape == shape for array in arrays):
+        return shape, [array.ravel() for array in arrays]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    return shape, [np.broadcast_to(array, shape).ravel() for array in arrays]
