@@ -15,10 +15,10 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.strict_model import cached_results
 from flopcast.timeline.step import run_step
-from flopcast.workload.advice import causes
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Programs
 from flopcast.workload.realise import realise
+from flopcast.workload.suggested_fixes import causes
 
 
 def predict(job: Job, book: CurveBook) -> Report:

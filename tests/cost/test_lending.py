@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from flopcast.cost.kernels.borrowed_curve import converted_curve, rates_of
 from flopcast.cost.kernels.classes import MEMORY, class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence, log_efficiency
+from flopcast.cost.kernels.curve_conversion import converted_curve, rates_of
 from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION, bound_seconds, least_seconds
 from flopcast.dtypes import constant
 from flopcast.library import catalog

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from alone import seconds_of
 
-from flopcast.cost.collectives.network import message_seconds
+from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
 from flopcast.library import catalog
 from flopcast.library.curves import load_book

@@ -7,8 +7,8 @@ from alone import DEVICES, changed_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flopcast.cost.collectives.collective_time import RELATIVE_COLLECTIVES, message_seconds, tier_of
 from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.cost.collectives.network import RELATIVE_COLLECTIVES, message_seconds, tier_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group, axis_group

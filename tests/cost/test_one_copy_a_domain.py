@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_network import LINK, NETWORK, NO_CURVES, cluster_of, flat_curve, groups_of, shapes_of
 
+from flopcast.cost.collectives.collective_time import ONE_COPY_A_DOMAIN, message_seconds, message_terms
 from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.cost.collectives.network import ONE_COPY_A_DOMAIN, message_seconds, message_terms
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.library import catalog

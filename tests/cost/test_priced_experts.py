@@ -8,7 +8,7 @@ import pytest
 from alone import seconds_of as kernel_seconds_of
 from conftest import make_job
 
-from flopcast.cost.collectives.network import message_seconds
+from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.placement import Group

@@ -9,7 +9,7 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 
-from flopcast.cost.collectives.network import message_seconds
+from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
 from flopcast.errors import SpecError
 from flopcast.library import catalog

@@ -6,8 +6,8 @@ from spec_cases import edits, faults, mixture, model, parts
 from test_rules import BROKEN
 
 from flopcast.spec.plan import Plan
-from flopcast.workload.advice import causes
 from flopcast.workload.checks import check
+from flopcast.workload.suggested_fixes import causes
 
 PLAN_FIELDS = Plan.model_fields.keys() - {"recompute_layers"}  # said in one word with recompute
 WHOLE = {"data_parallel": 4, "tensor_parallel": 2, "pipeline_parallel": 2, "global_batch": 32}

@@ -7,7 +7,7 @@ import pytest
 from conftest import make_job
 from workload_cases import LENGTH, LLAMA, block_of, named, realised, stack_with
 
-from flopcast.cost.collectives.network import message_seconds
+from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.host import EXPERT_LOOP_S, graphed, launch_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group

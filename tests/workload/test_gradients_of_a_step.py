@@ -24,7 +24,12 @@ from flopcast.dtypes import constant
 from flopcast.errors import FlopcastError
 from flopcast.layers.base import replicated
 from flopcast.spec.data_parallel import Gradients
-from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
+from flopcast.workload.gradient_reduction import (
+    micro_batch_items,
+    reduce_items,
+    synchronise_items,
+    update_items,
+)
 from flopcast.workload.program import POSITIONS, WHEN
 
 OVERLAPPED = stack_with(MEGATRON, gradients={"overlap": True, "bucket_elements": 1_000_000})

@@ -136,8 +136,8 @@ measurements predict; *rows* counts the runs in which the factor scales at least
 
 A constant is less certain in a context that differs from all of its runs. `carried[...]` is the standard
 deviation of constants between device generations, precisions (16, 8, 4 bits), model families and steps of
-scale, estimated from how the constants above differ (`calibration/components.py`). It adds to the sigma of
-every constant that is used across such a difference (`cost/carried.py`).
+scale, estimated from how the constants above differ (`lab/calibration/variance_components.py`). It adds to
+the sigma of every constant that is used across such a difference (`cost/constant_transfer.py`).
 
 ## Numbers of the catalogue that come from runs
 

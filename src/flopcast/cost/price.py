@@ -5,9 +5,9 @@ Elsewhere: when it runs and what overlaps it (timeline/). Items of one kernel cl
 evaluation of its curve, whatever layer and plan they come from.
 
 A kernel takes `launch + bound / efficiency`, times its factors; the bound is the roofline's, the
-efficiency a curve's. A message takes its hops and its bytes (collectives/network.py). Host work takes
-what the stack says. Contention is no part of a price: two items that share a link are each priced as
-if they had it alone.
+efficiency a curve's (kernels/unscaled.py). A message takes its hops and its bytes
+(collectives/collective_time.py). Host work takes what the stack says. Contention is no part of a price:
+two items that share a link are each priced as if they had it alone.
 """
 
 import math
@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.collectives.network import MessageCost, message_seconds
+from flopcast.cost.collectives.collective_time import MessageCost, message_seconds
 from flopcast.cost.constant_transfer import context_of
 from flopcast.cost.deduplicate import priced_once
+from flopcast.cost.evidence_warnings import warnings_of
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST, FactorBook
 from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
@@ -30,7 +31,6 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.kernel_factors import kernel_factors, scale_ratio
 from flopcast.cost.kernels.unscaled import broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
-from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flopcast.cost.kernels.borrowed_curve import Rates, converted_curve, rates_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.kernels.curve_conversion import Rates, converted_curve, rates_of
 from flopcast.dtypes import Counts
 from flopcast.files.atomic_write import write_whole
 from flopcast.library.catalog import device as device_of
@@ -30,7 +30,7 @@ DECIMALS = 4
 def load_book(cluster: Cluster) -> CurveBook:
     """Load the curves of the cluster's device, its relatives and fabrics, and the constants of factors.
 
-    Curves of relatives are converted for this device (cost/kernels/borrowed_curve.py).
+    Curves of relatives are converted for this device (cost/kernels/curve_conversion.py).
 
     An owner without a file has no curves; the book chooses what replaces them.
     """

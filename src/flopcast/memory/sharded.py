@@ -3,7 +3,7 @@
 Answers: how large are the shards that stay, the units that are whole for a while, gradients before they are
 reduced, and the model before it is sharded?
 Elsewhere: every other category (categories.py), when units are gathered (workload/sharded.py), optimizer
-states, which ZeRO-1 shards already (workload/gradients.py, updated_parameters).
+states, which ZeRO-1 shards already (workload/gradient_reduction.py, updated_parameters).
 
 Arrays of what stays: (plans, stage classes); of what is whole for a while: (plans, stage classes, 1), as it
 is there once, whichever chunk is at work.
@@ -16,7 +16,7 @@ What each ZeRO stage keeps: arXiv:1910.02054, section 5. Two units at once: arXi
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
-from flopcast.workload.gradients import updated_parameters
+from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.program import Layer, Programs
 from flopcast.workload.sharded import gather_times, reduction_times, unit_elements
 

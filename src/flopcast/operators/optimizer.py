@@ -1,6 +1,6 @@
 """The optimizer's update of one rank's shard of the parameters.
 
-Answers: bytes moved per parameter. Elsewhere: which rank updates what (workload/gradients.py).
+Answers: bytes moved per parameter. Elsewhere: which rank updates what (workload/gradient_reduction.py).
 """
 
 from dataclasses import dataclass, field

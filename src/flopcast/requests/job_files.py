@@ -27,8 +27,8 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS as RECOMPUTE_FIELDS
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
-from flopcast.workload.advice import causes, fields_of
 from flopcast.workload.checks import check
+from flopcast.workload.suggested_fixes import causes, fields_of
 
 NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "model": ("models", Model),

@@ -30,7 +30,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.units import Number, show
-from flopcast.workload.advice import advised
+from flopcast.workload.suggested_fixes import advised
 
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL_STAGES = (1, 2, 3, 4, 6)

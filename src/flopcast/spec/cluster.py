@@ -43,7 +43,7 @@ class Device(StrictModel):
         Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
     clock_hz : float or None
         The highest clock of the multiprocessors. If it is not known (None), borrowed memory-bound curves
-        keep their share of the bandwidth (cost/kernels/borrowed_curve.py).
+        keep their share of the bandwidth (cost/kernels/curve_conversion.py).
     cache_bytes : float
         Size of the last-level cache; 0 if it is not known.
     kernel_launch_s : float
@@ -66,7 +66,7 @@ class Device(StrictModel):
     curves, relatives : str, tuple of str
         The device whose measured curves are used, and devices whose curves replace missing ones, nearest
         first. The efficiency of a relative is used, not its seconds; memory-bound curves are converted
-        (cost/kernels/borrowed_curve.py).
+        (cost/kernels/curve_conversion.py).
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 Answers: which collective reduces gradients at which ZeRO stage, in which dtype and buckets, and does it
 overlap with compute; which states are sharded, and when are parameters gathered?
-Elsewhere: the rest of a stack (spec/stack.py), the messages themselves (workload/gradients.py,
+Elsewhere: the rest of a stack (spec/stack.py), the messages themselves (workload/gradient_reduction.py,
 workload/sharded.py), the degrees (spec/plan.py).
 """
 

@@ -2,7 +2,7 @@
 
 Answers: how many bytes of states does one parameter need, how many pass through memory in an update?
 Elsewhere: which optimizer (plan.py), how software keeps its states (stack.py), who holds which parameters
-(workload/gradients.py), how long the pass takes (cost/).
+(workload/gradient_reduction.py), how long the pass takes (cost/).
 
 A stack states both numbers for AdamW with an fp32 master weight and two fp32 moments. Every other choice is
 told from there: what changes in bytes that are kept is read once and written once in an update. Whatever a

@@ -1,8 +1,9 @@
 """Compute time that is lost to messages running at the same time.
 
 Answers: which part of a message's time does the compute stream lose while the message runs?
-Elsewhere: which messages overlap with compute (`Item.overlapped`: workload/sharded.py, gradients.py), the
-time of each message alone (cost/price.py; contention is not part of a price).
+Elsewhere: which messages overlap with compute (`Item.overlapped`: workload/sharded.py,
+workload/gradient_reduction.py), the time of each message alone (cost/price.py; contention is not part of
+a price).
 
 The kernels of a collective take multiprocessors and memory bandwidth from compute. While a collective runs
 for c seconds, compute does the work of (1 - r) · c seconds, and so ends r · c later. Equal layers in a row

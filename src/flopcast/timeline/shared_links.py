@@ -2,8 +2,9 @@
 
 Answers: how much longer does a message take because another queue uses its link, and by how much does it
 delay that queue?
-Elsewhere: the time of each message alone (cost/), which tier joins a group (cost/collectives/network.py),
-the time that compute loses to messages (contention.py), when everything runs (program.py).
+Elsewhere: the time of each message alone (cost/), which tier joins a group
+(cost/collectives/collective_time.py), the time that compute loses to messages (contention.py), when
+everything runs (program.py).
 
 A link is a rank's own part of a tier: its NVLink ports, or its share of the network cards. Two messages
 that use it at the same time need at least the sum of the times in which they occupy it; during their

@@ -50,7 +50,8 @@ def derive_backward(
     Returns
     -------
     tuple of Item
-        In order, of phase "recompute" or "backward"; what ends a micro-batch (gradients.py) not included.
+        In order, of phase "recompute" or "backward", without what ends a micro-batch
+        (gradient_reduction.py).
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """The states of an optimizer on a rank, and what its update moves.
 
 Answers: how many bytes of states does a rank of each stage class hold, and how many pass through memory?
-Elsewhere: what one parameter needs (spec/optimizers.py), which parameters a rank updates (gradients.py).
+Elsewhere: what one parameter needs (spec/optimizers.py), which parameters a rank updates
+(gradient_reduction.py).
 
 Most optimizers need so many bytes a parameter. A factored second moment needs two numbers for a row and a
 column instead: what it takes depends on the shapes of tensors, which a layer states with its weights.
@@ -10,7 +11,7 @@ column instead: what it takes depends on the shapes of tensors, which a layer st
 from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.layers.base import Weight
 from flopcast.spec.optimizers import FP32_BYTES, OPTIMIZERS, state_bytes
-from flopcast.workload.gradients import copies_gradients, updated_parameters
+from flopcast.workload.gradient_reduction import copies_gradients, updated_parameters
 from flopcast.workload.program import Programs
 
 

@@ -33,7 +33,12 @@ from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
-from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
+from flopcast.workload.gradient_reduction import (
+    micro_batch_items,
+    reduce_items,
+    synchronise_items,
+    update_items,
+)
 from flopcast.workload.low_precision import (
     agreement,
     low_precision_layer,

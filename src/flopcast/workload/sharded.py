@@ -3,8 +3,9 @@
 Answers: when do the parameters of ZeRO-3 (FSDP) come together, in forward and backward; when do those
 arrive that other ranks have updated (ZeRO-1, ZeRO-2), if they arrive under the next forward; in which
 micro-batches are sharded gradients reduced?
-Elsewhere: the reductions and the update themselves (gradients.py), what is resident (memory/sharded.py),
-which policy a stack has (spec/stack.py, Sharding), how long anything takes (cost/, timeline/).
+Elsewhere: the reductions and the update themselves (gradient_reduction.py), what is resident
+(memory/sharded.py), which policy a stack has (spec/stack.py, Sharding), how long anything takes (cost/,
+timeline/).
 
 A *unit* is gathered by one message; a block is one, or what stands at the ends of the model. All messages
 of data parallelism share one in-order stream. While unit i computes, unit i + 1 is gathered; the compute of

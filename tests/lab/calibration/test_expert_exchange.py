@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flopcast.cost.collectives.network import message_seconds
+from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import constant

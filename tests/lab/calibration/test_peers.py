@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 
-from flopcast.cost.collectives.network import message_seconds
+from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
 from flopcast.lab.calibration.curve_fit import fit_fabric, predicted_s
 from flopcast.lab.calibration.efficiency_table import Rows

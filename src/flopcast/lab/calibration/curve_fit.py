@@ -241,8 +241,8 @@ def fit_fabric(
 def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
     """Return the rows of one file as samples; rows faster than their links are rejected and counted.
 
-    The bound is that of cost/collectives/network.py on one tier; the latency of the hops is taken off, but
-    never more than half.
+    The bound is that of cost/collectives/collective_time.py on one tier; the latency of the hops is taken
+    off, but never more than half.
     """
     keep = file.keep(columns)
     rows = {name: values[keep] for name, values in columns.items()}

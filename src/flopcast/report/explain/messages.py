@@ -6,7 +6,7 @@ Elsewhere: the computation itself (cost/collectives), whose terms are asked for 
 
 import numpy as np
 
-from flopcast.cost.collectives.network import ONE_COPY_A_DOMAIN, message_terms
+from flopcast.cost.collectives.collective_time import ONE_COPY_A_DOMAIN, message_terms
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook
