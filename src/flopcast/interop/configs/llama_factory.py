@@ -5,7 +5,7 @@ Elsewhere: what it has in common with other trainers (trainers.py).
 
 References
 ----------
-hiyouga/LLaMA-Factory: src/llamafactory/hparams (names, defaults), interop/configs/examples/ (files);
+hiyouga/LLaMA-Factory: src/llamafactory/hparams (names, defaults), examples/ (files);
 gradient checkpointing is on unless switched off (model/model_utils/checkpointing.py).
 """
 

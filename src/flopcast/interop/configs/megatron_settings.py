@@ -2,7 +2,7 @@
 
 Answers: which flags say what these keys say, and whose line is each?
 Elsewhere: which keys a format has (megatron_bridge.py, nemo.py), what the flags mean
-(interop/configs/megatron/).
+(interop/megatron/).
 
 Bridge and NeMo fill the same TransformerConfig that Megatron-LM's flags fill: their values are read by
 the same reader: faults and assumptions then name the key that the file has, not the flag.

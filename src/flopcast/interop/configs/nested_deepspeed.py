@@ -24,11 +24,11 @@ OTHERWISE = re.compile(
     r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+", re.IGNORECASE
 )  # more than a stage
 PUBLISHED: Mapping[str, Mapping[str, Mapping[str, bool]]] = {  # program → its file → what its name hides
-    "Axolotl": {  # axolotl-ai-cloud/axolotl, interop/configs/deepspeed_configs/
+    "Axolotl": {  # axolotl-ai-cloud/axolotl, deepspeed_configs/
         "zero2.json": {"offload": True, "overlap": True},
         "zero2_torch_compile.json": {"offload": True, "overlap": True},
     },
-    "LLaMA-Factory": {  # hiyouga/LLaMA-Factory, interop/configs/examples/deepspeed/
+    "LLaMA-Factory": {  # hiyouga/LLaMA-Factory, examples/deepspeed/
         name: {"overlap": False} for name in ("ds_z0_config.json", "ds_z2_config.json", "ds_z3_config.json")
     },
 }

@@ -7,7 +7,7 @@ Elsewhere: families since 2025 (recent_families.py), the form of a table (family
 A family is a table of facts: `fact(default)` is read from the config, a function computes its fact from
 several keys, and any other value is fixed. Defaults are those of the family's configuration class in
 Hugging Face transformers
-(`interop/hugging_face/src/transformers/models/<family>/configuration_<family>.py`; for Baichuan and
+(`src/transformers/models/<family>/configuration_<family>.py`; for Baichuan and
 InternLM2, in the repositories of their checkpoints), which the library uses for keys that a config leaves
 out. Fixed facts follow the code of the model in the same folder.
 """

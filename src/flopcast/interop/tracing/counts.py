@@ -1,7 +1,7 @@
 """Totals of a trace: parameters, FLOP and memory of every run of equal layers, and of the ends.
 
 Answers: how much does the model's own code compute, and keep for its backward pass?
-Elsewhere: what was written down (recorder.py), what our layers say instead (interop/tracing/layers/).
+Elsewhere: what was written down (recorder.py), what our layers say instead (layers/).
 
 Memory that a layer keeps is what it wrote itself and its input, each once. Tensors that all layers share
 (rotary angles, a mask) belong to the ends. Bytes are those of the traced dtype, bf16.

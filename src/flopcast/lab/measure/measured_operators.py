@@ -1,6 +1,6 @@
 """The operator of a measured shape, for curves and factors from sample packs.
 
-Answers: how many FLOP and bytes does a shape need, and which operator of lab/measure/operators/ prices it?
+Answers: how many FLOP and bytes does a shape need, and which operator prices it?
 Elsewhere: fitting (lab/calibration/), what a site sustains (site.py). A few measured classes have bytes and
 FLOP, and no curve: transposes and launches, which no operator describes; sums into fp32; and grouped
 products, whose equal groups here say nothing of how time grows with imbalance.

@@ -57,8 +57,7 @@ def clustered_errors(rows: Sequence[ComparedRun]) -> dict[str, float]:
 
 
 def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
-    """Return the mean deviation from each group's geometric mean, times √(lab/validation/n/(n−1)) to remove
-    its bias."""
+    """Return the mean deviation from each group's geometric mean, times √(n/(n−1)) to remove its bias."""
     deviations = [
         abs(time_s / statistics.geometric_mean(group) - 1.0) * math.sqrt(len(group) / (len(group) - 1))
         for group in groups

@@ -1,7 +1,7 @@
 """The pipeline over one step: which task runs on which stage, from when to when.
 
 Answers: how does a page draw a pipeline with few tasks, and how one with a million?
-Elsewhere: when tasks run (render/page/timeline/), every operator inside them (interop/exports/perfetto.py).
+Elsewhere: when tasks run (timeline/), every operator inside them (interop/exports/perfetto.py).
 
 Up to MOST_TASKS tasks are drawn one by one. If there are more, the step is cut into COLUMNS equal columns,
 and each column shows the share of its time that a stage spends in each pass; and at most MOST_STAGES stages

@@ -1,7 +1,7 @@
 """The roofline: how close every kernel of the job comes to the limits of its device.
 
 Answers: which kernels are limited by memory, which by the matrix engine, and how close to it do they come?
-Elsewhere: the work of a kernel (render/page/operators/), its time (cost/price.py).
+Elsewhere: the work of a kernel (operators/), its time (cost/price.py).
 
 A kernel is drawn at its FLOP per byte moved and at its attained FLOP/s; if its size varies between stages
 or micro-batches, its longest execution counts. Kernels without products count no FLOP and are not drawn;
