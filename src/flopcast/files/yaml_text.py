@@ -9,6 +9,7 @@ the same code, as it is a subset of the YAML that is read here.
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import yaml
 
@@ -54,6 +55,27 @@ class Document:
             if path[:end] in self.lines:
                 return f"{self.name}:{self.lines[path[:end]]}"
         return self.name
+
+
+def set_value(data: dict[str, object], path: Path, value: object) -> None:
+    """Set a value of nested data; mappings and lists on the way are made.
+
+    A position in a list is that of the next entry, or of one before.
+
+    >>> data: dict[str, object] = {}
+    >>> set_value(data, ("model", "blocks", 0, "count"), 2)
+    >>> data
+    {'model': {'blocks': [{'count': 2}]}}
+    """
+    holder: object = data
+    for part, after in pairwise(path):
+        if isinstance(holder, list):
+            holder.extend([{}] if len(holder) == part else [])
+            holder = holder[int(part)]
+        elif isinstance(holder, dict):
+            holder = holder.setdefault(part, [] if isinstance(after, int) else {})
+    if isinstance(holder, dict):
+        holder[path[-1]] = value
 
 
 def read_yaml(raw: bytes, name: str) -> Document:

@@ -12,11 +12,10 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.unknown_keys import UnknownKey
-from flopcast.files.yaml_text import Document, Path
+from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.keys import Keys, covered
 
 AUTO = "auto"
@@ -231,19 +230,8 @@ class ConfigReader:
         self.assumptions.append(f"{text}{place}")
 
     def put(self, path: Path, value: object, *keys: str) -> None:
-        """Set a value of the job; its line is that of the first of these keys that is given.
-
-        Mappings and lists on the way are made; a position is that of the next entry, or of one before.
-        """
-        holder: object = self.data
-        for part, after in pairwise(path):
-            if isinstance(holder, list):
-                holder.extend([{}] if len(holder) == part else [])
-                holder = holder[int(part)]
-            elif isinstance(holder, dict):
-                holder = holder.setdefault(part, [] if isinstance(after, int) else {})
-        if isinstance(holder, dict):
-            holder[path[-1]] = value
+        """Set a value of the job; its line is that of the first of these keys that is given."""
+        set_value(self.data, path, value)
         given = self._given(keys)
         place = self._values[given][0] if given else ()
         if place in self.document.places:  # the value stands in another file

@@ -4,10 +4,9 @@ Answers: where does a flag's value go, and which line is it told by afterwards?
 Elsewhere: which flag goes where (model.py, plan.py).
 """
 
-from itertools import pairwise
 from pathlib import PurePath
 
-from flopcast.files.yaml_text import Path
+from flopcast.files.yaml_text import Path, set_value
 from flopcast.interop.megatron.arguments import Arguments
 
 
@@ -30,19 +29,8 @@ class JobBuilder:
         self.lines: dict[Path, int] = {(part,): line for part in ("model", "plan", "batch", "stack")}
 
     def put(self, path: Path, value: object, *flags: str) -> None:
-        """Set a value; its line is that of the first flag of these that is given.
-
-        Mappings and lists on the way are made; a position is that of the next entry, or of one before.
-        """
-        holder: object = self.data
-        for part, after in pairwise(path):
-            if isinstance(holder, list):
-                holder.extend([{}] if len(holder) == part else [])
-                holder = holder[int(part)]
-            elif isinstance(holder, dict):
-                holder = holder.setdefault(part, [] if isinstance(after, int) else {})
-        if isinstance(holder, dict):
-            holder[path[-1]] = value
+        """Set a value; its line is that of the first flag of these that is given."""
+        set_value(self.data, path, value)
         given = next((flag for flag in flags if self.arguments.has(flag)), None)
         if given is not None:
             self.lines[path] = self.arguments.line(given)
