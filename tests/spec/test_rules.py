@@ -650,6 +650,11 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "2,097,152 devices",
         "at most 1,048,576 devices",
     ),
+    ("model.blocks", "no model is deeper, and stages are divided layer by layer"): (
+        parts(model={"base": "megatron-1.7b", "num_layers": 4097}),
+        4097,
+        "at most 4,096 layers",
+    ),
     ("batch.sequence_length", "no model is trained on longer sequences"): (
         parts(batch={"seq": 2**31}, stack="megatron-core"),
         2**31,

@@ -1,6 +1,6 @@
 """The rules about sizes: what no machine has, and what no step is made of.
 
-Answers: how many devices, tokens of a sequence, and tasks of a pipeline may be asked about?
+Answers: how many devices, layers, tokens of a sequence, and tasks of a pipeline may be asked about?
 Elsewhere: what a rule is (checks.py). A slip of the pen (a zero too many, a wrong unit) is told, before it
 fills the memory of the machine that predicts.
 """
@@ -11,7 +11,7 @@ from flopcast.spec.checks import Case, Rule, first
 
 MOST_DEVICES = 2**20  # no machine of this size is known; 6144 is the largest that is compared with runs
 MOST_TOKENS = 2**30  # of a sequence: a hundred times Llama 4 Scout's, the longest of the catalogue
-MOST_LAYERS = 4096  # where each layer is looked at; the deepest model of the catalogue has 128
+MOST_LAYERS = 4096  # the deepest model of the catalogue has 128
 MOST_TASKS = 2**20  # forward tasks of a pipeline: played in seconds and in 2 GB; large runs have 10^5
 
 
@@ -39,6 +39,14 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda _: f"at most {MOST_DEVICES:,} devices",
         because="no cluster is larger",
         fix=lambda c: f"choose at most {MOST_DEVICES // c.cluster.node.devices:,} of its nodes",
+    ),
+    Rule(
+        field="model.blocks",
+        holds=lambda c: c.model.num_blocks <= MOST_LAYERS,
+        value=lambda c: c.model.num_blocks,
+        allowed=lambda _: f"at most {MOST_LAYERS:,} layers",
+        because="no model is deeper, and stages are divided layer by layer",
+        fix=lambda _: "change the number of layers",
     ),
     Rule(
         field="batch.sequence_length",
