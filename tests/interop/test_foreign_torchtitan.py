@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from foreign_cases import data_of, told
 
 from flopcast.cli.imports import command
+from flopcast.errors import SpecError
 from flopcast.interop.configs import torchtitan_dump
 from flopcast.interop.configs.torchtitan_stages import dealt
 
@@ -283,3 +284,17 @@ def test_deepseek_v3_of_torchtitan_predicts_one_token():
     data = data_of(small(model={"name": "deepseek_v3", "flavor": "671B"}), "titan.json", 64)
 
     assert data["model"] == {"base": "deepseek-v3", "mtp": 0}
+
+
+@pytest.mark.parametrize(("size", "wrong", "right"), [("n_layers", 64, "32"), ("dim", 8192, "4096")])
+def test_a_registry_whose_model_has_other_sizes_than_its_flavour_is_refused(size, wrong, right):
+    sizes = {"dim": 4096, "n_layers": 32}
+    right_file = small(model_spec={"name": "llama3", "flavor": "8B", "model": sizes})
+    wrong_file = small(model_spec={"name": "llama3", "flavor": "8B", "model": sizes | {size: wrong}})
+
+    assert data_of(right_file, "titan.json")["model"]["base"] == "llama-3.1-8b"
+    with pytest.raises(SpecError) as error:
+        data_of(wrong_file, "titan.json")
+    assert [(each.field, each.allowed) for each in error.value.problems] == [
+        (f"model_spec.model.{size}", right)
+    ]

@@ -28,7 +28,7 @@ def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
 
     Parameters
     ----------
-    sheet : ConfigReader
+    reader : ConfigReader
         With the plan in its data.
     switched : dict
         What Megatron-Core's flags switch of it.

@@ -28,7 +28,7 @@ def read_model(reader: ConfigReader, key: str, told: str | None = None) -> None:
 
     Parameters
     ----------
-    sheet : ConfigReader
+    reader : ConfigReader
         It gets `model.base`.
     key : str
         Which names the model.

@@ -36,7 +36,7 @@ def stack_of(reader: ConfigReader, optimizer: str, switched: dict[str, object]) 
 
     Parameters
     ----------
-    sheet : ConfigReader
+    reader : ConfigReader
     optimizer : str
         `APEX`, `CORE` or another, which shares nothing.
     switched : dict

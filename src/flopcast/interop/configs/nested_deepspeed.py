@@ -50,7 +50,7 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
 
     Parameters
     ----------
-    sheet : ConfigReader
+    reader : ConfigReader
         Of the trainer's file; its plan gets the sharding.
     batch : TrainerBatch
         As the trainer says it.

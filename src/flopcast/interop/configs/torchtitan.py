@@ -15,6 +15,7 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.torchtitan_stages import read_stages
+from flopcast.library import catalog
 
 DEGREES = {  # of the plan → without its section
     "tensor_parallel": "tensor_parallel_degree",
@@ -52,6 +53,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     )
     pair = f"{reader.text(name) or 'llama3'}/{reader.text(flavour) or 'debugmodel'}"
     read_model(reader, flavour, pair)
+    _check_sizes(reader)
     reader.put(("batch", "sequence_length"), reader.count("training.seq_len", 2048), "training.seq_len")
     stages = _degrees(reader)
     _batch(reader, stages)
@@ -59,6 +61,22 @@ def read(document: Document, asked: ImportOptions) -> Document:
     _modes(reader)
     reader.put(("stack",), _stack(reader))
     return reader.made()
+
+
+def _check_sizes(reader: ConfigReader) -> None:
+    """Report sizes that a registry's model has, and the model of its flavour has not."""
+    found = reader.data.get("model")
+    name = found.get("base") if isinstance(found, dict) else None
+    if name is None:  # unknown, or --model says another
+        return
+    model = catalog.model(name)
+    for key, size in (
+        ("model_spec.model.n_layers", model.num_blocks),
+        ("model_spec.model.dim", model.hidden),
+    ):
+        if reader.has(key) and reader.count(key, size) != size and not reader.faulty(key):
+            because = f"{name}, the model of this flavour, has {size}"
+            reader.fault(key, str(size), because, "add --model config.json, the model's own")
 
 
 def key_of(reader: ConfigReader, name: str) -> str:
