@@ -36,14 +36,20 @@ def compiled_projections(items: Items) -> Items:
 
 
 def _forked(items: Items, compiled: bool) -> Items:
-    """Move what adds gradients before the gather, so that nothing is between it and its products."""
+    """Move what adds gradients before the gather, so that nothing is between it and its products.
+
+    Products whose gradients are added already stay the same: a stack may list both rewrites.
+    """
+    names = {item.name for item in items}
     gathers = {item.output: item for item in items if _gathers(item)}
     forks: dict[int, list[Item]] = {}
     for item in items:
         parts = _parts(item, items)
         gather = gathers.get(item.inputs[0]) if item.inputs else None
         if parts > 1 and (gather is not None or not compiled):
-            forks.setdefault(id(gather or item), []).append(_fork(item, parts, compiled))
+            fork = _fork(item, parts, compiled)
+            if fork.name not in names:
+                forks.setdefault(id(gather or item), []).append(fork)
     return tuple(each for item in items for each in (*forks.get(id(item), ()), item))
 
 
