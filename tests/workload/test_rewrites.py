@@ -397,7 +397,6 @@ def test_a_stack_that_lists_both_ways_of_adding_gradients_adds_them_once():
     assert REWRITES["compiled_projections"](items) == items
 
 
-
 def test_a_sum_of_gradients_is_done_between_its_products_and_the_scatter():
     items = REWRITES["compiled_projections"](logical_block(LLAMA, "tp=2 sp mbs=2 gbs=2"))
 
