@@ -65,7 +65,7 @@ class MeasureOptions:
 
     @property
     def effort(self) -> Effort:
-        """Return how carefully to measure; on a CPU, the run only shows that the code works."""
+        """Return how many repetitions to measure; on a CPU, just enough to show that the code works."""
         if self.device == "cpu":
             return TINY
         return QUICK if self.quick else Effort()

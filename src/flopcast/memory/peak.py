@@ -140,7 +140,7 @@ def memory_on(programs: Programs, stage: int) -> PeakMemory:
 
 
 def _with_working(programs: Programs, working: dict[str, Floats]) -> PeakMemory:
-    """Return the memory of every stage class, with what it holds at its fullest moment."""
+    """Return the peak memory of every stage class, by category."""
     standing = sizes(STANDING, programs)
     backward = standing | working
     update = standing | sizes(UPDATE, programs)

@@ -228,9 +228,7 @@ def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
 
 
 def _noun(key: str, data: object, document: Document) -> object:
-    """Return a model, cluster, stack or site in one of three forms: a name, a base with changes, a
-    description.
-    """
+    """Return a model, cluster, stack or site, given as a name, a base with changes, or a description."""
     kind, noun = NOUNS[key]
     if isinstance(data, str):
         data = {"base": data}

@@ -44,7 +44,7 @@ def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) 
 
 
 class OverTimeError(BaseException):
-    """A request used up its processor time. As a BaseException, it passes `except Exception`."""
+    """Raised when a request has used up its processor time; `except Exception` does not catch it."""
 
 
 def _timed_answer(asked: Mapping[str, Any], told: Callable[[str], None]) -> Answer:

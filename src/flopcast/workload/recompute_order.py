@@ -1,7 +1,7 @@
-"""Recompute: which parts of a layer's forward run again in its backward, and in which order.
+"""The parts of a layer's forward pass that run again in its backward pass, and their order.
 
-Answers: which runs of items must be there again before an item's gradients; which tensors does one of them
-make again that nobody kept?
+Answers: which items must run again before the gradients of an item are computed, and which tensors that
+were not kept do they produce again?
 Elsewhere: which modules a plan chose (recompute.py), what is kept, and the gradients themselves
 (backward.py).
 

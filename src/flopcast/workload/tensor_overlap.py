@@ -97,7 +97,7 @@ def _scatters(item: Item) -> bool:
 
 
 def _is_product(item: Item) -> bool:
-    """Return whether an item is a product whose rows are tokens: forward, or the input gradient."""
+    """Return whether an item is a forward product or an input gradient; the rows of both are tokens."""
     return isinstance(item.work, Matmul) and not item.name.endswith(".wgrad")
 
 

@@ -52,7 +52,7 @@ MEASURED: dict[str, str] = {
 
 
 def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
-    """Return the ratio of the running kernel's time to the measured one's, and its log sigma.
+    """Return how much longer the stack's kernel takes than the measured one (a ratio), and its log sigma.
 
     Parameters
     ----------

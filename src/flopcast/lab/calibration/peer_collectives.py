@@ -39,7 +39,7 @@ COLLECTIVES = {  # of operators/messages.py → the table's
 
 
 def rows_of_table(system: str, version: str, operation: str) -> Callable[[Columns], np.ndarray]:
-    """Return a mask of the rows of one system, NCCL version and operation, in 16 bits."""
+    """Return a function that marks the 16-bit rows of one system, NCCL version and operation."""
     words = (f"system={system}", f"nccl_version={version}", f"op={operation}", "dtype=half")
     return lambda r: np.asarray(np.all([r[word] == 1 for word in words], axis=0))
 

@@ -196,9 +196,9 @@ def explain_operator(report: Report, name: str, book: CurveBook, sources: Mappin
 def _execution(
     report: Report, item: Item, path_s: float, book: CurveBook, sources: Mapping[str, str]
 ) -> Explanation:
-    """Return one item of the busiest stage: executions times the time of one.
+    """Explain one item of the busiest stage: the number of executions times the seconds of one.
 
-    Where micro-batches differ, the one that is told is the first kind.
+    If micro-batches differ, the explanation is that of the first kind.
     """
     priced, row = report.priced, 0
     column = _stage_class(report) if item.phase == "step" else 0
