@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
-from flopcast.api import PublishedTables
 from flopcast.cli.calibrate_constants import as_markdown as constants_as_markdown
+from flopcast.lab.published.predictions import PublishedTables
 from flopcast.lab.validation.decision_statistics import by_source as by_question
 from flopcast.lab.validation.decision_statistics import of_sweeps
 from flopcast.lab.validation.from_one_run import calibrated, statistics_of

@@ -7,8 +7,6 @@ lab/validation/compare.py).
 
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
-from typing import Any
 
 from flopcast import prediction
 from flopcast.library.curves import load_book
@@ -158,10 +156,3 @@ def search_plans(
 def answer(question: Question, told: OnProgress | None = None) -> SearchResult:
     """Answer a complete question as `search_plans` does; the curves of each cluster are read once."""
     return find(question, cache(load_book), told)
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
-    """A function of accuracy.py, which needs all that a prediction does not."""
-    if name.startswith("_"):
-        raise AttributeError(f"module 'flopcast.api' has no attribute {name!r}")
-    return getattr(import_module("flopcast.accuracy"), name)

@@ -5,7 +5,6 @@ import math
 import pytest
 from conftest import make_job
 
-from flopcast.api import predict_with
 from flopcast.cost.constant_transfer import (
     DISTANCES,
     FittedLevel,
@@ -14,6 +13,7 @@ from flopcast.cost.constant_transfer import (
     grown_log_sigma,
     scale_of,
 )
+from flopcast.lab.published.predictions import predict_with
 from flopcast.library import catalog
 
 DERATE = "in_training_derate[megatron-2022@2022-05]"

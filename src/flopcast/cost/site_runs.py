@@ -31,6 +31,7 @@ functions: the factors). Lange, Little and Taylor, Robust statistical modeling u
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -162,18 +163,19 @@ def condition(runs: Sequence[SiteRun], log_sigmas: Mapping[str, float]) -> Known
     )
 
 
-def _differing(names: Sequence[str]) -> Flags:
+@lru_cache(maxsize=64)
+def _differing(names: tuple[str, ...]) -> Flags:
     """Return which names stand for what differs between steps, (names,)."""
     return np.array([name.startswith(UNEXPLAINED) for name in names], dtype=bool)
 
 
-def _covariance(names: Sequence[str], variances: Logs, some: Counts, others: Counts) -> Counts:
+def _covariance(names: tuple[str, ...], variances: Logs, some: Counts, others: Counts) -> Counts:
     """Return the covariance of the logarithms of two sets of times, (some, others)."""
     found: Counts = (some * variances * ~_differing(names)) @ others.T
     return found + _unexplained(names, variances, some, others)
 
 
-def _unexplained(names: Sequence[str], variances: Logs, some: Counts, others: Counts) -> Counts:
+def _unexplained(names: tuple[str, ...], variances: Logs, some: Counts, others: Counts) -> Counts:
     """Return the part of the covariance that no factor explains: large where two steps are alike."""
     moved = np.abs(some[:, None, :] - others[None, :, :]).sum(axis=2) / 2.0
     together: Counts = (some * variances * _differing(names)) @ others.T

@@ -57,21 +57,24 @@ class UnscaledTimes:
 def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Device) -> UnscaledTimes:
     """Return the times of operators of one kernel class, which `curve` prices."""
     need, priced = works[0].work(), class_of(works[0].kernel)
-    shapes, (bound_s, least_s, after_s, result_s, kernels, in_turn), coordinates = _flatten(works, device)
+    shapes, columns, coordinates = _flatten(works, device)
+    bound_s, least_s, after_bytes, result_bytes, kernels, in_turn = columns
     layout_ratio = curve.ratio_of(priced.layout, need.unit)
     curve_s = kernel_seconds(bound_s, coordinates, curve, device.multiprocessors, layout_ratio)
     ratio = busy_ratio(priced, curve_s / kernels, device)
     busy_s = curve_s * ratio
-    after = device.writes_results_after
+    results_s = np.zeros(busy_s.shape)
+    if device.writes_results_after:
+        results_s = with_results(priced.curve, busy_s, moving_seconds(result_bytes, device)) - busy_s
     return UnscaledTimes(
         shapes=shapes,
         least_s=least_s,
         far=outside(curve, coordinates) & (bound_s > 0),
         curve_s=curve_s,
         busy_ratio=ratio,
-        results_s=with_results(priced.curve, busy_s, result_s) - busy_s if after else 0.0 * busy_s,
+        results_s=results_s,
         waits_s=np.where(bound_s > 0, (in_turn - 1.0) * curve.launch_s, 0.0),
-        after_s=after_s,
+        after_s=moving_seconds(after_bytes, device),
     )
 
 
@@ -100,7 +103,7 @@ def _flatten(
 ) -> tuple[list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
     """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
 
-    Times need the bound, the least seconds, the seconds after the bound's work, those of a narrow product's
+    Times need the bound, the least seconds, the bytes after the bound's work, those of a narrow product's
     result, the kernels, and how many of these run in turn. Operators of one class have different shapes,
     (1, 1) if nothing varies.
     Coordinates are at least 1, because padded stage classes hold no work and 0 has no logarithm.
@@ -110,8 +113,8 @@ def _flatten(
     for work in works:
         need = work.work()
         times = (bound_seconds(need, device), least_seconds(need, device))
-        moving = (moving_seconds(moved, device) for moved in (need.after_bytes, need.result_bytes))
-        arrays = (*times, *moving, work.kernels(), work.in_turn(), *work.coordinates())
+        moved = (need.after_bytes, need.result_bytes)
+        arrays = (*times, *moved, work.kernels(), work.in_turn(), *work.coordinates())
         shape, flat = broadcast_flat(arrays)
         shapes.append(shape)
         rows.append(flat)

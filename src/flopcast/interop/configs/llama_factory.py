@@ -14,19 +14,13 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
-    Names,
+    TRANSFORMERS,
     read_adapters,
     read_training,
     tell_lengths,
     write_scores,
 )
 
-NAMES = Names(
-    micro="per_device_train_batch_size",
-    steps="gradient_accumulation_steps",
-    optimizer="optim",
-    default_micro=8,
-)
 STAGES = {"sft": "sft", "pt": "pt"}
 OTHER_STAGES = ("rm", "ppo", "dpo", "kto", "orpo", "simpo", "bco")
 KINDS = {"lora": "lora", "full": "full"}
@@ -50,7 +44,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
     tell_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
-    read_training(reader, NAMES)
+    read_training(reader, TRANSFORMERS)
     _method(reader)
     if not reader.flag("disable_gradient_checkpointing"):
         reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")

@@ -47,6 +47,14 @@ class Names:
     context: tuple[str, ...] = ()
 
 
+TRANSFORMERS = Names(  # of the Trainer of transformers, which several programs extend
+    micro="per_device_train_batch_size",
+    steps="gradient_accumulation_steps",
+    optimizer="optim",
+    default_micro=8,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A program's defaults for adapters: rank, dropout, modules."""

@@ -25,20 +25,14 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions, 
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
+    TRANSFORMERS,
     Adapter,
-    Names,
     read_adapters,
     read_training,
     tell_lengths,
     write_scores,
 )
 
-NAMES = Names(
-    micro="per_device_train_batch_size",
-    steps="gradient_accumulation_steps",
-    optimizer="optim",
-    default_micro=8,
-)
 USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
 LENGTH = 1024  # max_length of SFTConfig
 ATTENTION = dict.fromkeys(("flash_attention_2", "flash_attention_3", "sdpa", "flex_attention"), "flash")
@@ -70,7 +64,9 @@ def read(document: Document, asked: ImportOptions) -> Document:
         reader.assume(f"max_length {LENGTH}, TRL's default")
     tell_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
     _launch(reader)
-    read_training(reader, NAMES, reader.count("accelerate.num_processes") if reader.has(TYPE) else None)
+    read_training(
+        reader, TRANSFORMERS, reader.count("accelerate.num_processes") if reader.has(TYPE) else None
+    )
     _adapters(reader)
     _recompute(reader)
     if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":

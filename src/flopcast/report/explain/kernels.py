@@ -13,7 +13,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
-from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
+from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.unscaled import unscaled_times
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
@@ -42,7 +42,7 @@ def element_at(value: Counts, row: int, column: int) -> float:
 
 
 def source_of(sources: tuple[Source, ...], *words: str) -> str:
-    """Return titles of sources that cover any of these words, else of those that cover everything."""
+    """Return the titles of sources that cover one of these words; if none does, of those for everything."""
     named = [source.title for source in sources if any(word in source.covers for word in words)]
     return "; ".join(named or [source.title for source in sources if source.covers == "all"])
 
@@ -78,9 +78,9 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     ratio = curve.ratio_of(kind.layout, need.unit)
     times = unscaled_times([work], curve, device)
     (shape,) = times.shapes
-    alone_s, slower, results_s, waits_s, after_s = (
-        element_at(part.reshape(shape), row, column)
-        for part in (times.alone_s, times.busy_ratio, times.results_s, times.waits_s, times.after_s)
+    parts = (times.least_s, times.alone_s, times.busy_ratio, times.results_s, times.waits_s, times.after_s)
+    least_s, alone_s, slower, results_s, waits_s, after_s = (
+        element_at(part.reshape(shape), row, column) for part in parts
     )
     compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
@@ -96,7 +96,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         rate(f"peak, {need.unit}", device.peak(need.unit), "FLOP/s", peaks),
         rate("bandwidth", device.memory_bytes_per_s, "B/s", memory),
         lasting("bound", bound_s, f", by {limit}"),
-        lasting("least", element_at(least_seconds(need, device), row, column), ", at what memory sustains"),
+        lasting("least", least_s, ", at what memory sustains"),
         Input(
             name="efficiency", told=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
         ),
