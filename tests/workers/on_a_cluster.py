@@ -1,31 +1,39 @@
-"""Searches on a Ray cluster, for tests: `python on_a_cluster.py KIND ADDRESS [LEDGER]` prints JSON.
+"""Searches on a Dask cluster, for tests: `python on_a_cluster.py KIND ADDRESS [LEDGER]` prints JSON.
 
 `found`: the digest of a search. `lines`: the same with a ledger, one line for each part that is done.
-`faults`: what is told of workers of another program, workers that die, and a driver of another version.
+`faults`: the errors where workers have another program, or none, or die. `gone`: the error where the
+scheduler, whose process id follows, is killed.
 """
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
 
-import ray
+from distributed import Client
 from small_search import digest, question, quiet, search
 
 from flopcast.errors import SpecError
 from flopcast.search.chunk_text import question_text
-from flopcast.workers import ray_executor
+from flopcast.workers import dask_executor
+from flopcast.workers.dask_executor import DaskExecutor
 from flopcast.workers.ledger import open_ledger
-from flopcast.workers.ray_executor import RayExecutor
 from flopcast.workers.run import answer
 
 NUM_PLANS = 2  # of a chunk
 
 
+def ready(address):
+    """Wait until both workers are there."""
+    with Client(address) as client:
+        client.wait_for_workers(2)
+
+
 def found(address):
     """One search, and how many work at it."""
-    executor = RayExecutor(address)
+    executor = DaskExecutor(address)
     told = digest(answer(search(NUM_PLANS), executor, None, quiet))
     size = executor.size
     executor.close()
@@ -34,9 +42,9 @@ def found(address):
 
 def lines(address, path):
     """One search with a ledger: first what it found, then a line a part, last the digest."""
-    with open_ledger(path, question_text(question()), "test") as ledger:
+    with open_ledger(Path(path), question_text(question()), "test") as ledger:
         print(json.dumps({"found": ledger.found}), flush=True)
-        executor = RayExecutor(address)
+        executor = DaskExecutor(address)
         told = answer(search(NUM_PLANS), executor, ledger, tell)
         executor.close()
     return {"digest": digest(told)}
@@ -44,32 +52,49 @@ def lines(address, path):
 
 def tell(progress):
     """A line that a part is done."""
-    print("{}", file=sys.__stdout__, flush=True)
+    print("{}", flush=True)
 
 
 def faults(address):
-    """Messages by what is wrong."""
+    """Errors by their cause."""
     return {
-        "another program": of_task(
-            address, lambda told, program: ray_executor.done_elsewhere(told, "other")
-        ),
+        "another program": of_task(address, another_program()),
         "no flopcast": of_task(address, absent()),
         "death": of_task(address, lambda told, program: os._exit(1)),
-        "another version": of_version(address),
     }
 
 
 def of_task(address, task):
-    """What is told where workers do this instead of their task."""
-    executor = RayExecutor(address)
-    executor._task = ray.remote(max_retries=1)(task)
+    """The error where workers do this instead of their task."""
+    executor, dask_executor.done_elsewhere = DaskExecutor(address), task
     executor.submit(search(1000).tasks[0])
+    return error_of(executor)
+
+
+def error_of(executor):
+    """The error where the next result is awaited."""
     try:
         return executor.next_done()
     except SpecError as error:
         return str(error)
     finally:
         executor.close()
+
+
+def gone(address, scheduler):
+    """The error where the scheduler ends during a search."""
+    executor = DaskExecutor(address)
+    for task in search(NUM_PLANS).tasks:
+        executor.submit(task)
+    executor.next_done()
+    os.kill(int(scheduler), signal.SIGKILL)
+    return error_of(executor)
+
+
+def another_program():
+    """The task as a driver with other files asks for it."""
+    right = dask_executor.done_elsewhere
+    return lambda told, program: right(told, "other")
 
 
 def absent():
@@ -80,15 +105,7 @@ def absent():
     return module.done
 
 
-def of_version(address):
-    """What is told where another Ray asks."""
-    ray.__version__ = "2.0.0"
-    try:
-        return RayExecutor(address).size
-    except SpecError as error:
-        return str(error)
-
-
 if __name__ == "__main__":
     kind, where, *more = sys.argv[1:]
-    print(json.dumps({"found": found, "lines": lines, "faults": faults}[kind](where, *map(Path, more))))
+    kinds = {"ready": ready, "found": found, "lines": lines, "faults": faults, "gone": gone}
+    print(json.dumps(kinds[kind](where, *more)))

@@ -1,7 +1,6 @@
 """A small search in many chunks, in this process, by workers, or killed again and again.
 
-`python small_search.py dask ADDRESS` and `python small_search.py killed FOLDER` print JSON: for tests,
-which must not fork or listen in the process of pytest.
+`python small_search.py killed FOLDER` prints JSON: for tests, which must not fork in the process of pytest.
 """
 
 import hashlib
@@ -50,17 +49,6 @@ def digest(found):
 
 def quiet(progress):
     """Nobody listens."""
-
-
-def on_dask(address):
-    """The same search on a cluster."""
-    from flopcast.workers.dask_executor import DaskExecutor
-
-    executor = DaskExecutor(address)
-    found = answer(search(7), executor, None, quiet)
-    size = executor.size
-    executor.close()
-    return {"digest": digest(found), "size": size}
 
 
 class Driver:
@@ -174,5 +162,4 @@ def is_running(pid):
 
 
 if __name__ == "__main__":
-    kind, where = sys.argv[1:]
-    print(json.dumps(on_dask(where) if kind == "dask" else killed(Path(where))))
+    print(json.dumps(killed(Path(sys.argv[2]))))

@@ -1,14 +1,7 @@
 """Who works at a search, and what kills them, changes nothing of its answer."""
 
-import json
-import sys
-import time
-from contextlib import ExitStack, contextmanager
-from subprocess import DEVNULL
-
 import pytest
-from children import child
-from scripts import environment, scripted
+from scripts import scripted
 from small_search import SCRIPT, digest, question, quiet, search
 
 from flopcast.errors import InternalError, SpecError
@@ -28,29 +21,6 @@ def expected():
     return digest(find(question(), load_book))
 
 
-@contextmanager
-def cluster(folder, workers):
-    """A Dask scheduler on loopback with so many workers; its address."""
-    file = folder / "scheduler.json"
-    local = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
-    scheduler = ("dask_scheduler", "--port", "0", "--scheduler-file", str(file))
-    worker = ("dask_worker", "--scheduler-file", str(file), "--nthreads", "1", "--no-nanny")
-
-    def start(program, *words):
-        line = [sys.executable, "-m", f"distributed.cli.{program}", *words, *local]
-        started.enter_context(child(line, cwd=folder, env=environment(), stdout=DEVNULL, stderr=DEVNULL))
-
-    with ExitStack() as started:
-        start(*scheduler)
-        for _ in range(workers):
-            start(*worker, "--local-directory", str(folder))
-        for _ in range(600):
-            if file.is_file() and file.read_text():
-                break
-            time.sleep(0.1)
-        yield json.loads(file.read_text())["address"]
-
-
 def test_twenty_kills_of_workers_and_drivers_change_no_byte_and_lose_no_finished_chunk(tmp_path, expected):
     told = scripted(SCRIPT, "killed", tmp_path)
 
@@ -59,13 +29,6 @@ def test_twenty_kills_of_workers_and_drivers_change_no_byte_and_lose_no_finished
     assert told["missed"] <= 0
     assert told["found"] >= 20
     assert told["left"] == 0
-
-
-def test_two_workers_of_a_dask_cluster_find_what_one_process_finds(tmp_path, expected):
-    with cluster(tmp_path, 2) as address:
-        told = scripted(SCRIPT, "dask", address)
-
-    assert told == {"digest": expected, "size": 2}
 
 
 @pytest.mark.parametrize("number", [7, 1000])

@@ -1,11 +1,11 @@
 """Options of `search` and `sweep` that choose the workers and the file of finished chunks.
 
-Answers: does the search run in this process, in several, or on a Dask or Ray cluster; which ledger?
+Answers: does the search run in this process, in several, or on a Dask cluster; which ledger?
 Elsewhere: workers and ledgers themselves (workers/).
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -29,7 +29,6 @@ OPTIONS = (
         help="Number of processes; default: one, or one per core for a large space.",
     ),
     click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler."),
-    click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, or HOST:PORT."),
     click.option(
         "--ledger",
         type=click.Path(path_type=Path),
@@ -39,7 +38,7 @@ OPTIONS = (
 
 
 def takes_workers(command: Command) -> Command:
-    """Add the options that choose the workers: `workers`, `dask`, `ray`, `ledger`."""
+    """Add the options that choose the workers: `workers`, `dask`, `ledger`."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -47,7 +46,7 @@ def takes_workers(command: Command) -> Command:
 
 @contextmanager
 def executor_and_ledger(
-    searches: "Sequence[Search]", workers: object, dask: object, ray: object, ledger: object
+    searches: "Sequence[Search]", workers: object, dask: object, ledger: object
 ) -> "Iterator[tuple[AbstractExecutor, Ledger | None]]":
     """Yield the workers and the ledger that the options choose; close both at the end.
 
@@ -56,10 +55,13 @@ def executor_and_ledger(
     SpecError
         Options contradict each other, the ledger is of another search, or an address does not answer.
     """
-    _check_one({"--workers": workers, "--dask": dask, "--ray": ray})
+    if workers is not None and dask is not None:
+        because, fix = "a search uses one kind of workers", "remove --workers or --dask"
+        allowed = "not together with --workers"
+        raise SpecError([Problem(field="--dask", value=dask, allowed=allowed, because=because, fix=fix)])
     with ExitStack() as stack:
         kept = stack.enter_context(_ledger(searches, ledger)) if isinstance(ledger, Path) else None
-        executor = _executor(sum(search.num_plans for search in searches), workers, dask, ray)
+        executor = _executor(sum(search.num_plans for search in searches), workers, dask)
         stack.callback(executor.close)
         yield executor, kept
 
@@ -71,16 +73,12 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _executor(num_plans: int, workers: object, dask: object, ray: object) -> "AbstractExecutor":
+def _executor(num_plans: int, workers: object, dask: object) -> "AbstractExecutor":
     """Return the workers that the options choose."""
     if isinstance(dask, str):
         from flopcast.workers.dask_executor import DaskExecutor
 
         return DaskExecutor(dask)
-    if isinstance(ray, str):
-        from flopcast.workers.ray_executor import RayExecutor
-
-        return RayExecutor(ray)
     size = workers if isinstance(workers, int) else num_cores() if num_plans >= MANY_PLANS else 1
     if size == 1:
         from flopcast.workers.executor import SerialExecutor
@@ -107,20 +105,3 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
             told = f"{screened} of {chunks} chunks of plans are already screened"
             click.echo(f"{path}: {found.found} finished parts are reused: {told}", err=True)
         yield found
-
-
-def _check_one(named: Mapping[str, object]) -> None:
-    """Refuse a command line that chooses two kinds of workers."""
-    first, *others = [name for name, value in named.items() if value is not None] or [""]
-    if others:
-        problems = [
-            Problem(
-                field=other,
-                value=named[other],
-                allowed=f"not together with {first}",
-                because="a search uses one kind of workers",
-                fix=f"remove {first} or {other}",
-            )
-            for other in others
-        ]
-        raise SpecError(problems)

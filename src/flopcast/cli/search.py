@@ -88,7 +88,7 @@ def command(
     for name, path in files.items():
         check_writable(f"--{name}", path if isinstance(path, Path) else None)
     write = writers(files)
-    workers = {name: named.pop(name) for name in ("workers", "dask", "ray", "ledger")}
+    workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
     question = question_from(job, changes, **named)
     watch = OfSearch()
     search = search_of(question)

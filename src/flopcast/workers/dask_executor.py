@@ -1,24 +1,26 @@
 """Workers of a Dask cluster.
 
-Answers: how do tasks run on the workers of a scheduler that the user names?
+Answers: how do tasks run on the workers of a scheduler that the user names, and what can be wrong there?
 Elsewhere: the same on this machine alone (process_executor.py).
 
-Dask itself does a task again whose worker dies, a few times. Its workers need this very flopcast.
+If a worker dies, Dask repeats its task, a few times. The scheduler and the workers need the same flopcast.
 """
 
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
+from flopcast.errors import Problem, SpecError
 from flopcast.workers.executor import AbstractExecutor
-from flopcast.workers.remote_cluster import RemoteCluster
 from flopcast.workers.tasks import Task, done_elsewhere, program_digest
 
 CONNECT_S = 10
 FORM = "the address of a Dask scheduler, such as tcp://127.0.0.1:8786"
+SAME_FLOPCAST = "install the same flopcast on the scheduler and every worker, and start them again"
 
 
 class DaskExecutor(AbstractExecutor):
-    """The workers of a scheduler: as many as it has when this starts; later ones help all the same."""
+    """The workers of a scheduler: `size` counts those that it has at the start; later ones help too."""
 
     def __init__(self, address: str) -> None:
         """Connect.
@@ -28,18 +30,19 @@ class DaskExecutor(AbstractExecutor):
         SpecError
             Dask is not installed, nobody listens at the address, or the scheduler has no workers.
         """
-        self._named = RemoteCluster(option="--dask", address=address, allowed=FORM)
-        self._dask: Any = self._named.package("distributed", "Dask")
+        self._address = address
+        try:
+            self._dask: Any = import_module("distributed")
+        except ImportError:
+            raise self._fault("Dask is not installed here", "pip install 'flopcast[dask]'") from None
         try:
             self._client = self._dask.Client(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise self._named.fault(
-                f"no scheduler answers: {error}", "start it, or correct --dask"
-            ) from None
+            raise self._fault(f"no scheduler answers: {error}", "start it, or correct --dask") from None
         self._size: int = sum(self._client.nthreads().values())
         if not self._size:
             self._client.close()
-            raise self._named.fault("the scheduler has no workers", f"dask worker {address}")
+            raise self._fault("the scheduler has no workers", f"dask worker {address}")
         self._done = self._dask.as_completed(loop=self._client.loop)
 
     @property
@@ -54,7 +57,7 @@ class DaskExecutor(AbstractExecutor):
         self._done.add(future)
 
     def next_done(self) -> tuple[str, str]:
-        """Wait for any task; a fault in it is ours.
+        """Wait for any task; an exception of the task itself is a bug.
 
         Raises
         ------
@@ -65,16 +68,30 @@ class DaskExecutor(AbstractExecutor):
         try:
             return future.task_name, future.result()
         except self._dask.KilledWorker as error:
-            raise self._named.deadly(future.task_name, error) from None
-        except self._dask.CancelledError as error:
-            raise self._named.gone(error) from None
-        except (ImportError, AttributeError) as error:
-            raise self._named.strange(error) from None
+            because = f"workers died at {future.task_name} repeatedly, most likely because memory ran out"
+            fix = "give each worker more memory, or let fewer share a machine"
+            raise self._fault(f"{because}: {error}", fix) from None
+        except (self._dask.CancelledError, self._dask.comm.CommClosedError) as error:
+            fix = "start it and run the command again; with --ledger FILE, finished parts are kept"
+            raise self._fault(f"the cluster disconnected: {error}", fix) from None
+        except (ImportError, AttributeError, RuntimeError) as error:
+            cause = error.__cause__ or error  # of a RuntimeError where the scheduler cannot read the task
+            if not isinstance(cause, (ImportError, AttributeError)):
+                raise
+            because = f"the scheduler or a worker has no flopcast, or another one: {cause}"
+            raise self._fault(because, SAME_FLOPCAST) from None
 
     def forget(self) -> None:
-        """Ask the scheduler to drop what nobody has begun."""
+        """Ask the scheduler to drop tasks that nobody has begun."""
         self._done.clear()
 
     def close(self) -> None:
-        """Leave the cluster as it was."""
+        """Disconnect; the cluster keeps running."""
         self._client.close()
+
+    def _fault(self, because: str, fix: str) -> SpecError:
+        """Return why the cluster cannot be used, on one line."""
+        told = " ".join(because.split())
+        return SpecError(
+            [Problem(field="--dask", value=self._address, allowed=FORM, because=told, fix=fix)]
+        )
