@@ -74,7 +74,7 @@ def test_weight_gradients_in_a_table_split_the_backward(tmp_path):
 
     report = predict(load_job(job_file(tmp_path, FIRST + "\n".join(rows))))
 
-    assert report.job.plan.splits_backward
+    assert report.job.plan.order_rule.splits_backward
     assert {e.operator[0] for e in events(report) if e.stream == "tasks"} >= {"F", "B", "W"}
 
 

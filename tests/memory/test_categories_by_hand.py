@@ -7,8 +7,8 @@ from memory_cases import BLOCKS, GPT, HIDDEN, LENGTH, VOCABULARY, Kept, programs
 from flopcast.layers.adapters import Adapters
 from flopcast.memory.communicators import communicators_opened
 from flopcast.memory.peak import peak_memory, peaks
-from flopcast.schedules import filled_after
 from flopcast.spec.data_parallel import Sharding
+from flopcast.spec.orders import filled_after
 
 TABLE = VOCABULARY * HIDDEN
 LINEARS = 12 * HIDDEN**2  # of a block: 4 h² of attention, 8 h² of the feed-forward

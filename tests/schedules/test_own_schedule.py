@@ -8,7 +8,7 @@ from order_cases import INTERLEAVED, PLAIN, SPLIT, rows
 from flopcast.errors import InternalError
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD
-from flopcast.spec.custom_schedule import OwnSchedule, Row, faults, schedule_of_rows
+from flopcast.schedules.custom import OwnSchedule, Row, faults, schedule_of_rows
 
 SHAPES = [(name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", *SPLIT[:2]) for shape in PLAIN]
 SHAPES += [("interleaved_1f1b", *shape) for shape in INTERLEAVED]

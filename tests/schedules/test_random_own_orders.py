@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flopcast.spec.custom_schedule import KINDS, OwnSchedule, Row, faults, schedule_of_rows
+from flopcast.schedules.custom import KINDS, OwnSchedule, Row, faults, schedule_of_rows
 
 LAWS = settings(max_examples=60)
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 2), st.integers(1, 4), st.booleans())

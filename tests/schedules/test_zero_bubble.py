@@ -122,4 +122,4 @@ def test_the_waiting_weights_that_are_counted_are_those_of_the_fullest_moment(na
 def test_a_plan_splits_the_backward_just_where_its_schedule_has_weight_passes(name):
     kinds = {kind for order in rows(name, 2, 2 if name in CHUNKED else 1, 4) for kind, *_ in order}
 
-    assert Plan(schedule=name).splits_backward == ("W" in kinds)
+    assert Plan(schedule=name).order_rule.splits_backward == ("W" in kinds)

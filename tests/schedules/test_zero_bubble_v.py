@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from order_cases import input_of, number_of, rows, simulated_s, simulated_spans, stage_of
 
 from flopcast.schedules import SCHEDULES
-from flopcast.workload.stages import Pile, along_the_model, divide
+from flopcast.schedules.base import along_the_model
+from flopcast.workload.stages import Pile, divide
 
 STAGES = all_cases("stages", [1, 2, 3, 4, 8])
 SECONDS = st.floats(0.1, 5.0)

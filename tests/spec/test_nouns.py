@@ -8,9 +8,9 @@ from conftest import make_job
 from pydantic import BaseModel, ValidationError
 
 from flopcast.library import catalog
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained, Tier
-from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
-from flopcast.spec.orders import interleaves, order_of, stage_layers, uneven
+from flopcast.spec.orders import order_of, stage_layers, uneven
 from flopcast.spec.plan import NUMERIC, Plan, batch_plans
 from flopcast.spec.rows import equal_rows, of_equal_program, of_equal_split, of_rows, rows_of, runs
-from flopcast.spec.schedule_names import CHUNKED, SPLIT, sends_ahead, splits_backward
 from flopcast.strict_model import FrozenMapping, cached_results, is_numeric
 
 LAWS = settings(max_examples=60)
@@ -123,8 +122,8 @@ def test_one_row_that_stands_for_all_stays_alone():
 def test_plans_with_several_chunks_run_interleaved_unless_another_order_is_named(chunks):
     auto, folded = Plan(pp=2, vpp=chunks, gbs=4), Plan(pp=2, vpp=chunks, gbs=4, schedule="zb_v")
 
-    assert interleaves(batch_plans([auto])).item() is (chunks > 1)
-    assert not interleaves(batch_plans([folded])).item()
+    assert auto.order_rule.groups_micro_batches is (chunks > 1)
+    assert not folded.order_rule.groups_micro_batches
     assert (
         order_of(Plan(), chunks) == auto.pipeline_schedule == ("interleaved_1f1b" if chunks > 1 else "1f1b")
     )
@@ -142,14 +141,15 @@ def test_blocks_are_listed_where_a_plan_lists_them_and_nowhere_else():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_schedule_splits_its_backward_where_its_order_has_weight_gradients(name):
-    stages, chunks = 4, 2 if name in CHUNKED else 1
+    rule = SCHEDULES[name]
+    stages, chunks = 4, rule.least_chunks
 
-    order = SCHEDULES[name].order(stages, chunks, 8)
+    order = rule.order(stages, chunks, 8)
 
-    assert splits_backward(name) is bool((order.kind == 2).any())
-    assert (name in SPLIT) is splits_backward(name)
-    assert not splits_backward(name) or sends_ahead(name)
-    assert order.kind.shape == (stages, 8 * chunks * (3 if splits_backward(name) else 2))
+    assert rule.splits_backward is bool((order.kind == 2).any())
+    assert not rule.splits_backward or rule.blocks_because
+    assert order.folded is rule.folds_chunks
+    assert order.kind.shape == (stages, 8 * chunks * (3 if rule.splits_backward else 2))
 
 
 mappings = st.dictionaries(st.sampled_from("abcdef"), st.floats(allow_nan=False), max_size=6)

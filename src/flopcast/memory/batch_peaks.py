@@ -18,7 +18,7 @@ from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, WAITING, sizes
 from flopcast.memory.in_flight import InFlight, Moments, depths, fullest, joined, of_classes
 from flopcast.schedules import schedule_of
-from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.orders import order_of
 from flopcast.spec.rows import equal_rows
 from flopcast.workload.program import Programs

@@ -21,8 +21,8 @@ import numpy as np
 from flopcast.dtypes import Counts, Integers, constant
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.batch import Rows
-from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.rows import equal_rows
 
 NOTHING = -1  # no chunk is at work

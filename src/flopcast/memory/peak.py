@@ -26,9 +26,8 @@ from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPD
 from flopcast.memory.in_flight import NOTHING, InFlight, fullest
 from flopcast.memory.sharded import built_whole
 from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, within
-from flopcast.schedules import filled_after
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.orders import order_of
+from flopcast.spec.orders import filled_after, order_of
 from flopcast.spec.rows import of_rows
 from flopcast.workload.program import Programs
 

@@ -1,19 +1,14 @@
 """The schedules that a plan may name: one file and one line each; and those that users write down."""
 
-import numpy as np
-
-from flopcast.dtypes import Counts
 from flopcast.schedules.base import AbstractSchedule
-from flopcast.schedules.custom import CustomSchedule
+from flopcast.schedules.custom import OwnSchedule
+from flopcast.schedules.dualpipe import DualPipe
 from flopcast.schedules.eager import EagerOneForwardOneBackward
 from flopcast.schedules.gpipe import GPipe
 from flopcast.schedules.interleaved import InterleavedOneForwardOneBackward
 from flopcast.schedules.one_forward_one_backward import OneForwardOneBackward
 from flopcast.schedules.zero_bubble import ZeroBubble
 from flopcast.schedules.zero_bubble_v import ZeroBubbleV
-from flopcast.spec.custom_schedule import OwnSchedule
-from flopcast.spec.orders import interleaves
-from flopcast.spec.plan import Plans
 
 SCHEDULES: dict[str, AbstractSchedule] = {
     "1f1b": OneForwardOneBackward(),
@@ -24,20 +19,23 @@ SCHEDULES: dict[str, AbstractSchedule] = {
     "zb_h2": ZeroBubble(2),
     "zb_v": ZeroBubbleV(),
 }
+UNSUPPORTED: dict[str, AbstractSchedule] = {"dualpipe": DualPipe()}
+AUTO, OF_ONE_CHUNK, OF_CHUNKS = "auto", "1f1b", "interleaved_1f1b"  # auto: 1F1B, interleaved with chunks
 
 
-def schedule_of(asked: str | OwnSchedule) -> AbstractSchedule:
-    """Return the schedule with a name of SCHEDULES, or a user's own schedule."""
-    return CustomSchedule(asked) if isinstance(asked, OwnSchedule) else SCHEDULES[asked]
+def resolved(schedule: str | OwnSchedule, chunks: int) -> str | OwnSchedule:
+    """Return the schedule of stages with this many chunks: itself, but for "auto".
+
+    >>> resolved("auto", 1), resolved("auto", 2), resolved("gpipe", 1)
+    ('1f1b', 'interleaved_1f1b', 'gpipe')
+    """
+    if schedule != AUTO:
+        return schedule
+    return OF_CHUNKS if chunks > 1 else OF_ONE_CHUNK
 
 
-def filled_after(plans: Plans) -> Counts:
-    """Return after how many micro-batches the stages of each plan hold the most, (plans, 1)."""
-    stages, micro_batches = plans.pipeline_parallel, plans.num_micro_batches
-    rule = schedule_of(plans.structure.pipeline_schedule)
-    interleaved = SCHEDULES["interleaved_1f1b"]
-    return np.where(
-        interleaves(plans),
-        interleaved.fills_after(stages, micro_batches),
-        rule.fills_after(stages, micro_batches),
-    )
+def schedule_of(schedule: str | OwnSchedule) -> AbstractSchedule:
+    """Return the schedule with a name of SCHEDULES or UNSUPPORTED, or a user's own schedule."""
+    if isinstance(schedule, OwnSchedule):
+        return schedule
+    return SCHEDULES.get(schedule) or UNSUPPORTED[schedule]

@@ -3,7 +3,7 @@
 Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, how
 often does it wait for its neighbours?
 Elsewhere: when tasks really run (timeline/pipeline.py), about how long a step is (timeline/closed_form.py),
-what tasks keep (memory/), where chunks stand along the model (workload/stages.py).
+what tasks keep (memory/), which layers a chunk holds (workload/stages.py).
 
 A *task* is one pass of one chunk over one micro-batch. Stage 0 holds the embedding. Chunk c of stage s is
 number c · stages + s along the model, so that activations go round the stages once for each chunk; folded,
@@ -16,10 +16,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.workload.stages import along_the_model
+from flopcast.dtypes import Counts, Flags, Floats, Integers
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2  # with WEIGHT tasks, BACKWARD gives the input's gradient only
+
+
+def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
+    """Return the number along the model of every chunk, (stages, virtual stages).
+
+    Chunks go round the stages, or, folded, down the stages and back up (the V of arXiv:2401.10241,
+    section 6).
+
+    >>> along_the_model(3, 2, folded=False).tolist(), along_the_model(3, 2, folded=True).tolist()
+    ([[0, 3], [1, 4], [2, 5]], [[0, 5], [1, 4], [2, 3]])
+    """
+    rows = np.arange(stages * virtual).reshape(virtual, stages)
+    if folded:
+        rows[1::2] = rows[1::2, ::-1].copy()
+    return rows.T
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -58,11 +72,56 @@ class Order:
 class AbstractSchedule(ABC):
     """One pipeline schedule: pure functions of numbers of stages, chunks and micro-batches.
 
-    What a plan writes is its key in SCHEDULES. `meets_one_neighbour`: between two tasks a stage exchanges
-    messages with one neighbour only, first its output, then its next input.
+    What a plan writes is its key in SCHEDULES. All that the rest of flopcast needs to know of a schedule is
+    here: no other file tests its name.
+
+    Attributes
+    ----------
+    meets_one_neighbour
+        Between two tasks a stage exchanges messages with one neighbour only, first its output, then its
+        next input.
+    splits_backward
+        Weight gradients are tasks of their own (workload/split.py).
+    blocks_because
+        Why messages must not block their sender under this schedule, whatever the stack does under others;
+        "" where they may. Posted together in the gaps between tasks, messages of such orders would wait for
+        tasks that they put there: ZB-H2 would deadlock, and so may a user's own order.
+    folds_chunks
+        Chunks go down the stages and back up (workload/stages.py), not round them.
+    skews_steps
+        A stage begins its next step before the others have ended theirs: norms and overflow flags are then
+        agreed on behind the update, which is taken back in the rare case that they forbid it
+        (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
+    groups_micro_batches
+        Chunks take micro-batches in groups of as many as there are stages.
+    unsupported_because
+        Why no plan with this schedule can be predicted yet.
+    least_chunks, most_chunks, chunks_because
+        How many chunks a stage may hold, and why no more where several are possible.
     """
 
     meets_one_neighbour: ClassVar[bool] = False
+    blocks_because: ClassVar[str] = ""
+    folds_chunks: ClassVar[bool] = False
+    groups_micro_batches: ClassVar[bool] = False
+    least_chunks: ClassVar[int] = 1
+    most_chunks: ClassVar[float] = 1
+    chunks_because: ClassVar[str] = ""
+    unsupported_because: ClassVar[str] = ""
+
+    @property
+    def splits_backward(self) -> bool:
+        """Return whether weight gradients are tasks of their own."""
+        return False
+
+    @property
+    def skews_steps(self) -> bool:
+        """Return whether a stage begins its next step before the others have ended theirs."""
+        return False
+
+    def takes_chunks(self, virtual: Counts) -> Flags:
+        """Return where a stage may hold this many chunks."""
+        return np.asarray((virtual >= self.least_chunks) & (virtual <= self.most_chunks))
 
     @abstractmethod
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
@@ -115,6 +174,15 @@ class AbstractSplitSchedule(AbstractSchedule):
     B hands the input's gradient to the stage before; nothing but the stage's own W waits for what it leaves
     behind. A plan that names such a schedule has its programs split (workload/split.py).
     """
+
+    blocks_because: ClassVar[str] = (
+        "zero bubble schedules send messages during weight gradients, and these messages block"
+    )
+
+    @property
+    def splits_backward(self) -> bool:
+        """Return that they are."""
+        return True
 
     @abstractmethod
     def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:

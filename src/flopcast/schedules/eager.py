@@ -1,5 +1,7 @@
 """Eager 1F1B: a warm-up twice as long, so that transfers are not waited for (arXiv:2211.05322)."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from flopcast.dtypes import Counts
@@ -12,6 +14,8 @@ class EagerOneForwardOneBackward(AbstractSchedule):
     Under 1F1B a micro-batch's way to the last stage and back must fit into the work on those in flight, so
     that every transfer is waited for. Here as many more lie ready as there are stages behind.
     """
+
+    blocks_because: ClassVar[str] = "a stage cannot run ahead of one that takes its messages one by one"
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Return the order: stage s runs `2 (stages - 1 - s)` forwards before its first pair of F and B."""

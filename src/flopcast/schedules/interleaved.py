@@ -7,7 +7,7 @@ Not followed: where there are just as many micro-batches as stages, Megatron-LM 
 forwards first. The first stage, which needs most memory, keeps the same either way.
 """
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,10 @@ def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
 
 class InterleavedOneForwardOneBackward(AbstractSchedule):
     """1F1B over `virtual` chunks a stage: the bubble shrinks by that factor."""
+
+    groups_micro_batches: ClassVar[bool] = True
+    least_chunks: ClassVar[int] = 2
+    most_chunks: ClassVar[float] = np.inf
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Return the order: every stage starts with the forwards of its `warm_up`, or all there are."""

@@ -31,6 +31,11 @@ class ZeroBubble(AbstractSplitSchedule):
 
     depth: int
 
+    @property
+    def skews_steps(self) -> bool:
+        """Return whether the deeper warm-up of ZB-H2 leaves no moment at which all stages are done."""
+        return self.depth > 1
+
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Warm-up; then F, B and the W of `depth · stage` micro-batches ago; then B and W; then W alone.
 

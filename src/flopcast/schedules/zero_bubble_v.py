@@ -18,6 +18,8 @@ Table of the authors of arXiv:2401.10241 (their demonstration of the schedules, 
 activations 1 times and messages twice those of 1F1B. PyTorch's `ScheduleZBVZeroBubble` runs the same order.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
@@ -28,6 +30,18 @@ KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHT}
 
 class ZeroBubbleV(AbstractSplitSchedule):
     """Two chunks a stage, in the shape of a V; memory of 1F1B."""
+
+    folds_chunks: ClassVar[bool] = True
+    least_chunks: ClassVar[int] = 2
+    most_chunks: ClassVar[float] = 2
+    chunks_because: ClassVar[str] = (
+        "ZB-V has one chunk that goes down the stages and one that comes back up"
+    )
+
+    @property
+    def skews_steps(self) -> bool:
+        """Return that they are: no moment is left at which all stages are done."""
+        return True
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Return the order from runs of tasks, such as "F1 B1 W1", each repeated.

@@ -18,8 +18,9 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
+from flopcast.schedules import resolved, schedule_of
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space, usual_batch
-from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.orders import stage_layers
@@ -320,12 +321,8 @@ def _matters(structure: Plan, table: Table, space: Space, job: Job) -> np.ndarra
 def _has_chunks_of(structure: Plan, virtual: Counts) -> np.ndarray:
     """Return the rows with as many chunks per stage as a schedule needs, (rows,)."""
     schedule = structure.schedule
-    if isinstance(schedule, OwnSchedule):
-        return np.asarray(virtual == schedule.chunks)
-    if schedule == "auto":
-        return np.ones(virtual.shape, dtype=bool)
-    wanted = {"interleaved_1f1b": virtual > 1, "zb_v": virtual == 2}
-    return np.asarray(wanted.get(schedule, virtual == 1))
+    one, several = (schedule_of(resolved(schedule, chunks)).takes_chunks(virtual) for chunks in (1, 2))
+    return np.where(virtual > 1, several, one)
 
 
 def _column(values: Sequence[float]) -> Counts:

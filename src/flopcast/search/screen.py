@@ -18,9 +18,9 @@ from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.memory.peak import fits, peaks, seen_bytes
-from flopcast.schedules import filled_after
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
+from flopcast.spec.orders import filled_after
 from flopcast.spec.plan import Plan, Plans, batch_plans, structure_of
 from flopcast.spec.rows import EqualRows, of_equal_program, rows_of, runs
 from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of

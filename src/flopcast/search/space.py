@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field_validator
 
 from flopcast.errors import Problem, SpecError
+from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan
@@ -264,10 +265,10 @@ NEUTRAL: dict[str, object] = {  # what an option is where it does not matter
     "zero": 0,
     "context_exchange": "ring",
     "context_order": "zigzag",
-    "schedule": "auto",
+    "schedule": AUTO,
 }
+NAMED = tuple(name for name in SCHEDULES if name not in (OF_ONE_CHUNK, OF_CHUNKS))  # by their name alone
 WITHOUT_DEGREES: dict[str, object] = {name: getattr(Plan(), name) for name in NUMERIC}
-BUILT = ("auto", "eager_1f1b", "gpipe", "zb_h1", "zb_h2", "zb_v")
 
 
 def sized(cluster: Cluster, num_devices: int) -> Cluster:
@@ -326,7 +327,7 @@ def _schedules(space: Space) -> tuple[object, ...]:
     """Return the schedules to try; "auto" stands for two of them, chosen row by row."""
     found: list[object] = []
     for name in space.schedule:
-        found += BUILT if name == ALL else [name]
+        found += (AUTO, *NAMED) if name == ALL else [name]
     return tuple(dict.fromkeys(found))
 
 

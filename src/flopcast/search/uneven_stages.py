@@ -24,10 +24,10 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.memory.peak import memory_on
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.memory_limit import within_memory
 from flopcast.search.stage_division import FIRST, INNER, LAST, ChunkDivision, Chunks
 from flopcast.search.uneven_chunks import best_chunks
-from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.timeline.closed_form import micro_batch_seconds
@@ -62,7 +62,7 @@ def balanced_stages(
         blocks.
     """
     plan, blocks = job.plan, job.model.num_blocks
-    own = isinstance(plan.schedule, OwnSchedule) or plan.splits_backward
+    own = isinstance(plan.schedule, OwnSchedule) or plan.order_rule.splits_backward
     stages, virtual = plan.pipeline_parallel, plan.virtual_stages
     if own or stages == 1 or blocks > MOST_BLOCKS or stages * virtual > blocks + 2:
         return None

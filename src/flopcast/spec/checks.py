@@ -50,7 +50,7 @@ class Rule:
     value, allowed, fix : callables
         Texts about the first plan; they run only where the rule is broken. A fix starts with an edit
         ("set NAME to VALUE") that keeps the rule.
-    because : str
+    because : str or callable
         Why there is such a rule at all: a reader who knows it can choose another edit.
     about_lists : bool
         Whether it looks at the list of a step's micro-batches. Every other rule is asked about each kind of
@@ -64,7 +64,7 @@ class Rule:
     holds: Callable[[Case], Counts | np.ndarray | bool]
     value: Callable[[Case], object]
     allowed: Callable[[Case], str]
-    because: str
+    because: str | Callable[[Case], str]
     fix: Callable[[Case], str]
     about_lists: bool = False
     about_steps: bool = False
@@ -123,8 +123,9 @@ def _told(rule: Rule, wrong: Case, case: Case) -> Problem:
         part, _, name = field.partition(".")
         field = f"{place}.{name}" if part == "batch" else field
         allowed = f"{allowed}, for {place} too"
+    because = rule.because if isinstance(rule.because, str) else rule.because(wrong)
     return Problem(
-        field=field, value=rule.value(wrong), allowed=allowed, because=rule.because, fix=rule.fix(wrong)
+        field=field, value=rule.value(wrong), allowed=allowed, because=because, fix=rule.fix(wrong)
     )
 
 

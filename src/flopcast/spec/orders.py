@@ -1,6 +1,6 @@
 """Properties of the rows of one batch besides numbers: orders of tasks, and lists of blocks.
 
-Answers: which rows run interleaved, which list their blocks because chunks do not divide them?
+Answers: which schedule does a row run, which rows list their blocks because chunks do not divide them?
 Elsewhere: the batches (plan.py), the orders (schedules/), the lists (divisors.py).
 
 The structure of a batch may leave its schedule at "auto", which is 1F1B for rows of one chunk a stage and
@@ -10,16 +10,18 @@ blocks.
 
 import numpy as np
 
-from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.dtypes import Counts
+from flopcast.schedules import resolved, schedule_of
+from flopcast.schedules.base import AbstractSchedule
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.plan import Plan, Plans
 
 
-def interleaves(plans: Plans) -> np.ndarray:
-    """Return rows that run interleaved 1F1B, (plans, 1)."""
-    asked = plans.structure.schedule in ("auto", "interleaved_1f1b")
-    rows: np.ndarray = (plans.virtual_stages > 1) & asked
-    return rows
+def rules_of_rows(plans: Plans) -> tuple[AbstractSchedule, AbstractSchedule]:
+    """Return the schedules of rows with one chunk per stage, and of rows with several."""
+    one, several = (schedule_of(order_of(plans.structure, chunks)) for chunks in (1, 2))
+    return one, several
 
 
 def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
@@ -28,7 +30,14 @@ def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
     >>> [order_of(Plan(), chunks) for chunks in (1, 2)]
     ['1f1b', 'interleaved_1f1b']
     """
-    return structure.model_copy(update={"virtual_stages": chunks}).pipeline_schedule
+    return resolved(structure.schedule, chunks)
+
+
+def filled_after(plans: Plans) -> Counts:
+    """Return after how many micro-batches the stages of each plan hold the most, (plans, 1)."""
+    numbers = plans.pipeline_parallel, plans.num_micro_batches
+    one, several = (rule.fills_after(*numbers) for rule in rules_of_rows(plans))
+    return np.where(plans.virtual_stages > 1, several, one)
 
 
 def uneven(plans: Plans) -> np.ndarray:

@@ -18,12 +18,14 @@ from pydantic.fields import FieldInfo
 from flopcast.dtypes import Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
+from flopcast.schedules import AUTO, resolved, schedule_of
+from flopcast.schedules.base import AbstractSchedule
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, short_name, tensor_degree
 from flopcast.spec.precision import Precision, activation_dtype
-from flopcast.spec.schedule_names import Schedule, splits_backward
+from flopcast.spec.schedule_names import Schedule
 from flopcast.strict_model import StrictModel
 
 
@@ -109,7 +111,7 @@ class Plan(StrictModel):
         description="blocks of every chunk; default: the stack's rule",
         json_schema_extra=or_commas,
     )
-    schedule: Schedule = "auto"
+    schedule: Schedule = AUTO
     recompute: Literal["none", "selective", "full"] = Field(default="none", json_schema_extra=or_short_form)
     recompute_method: Literal["uniform", "block", "every"] = Field(
         default="uniform",
@@ -168,28 +170,12 @@ class Plan(StrictModel):
     @property
     def pipeline_schedule(self) -> str | OwnSchedule:
         """Return the schedule's name, or a user's own: "auto" is 1F1B, interleaved if there are chunks."""
-        if self.schedule != "auto":
-            return self.schedule
-        return "interleaved_1f1b" if self.virtual_stages > 1 else "1f1b"
+        return resolved(self.schedule, self.virtual_stages)
 
     @property
-    def splits_backward(self) -> bool:
-        """Return whether weight gradients are separate tasks (arXiv:2401.10241)."""
-        return splits_backward(self.schedule)
-
-    @property
-    def folds_chunks(self) -> bool:
-        """Return whether chunks go down the stages and back up (workload/stages.py), not round them."""
-        return self.schedule == "zb_v"
-
-    @property
-    def skews_steps(self) -> bool:
-        """Return whether a stage begins its next step before the others have ended theirs.
-
-        Norms and overflow flags are then agreed on behind the update, which is taken back in the rare case
-        that they forbid it (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
-        """
-        return self.schedule in ("zb_h2", "zb_v")
+    def order_rule(self) -> AbstractSchedule:
+        """Return the schedule itself, with its properties."""
+        return schedule_of(self.pipeline_schedule)
 
     def short(self) -> str:
         """Return the plan in short form without defaults; `--plan` reads it back as this plan.

@@ -17,12 +17,12 @@ from flopcast.layers.mlp import Mlp
 from flopcast.layers.modules import module_of
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
+from flopcast.schedules import SCHEDULES
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.custom_schedule import OwnSchedule
 from flopcast.spec.divisors import divided_over_chunks, divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
-from flopcast.spec.orders import interleaves, uneven
-from flopcast.spec.schedule_names import CHUNKED
+from flopcast.spec.orders import rules_of_rows, uneven
 
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
@@ -185,6 +185,19 @@ def _per_step(case: Case) -> Counts:
     return case.plans.data_parallel * case.plans.micro_batch
 
 
+def _has_chunks_of_schedule(case: Case) -> np.ndarray | bool:
+    """Return plans with one chunk per stage where their schedule has one, several where it has several."""
+    one, several = rules_of_rows(case.plans)
+    if isinstance(one, OwnSchedule):
+        return True
+    return np.where(case.plans.virtual_stages == 1, one.least_chunks == 1, several.least_chunks > 1)
+
+
+def _with_chunks() -> list[str]:
+    """Return the names of schedules of several chunks per stage."""
+    return [name for name, rule in SCHEDULES.items() if rule.least_chunks > 1]
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
@@ -294,13 +307,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.schedule",
-        holds=lambda c: (
-            ((c.plans.virtual_stages == 1) == (c.plans.structure.pipeline_schedule not in CHUNKED))
-            | (c.plans.structure.schedule == "auto")
-            | isinstance(c.plans.structure.schedule, OwnSchedule)
-        ),
+        holds=_has_chunks_of_schedule,
         value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda _: "interleaved_1f1b or zb_v exactly where virtual_stages > 1",
+        allowed=lambda _: f"{' or '.join(_with_chunks())} exactly where virtual_stages > 1",
         because="the schedule and the number of chunks must agree",
         fix=lambda _: "set schedule to auto",
     ),
@@ -320,7 +329,9 @@ RULES: tuple[Rule, ...] = (
         field="plan.global_batch",
         about_steps=True,
         holds=lambda c: (
-            ~interleaves(c.plans) | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
+            (c.plans.virtual_stages == 1)
+            | (not rules_of_rows(c.plans)[1].groups_micro_batches)
+            | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
         ),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",
@@ -373,16 +384,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _not_built("plan.offload", "offload", False, "offload"),
     Rule(
-        field="plan.schedule",
-        holds=lambda c: not c.plans.structure.splits_backward or c.stack.pipeline.transfers != "sequential",
-        value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
-        because="zero bubble schedules send messages during weight gradients, and these messages block",
-        fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
-    ),
-    Rule(
         field="plan.recompute",
-        holds=lambda c: not (c.plans.structure.splits_backward and _recomputes_linears(c)),
+        holds=lambda c: not (c.plans.structure.order_rule.splits_backward and _recomputes_linears(c)),
         value=lambda c: c.plans.structure.recompute,
         allowed=lambda _: "none, or selective with modules that hold no linear layer",
         because="zero bubble schedules with linears that are recomputed are not supported yet",

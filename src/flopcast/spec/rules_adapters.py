@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.schedule",
-        holds=lambda c: not (c.model.adapters and c.plans.structure.splits_backward),
+        holds=lambda c: not (c.model.adapters and c.plans.structure.order_rule.splits_backward),
         value=lambda c: c.plans.structure.pipeline_schedule,
         allowed=lambda _: "auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe with adapters",
         because="zero bubble schedules need weight gradients, which frozen weights do not have",

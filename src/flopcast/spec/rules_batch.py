@@ -60,7 +60,7 @@ def _meets_early(case: Case) -> np.ndarray:
     1).
     """
     structure = case.plans.structure
-    early = structure.zero >= 2 or structure.skews_steps
+    early = structure.zero >= 2 or structure.order_rule.skews_steps
     return np.asarray((case.plans.expert_parallel > 1) | early)
 
 

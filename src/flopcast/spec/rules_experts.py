@@ -10,6 +10,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
+from flopcast.schedules import AUTO, SCHEDULES
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
@@ -156,10 +157,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.schedule",
-        holds=lambda c: c.plans.structure.schedule != "dualpipe",
-        value=lambda _: "dualpipe",
-        allowed=lambda _: "auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe, zb_h1, zb_h2, zb_v",
-        because="expert exchanges that overlap with another micro-batch (DualPipe) are not supported yet",
+        holds=lambda c: not c.plans.structure.order_rule.unsupported_because,
+        value=lambda c: c.plans.structure.pipeline_schedule,
+        allowed=lambda _: ", ".join((AUTO, *SCHEDULES)),
+        because=lambda c: c.plans.structure.order_rule.unsupported_because,
         fix=lambda _: "set schedule to auto",
     ),
     Rule(

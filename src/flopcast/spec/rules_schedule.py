@@ -8,17 +8,23 @@ Elsewhere: chunks and micro-batches of interleaved 1F1B, split backwards (rules.
 
 import numpy as np
 
+from flopcast.schedules.base import AbstractSchedule
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.custom_schedule import OwnSchedule
 
 
 def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
     """Return plans whose folded stages would gather shares that were never sent, (plans, 1)."""
     structure = case.plans.structure
-    shared = structure.folds_chunks and not structure.sequence_parallel
+    shared = structure.order_rule.folds_chunks and not structure.sequence_parallel
     scattered = shared and case.stack.pipeline.payload == "scattered"
     gathers: np.ndarray = scattered & (case.plans.tensor_parallel > 1)
     return gathers
+
+
+def _rule(case: Case) -> AbstractSchedule:
+    """Return the schedule of the plans."""
+    return case.plans.structure.order_rule
 
 
 def _own(case: Case) -> OwnSchedule | None:
@@ -59,29 +65,19 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.schedule",
-        holds=lambda c: _own(c) is None or c.stack.pipeline.transfers != "sequential",
-        value=lambda c: str(_own(c)),
+        holds=lambda c: not _rule(c).blocks_because or c.stack.pipeline.transfers != "sequential",
+        value=lambda c: str(c.plans.structure.pipeline_schedule),
         allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
-        because="a table does not state where a stage blocks on its messages",
-        fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
-    ),
-    Rule(
-        field="plan.schedule",
-        holds=lambda c: (
-            c.plans.structure.schedule != "eager_1f1b" or c.stack.pipeline.transfers != "sequential"
-        ),
-        value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
-        because="a stage cannot run ahead of one that takes its messages one by one",
+        because=lambda c: _rule(c).blocks_because,
         fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
     ),
     Rule(
         field="plan.virtual_stages",
-        holds=lambda c: (c.plans.virtual_stages <= 2) | (c.plans.structure.pipeline_schedule != "zb_v"),
+        holds=lambda c: not _rule(c).chunks_because or c.plans.virtual_stages <= _rule(c).most_chunks,
         value=lambda c: first(c.plans.virtual_stages),
-        allowed=lambda _: "2 under zb_v",
-        because="ZB-V has one chunk that goes down the stages and one that comes back up",
-        fix=lambda _: "set virtual_stages to 2",
+        allowed=lambda c: f"{_rule(c).most_chunks} under {c.plans.structure.pipeline_schedule}",
+        because=lambda c: _rule(c).chunks_because,
+        fix=lambda c: f"set virtual_stages to {_rule(c).most_chunks}",
     ),
     Rule(
         field="plan.schedule",

@@ -103,7 +103,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.zero",
-        holds=lambda c: _zero(c) <= 1 or not c.plans.structure.splits_backward,
+        holds=lambda c: _zero(c) <= 1 or not c.plans.structure.order_rule.splits_backward,
         value=_zero,
         allowed=lambda _: "0 or 1 with zero bubble schedules",
         because="sharded gradients or parameters with separate weight gradients are not supported yet",

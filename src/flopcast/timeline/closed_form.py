@@ -20,7 +20,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import FORWARD, AbstractSplitSchedule
-from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.timeline.durations import durations
 from flopcast.timeline.max_plus import NEVER
 from flopcast.timeline.point_to_point import waits

@@ -92,7 +92,7 @@ def attribute_critical_path(run: StepSimulation) -> tuple[TimeAttribution, ...]:
     shares += _chain_shares(run, begun) if begun >= 0 else _lost_shares(run, run.last)
     shares += [share for held in path[run.played.held[path]] for share in _gather_shares(run, int(held))]
     shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
-    shares += _skew_shares(run) if run.programs.plans.structure.skews_steps else []
+    shares += _skew_shares(run) if run.programs.plans.structure.order_rule.skews_steps else []
     return (*shares, *_end_shares(run, run.last))
 
 

@@ -25,7 +25,7 @@ from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
-from flopcast.spec.custom_schedule import OwnSchedule
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.timeline.chains import (
     CHAINS,
     MARK,

@@ -34,9 +34,8 @@ import numpy as np
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.placement import crossings_of_each
 from flopcast.dtypes import ONE, ZERO, Counts, Flags, Floats
-from flopcast.schedules import SCHEDULES, schedule_of
 from flopcast.schedules.base import AbstractSchedule
-from flopcast.spec.orders import interleaves
+from flopcast.spec.orders import rules_of_rows
 from flopcast.spec.plan import Plans
 from flopcast.workload.program import StageTransfer
 
@@ -68,10 +67,10 @@ def waits(priced: Priced) -> Waits:
     waits_of = {"sequential": _one_by_one, "batched": _together, "overlapped": _ahead}[
         priced.programs.transfers
     ]
-    found = waits_of(pipes, schedule_of(pipes.plans.structure.pipeline_schedule))
-    chunked = interleaves(pipes.plans)
-    if chunked.any():
-        found = waits_of(pipes, SCHEDULES["interleaved_1f1b"]).where(chunked, found)
+    one, several = rules_of_rows(pipes.plans)
+    found = waits_of(pipes, one)
+    if several is not one:
+        found = waits_of(pipes, several).where(pipes.plans.virtual_stages > 1, found)
     return found.where(pipes.plans.pipeline_parallel > 1, Waits(ZERO, ZERO, ZERO))
 
 
@@ -200,7 +199,7 @@ def _ahead(pipes: _Pipelines, rule: AbstractSchedule) -> Waits:
         row_s = np.maximum(*(both.over(length, row) / (length + 1.0) for length, row in rows))
         inner_s = np.where(pipes.first | pipes.last, 0.0, row_s)
         return Waits(inner_s, pipes.every_s / stages, pipes.every_s)
-    rounds = (virtual - 1.0) * (not pipes.plans.structure.folds_chunks)
+    rounds = (virtual - 1.0) * (not pipes.plans.structure.order_rule.folds_chunks)
     along = np.maximum(virtual * (stages - 1.0) + rounds, 1.0)
     mean_s = both.over(along, virtual * leaving.all + rounds * leaving.wrap) / along
     return Waits(ZERO, ZERO, rule.transfers_waited(stages, virtual) * mean_s)

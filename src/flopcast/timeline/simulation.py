@@ -75,7 +75,7 @@ class StepSimulation:
         A skewed step begins just before its update, which ends when the first input arrives. Every stage
         may therefore be as late in the next step as it was in this one.
         """
-        if not self.programs.plans.structure.skews_steps:
+        if not self.programs.plans.structure.order_rule.skews_steps:
             return np.zeros(len(self.update_s))
         g = self.played.graph
         first = g.node_of_task[:: g.order.kind.shape[1]]

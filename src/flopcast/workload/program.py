@@ -22,7 +22,6 @@ from flopcast.operators.item import Item
 from flopcast.spec.batch import Rows
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
-from flopcast.spec.schedule_names import sends_ahead
 from flopcast.spec.stack import Stack
 from flopcast.workload.checkpoints import OWN
 from flopcast.workload.stages import Stages
@@ -208,7 +207,7 @@ class Programs:
 
         With a split backward, and in a user's own order, messages never hold up their sender.
         """
-        ahead = sends_ahead(self.plans.structure.schedule)
+        ahead = self.plans.structure.order_rule.blocks_because
         return "overlapped" if ahead else self.stack.pipeline.transfers
 
     @property

@@ -194,7 +194,7 @@ def _layer(
     if whole and ends_a_run:
         forward, backward = checkpointed(forward, backward, workload, stack)
     backward += micro_batch_items(stack, workload.plans, logical.weights, on_stage)
-    splits = workload.plans.structure.splits_backward
+    splits = workload.plans.structure.order_rule.splits_backward
     backward, weight = split_backward(backward) if splits else (backward, ())
     hides = stack.tensor_overlap == "chunks" and logical.kind == "block"
     run = partial(under_products, ranks=workload.plans.tensor_parallel) if hides else tuple

@@ -33,6 +33,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
+from flopcast.schedules.base import along_the_model
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import equal_rows
@@ -101,21 +102,6 @@ class Pile:
     at_end: int = 2
     checkpoints: Checkpoints | None = None
     folded: bool = False
-
-
-def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
-    """Return the number along the model of every chunk, (stages, virtual stages).
-
-    Chunks go round the stages, or, folded, down the stages and back up (the V of arXiv:2401.10241,
-    section 6).
-
-    >>> along_the_model(3, 2, folded=False).tolist(), along_the_model(3, 2, folded=True).tolist()
-    ([[0, 3], [1, 4], [2, 5]], [[0, 5], [1, 4], [2, 3]])
-    """
-    rows = np.arange(stages * virtual).reshape(virtual, stages)
-    if folded:
-        rows[1::2] = rows[1::2, ::-1].copy()
-    return rows.T
 
 
 def _even(pile: Pile) -> Counts:
@@ -309,7 +295,7 @@ def divide_all(
             parts=parts,
             at_end=at_end,
             checkpoints=checkpoints,
-            folded=plans.structure.folds_chunks,
+            folded=plans.structure.order_rule.folds_chunks,
         )
         for row, (p, v) in zip(equal.first.tolist(), distinct.tolist(), strict=True)
     ]

@@ -14,13 +14,9 @@ from itertools import pairwise
 
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.library import catalog
+from flopcast.schedules import SCHEDULES
 
-SCHEDULES = {
-    "1f1b": "1f1b",
-    "gpipe": "gpipe",
-    "interleaved1f1b": "interleaved_1f1b",
-    "zbvzerobubble": "zb_v",
-}
+NAMES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved_1f1b", "zbvzerobubble": "zb_v"}
 NOT_BUILT = (
     "interleavedzerobubble",
     "loopedbfs",
@@ -31,7 +27,6 @@ NOT_BUILT = (
 SCHEDULE, SPLITS = "pipeline_parallel_schedule", "pipeline_parallel_split_points"
 PER_STAGE = "pipeline_parallel_layers_per_stage"
 FIRST, LAST = "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers"
-CHUNKED = ("interleaved_1f1b", "zb_v")
 
 
 def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
@@ -43,9 +38,9 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     if str(reader.raw(key)).lower() in NOT_BUILT:
         reader.refuse(key, f"the schedule {reader.raw(key)}", 'write "1F1B" or "Interleaved1F1B"')
         return
-    schedule = reader.choice(key, SCHEDULES, "1f1b")
+    schedule = reader.choice(key, NAMES, "1f1b")
     reader.put(("plan", "schedule"), schedule, key)
-    chunks = 2 if schedule in CHUNKED else 1
+    fewest = chunks = SCHEDULES[schedule].least_chunks
     layers = _layers(reader)
     if reader.has(f"{section}.{SPLITS}"):
         _split(reader, f"{section}.{SPLITS}", stages, layers)
@@ -55,7 +50,7 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     each_key = f"{section}.{PER_STAGE}"
     if reader.has(each_key) and layers:
         chunks = -(-whole // reader.count(each_key)) // stages
-        if chunks < 1 or (chunks > 1) != (schedule in CHUNKED):
+        if chunks < 1 or (chunks > 1) != (fewest > 1):
             allowed = "a number that makes one chunk a stage, or several under a looped schedule"
             reader.fault(each_key, allowed, f"{whole} layers and ends on {stages} stages", "remove it")
             return

@@ -32,6 +32,7 @@ from flopcast.layers.experts import Experts
 from flopcast.library import catalog
 from flopcast.library.edits import merged
 from flopcast.requests.job_files import job_of
+from flopcast.schedules import OF_ONE_CHUNK
 from flopcast.spec.job import Job
 
 NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
@@ -104,7 +105,7 @@ def _schedule(run: Run) -> str | None:
     Many sources print "1F1B" for the interleaved schedule too.
     """
     word = schedule_word(run.mapping.schedule)
-    return None if word == "1f1b" else word
+    return None if word == OF_ONE_CHUNK else word
 
 
 def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
