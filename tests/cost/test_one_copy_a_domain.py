@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_network import LINK, NETWORK, NO_CURVES, cluster_of, flat_curve, groups_of, shapes_of
 
-from flopcast.cost.collectives.collective_time import ONE_COPY_A_DOMAIN, message_seconds, message_terms
+from flopcast.cost.collectives.collective_time import message_seconds, message_terms
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
@@ -17,6 +17,7 @@ from flopcast.operators.exchanges import Dispatch, Routing
 
 FEW = settings(max_examples=50, deadline=None)
 MADE = "made-up"
+ONE_COPY_A_DOMAIN = [name for name, formula in FORMULAS.items() if formula.one_copy_a_domain]
 
 
 def cost_of(collective, copies_bytes, domain_bytes, inside, nodes, cluster=None, book=NO_CURVES):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flopcast.cost.kernels.classes import KINDS as KERNEL_KINDS
 from flopcast.dtypes import constant
-from flopcast.economics.energy import OF_FAMILY, WAITING, drawn_w, power_class
+from flopcast.economics.energy import WAITING, drawn_w, power_class
 from flopcast.library import catalog
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -74,8 +74,7 @@ def test_the_host_and_launches_that_are_waited_for_are_waiting():
 
 
 def test_every_family_of_kernels_and_every_rest_is_a_class_of_power():
-    assert {kind.family for kind in KERNEL_KINDS} == set(OF_FAMILY)
-    assert {*OF_FAMILY.values(), "communication", WAITING} == set(POWER_CLASSES)
+    assert {*(kind.power_class for kind in KERNEL_KINDS), "communication", WAITING} == set(POWER_CLASSES)
     assert {*POWER_CLASSES, "idle"} == set(Power.model_fields)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flopcast.cli.fit_progress import open_fit_progress
 from flopcast.cli.measurement_folder import SYSTEMS, Measured, MeasurementFolder, by_latency, tier_of
-from flopcast.cost.kernels.classes import LAYOUTS_SHARE_A_CURVE
+from flopcast.cost.kernels.classes import BASES
 from flopcast.cost.kernels.curve import Curve
 from flopcast.lab.calibration.broken_operators import replacements
 from flopcast.lab.calibration.curve_fit import fit_fabric, fit_operators, samples_by_class
@@ -101,8 +101,8 @@ def _fit_peers(
     for line in (*compared_with_own(samples, device, published.peers), *found.told):
         say(line)
     curves = {**found.curves, **own}
-    for layouts in LAYOUTS_SHARE_A_CURVE:
-        if layouts in curves:
+    for layouts, base in BASES.items():
+        if base.layouts_share_a_curve and layouts in curves:
             lenders = (fitted.get(relative, {}).get(layouts) for relative in device.relatives)
             curves[layouts] = borrowed_layouts(curves[layouts], filter(None, lenders))
     return curves

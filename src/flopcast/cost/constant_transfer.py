@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.model import Model
-from flopcast.spec.precision import product_engine
+from flopcast.spec.precision import RECIPES, product_engine
 
 GENERATION, PRECISION, FAMILY, SCALE = "generation", "precision", "family", "scale"
 DISTANCES = (GENERATION, PRECISION, FAMILY, SCALE)
-WIDE = ("bf16", "fp16")
 Context = Mapping[str, str]  # part of the context → its value
 
 
@@ -50,10 +49,9 @@ def context_of(model: Model, cluster: Cluster, precision: str) -> Context:
 
     `precision` is the plan's. The number of devices is rounded up to a power of 8 (`scale_of`).
     """
-    engine = product_engine(precision)
     return {
         GENERATION: cluster.node.device.generation or cluster.node.device.name,
-        PRECISION: "16 bits" if engine in WIDE else engine,
+        PRECISION: product_engine(precision) if precision in RECIPES else "16 bits",
         FAMILY: model.family,
         SCALE: scale_of(cluster.num_devices),
     }

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
-from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.classes import KINDS, class_of
 from flopcast.cost.kernels.clocks import clock_ratio, limit_ratio, slowed_fraction
 from flopcast.economics.amount import Amount, Slope, amount_of, total
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -25,8 +25,8 @@ from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import sensitivities
 
 WAITING = "waiting"
-CORE_BOUND = ("products", "attention")  # kinds of work that draw less at a lower core clock
-OF_FAMILY = {"gemm_level": "products", "attention_level": "attention", "memory_level": "memory"}
+CORE_BOUND = {kind.power_class for kind in KINDS if kind.is_core_bound}  # draw less at a lower core clock
+SUSTAINED = {kind.power_class for kind in KINDS if kind.is_product}
 
 
 def power_class(item: Item | None) -> str:
@@ -36,7 +36,7 @@ def power_class(item: Item | None) -> str:
     """
     work = item.work if item is not None else None
     if isinstance(work, AbstractOperator):
-        return OF_FAMILY[class_of(work.kernel).kind.family]
+        return class_of(work.kernel).kind.power_class
     return "communication" if isinstance(work, AbstractMessage) else WAITING
 
 
@@ -48,7 +48,7 @@ def drawn_w(kind: str, device: Device, site: Site) -> float:
     draw: Draw = getattr(device.power, kind)
     fraction = draw.fraction
     if kind in CORE_BOUND:
-        slowed = limit_ratio(site, device) * clock_ratio(site, device, sustained=kind == "products")
+        slowed = limit_ratio(site, device) * clock_ratio(site, device, sustained=kind in SUSTAINED)
         fraction = slowed_fraction(fraction, slowed)
     board_w = device.board_power_w or 0.0
     return min(fraction * board_w, site.power_limit_w or board_w)

@@ -26,13 +26,13 @@ from flopcast.layers.base import AbstractLayer, Split, Weight, leave_tensor_para
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
-from flopcast.layers.mlp import GATED, Mlp
+from flopcast.layers.mlp import Mlp
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import Replicate
 from flopcast.strict_model import StrictModel
 
@@ -105,7 +105,7 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
     if isinstance(mlp, Mlp):
         width = mlp.ffn_hidden
         found["down"] = Linear(item="mlp.down", rows=width, columns=hidden)
-        if mlp.activation in GATED:
+        if KINDS[mlp.activation].is_gated:
             for name in ("gate", "up"):
                 found[name] = Linear(item="mlp.up", rows=hidden, columns=width, share=0.5)
             found["gate_up"] = Linear(item="mlp.up", rows=hidden, columns=2 * width)

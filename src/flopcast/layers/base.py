@@ -18,6 +18,7 @@ from typing import Literal
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Floats, constant
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
+from flopcast.operators.memory_bound import KINDS
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.strict_model import StrictModel
 
@@ -202,7 +203,7 @@ def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = Tr
     if not scale:
         return ()
     scales = (replicated(f"{name}.scale", hidden),)
-    if kind == "layernorm" and bias:
+    if KINDS[kind].has_bias and bias:
         return (*scales, replicated(f"{name}.bias", hidden))
     return scales
 

@@ -22,7 +22,7 @@ section 2.2.2. Folded ranks: arXiv:2504.14960. Grouped products without dropped 
 """
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -30,14 +30,14 @@ from pydantic import Field, model_validator
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight, replicated, whole_matrix
 from flopcast.layers.expert_load import fullest_by_chance, fullest_rank
-from flopcast.layers.mlp import GATED, Mlp
+from flopcast.layers.mlp import Mlp
 from flopcast.layers.router import router_items
 from flopcast.layers.shared_experts import shared_items, shared_weights
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.exchanges import AbstractExchange, Combine, Dispatch, Routing
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
-from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, ReduceScatter
 
 
@@ -116,8 +116,10 @@ class Experts(AbstractLayer):
 
     @model_validator(mode="after")
     def _only_gates_are_clamped(self) -> "Experts":
-        if self.gate_clamp and self.activation not in GATED:
-            raise ValueError(f"activation one of {', '.join(GATED)}, where gate_clamp is {self.gate_clamp}")
+        if self.gate_clamp and not KINDS[self.activation].is_gated:
+            known = get_args(type(self).model_fields["activation"].annotation)
+            gated = ", ".join(name for name in known if KINDS[name].is_gated)
+            raise ValueError(f"activation one of {gated}, where gate_clamp is {self.gate_clamp}")
         return self
 
     @property
@@ -128,7 +130,7 @@ class Experts(AbstractLayer):
     @property
     def up_columns(self) -> int:
         """Return columns of one expert's first linear: twice its width if it is gated."""
-        return self.expert_hidden * (2 if self.activation in GATED else 1)
+        return self.expert_hidden * (2 if KINDS[self.activation].is_gated else 1)
 
     @property
     def shared_width(self) -> int:

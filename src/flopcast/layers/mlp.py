@@ -16,9 +16,7 @@ from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
-
-GATED = ("swiglu", "geglu")
+from flopcast.operators.memory_bound import KINDS, MemoryBound
 
 
 class Mlp(AbstractLayer):
@@ -43,7 +41,7 @@ class Mlp(AbstractLayer):
         >>> Mlp(ffn_hidden=11008, activation="swiglu").up_columns
         22016
         """
-        return self.ffn_hidden * (2 if self.activation in GATED else 1)
+        return self.ffn_hidden * (2 if KINDS[self.activation].is_gated else 1)
 
     @property
     def active_columns(self) -> int:

@@ -21,8 +21,18 @@ class Kind:
     elements are reduced, so that speed depends on the width. `saves` names a role and how many
     elements it keeps per element; `mask` is kept too where there is one.
 
-    >>> KINDS["layernorm"]  # reads x, writes y; backward reads x and dy, writes dx
-    Kind(forward=2, backward=3, mask_passes=0, reduces=True, saves=(('input:0', 1),))
+    What else others need to know of a kind: `passes_on_from`: from this input on, the gradient of an
+    input is the tensor of the output's gradient itself; None where none is. `is_loss`: it follows the
+    logits, and what it keeps is the stack's `logit_bytes`. `is_view`: its inputs and its output are parts
+    of one another. `is_gated`: of the two tensors that it reads, one gates the other. `has_bias`: a norm
+    with a bias beside its scale. `follows_reduction`: a pass over gradients that have been reduced.
+    `permutes`: rows of experts made of tokens, or added up again. `between`: tensors between the kernels of
+    a chain in its backward, beside the gradient (of x / rms: the gradient of rms is a product of x's size,
+    and so is its own).
+
+    >>> layernorm = KINDS["layernorm"]  # reads x, writes y; backward reads x and dy, writes dx
+    >>> layernorm.forward, layernorm.backward, layernorm.reduces, layernorm.saves
+    (2, 3, True, (('input:0', 1),))
     """
 
     forward: int
@@ -30,6 +40,14 @@ class Kind:
     mask_passes: int = 0
     reduces: bool = False
     saves: tuple[tuple[str, int], ...] = ()
+    passes_on_from: int | None = None
+    is_loss: bool = False
+    is_view: bool = False
+    is_gated: bool = False
+    has_bias: bool = False
+    follows_reduction: bool = False
+    permutes: bool = False
+    between: int = 0
 
 
 X = (("input:0", 1),)
@@ -37,58 +55,60 @@ OUT = (("output", 1),)
 
 KINDS: dict[str, Kind] = {
     # one kernel each
-    "layernorm": Kind(forward=2, backward=3, reduces=True, saves=X),
+    "layernorm": Kind(forward=2, backward=3, reduces=True, saves=X, has_bias=True),
     "rmsnorm": Kind(forward=2, backward=3, reduces=True, saves=X),
     "softmax": Kind(forward=2, backward=3, reduces=True, saves=OUT),
     "scaled_masked_softmax": Kind(forward=2, backward=3, reduces=True, saves=OUT),
-    "mask_fill": Kind(forward=2, backward=2),
-    "alibi": Kind(forward=2),  # adds one slope per head; the gradient passes unchanged
+    "mask_fill": Kind(forward=2, backward=2, passes_on_from=0),
+    "alibi": Kind(forward=2, passes_on_from=0),  # adds one slope per head; the gradient passes unchanged
     "softcap": Kind(forward=2, backward=3, saves=OUT),  # c · tanh(x / c): its slope follows from y
     "gelu": Kind(forward=2, backward=3, saves=X),
     "silu": Kind(forward=2, backward=3, saves=X),
     "relu": Kind(forward=2, backward=3, saves=OUT),
     "relu2": Kind(forward=2, backward=3, saves=X),  # max(x, 0)²: its slope is twice the kept input
-    "swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
-    "geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
-    "clamped_swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),  # both halves cut at a bound
-    "clamped_geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
+    "swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),), is_gated=True),
+    "geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),), is_gated=True),
+    "clamped_swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),), is_gated=True),
+    "clamped_geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),), is_gated=True),
     "dropout": Kind(forward=2, backward=2, mask_passes=1),
-    "residual_add": Kind(forward=3, backward=3),  # backward: the gradients of the two uses are added
-    "bias_add": Kind(forward=2, backward=1),  # backward: the bias gradient sums over tokens
-    "position_add": Kind(forward=3, backward=1),
+    "residual_add": Kind(forward=3, backward=3, passes_on_from=0),  # backward: gradients of two uses
+    "bias_add": Kind(forward=2, backward=1, passes_on_from=0),  # backward: a sum over tokens
+    "position_add": Kind(forward=3, backward=1, passes_on_from=0),
     "copy": Kind(forward=2, backward=2),
-    "cast_to_fp32": Kind(forward=3, backward=3),
+    "cast_to_fp32": Kind(forward=3, backward=3, is_loss=True),
     "rope": Kind(forward=2, backward=2),
     "scaled_rope": Kind(forward=2, backward=2),  # turned, and scaled by one number
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),
-    "add_adapter": Kind(forward=3),  # its gradient passes unchanged
-    "fork": Kind(forward=0, backward=3),  # a tensor with two readers: their gradients are added
-    "fork_of_three": Kind(forward=0, backward=4),
+    "add_adapter": Kind(forward=3, passes_on_from=0),  # its gradient passes unchanged
+    "fork": Kind(forward=0, backward=3, passes_on_from=0),  # two readers, whose gradients are added
+    "fork_of_three": Kind(forward=0, backward=4, passes_on_from=0),
     "scale_rows": Kind(forward=2, backward=3, saves=X),  # by one number a row
     "top_k": Kind(forward=1, backward=1, reduces=True),  # what it picks is small beside what it reads
     "router_loss": Kind(forward=1, backward=2),
     "selection_bias": Kind(forward=2),  # steers the choice, and no gradient reaches it
     "group_limit": Kind(forward=3),  # best scores of each group, then the others' scores masked
-    "permute": Kind(forward=2, backward=2),  # counted in rows of the permuted tensor
-    "unpermute": Kind(forward=2, backward=3, saves=X),  # weighs rows: their gradients need them
-    "unpermute_sum": Kind(forward=2, backward=2),  # of rows that were weighed before
+    "permute": Kind(forward=2, backward=2, permutes=True),  # counted in rows of the permuted tensor
+    "unpermute": Kind(forward=2, backward=3, saves=X, permutes=True),  # weighs rows
+    "unpermute_sum": Kind(forward=2, backward=2, permutes=True),  # of rows that were weighed before
     "merge_blocks": Kind(forward=5),  # fp32 += 16-bit, scaled: counted in 16-bit passes
     "merge_gradients": Kind(forward=0, backward=3),  # of blocks that saw other keys: added up
-    "cross_entropy": Kind(forward=2, backward=2, reduces=True),  # logits: spec/stack.py, Memory
+    "cross_entropy": Kind(
+        forward=2, backward=2, reduces=True, is_loss=True
+    ),  # logits: spec/stack.py, Memory
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),
     "fused_rmsnorm": Kind(forward=2, backward=3, saves=X),
     "bias_gelu": Kind(forward=2, backward=4, saves=X),
     "softmax_dropout": Kind(forward=3, backward=3, mask_passes=1, reduces=True, saves=(("softmax", 1),)),
-    "fused_cross_entropy": Kind(forward=2, backward=2, reduces=True),
-    "split_heads": Kind(forward=0, backward=2),  # views; backward joins the three gradients
-    "epilogue_bias": Kind(forward=0, backward=1),
+    "fused_cross_entropy": Kind(forward=2, backward=2, reduces=True, is_loss=True),
+    "split_heads": Kind(forward=0, backward=2, passes_on_from=0, is_view=True),  # joined backward
+    "epilogue_bias": Kind(forward=0, backward=1, passes_on_from=0),
     "epilogue_gate": Kind(forward=0, backward=0, saves=(("input:0", 2),)),  # inside products of experts
-    "bias_dropout_add": Kind(forward=3, backward=6, mask_passes=1),
-    "bias_add_residual": Kind(forward=3, backward=4),
+    "bias_dropout_add": Kind(forward=3, backward=6, mask_passes=1, passes_on_from=1),
+    "bias_add_residual": Kind(forward=3, backward=4, passes_on_from=0),
     # chains of kernels that a stack runs unfused
-    "metric_cross_entropy": Kind(forward=7),  # cast to fp32, logarithms of a softmax: no gradient
-    "unfused_rmsnorm": Kind(forward=5, backward=16, saves=(*X, ("normalised", 1))),
+    "metric_cross_entropy": Kind(forward=7, is_loss=True),  # logarithms of a softmax in fp32
+    "unfused_rmsnorm": Kind(forward=5, backward=16, saves=(*X, ("normalised", 1)), between=2),
     "unfused_rope": Kind(forward=10, backward=20),
     "wide_rmsnorm": Kind(forward=18, backward=46, saves=(("wide", 2), ("normalised", 1))),
     "wide_scaled_rmsnorm": Kind(forward=20, backward=52, saves=(("wide", 2), ("normalised", 2))),
@@ -106,7 +126,7 @@ KINDS: dict[str, Kind] = {
     "gradient_norm": Kind(forward=1),
     "scale_gradient": Kind(forward=2),
     "flatten": Kind(forward=2),
-    "unflatten": Kind(forward=2),
+    "unflatten": Kind(forward=2, follows_reduction=True),
 }
 
 

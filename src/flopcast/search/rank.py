@@ -18,10 +18,10 @@ from flopcast.search.exact import Exact
 from flopcast.search.objectives import Loss
 from flopcast.search.question import Question
 from flopcast.spec.plan import Plan
+from flopcast.spec.precision import RECIPES
 from flopcast.timeline.uncertainty import difference, holds_one
 from flopcast.units import Number
 
-SIXTEEN_BITS = ("bf16", "fp16")
 OPTIONS = (
     "schedule",
     "data_shard",
@@ -124,6 +124,6 @@ def _options(plan: Plan) -> int:
     """Return the number of options that differ from their default."""
     plain = Plan()
     unlike = sum(bool(getattr(plan, name) != getattr(plain, name)) for name in OPTIONS)
-    chunks, narrow = plan.virtual_stages > 1, plan.precision not in SIXTEEN_BITS
+    chunks, narrow = plan.virtual_stages > 1, plan.precision in RECIPES
     cut_otherwise = plan.expert_tensor_parallel not in (1, plan.tensor_parallel)
     return unlike + chunks + narrow + cut_otherwise

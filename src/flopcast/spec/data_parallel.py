@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.strict_model import StrictModel
 
 ZeroStage = Literal[0, 1, 2, 3]
@@ -87,6 +88,11 @@ class Gradients(StrictModel):
         default=1, ge=0, description="0: accumulated inside the weight-gradient GEMM"
     )
     overflow_checks: int = Field(default=1, ge=0, description="extra passes and syncs before the norm")
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether the reduced buffers hold more bits than gradients are computed in."""
+        return ELEMENT_BYTES[self.dtype] > ELEMENT_BYTES["bf16"]
 
     def overlaps(self, zero: int) -> bool:
         """Return whether reductions overlap with the backward pass at this ZeRO stage."""

@@ -39,3 +39,18 @@ class ExpertSoftware(StrictModel):
     )
     waits_for_counts: bool = Field(default=False, description="the host stops before each exchange")
     router_in_16_bits: bool = Field(default=False, description="operands of a router with fp32 scores")
+
+    @property
+    def sends_every_row(self) -> bool:
+        """Return whether rows are ordered at home and all of them travel, copies for one rank too."""
+        return self.dispatcher == "all_to_all"
+
+    @property
+    def counts_after_dispatch(self) -> bool:
+        """Return whether the host reads back the number of rows after its dispatch, not before."""
+        return self.dispatcher == "hybridep"
+
+    @property
+    def overlaps_exchanges(self) -> bool:
+        """Return whether exchanges run beside another micro-batch's work."""
+        return self.exchange_overlap == "other_micro_batch"

@@ -19,6 +19,7 @@ from flopcast.operators.formats import FORMATS
 from flopcast.strict_model import StrictModel
 
 Precision = Literal["fp16", "bf16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
+SIXTEEN_BITS = ("fp16", "bf16")  # precisions without a recipe
 NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
 
 

@@ -15,19 +15,17 @@ from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule
-from flopcast.spec.precision import RECIPES
+from flopcast.spec.precision import RECIPES, SIXTEEN_BITS
 
-SCALED_BY_ENGINES = ("mxfp8", "nvfp4")  # formats whose blocks the engine scales, whole ones only
 BLOCK_SCALED_ENGINE = "fp4"  # engines that multiply 4 bits apply the scales of blocks by themselves
 PER_TENSOR_MULTIPLE = (
     16  # elements: cuBLASLt's alignment of 8-bit operands, which each pass reads along another side
 )
-WIDE = ("fp16", "bf16")
 
 
 def precisions(case: Case) -> list[str]:
     """Return precisions that the device computes in."""
-    return [name for name in (*WIDE, *RECIPES) if _has_engine(case, name)]
+    return [name for name in (*SIXTEEN_BITS, *RECIPES) if _has_engine(case, name)]
 
 
 def _has_engine(case: Case, precision: str) -> bool:
@@ -40,7 +38,7 @@ def _has_engine(case: Case, precision: str) -> bool:
     if recipe is None:
         return precision in peaks
     return FORMATS[recipe.format].engine in peaks and (
-        recipe.format not in SCALED_BY_ENGINES or BLOCK_SCALED_ENGINE in peaks
+        not FORMATS[recipe.format].engine_scales or BLOCK_SCALED_ENGINE in peaks
     )
 
 
@@ -53,7 +51,7 @@ def _multiple(case: Case) -> int:
     recipe = RECIPES.get(case.plans.structure.precision) if _narrow(case) else None
     if recipe is None:
         return 1
-    block = FORMATS[recipe.format].block if recipe.format in SCALED_BY_ENGINES else 1
+    block = FORMATS[recipe.format].block if FORMATS[recipe.format].engine_scales else 1
     return max(block, PER_TENSOR_MULTIPLE)
 
 

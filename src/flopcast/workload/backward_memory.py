@@ -24,7 +24,7 @@ from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.operators.quantise import Quantise
 from flopcast.workload.backward import kept_tensors
@@ -32,30 +32,6 @@ from flopcast.workload.casts import sizes_of
 from flopcast.workload.recompute_order import recompute_order
 
 AT_ONCE = -1  # there when the backward begins
-
-LOSS = (  # behind the logits: what they keep is the stack's `logit_bytes`
-    "cast_to_fp32",
-    "cross_entropy",
-    "fused_cross_entropy",
-    "metric_cross_entropy",
-)
-PASSES_ON = (  # kinds whose gradient is that of their output, for every input or from the second on
-    "residual_add",
-    "bias_add",
-    "bias_add_residual",
-    "position_add",
-    "epilogue_bias",
-    "split_heads",
-    "alibi",
-    "mask_fill",
-    "add_adapter",
-    "fork",
-    "fork_of_three",
-)
-PASSES_ON_RESIDUAL = ("bias_dropout_add",)
-CHAINS: dict[str, int] = {  # kinds made of several kernels → tensors between these, beside the gradient
-    "unfused_rmsnorm": 2  # of x / rms: the gradient of rms is a product of x's size, and so is its own
-}
 
 
 def backward_peak(
@@ -217,7 +193,7 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
     """Return an item's temporaries: a gathered input, its weight's gradient, tensors of a chain."""
     work, needed_bytes = item.work, ZERO
     if isinstance(work, MemoryBound):
-        needed_bytes = CHAINS.get(work.kind, 0) * work.elements * ELEMENT_BYTES[work.dtype]
+        needed_bytes = KINDS[work.kind].between * work.elements * ELEMENT_BYTES[work.dtype]
     if isinstance(work, Dequantise):  # what it writes is there for the product beside it
         needed_bytes = work.elements * ELEMENT_BYTES[work.dtype]
     if not isinstance(work, AbstractOperator) or not item.inputs:
@@ -251,7 +227,7 @@ def weight_bytes(work: object) -> Floats:
 def _is_loss(item: Item) -> bool:
     """Return whether an item follows the logits: the loss, and the sums over ranks that it needs."""
     if isinstance(item.work, MemoryBound):
-        return item.work.kind in LOSS
+        return KINDS[item.work.kind].is_loss
     return isinstance(item.work, AbstractMessage) and item.inputs[:1] == (item.output,)
 
 
@@ -260,9 +236,8 @@ def _passes_on(item: Item, place: int) -> bool:
     work = item.work
     if isinstance(work, (Replicate, AllReduce, Quantise)):
         return True
-    if not isinstance(work, MemoryBound):
-        return False
-    return work.kind in PASSES_ON or (work.kind in PASSES_ON_RESIDUAL and place > 0)
+    first = KINDS[work.kind].passes_on_from if isinstance(work, MemoryBound) else None
+    return first is not None and place >= first
 
 
 def _output_bytes(item: Item) -> Floats | None:
@@ -274,7 +249,7 @@ def _output_bytes(item: Item) -> Floats | None:
         return work.rows * work.n * ELEMENT_BYTES[work.dtype]
     if isinstance(work, EmbeddingLookup):
         return work.tokens * work.hidden * ELEMENT_BYTES[work.dtype]
-    if isinstance(work, MemoryBound) and work.kind != "split_heads":
+    if isinstance(work, MemoryBound) and not KINDS[work.kind].is_view:
         return work.elements * ELEMENT_BYTES[work.dtype]
     if isinstance(work, (AllGather, AllReduce, Replicate)):
         return work.message_bytes
@@ -284,7 +259,7 @@ def _output_bytes(item: Item) -> Floats | None:
 def _input_bytes(item: Item) -> Floats | None:
     """Return bytes of what an item reads, if its work states them."""
     work = item.work
-    if isinstance(work, MemoryBound) and work.kind != "split_heads":
+    if isinstance(work, MemoryBound) and not KINDS[work.kind].is_view:
         return work.elements * ELEMENT_BYTES[work.dtype]
     if isinstance(work, (ReduceScatter, AllReduce, Replicate)):
         return work.message_bytes

@@ -71,7 +71,7 @@ class Casts:
     @property
     def norm_passes(self) -> int:
         """Return how many passes over the 16-bit tensor a norm before the cast saves."""
-        writes_blocks = self.recipe.format == "mxfp8" and self.stack.block_scaled_norms
+        writes_blocks = FORMATS[self.recipe.format].norms_write and self.stack.block_scaled_norms
         return BOTH_PASSES if writes_blocks else self.recipe.norm_passes
 
     def weight_bytes_of(self, wide_bytes: float) -> float:
@@ -138,7 +138,7 @@ def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProd
 
 def _keeps_low_precision(recipe: Recipe, stack: NarrowProducts) -> bool:
     """Return whether the 8-bit weights are the model's parameters, without a 16-bit copy."""
-    return stack.narrow_parameters and FORMATS[recipe.format].engine == "fp8"
+    return stack.narrow_parameters and FORMATS[recipe.format].may_be_parameters
 
 
 def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:

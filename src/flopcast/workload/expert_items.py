@@ -22,26 +22,26 @@ from dataclasses import replace
 
 import numpy as np
 
+from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.operators.exchanges import AbstractExchange, Dispatch
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.spec.expert_software import ExpertSoftware
 
-AT_HOME = ("permute", "unpermute", "unpermute_sum")  # rows made of tokens, and added up again
 ORDERING = ("sort", "unsort")  # rows of several ranks brought into the order of experts, and back
 
 
 def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> tuple[Item, ...]:
     """Forward items of one layer as the software runs them; those that are no experts' stay the same."""
     result = items
-    if software.dispatcher == "all_to_all":
+    if software.sends_every_row:
         result = tuple(_every_row(item) for item in result)
     else:
         result = _without_home(result, software.dispatcher)
     if software.router_in_16_bits:
         result = tuple(_in_16_bits(item) for item in result)
-    return _waiting(result, software.dispatcher) if software.waits_for_counts else result
+    return _waiting(result, software.counts_after_dispatch) if software.waits_for_counts else result
 
 
 def _every_row(item: Item) -> Item:
@@ -62,7 +62,7 @@ def _without_home(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
             return replace(item, work=replace(work, library=library))
         if (
             isinstance(work, MemoryBound)
-            and work.kind in AT_HOME
+            and KINDS[work.kind].permutes
             and _name(item) not in ORDERING
             and orders
         ):
@@ -87,12 +87,12 @@ def _elements(item: Item) -> np.ndarray:
 def _in_16_bits(item: Item) -> Item:
     """Return a router's product of fp32 operands as one of bf16: the same FLOP on another engine."""
     work = item.work
-    if isinstance(work, Matmul) and item.wide and work.dtype == "fp32":
+    if isinstance(work, Matmul) and item.wide and ELEMENT_BYTES[work.dtype] > ELEMENT_BYTES["bf16"]:
         return replace(item, work=replace(work, dtype="bf16"))
     return item
 
 
-def _waiting(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
+def _waiting(items: tuple[Item, ...], after: bool) -> tuple[Item, ...]:
     """Return items in which the host waits for the device to learn the number of rows.
 
     NCCL and DeepEP need the number before a dispatch. HybridEP reads it back after its dispatch kernel, so
@@ -102,7 +102,7 @@ def _waiting(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
     for item in items:
         if isinstance(item.work, Dispatch):
             wait = host_work("synchronise", item.phase)
-            result += [item, wait] if library == "hybridep" else [wait, item]
+            result += [item, wait] if after else [wait, item]
         else:
             result.append(item)
     return tuple(result)

@@ -35,7 +35,6 @@ from flopcast.workload.program import elements, expert_elements, tied_elements, 
 from flopcast.workload.sharded import bucket_elements, reduction_times, reductions, wait_for
 
 ONE_NUMBER_BYTES = constant(8.0)
-AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
 ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")  # what an item at the end of a step waits for
 
 
@@ -71,7 +70,7 @@ def micro_batch_items(
     owned, tied = elements(weights), tied_elements(weights)
     times = reduction_times(stack, plans)
     if gradients.accumulate_passes:
-        kind = "accumulate_main_gradient" if gradients.dtype == "fp32" else "accumulate_gradient"
+        kind = "accumulate_main_gradient" if gradients.is_wide else "accumulate_gradient"
         often = sum((mask for when, mask in times if when == "every"), ZERO)
         kept = (owned + tied) / np.where(often > 0, plans.state_shards, 1.0)
         work = MemoryBound(kind=kind, elements=kept, dtype=plans.structure.activations)
@@ -83,7 +82,7 @@ def micro_batch_items(
         by_axis = [("", "dp", held - experts)]
         if any(weight.expert for weight in weights):
             by_axis.append(("_experts", "expert_dp", experts))
-        copies = [name for name in gradients.copies if name not in AFTER_REDUCTION]
+        copies = _copies(stack, behind=False)
         for name, axis, count in by_axis:
             hidden = hidden_reductions(stack, plans, axis) if plans.structure.zero < 2 else ONE
             for when, mask in times:
@@ -193,7 +192,7 @@ def reduce_items(
     items.append(_message("tied_embeddings", tables))
     if plans.structure.zero < 2:
         items += _reduced_behind(stack, plans, _by_axis(parameters, experts))
-    items += [_over_gradients(stack, n, parameters) for n in gradients.copies if n in AFTER_REDUCTION]
+    items += [_over_gradients(stack, name, parameters) for name in _copies(stack, behind=True)]
     shard = updated_parameters(plans, parameters, experts)
     items += [
         _over_gradients(stack, "gradient_norm", shard, f"overflow_check_{check}")
@@ -209,7 +208,7 @@ def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Count
     copied = sum((own for _, _, own in behind), ZERO)
     if not copied.any():
         return []
-    items = [_over_gradients(stack, n, copied) for n in stack.gradients.copies if n not in AFTER_REDUCTION]
+    items = [_over_gradients(stack, name, copied) for name in _copies(stack, behind=False)]
     overlaps = stack.gradients.overlaps(plans.structure.zero)
     for end, axis, own in behind:
         buckets, bucket = _buckets(stack, plans, own, overlaps)
@@ -218,6 +217,14 @@ def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Count
             for ending, message in reductions(stack, plans, bucket, axis).items()
         ]
     return items
+
+
+def _copies(stack: Stack, behind: bool) -> list[str]:
+    """Return the stack's passes over gradients that stand behind a reduction, or before one."""
+    copies = stack.gradients.copies
+    if unknown := [name for name in copies if name not in KINDS]:
+        raise InternalError(f"no memory-bound kernel {unknown[0]!r}; there are {', '.join(KINDS)}")
+    return [name for name in copies if KINDS[name].follows_reduction == behind]
 
 
 def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None) -> Counts:
@@ -231,7 +238,7 @@ def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None)
 
 def copies_gradients(stack: Stack) -> bool:
     """Return whether 16-bit gradients are copied to fp32 for the update."""
-    return stack.optimizer.fp32_gradients and stack.gradients.dtype != "fp32"
+    return stack.optimizer.fp32_gradients and not stack.gradients.is_wide
 
 
 def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str, Counts]]:
@@ -344,8 +351,6 @@ def _over_gradients(
     when: str = "every",
 ) -> Item:
     """Return one pass over `count` gradients: a kind of memory-bound kernel (operators/memory_bound.py)."""
-    if kind not in KINDS:
-        raise InternalError(f"no memory-bound kernel {kind!r}; there are {', '.join(KINDS)}")
     work = MemoryBound(kind=kind, elements=count, dtype=stack.gradients.dtype)
     return _step_kernel(name or kind, work, component, phase, when)
 

@@ -48,7 +48,7 @@ def with_full_groups(items: Items, software: ExpertSoftware) -> Items:
     There are none where all groups hold equally many rows.
     """
     products = [item for item in items if _separate(item)]
-    if software.dispatcher != "all_to_all" or not products:
+    if not software.sends_every_row or not products:
         return items
     first, last = products[0], products[-1]
     ends = max(place for place, item in enumerate(items) if item.output == last.output)

@@ -33,8 +33,6 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
     "hybrid_combine": "combine",
 }
 
-ONE_COPY_A_DOMAIN = ("dispatch", "combine", "hybrid_dispatch", "hybrid_combine")  # sent on inside
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MessageCost:
@@ -96,7 +94,7 @@ def message_terms(
     """Return the tier of the messages of one group, the terms of their seconds, and the curve.
 
     All arrays (rows,), every row on the same tier. Exchanges of experts that leave their domain
-    (ONE_COPY_A_DOMAIN) are timed otherwise where one copy for each domain is sent.
+    (`one_copy_a_domain`) are timed otherwise where one copy for each domain is sent.
     """
     index = int(tier_of(group.nodes, cluster)[0])
     link, inner = cluster.tiers[index], cluster.tiers[0] if index else None
@@ -141,7 +139,7 @@ def message_seconds(
         if not here.any():
             continue
         link = cluster.tiers[int(index)]
-        if index and domain_bytes is not None and collective in ONE_COPY_A_DOMAIN:
+        if index and domain_bytes is not None and FORMULAS[collective].one_copy_a_domain:
             domain = Group(inside=inside[here], nodes=np.ones(int(here.sum())))
             within = message_seconds(collective, size[here], domain, cluster, book)
             across = np.broadcast_to(domain_bytes, shape)[here]

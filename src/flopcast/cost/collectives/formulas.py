@@ -33,7 +33,8 @@ class Formula:
     that of one rank's links; 1 where the group stays inside one. Of what a block of domains sends then,
     the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
     carry. Both are those of a ring unless given. `rings`: between domains there is no tree, so that
-    a message passes every rank, most of them inside their domains: NCCL gathers and scatters so. All are
+    a message passes every rank, most of them inside their domains: NCCL gathers and scatters so.
+    `one_copy_a_domain`: what leaves a domain is sent once for each other domain, and on inside it. All are
     functions of arrays, elementwise, so that one call serves plans with groups of different sizes.
 
     References
@@ -53,6 +54,7 @@ class Formula:
     lanes: Callable[[Counts, Counts], Counts] = _rails
     uplinked: Callable[[Counts, Counts], Counts] = _last_of_block
     rings: bool = False
+    one_copy_a_domain: bool = False
 
 
 def _to_other_blocks(nodes: Counts, blocks: Counts) -> Counts:
@@ -121,6 +123,8 @@ FORMULAS: dict[str, Formula] = {
     # copies of tokens, one of n ranks' worth of which stays (operators/exchanges.py, expected_copies)
     **dict.fromkeys(
         ("dispatch", "combine", "hybrid_dispatch", "hybrid_combine"),
-        Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),
+        Formula(
+            share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks, one_copy_a_domain=True
+        ),
     ),
 }

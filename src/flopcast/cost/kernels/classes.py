@@ -6,29 +6,30 @@ Elsewhere: the curves (curve_book.py), the operators that name kernels (operator
 from (lab/calibration/score.py, docs/accuracy/kernels.md).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 Family = Literal["gemm_level", "attention_level", "memory_level"]
+PowerClass = Literal["products", "attention", "memory"]
 LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
-PRODUCTS = ("gemm", "expert_gemm", "grouped_gemm")
-LAYOUTS_SHARE_A_CURVE = (*PRODUCTS, *(f"narrow_{name}" for name in PRODUCTS))
-OF_TRAINING = ("gemm", "expert_gemm")
-FUSED_ATTENTION = "flash_attention"
-ATTENTION = (FUSED_ATTENTION, "batched_gemm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelFamily:
     """Classes that a step away from the measurements costs alike.
 
-    `family` names the factor of their level. The sigmas are added, in quadrature, where a shape lies
-    outside of the measured ones, and where another device lends its curve.
+    `family` names the factor of their level, `power_class` what a device draws while they run
+    (spec/operations.py). The sigmas are added, in quadrature, where a shape lies outside of the measured
+    ones, and where another device lends its curve. Products run below the highest clock on a busy device
+    (sustained.py); the core clock bounds products and attention, memory all others.
     """
 
     name: str
     family: Family
+    power_class: PowerClass
+    is_product: bool = False
+    is_core_bound: bool = True
     extrapolation_log_sigma_factor: float
     other_device_log_sigma_factor: float
 
@@ -36,62 +37,89 @@ class KernelFamily:
 GEMM = KernelFamily(
     name="products",
     family="gemm_level",
+    power_class="products",
+    is_product=True,
     extrapolation_log_sigma_factor=0.07,
     other_device_log_sigma_factor=0.16,
 )
-LOW_PRECISION_GEMMS = KernelFamily(
-    name="narrow products",
-    family="gemm_level",
-    extrapolation_log_sigma_factor=0.15,
-    other_device_log_sigma_factor=0.36,
+LOW_PRECISION_GEMMS = replace(
+    GEMM, name="narrow products", extrapolation_log_sigma_factor=0.15, other_device_log_sigma_factor=0.36
 )
-GROUPED_GEMM = KernelFamily(
-    name="grouped products",
-    family="gemm_level",
-    extrapolation_log_sigma_factor=0.0,
-    other_device_log_sigma_factor=0.27,
+GROUPED_GEMM = replace(
+    GEMM, name="grouped products", extrapolation_log_sigma_factor=0.0, other_device_log_sigma_factor=0.27
 )
-ATTENTION_KIND = KernelFamily(
+ATTENTION = KernelFamily(
     name="attention",
     family="attention_level",
+    power_class="attention",
     extrapolation_log_sigma_factor=0.0,
     other_device_log_sigma_factor=0.29,
 )
 MEMORY = KernelFamily(
     name="memory-bound",
     family="memory_level",
+    power_class="memory",
+    is_core_bound=False,
     extrapolation_log_sigma_factor=0.01,
     other_device_log_sigma_factor=0.28,
 )
-KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION_KIND, MEMORY)
+KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelBase:
+    """The kernels whose names begin with one word: all that other files need to know of them.
+
+    Attributes
+    ----------
+    kind
+        Of training's kernels; `kind_of_formats` that of serving's tables in 8 and 4 bits ("gemm.fp8").
+    layouts_share_a_curve
+        The passes of a product have one curve, with a ratio for each.
+    is_fused_attention
+        Of any generation, in either pass. It leaves the matrix engines idle for much of its time, and runs
+        in training as it does alone: MPT on A100 and H100, where it is up to 90 % of a step
+        (docs/accuracy/journal.md). So no stack's derate scales it.
+    writes_results_after
+        Some devices write the 16-bit results of narrow products after them (narrow_results.py).
+    """
+
+    kind: KernelFamily
+    kind_of_formats: KernelFamily | None = None
+    layouts_share_a_curve: bool = False
+    is_fused_attention: bool = False
+    writes_results_after: bool = False
+
+
+OTHERS = KernelBase(kind=MEMORY)
+BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all others are memory-bound
+    **dict.fromkeys(
+        ("gemm", "expert_gemm"),
+        KernelBase(kind=GEMM, kind_of_formats=LOW_PRECISION_GEMMS, layouts_share_a_curve=True),
+    ),
+    "narrow_gemm": KernelBase(kind=GEMM, layouts_share_a_curve=True),
+    "narrow_expert_gemm": KernelBase(kind=GEMM, layouts_share_a_curve=True, writes_results_after=True),
+    **dict.fromkeys(
+        ("grouped_gemm", "narrow_grouped_gemm"), KernelBase(kind=GROUPED_GEMM, layouts_share_a_curve=True)
+    ),
+    "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
+    "batched_gemm": KernelBase(kind=ATTENTION),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelClass:
-    """The class of a curve, the layout inside it ("" for classes without), and its kind."""
+    """The class of a curve, the layout inside it ("" for classes without), its base and its kind."""
 
     curve: str
     layout: str
+    base: KernelBase
     kind: KernelFamily
 
     @property
     def is_derated(self) -> bool:
-        """Return whether a stack's derate scales the class: products, including those of unfused attention.
-
-        Fused attention leaves the matrix engines idle for much of its time, and runs in training as it does
-        alone: MPT on A100 and H100, where it is up to 90 % of a step (docs/accuracy/journal.md).
-        """
-        return self.kind.family != "memory_level" and not self.is_fused_attention
-
-    @property
-    def is_sustained(self) -> bool:
-        """Return whether a busy device slows the class below its curve; true for GEMMs (sustained.py)."""
-        return self.kind.family == "gemm_level"
-
-    @property
-    def is_fused_attention(self) -> bool:
-        """Return whether the class is fused attention of any generation, in either pass."""
-        return self.curve.startswith(FUSED_ATTENTION)
+        """Return whether a stack's derate scales the class: products, and those of unfused attention."""
+        return self.kind.is_core_bound and not self.base.is_fused_attention
 
 
 @lru_cache(maxsize=4096)
@@ -111,11 +139,9 @@ def class_of(kernel: str) -> KernelClass:
     >>> class_of("flash_attention.latent.backward").kind.name
     'attention'
     """
-    base, last = kernel.partition(".")[0], kernel.rpartition(".")[2]
-    if base in LAYOUTS_SHARE_A_CURVE:
-        layout = last if last in LAYOUTS else ""
-        curve = kernel.removesuffix(f".{layout}")
-        of_training = GEMM if curve in OF_TRAINING or base.startswith("narrow_") else LOW_PRECISION_GEMMS
-        kind = GROUPED_GEMM if base.endswith("grouped_gemm") else of_training
-        return KernelClass(curve=curve, layout=layout, kind=kind)
-    return KernelClass(curve=kernel, layout="", kind=ATTENTION_KIND if base in ATTENTION else MEMORY)
+    word, last = kernel.partition(".")[0], kernel.rpartition(".")[2]
+    base = BASES.get(word, OTHERS)
+    layout = last if base.layouts_share_a_curve and last in LAYOUTS else ""
+    curve = kernel.removesuffix(f".{layout}") if layout else kernel
+    kind = base.kind if curve == word else base.kind_of_formats or base.kind
+    return KernelClass(curve=curve, layout=layout, base=base, kind=kind)

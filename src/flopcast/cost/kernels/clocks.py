@@ -32,7 +32,6 @@ from flopcast.cost.kernels.classes import KernelClass
 from flopcast.spec.cluster import Device
 from flopcast.spec.site import Site
 
-CORE_BOUND = ("gemm_level", "attention_level")  # families whose kernels the core clock bounds
 STATIC_FRACTION, EXPONENT, HEADROOM_RATIO = 0.2, 0.46, 1.08
 FAMILIAR_LIMIT_FRACTION = 0.5  # below, measured epochs differ by 15 % and more from the formula
 LIMIT_LOG_SIGMAS = ((0.8, 0.05), (0.6, 0.10), (0.0, 0.20))  # from this share of the board power on
@@ -98,7 +97,7 @@ def clock_factors(
 
     Kernels that the core clock does not bound have none.
     """
-    if priced.kind.family not in CORE_BOUND:
+    if not priced.kind.is_core_bound:
         return
     limited = limit_ratio(site, device)
     if limited > 1.0:
@@ -106,7 +105,7 @@ def clock_factors(
         sigma = next(sigma for least, sigma in LIMIT_LOG_SIGMAS if share >= least)
         yield f"power_limit[{device.name}]", sigma, limited
     if site.clock_hz is not None:
-        ratio = clock_ratio(site, device, priced.is_sustained)
+        ratio = clock_ratio(site, device, priced.kind.is_product)
         yield f"clock[{device.name}: {priced.kind.name}]", CLOCK_LOG_SIGMA, ratio
     if site.clock_spread_fraction > 0:
         ratio = slowest_ratio(num_devices, site.clock_spread_fraction)

@@ -74,7 +74,7 @@ def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
     (1.0, 0.0)
     """
     measured = MEASURED.get(owner, "flash-2")
-    if runs in (NEWEST, measured) or not class_of(curve).is_fused_attention:
+    if runs in (NEWEST, measured) or not class_of(curve).base.is_fused_attention:
         return 1.0, 0.0
     mine, theirs = GENERATIONS[runs], GENERATIONS[measured]
     sigma = float(np.hypot(mine.log_sigma_factor, theirs.log_sigma_factor))

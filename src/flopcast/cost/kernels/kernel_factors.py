@@ -27,7 +27,7 @@ def kernel_factors(
     device = cluster.node.device
     generation, doubt = generation_ratio(stack.attention_generation, priced.curve, found.curve.owner)
     level_log_sigma = found.curve.evidence.log_sigma_factor
-    if priced.is_sustained:
+    if priced.kind.is_product:
         level_log_sigma = math.hypot(level_log_sigma, device.sustained.log_sigma_factor)
     made = [(f"{priced.kind.family}[{device.name}]", level_log_sigma, 1.0)]
     if found.class_log_sigma_factor > 0:

@@ -16,6 +16,7 @@ results after products; for sums of 4096 to 8192 1.02 to 1.05 and 1.05 to 1.07 i
 the ratio alone is right within a tenth for short sums as well.
 """
 
+from flopcast.cost.kernels.classes import KernelClass
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.dtypes import Floats
 
@@ -23,23 +24,25 @@ from flopcast.dtypes import Floats
 RESULT_SHARE = 0.0254
 
 
-def with_results(name: str, alone_s: Floats, result_s: Floats) -> Floats:
+def with_results(priced: KernelClass, alone_s: Floats, result_s: Floats) -> Floats:
     """Return the seconds of kernels of a class, results included; `alone_s` of all but narrow experts.
 
     Parameters
     ----------
-    name : of the class's curve
+    priced : the class
     alone_s : by the ratio to 16-bit products
     result_s : of writing the results at the rate that memory sustains
 
     Examples
     --------
     >>> import numpy as np
-    >>> with_results("narrow_expert_gemm.mxfp8", np.array([1e-3]), np.array([2e-4])).round(6).tolist()
+    >>> from flopcast.cost.kernels.classes import class_of
+    >>> experts = class_of("narrow_expert_gemm.mxfp8")
+    >>> with_results(experts, np.array([1e-3]), np.array([2e-4])).round(6).tolist()
     [0.001154]
     """
-    relative = FALLBACK_CLASSES.get(name)
-    if relative is None or relative.speed_up_ratio is None or not name.startswith("narrow_expert_gemm"):
+    relative = FALLBACK_CLASSES.get(priced.curve)
+    if relative is None or relative.speed_up_ratio is None or not priced.base.writes_results_after:
         return alone_s
     products_s: Floats = alone_s * (1.0 - RESULT_SHARE * relative.speed_up_ratio)
     return products_s + result_s

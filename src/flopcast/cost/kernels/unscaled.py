@@ -65,7 +65,7 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
     busy_s = curve_s * ratio
     results_s = np.zeros(busy_s.shape)
     if device.writes_results_after:
-        results_s = with_results(priced.curve, busy_s, moving_seconds(result_bytes, device)) - busy_s
+        results_s = with_results(priced, busy_s, moving_seconds(result_bytes, device)) - busy_s
     return UnscaledTimes(
         shapes=shapes,
         least_s=least_s,

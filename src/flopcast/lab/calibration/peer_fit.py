@@ -221,7 +221,7 @@ def fit_peer_curve(samples: Samples, device: Device) -> Curve:
 
 def sizes_of(samples: Samples) -> Counts:
     """Return the sizes by which models differ: a product's k, attention's queries; (rows,)."""
-    is_product = class_of(samples.name).kind.family == "gemm_level"
+    is_product = class_of(samples.name).kind.is_product
     return np.asarray(samples.coordinates[2 if is_product else 0])
 
 

@@ -6,7 +6,8 @@ Elsewhere: the computation itself (cost/collectives), whose terms are asked for 
 
 import numpy as np
 
-from flopcast.cost.collectives.collective_time import ONE_COPY_A_DOMAIN, message_terms
+from flopcast.cost.collectives.collective_time import message_terms
+from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook
@@ -24,7 +25,8 @@ EXCHANGE = "max(latency + bytes to other domains / bandwidth / efficiency, all c
 def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
     """Return how a message is timed; exchanges that leave a domain have another formula."""
     nodes = element_at(group_of(work, priced).nodes, row, 0)
-    return EXCHANGE if work.collective in ONE_COPY_A_DOMAIN and nodes > 1 else FORMULA
+    formula = FORMULAS.get(work.collective)
+    return EXCHANGE if nodes > 1 and formula and formula.one_copy_a_domain else FORMULA
 
 
 def group_of(work: AbstractMessage, priced: Priced) -> Group:
