@@ -1,17 +1,20 @@
 """Jobs for a program: out of words or files, and into files again.
 
 Answers: how do I get a job without writing a file, and how do I keep one?
-Elsewhere: what becomes of a job (api.py), what words mean (requests/job_request.py), kinds of exports
-(interop/exports/).
+Elsewhere: what becomes of a job (api.py), how a request becomes one (requests/resolve.py), kinds of
+exports (interop/exports/).
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flopcast.errors import SpecError
 from flopcast.files.exported import Exported
-from flopcast.requests.job_files import load_job as read_job
-from flopcast.requests.job_request import job_from, without_options
+from flopcast.files.yaml_text import read_yaml
+from flopcast.requests.job_files import job_of, read_file
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve, without_options
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
 
@@ -69,19 +72,19 @@ def job(
     >>> asked.cluster.num_devices, asked.plan.tensor_parallel, asked.assumptions
     (64, 2, ('stack megatron-core', 'sequence_length 8192'))
     """
-    named: dict[str, object] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
-    named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "file_kind": kind}
-    named |= {"site": None if site is None else Path(site)}
-    named |= {"arg": _as_options(arg), "env": _as_options(env)}
+    named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
+    named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}
+    named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
+    request = JobRequest(files=() if file is None else (str(file),), changes=tuple(changes), **named)
     try:
-        return job_from(None if file is None else str(file), tuple(changes), **named)
+        return resolve(request)
     except SpecError as error:
         raise SpecError(map(without_options, error.problems)) from None
 
 
-def _as_options(values: Mapping[str, str] | None) -> list[str]:
-    """Return a mapping as options of the command line: NAME=VALUE."""
-    return [f"{name}={value}" for name, value in (values or {}).items()]
+def _words(values: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Return a mapping as NAME=VALUE."""
+    return tuple(f"{name}={value}" for name, value in (values or {}).items())
 
 
 def load_job(path: str | Path) -> Job:
@@ -99,7 +102,7 @@ def load_job(path: str | Path) -> Job:
     >>> loaded.plan.short()
     'dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full partition_activations precision=fp16'
     """
-    return read_job(Path(path))
+    return job_of(read_yaml(read_file(Path(path)), str(path)))
 
 
 def dump_job(job: Job) -> str:

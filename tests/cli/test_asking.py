@@ -5,10 +5,10 @@ import json
 import pytest
 from command_line import JOB, PLAN, flopcast
 
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest, files_and_changes
+from flopcast.requests.resolve import resolve
 
 NAMED = ("--model", "megatron-1.7b", "--cluster", "dgx-a100", "--plan", PLAN)
-OPTIONS = ("model", "cluster", "gpus", "plan", "stack", "seq", "site")
 FLAGS = (
     "pretrain_gpt.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024"
     " --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 32 --vocab-size 50257 --fp16"
@@ -17,7 +17,8 @@ FLAGS = (
 
 def asked(job=None, *changes, **options):
     """The job that the words ask for."""
-    return job_from(job and str(job), changes, **dict.fromkeys(OPTIONS) | options)
+    files, changes = files_and_changes([*([str(job)] if job else []), *changes])
+    return resolve(JobRequest(files=files, changes=changes, **options))
 
 
 def small(*changes, **options):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from flopcast.cli.search import command
 from flopcast.errors import SpecError
-from flopcast.requests.search_request import question_from
+from flopcast.requests.job_request import JobRequest, files_and_changes
+from flopcast.requests.search_request import SearchRequest, question_of
 
 JOB = """\
 model: megatron-1.7b
@@ -13,20 +13,20 @@ stack: megatron-core
 batch: {sequence_length: 2048}
 plan: PLAN
 """
-OPTIONS = [one for one in command.params if one.param_type_name == "option"]
-NOTHING = {one.name: () if one.multiple else None for one in OPTIONS}
 WITHOUT_FILE = {
     "model": "megatron-1.7b",
     "clusters": ("dgx-a100:1",),
-    "stack": "megatron-core",
+    "stacks": ("megatron-core",),
     "seq": 2048,
 }
 
 
 def asked(job=None, *changes, **named):
     """The question that these words ask; on one DGX A100 unless a file says otherwise."""
-    words = NOTHING | (WITHOUT_FILE if job is None else {})
-    return question_from(None if job is None else str(job), changes, **(words | named))
+    files, changes = files_and_changes([*([str(job)] if job else []), *changes])
+    named = (WITHOUT_FILE if job is None else {}) | named
+    own = {name: named.pop(name) for name in JobRequest.__slots__ if name in named}
+    return question_of(SearchRequest(job=JobRequest(files=files, changes=changes, **own), **named))
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from flopcast.errors import SpecError
 from flopcast.requests.job_files import job_of
-from flopcast.requests.job_request import job_from
-from flopcast.requests.sources import FileOptions, source_of
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
+from flopcast.requests.sources import source_of
 
 FOREIGN = Path(__file__).parent / "foreign"
-UNSAID = dict.fromkeys(("model", "cluster", "gpus", "plan", "stack", "seq", "site", "price", "file_kind"))
 
 
 def files():
@@ -20,7 +20,7 @@ def files():
 
 def job_in(path, cluster="dgx-h100:1", **said):
     """The checked job of a file on a cluster."""
-    return job_from(str(path), (), **UNSAID | {"cluster": cluster} | said)
+    return resolve(JobRequest(files=(str(path),), **{"cluster": cluster} | said))
 
 
 def faults_in(path, **said):
@@ -34,12 +34,12 @@ def faults_in(path, **said):
 
 def data_of(text, name, devices=8, **said):
     """What a text says of a job, without its cluster."""
-    return source_of(text.encode(), name, FileOptions(devices=devices, **said)).document.data
+    return source_of(text.encode(), name, JobRequest(gpus=devices, **said)).document.data
 
 
 def job_from_text(text, name, devices=8, cluster="dgx-h100"):
     """The checked job of a text on a cluster with as many devices."""
-    document = source_of(text.encode(), name, FileOptions(devices=devices)).document
+    document = source_of(text.encode(), name, JobRequest(gpus=devices)).document
     named = document.data | {"cluster": f"{cluster}:{max(devices // 8, 1)}"}
     return job_of(replace(document, data=named))
 
@@ -47,7 +47,7 @@ def job_from_text(text, name, devices=8, cluster="dgx-h100"):
 def told(text, name, devices=8, **said):
     """Every fault of a text by itself."""
     try:
-        source_of(text.encode(), name, FileOptions(devices=devices, **said))
+        source_of(text.encode(), name, JobRequest(gpus=devices, **said))
     except SpecError as error:
         return error.problems
     return ()

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from flopcast.errors import SpecError
 from flopcast.interop.exports.megatron_bridge import export_megatron_bridge
 from flopcast.interop.exports.same_job import canonical_model, differences, read_back
-from flopcast.requests.sources import FileOptions, source_of
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import source_of
 
 LAWS = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 SAYABLE = [
@@ -46,7 +47,7 @@ def text_of(job):
 
 def again(job, text=None):
     """What the command line makes of the overrides, whose format nobody names."""
-    said = FileOptions(devices=job.cluster.num_devices)
+    said = JobRequest(gpus=job.cluster.num_devices)
     return read_back(source_of(text or text_of(job), "overrides.yaml", said).document, job)
 
 

@@ -8,6 +8,7 @@ from export_cases import DENSE, MODELS, SPARSE, job_with, jobs
 from hypothesis import HealthCheck, given, settings
 from megatron_cases import EXPECTED, REFUSED_BY_RULES, job_on, script
 
+from flopcast import job as make_job
 from flopcast.errors import SpecError
 from flopcast.interop.exports.megatron import export_megatron
 from flopcast.interop.exports.same_job import canonical_model, canonical_stack, differences, read_back
@@ -138,13 +139,8 @@ def test_what_no_flag_says_is_refused_by_name_with_the_edit_that_gives_it_up(nam
 
 def test_the_edit_that_a_refusal_names_makes_the_job_exportable():
     fixes = [problem.fix.removeprefix("add ") for problem in refused(job_with("phi-2")).values()]
-    from flopcast.requests.job_request import job_from
-
-    named = {
-        "model": "phi-2", "cluster": "selene:2", "gpus": None, "stack": "megatron-core", "site": None,
-        "seq": 1024, "plan": "dp=16 gbs=64",
-    }  # fmt: skip
-    job = job_from(None, tuple(fixes), **named)
+    named = {"model": "phi-2", "cluster": "selene:2", "stack": "megatron-core", "seq": 1024}
+    job = make_job(**named, plan="dp=16 gbs=64", changes=fixes)
 
     assert len(fixes) == 3
     assert refused(job) == {}

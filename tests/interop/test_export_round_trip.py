@@ -13,7 +13,8 @@ from flopcast.errors import SpecError
 from flopcast.interop.exports.deepspeed import LEFT_OPEN
 from flopcast.interop.exports.kinds import KINDS
 from flopcast.interop.exports.same_job import canonical_stack, differences, read_back
-from flopcast.requests.sources import FileOptions, source_of
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import source_of
 
 CLUSTERS = {"llama3_405b_2024.toml": "dgx-h100:64", "llama3_70b_float8_tp.toml": "dgx-h100:32"}
 SCRIPTS = [f"megatron/{name}" for name in EXPECTED if name not in REFUSED_BY_RULES]
@@ -67,9 +68,7 @@ def written(kind, name):
 
 def again(kind, job, text):
     """What the command line makes of an exported file, whose format nobody names."""
-    said = FileOptions(
-        devices=job.cluster.num_devices, model=job.model.name if kind == "deepspeed" else None
-    )
+    said = JobRequest(gpus=job.cluster.num_devices, model=job.model.name if kind == "deepspeed" else None)
     document = source_of(text, NAMES[kind], said).document
     if kind == "deepspeed" and isinstance(document.data, dict):
         document.data.pop("model", None)

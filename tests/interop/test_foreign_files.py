@@ -8,7 +8,8 @@ from flopcast.api import predict
 from flopcast.files.yaml_text import read_yaml
 from flopcast.library.job_yaml import job_text
 from flopcast.requests.job_files import job_of
-from flopcast.requests.sources import FileOptions, read_source
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import read_source
 
 SAID = {  # what the command line says beside the files of a format
     "deepspeed": {"model": "llama-2-7b"}
@@ -192,8 +193,8 @@ def test_what_is_not_built_is_refused_by_name_and_line(file):
 @pytest.mark.parametrize("file", PLANS)
 def test_a_written_job_is_the_job_of_the_file(file, tmp_path):
     job = job_in(FOREIGN / file, **said(file))
-    beside = {"devices": job.cluster.num_devices, "model": said(file).get("model")}
-    data = read_source(str(FOREIGN / file), FileOptions(**beside)).document.data
+    beside = {"gpus": job.cluster.num_devices, "model": said(file).get("model")}
+    data = read_source(JobRequest(files=(str(FOREIGN / file),), **beside)).document.data
     cluster = {"base": "dgx-h100", "nodes": -(-job.cluster.num_devices // 8)}
     length = {"sequence_length": job.batch.sequence_length}
 

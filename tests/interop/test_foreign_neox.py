@@ -1,15 +1,17 @@
 """GPT-NeoX's YAML as a job: its model, derived sizes, kernels, and several files that are merged."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from foreign_cases import FOREIGN, UNSAID, data_of, job_in, told
+from foreign_cases import FOREIGN, data_of, job_in, told
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.formats import kind_of
 from flopcast.library import catalog
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 from flopcast.spec.model import Model
 
 SMALL = {
@@ -167,22 +169,22 @@ def test_gradients_overlap_with_zero_and_without_the_pipeline_engine_alone():
 def test_a_second_file_completes_the_first_and_its_faults_are_told_there(tmp_path):
     path, local = tmp_path / "model.yml", tmp_path / "local.yml"
     path.write_text(json.dumps({key: value for key, value in SMALL.items() if key != "fp16"}))
-    named = UNSAID | {"cluster": "dgx-h100:2"}
+    request = JobRequest(files=(str(path), str(local)), cluster="dgx-h100:2")
 
     local.write_text(
         '{\n"vocab-file": "gpt2-vocab.json",\n"hidden-dropout": 0.1,\n"fp16": {"enabled": true}}'
     )
-    job = job_from(str(path), (str(local), "plan.zero=1"), **named)
+    job = resolve(replace(request, changes=("plan.zero=1",)))
     assert (job.model.blocks[0].dropout, job.plan.zero, job.plan.precision) == (0.1, 1, "fp16")
 
     local.write_text('{\n"hidden_size": 64,\n"fp16": {"enabled": true}}')
     with pytest.raises(SpecError) as error:
-        job_from(str(path), (str(local),), **named)
+        resolve(request)
     assert [(p.where, p.field) for p in error.value.problems] == [(f"{local}:2", "hidden_size")]
 
     local.write_text('{\n"hidden-size": 512,\n"hidden-dropout": 7,\n"fp16": {"enabled": true}}')
     with pytest.raises(SpecError) as error:
-        job_from(str(path), (str(local),), **named)
+        resolve(request)
     assert [(p.where, p.field) for p in error.value.problems] == [(f"{local}:3", "hidden_dropout")]
 
 

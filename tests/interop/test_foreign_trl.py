@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from foreign_cases import FOREIGN, UNSAID, data_of
+from foreign_cases import FOREIGN, data_of
 
 from flopcast.errors import SpecError
 from flopcast.interop.configs.formats import kind_of, parsed
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 
 FULL = FOREIGN / "trl" / "zephyr_7b_full.yaml"
 FSDP = {"distributed_type": "FSDP", "num_processes": 16, "mixed_precision": "bf16",
@@ -28,7 +29,7 @@ def paired(tmp_path, second, cluster="dgx-h100:2", **named):
     """The job of the full fine-tune with a second file."""
     other = tmp_path / "second.json"
     other.write_text(json.dumps(second, indent=1), encoding="utf-8")
-    return job_from(str(FULL), (str(other),), **UNSAID | {"cluster": cluster} | named)
+    return resolve(JobRequest(files=(str(FULL), str(other)), cluster=cluster, **named))
 
 
 def test_a_full_fine_tune_is_not_taken_for_adapters_of_llama_factory():

@@ -9,7 +9,8 @@ from flopcast.errors import SpecError
 from flopcast.interop.configs.formats import KINDS, kind_of, parsed
 from flopcast.interop.configs.unsupported_programs import UNREAD, program_of_command
 from flopcast.requests.job_files import job_of
-from flopcast.requests.sources import FileOptions, source_of
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import source_of
 
 UNREAD_FILES = {
     "LitGPT": """
@@ -113,7 +114,7 @@ UNRELATED = {
 def refusal_of(text, name):
     """The problems of a text that no reader may take, as a person would give it."""
     with pytest.raises(SpecError) as error:
-        job_of(source_of(text.encode(), name, FileOptions(devices=8)).document)
+        job_of(source_of(text.encode(), name, JobRequest(gpus=8)).document)
     return error.value.problems
 
 

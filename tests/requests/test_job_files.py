@@ -3,11 +3,12 @@
 import pytest
 from job_cases import LINES, job_text, places, read_job, told
 
+from flopcast import load_job
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import plan_words
-from flopcast.requests.job_files import job_of, load_catalog_job, load_job, read_file
+from flopcast.requests.job_files import job_of, load_catalog_job, read_file
 from flopcast.spec.plan import Plan
 
 NODES = ("job.yaml:4", "cluster.nodes")

@@ -6,7 +6,8 @@ import zlib
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.requests.job_request import job_from as job_of_command_line
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 from flopcast.ui.request_fields import job_from, packed, question_from, unpacked
 from flopcast.ui.responses import fields_of
 
@@ -15,7 +16,6 @@ WHOLE = {
     "recompute": "none", "precision": "bf16",
 }  # fmt: skip
 START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "32"}
-OPTIONS = {"seq": None, "site": None, "price": None, "stack": None}
 
 
 def told(error):
@@ -23,10 +23,12 @@ def told(error):
 
 
 def test_a_form_asks_for_the_same_job_as_the_command_line():
-    asked = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 32} | OPTIONS
     plan = "dp=2 tp=8 pp=2 mbs=1 gbs=64 zero=1 sp"
 
-    from_line = job_of_command_line(None, ("batch.seq=4096",), **asked, plan=plan)
+    asked = JobRequest(
+        model="llama-3-8b", cluster="dgx-h100", gpus=32, plan=plan, changes=("batch.seq=4096",)
+    )
+    from_line = resolve(asked)
 
     assert job_from(START | WHOLE | {"plan": "sp", "changes": "batch.seq=4096"}) == from_line
 
@@ -99,9 +101,7 @@ def test_a_config_in_a_request_is_a_model():
 )
 def test_no_file_of_the_server_is_read(words, monkeypatch):
     monkeypatch.setattr("flopcast.requests.job_files.read_file", lambda *_: pytest.fail("a file was read"))
-    monkeypatch.setattr(
-        "flopcast.requests.job_request.read_file", lambda *_: pytest.fail("a file was read")
-    )
+    monkeypatch.setattr("flopcast.requests.resolve.read_file", lambda *_: pytest.fail("a file was read"))
     monkeypatch.setattr("flopcast.requests.sources.read_file", lambda *_: pytest.fail("a file was read"))
 
     with pytest.raises(SpecError):

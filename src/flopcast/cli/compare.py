@@ -1,20 +1,22 @@
 """`flopcast compare`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from flopcast.cli.options import OPTIONS, print_json, writes_document
+from flopcast.cli.options import job_options, print_json, writes_document
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 
 
 @click.command("compare")
-@click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]...")
+@job_options(click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]..."))
 @click.option("--json", "wants_json", is_flag=True, help="Print both reports and their ratio as JSON.")
 @writes_document
-def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
+def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
     """Compare two jobs side by side, with the interval of their difference.
 
     With two files, options and KEY=VALUE change both jobs. With one file or none, the file and the options
@@ -33,8 +35,9 @@ def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
     from flopcast.report.versus import versus
 
     names, files, changes = _sides(words)
-    first = job_from(files[0], changes[0], **named)
-    second = job_from(files[1], changes[1], **named)
+    first, second = (
+        resolve(replace(request, files=files[side], changes=changes[side])) for side in range(2)
+    )
     compared = versus(predict(first), predict(second))
     if wants_json:
         print_json(as_json(compared))
@@ -42,13 +45,7 @@ def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
         click.echo(as_text(compared, names))
 
 
-for _option in reversed(OPTIONS):
-    command = _option(command)
-
-
-def _sides(
-    words: tuple[str, ...],
-) -> tuple[tuple[str, str], tuple[str | None, str | None], tuple[tuple[str, ...], tuple[str, ...]]]:
+def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Return the names, files and changes of the two jobs.
 
     Raises
@@ -63,9 +60,9 @@ def _sides(
     if len(files) == 2:
         short = (Path(files[0]).name, Path(files[1]).name)
         names = short if short[0] != short[1] else (files[0], files[1])
-        return names, (files[0], files[1]), (changes, changes)
-    file = files[0] if files else None
-    return (Path(file).name if file else "as given", " ".join(changes)), (file, file), ((), changes)
+        return names, [(file,) for file in files], [changes, changes]
+    name = Path(files[0]).name if files else "as given"
+    return (name, " ".join(changes)), [tuple(files)] * 2, [(), changes]
 
 
 def _two_jobs(words: tuple[str, ...]) -> Problem:

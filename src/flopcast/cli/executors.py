@@ -5,13 +5,14 @@ Elsewhere: workers and ledgers themselves (workers/).
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from flopcast.cli.options import Command, with_all
 from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from flopcast.workers.run import Search
 
 MANY_PLANS = 262_144  # with this many plans or more, further processes save more than their start costs
-Command = TypeVar("Command", bound=Callable[..., object])
 
 OPTIONS = (
     click.option(
@@ -39,9 +39,7 @@ OPTIONS = (
 
 def takes_workers(command: Command) -> Command:
     """Add the options that choose the workers: `workers`, `dask`, `ledger`."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+    return with_all(OPTIONS, command)
 
 
 @contextmanager

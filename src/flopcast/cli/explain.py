@@ -6,18 +6,18 @@ from flopcast.cli.options import job_options, print_json, writes_document
 from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
 
 
 @click.command("explain")
 @click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
-@job_options
+@job_options()
 @click.option("--json", "wants_json", is_flag=True, help="Print the explanation as JSON.")
 @writes_document
-def command(
-    what: str, job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object
-) -> None:
+def command(what: str, request: JobRequest, wants_json: bool) -> None:
     """Explain a number of a prediction: its formula, its inputs and the source of each constant.
 
     WHAT is "step", "mfu" or "memory"; a component of the step (mlp, tp_communication, pipeline_bubble …);
@@ -35,11 +35,10 @@ def command(
     from flopcast.library.curves import load_book
     from flopcast.render.explanation import as_json, as_text
     from flopcast.report.explain.registry import explain
-    from flopcast.requests.job_request import job_from
 
     if exists(what):
-        raise SpecError([_swapped(what, job)])
-    report = predict(job_from(job, changes, **named))
+        raise SpecError([_swapped(what, *request.files[:1])])
+    report = predict(resolve(request))
     sources = {
         constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
         for constant in shipped().constants
@@ -51,12 +50,12 @@ def command(
         click.echo(as_text(found))
 
 
-def _swapped(what: str, job: str | None) -> Problem:
+def _swapped(what: str, job: str = "step") -> Problem:
     """Return the fault of a command line that names the file before the number."""
     return Problem(
         field="WHAT",
         value=what,
         allowed="the name of a number, then the job",
         because="this is a file",
-        fix=f"flopcast explain {job or 'step'} {what}",
+        fix=f"flopcast explain {job} {what}",
     )

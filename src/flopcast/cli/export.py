@@ -9,6 +9,8 @@ import click
 from flopcast.cli.options import check_writable, job_options, writing
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 
 if TYPE_CHECKING:
     from flopcast.files.exported import Exported
@@ -17,12 +19,10 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 
 
 @click.command("export")
-@click.argument("kind", metavar="KIND", shell_complete=words(*USUAL))
-@job_options
+@click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
+@job_options()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file or folder.")
-def command(
-    kind: str, job: str | None, changes: tuple[str, ...], output: Path | None, **named: object
-) -> None:
+def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 
     Describe the job as for `predict`. flopcast reads the file back before it writes it: if the result is
@@ -44,12 +44,11 @@ def command(
     flopcast export chakra job.yaml plan.global_batch=64 -o traces/
     """
     from flopcast.interop.exports.kinds import kind_named
-    from flopcast.requests.job_request import job_from
 
-    chosen = kind_named(kind)
+    chosen = kind_named(target)
     if output is not None and not output.is_dir():
         check_writable("--output", output)
-    made = chosen.export(job_from(job, changes, **named))
+    made = chosen.export(resolve(request))
     for note in made.notes:
         click.echo(f"note: {note}", err=True)
     _write(made, output)

@@ -1,10 +1,13 @@
 """`flopcast import KIND`: convert configurations of other programs to jobs, one command per format."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from flopcast.cli.options import OPTIONS, check_writable, with_all, writing
 from flopcast.files.atomic_write import write_whole
+from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import SCRIPT
 
 PATH = click.Path(path_type=Path)
@@ -28,9 +31,6 @@ def job_commands() -> list[click.Command]:
 def _command(kind: str, told: str, has_helper: bool) -> click.Command:
     """Return the command of one format."""
 
-    def run(file: tuple[str, ...], out: Path | None, **named: object) -> None:
-        _import(kind, file, out, named)
-
     def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted:
             from flopcast.interop.configs.formats import helper_text
@@ -39,46 +39,35 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
             context.exit()
 
     told_by = "Print the program that writes such a file, and exit."
-    helper = click.Option(["--dump-helper"], is_flag=True, is_eager=True, callback=show, help=told_by)
-    return click.Command(
-        kind,
-        callback=run,
-        short_help=f"Convert {told}.",
-        help=TOLD.format(told=told, more=MORE.format(kind=kind)),
-        params=[
-            click.Argument(["file"], metavar="FILE...", nargs=-1, required=True),
-            click.Option(["--model"], help="Replace the model: a name, a config.json or a YAML file."),
-            click.Option(
-                ["--cluster"], help="A cluster of the catalogue, or NAME:NODES for some of its nodes."
-            ),
-            click.Option(["--gpus"], type=click.IntRange(min=1), help="Number of devices of the job."),
-            *(_values_of_scripts() if kind == SCRIPT else []),
-            click.Option(["-o", "--out", "--output", "out"], type=PATH, help="Write the job to this file."),
-            *([helper] if has_helper else []),
-        ],
+    helper = click.option(
+        "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=told_by
     )
 
-
-def _values_of_scripts() -> list[click.Option]:
-    """Return the options that set arguments and environment variables of a launch script."""
-    arguments = "Set an argument of a launch script: 1=8 sets $1."
-    environment = "Set an environment variable of a launch script."
-    return [
-        click.Option(["--arg"], multiple=True, metavar="N=VALUE", help=arguments),
-        click.Option(["--env"], multiple=True, metavar="NAME=VALUE", help=environment),
+    options = [
+        click.argument("files", metavar="FILE...", nargs=-1, required=True),
+        click.option("--model", help="Replace the model: a name, a config.json or a YAML file."),
+        OPTIONS["cluster"],
+        click.option("--gpus", type=click.IntRange(min=1), help="Number of devices of the job."),
+        *([OPTIONS["arg"], OPTIONS["env"]] if kind == SCRIPT else []),
+        click.option("-o", "--out", "--output", "out", type=PATH, help="Write the job to this file."),
+        *([helper] if has_helper else []),
     ]
 
+    def command(out: Path | None, **named: Any) -> None:  # noqa: ANN401
+        _import(JobRequest(kind=kind, **named), out)
 
-def _import(kind: str, files: tuple[str, ...], out: Path | None, named: dict[str, object]) -> None:
+    text = TOLD.format(told=told, more=MORE.format(kind=kind))
+    return click.command(kind, short_help=f"Convert {told}.", help=text)(with_all(options, command))
+
+
+def _import(request: JobRequest, out: Path | None) -> None:
     """Read the files, check the job as far as it is complete, and write it."""
-    from flopcast.cli.options import check_writable, writing
     from flopcast.library.job_yaml import job_text
     from flopcast.requests.job_files import job_of
-    from flopcast.requests.job_request import read_from
+    from flopcast.requests.resolve import made_from
 
     check_writable("--out", out)
-    unsaid = dict.fromkeys(("plan", "stack", "site", "seq"))
-    document = read_from(files[0], files[1:], lambda found: found, file_kind=kind, **unsaid, **named)
+    document = made_from(request, lambda document, _: document)
     data = document.data if isinstance(document.data, dict) else {}
     told = data.get("assumptions")
     for note in told if isinstance(told, list) else []:

@@ -12,7 +12,8 @@ import click
 
 from flopcast.cli.options import check_writable, job_options
 from flopcast.errors import Problem, SpecError
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 from flopcast.units import Number, parse_quantity, show, show_seconds
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ FILE = click.Path(path_type=Path)
 
 
 @click.command("from-run")
-@job_options
+@job_options()
 @click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
 @click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
 @click.option("--log", type=FILE, help="Training log of the run.")
@@ -37,14 +38,12 @@ FILE = click.Path(path_type=Path)
 )
 @click.option("--out", type=FILE, help="Write a site file, for --site.")
 def from_run(
-    job: str | None,
-    changes: tuple[str, ...],
+    request: JobRequest,
     observed_step: str | None,
     trace: Path | None,
     log: Path | None,
     noise: str,
     out: Path | None,
-    **named: object,
 ) -> None:
     """Adjust predictions to this machine from one measured run; write a site file.
 
@@ -63,7 +62,7 @@ def from_run(
     from flopcast.lab.samples.sites import write_site
 
     check_writable("--out", out)
-    asked = job_from(job, changes, **named)
+    asked = resolve(request)
     report = predict(asked)
     observations = _observations(report, observed_step, trace, log, noise)
     posterior = update(report, ObservedRun(observations=observations), asked.site.runs)

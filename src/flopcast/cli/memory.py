@@ -3,14 +3,15 @@
 import click
 
 from flopcast.cli.options import job_options, print_json, writes_document
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 
 
 @click.command("memory")
-@job_options
+@job_options()
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
-def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object) -> None:
+def command(request: JobRequest, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether it fits. Needs no measured curves.
 
     Counts what the driver reports as used: allocated bytes, the bytes that the allocator reserves beyond
@@ -24,7 +25,7 @@ def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named
     from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
     from flopcast.render.report_text import memory_text
 
-    asked = job_from(job, changes, **named)
+    asked = resolve(request)
     found = memory_of(asked)
     if wants_json:
         print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(found)})

@@ -1,7 +1,7 @@
 """Code that all commands share: the options that describe a job, and how data is printed and written.
 
 Answers: which options describe a job, how is data printed, which output files are refused at the start?
-Elsewhere: which job the options describe (requests/job_request.py).
+Elsewhere: which job the options describe (requests/resolve.py).
 """
 
 import json
@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import wraps
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,58 +22,82 @@ from flopcast.files.atomic_write import write_whole
 if TYPE_CHECKING:
     from flopcast.lab.validation.run import Run
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
-OPTIONS = (
-    click.option(
+OPTIONS = {  # of a request, by the names of its fields
+    "model": click.option(
         "--model",
         help="A model of the catalogue, a config.json, its folder, or a YAML file.",
         shell_complete=names_of("models", or_files=True),
     ),
-    click.option("--kind", "file_kind", help="Format of the file; default: recognised by its keys."),
-    click.option(
+    "kind": click.option("--kind", help="Format of the file; default: recognised by its keys."),
+    "arg": click.option(
         "--arg", multiple=True, metavar="N=VALUE", help="Set an argument of a launch script: 1=8 sets $1."
     ),
-    click.option(
+    "env": click.option(
         "--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of a launch script."
     ),
-    click.option(
+    "cluster": click.option(
         "--cluster",
         help="A cluster of the catalogue, or NAME:NODES for some of its nodes.",
         shell_complete=names_of("clusters"),
     ),
-    click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
-    click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
-    click.option(
+    "gpus": click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
+    "plan": click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
+    "stack": click.option(
         "--stack",
         "--framework",
         help="A training stack of the catalogue.",
         shell_complete=names_of("stacks"),
     ),
-    click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
-    click.option(
+    "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
+    "site": click.option(
         "--site", type=click.Path(path_type=Path), help="Site file: measured rates of this machine."
     ),
-    click.option(
+    "price": click.option(
         "--price",
         help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.',
         shell_complete=names_of("prices"),
     ),
+}
+ARGUMENTS = (
+    click.argument("job", required=False, metavar="[JOB.yaml]", shell_complete=of_jobs),
+    click.argument("changes", nargs=-1, metavar="[KEY=VALUE]..."),
 )
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
 
 
-def job_options(command: Command) -> Command:
-    """Add the arguments and options that describe a job to a command.
+def job_options(*arguments: Decorator, **options: Decorator) -> Decorator:
+    """Return a decorator that adds what describes a job; the command receives it as its `request`.
 
-    The command receives `job` and `changes`, and the options as further keywords for `job_from`.
+    Parameters
+    ----------
+    arguments : take the place of ARGUMENTS
+    options : take the place of the OPTIONS with their names
     """
-    for option in reversed(OPTIONS):
-        command = option(command)
-    command = click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")(command)
-    return click.argument("job", required=False, metavar="[JOB.yaml]", shell_complete=of_jobs)(command)
+
+    def decorated(command: Command) -> Command:
+        @wraps(command)
+        def requested(*given: object, **named: Any) -> None:  # noqa: ANN401 - click passes any type
+            from flopcast.requests.job_request import JobRequest, files_and_changes
+
+            words = [word for word in (named.pop("job", None), *named.pop("changes", ())) if word]
+            files, changes = files_and_changes(words)
+            fields = {name: named.pop(name) for name in OPTIONS if name in named}
+            command(*given, request=JobRequest(files=files, changes=changes, **fields), **named)
+
+        return with_all((*(arguments or ARGUMENTS), *(OPTIONS | options).values()), requested)
+
+    return decorated
 
 
-def writes_document(command: Callable[..., None]) -> Callable[..., None]:
+def with_all(decorators: Sequence[Decorator], command: Command) -> Command:
+    """Return the command with arguments and options, which its help shows in this order."""
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def writes_document(command: Command) -> Command:
     """Add the option `-o FILE`, which writes the whole output to a file once the command succeeds.
 
     Apply it directly above the function, below all other options.

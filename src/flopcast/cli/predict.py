@@ -8,14 +8,15 @@ import click
 
 from flopcast.cli.options import check_writable, job_options, print_json, writes_document, writing
 from flopcast.files.atomic_write import write_whole
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 
 if TYPE_CHECKING:
     from flopcast.report.report import Report
 
 
 @click.command("predict")
-@job_options
+@job_options()
 @click.option("--log", type=click.Path(path_type=Path), help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
 )
 @writes_document
 def command(
-    job: str | None,
-    changes: tuple[str, ...],
-    log: Path | None,
-    wants_json: bool,
-    report: Path | None,
-    trace: Path | None,
-    **named: object,
+    request: JobRequest, log: Path | None, wants_json: bool, report: Path | None, trace: Path | None
 ) -> None:
     """Predict one training step of a job.
 
@@ -56,7 +51,7 @@ def command(
     check_writable("--report", report)
     check_writable("--trace", trace)
     told, data = _log_reader(log)
-    made = predict(job_from(job, changes, **named))
+    made = predict(resolve(request))
     if wants_json:
         print_json(as_json(made) | data(made))
     else:

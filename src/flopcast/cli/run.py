@@ -1,27 +1,22 @@
 """`flopcast run`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from flopcast.cli.options import job_options, print_json, writes_document
-from flopcast.requests.job_request import job_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 
 
 @click.command("run")
-@job_options
+@job_options()
 @click.option("--tokens", help="Tokens to train: 2e12, 2T or 300B.")
 @click.option("--phases", type=click.Path(path_type=Path), help="A file of phases, instead of --tokens.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
 @writes_document
-def command(
-    job: str | None,
-    changes: tuple[str, ...],
-    tokens: str | None,
-    phases: Path | None,
-    wants_json: bool,
-    **named: object,
-) -> None:
+def command(request: JobRequest, tokens: str | None, phases: Path | None, wants_json: bool) -> None:
     """Predict a whole training run: days, goodput, dollars, kilowatt-hours.
 
     The time and cost include failures, restarts and checkpoints. Set them in cluster.reliability; otherwise
@@ -45,7 +40,7 @@ def command(
     jobs = []
     for number, phase in enumerate(stated):
         with changes_of_phase(phases, number):
-            jobs.append(job_from(job, (*changes, *phase.words), **named))
+            jobs.append(resolve(replace(request, changes=(*request.changes, *phase.words))))
     told = training(
         (phase.name or f"phase {number}", phase.tokens, predict(made))
         for number, (phase, made) in enumerate(zip(stated, jobs, strict=True), 1)

@@ -1,36 +1,39 @@
 """`flopcast search`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import check_writable, print_json, writes_document
+from flopcast.cli.options import check_writable, job_options, print_json, writes_document
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch
+from flopcast.requests.job_request import JobRequest
 
 
 @click.command("search")
-@click.argument("job", required=False, metavar="[JOB.yaml]")
-@click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--model", help="A model of the catalogue, a config.json, its folder, or a YAML file.")
-@click.option("--kind", "file_kind", help="Format of the file; default: recognised by its keys.")
-@click.option(
-    "--arg", multiple=True, metavar="N=VALUE", help="Set an argument of a launch script: 1=8 sets $1."
+@job_options(
+    cluster=click.option(
+        "--cluster", "clusters", multiple=True, help="A cluster; repeat to compare several."
+    ),
+    gpus=click.option("--gpus", help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64".'),
+    plan=click.option(
+        "--plan", help='Fields to fix or values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".'
+    ),
+    stack=click.option(
+        "--stack",
+        "--framework",
+        "stacks",
+        multiple=True,
+        help="A training stack; repeat to compare several.",
+    ),
+    power_limit=click.option(
+        "--power-limit",
+        "power_limits",
+        multiple=True,
+        help='Power limit per device, "500 W"; repeat to compare several.',
+    ),
 )
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of a script.")
-@click.option("--cluster", "clusters", multiple=True, help="A cluster; repeat to compare several.")
-@click.option("--gpus", help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64".')
-@click.option("--plan", help='Fields to fix or values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".')
-@click.option("--stack", "--framework", multiple=True, help="A training stack; repeat to compare several.")
-@click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence.")
-@click.option(
-    "--power-limit",
-    "power_limits",
-    multiple=True,
-    help='Power limit per device, "500 W"; repeat to compare several.',
-)
-@click.option("--site", type=click.Path(path_type=Path), help="Site file: measured rates of this machine.")
-@click.option("--price", help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.')
 @click.option(
     "--objective", "objectives", multiple=True, help="What to rank by; repeat to add axes to the front."
 )
@@ -56,9 +59,7 @@ from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch
     "--plot", type=click.Path(path_type=Path), help="Draw the Pareto front: FILE.html or FILE.svg."
 )
 @writes_document
-def command(
-    job: str | None, changes: tuple[str, ...], pareto: bool, top: int, wants_json: bool, **named: object
-) -> None:
+def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
     """Find the best plans for a model on a cluster.
 
     Every plan of a space is screened, and the best few hundred are simulated exactly and ranked. Plans
@@ -81,7 +82,7 @@ def command(
     from flopcast.render.error_json import no_plan
     from flopcast.render.search_json import as_json
     from flopcast.render.search_text import as_text, nearest
-    from flopcast.requests.search_request import question_from
+    from flopcast.requests.search_request import SearchRequest, question_of
     from flopcast.workers.run import answer, search_of
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
@@ -89,7 +90,7 @@ def command(
         check_writable(f"--{name}", path if isinstance(path, Path) else None)
     write = writers(files)
     workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
-    question = question_from(job, changes, **named)
+    question = question_of(SearchRequest(job=request, **named))
     watch = OfSearch()
     search = search_of(question)
     with executor_and_ledger([search], **workers) as (executor, ledger):

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
-from flopcast.cli.search import command as search
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.requests.job_files import read_file
-from flopcast.requests.search_request import question_from
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.question import Question
 from flopcast.search.space import numbers
 
@@ -103,21 +104,16 @@ def _values(name: str, given: object) -> Sequence[object]:
     return (given,)
 
 
-def _question(words: dict[str, object], alone: dict[str, object]) -> Question:
+def _question(words: dict[str, Any], alone: dict[str, Any]) -> Question:
     """Return the settings of one scenario, as from the options of `flopcast search`."""
     cluster, gpus, site, objective = words["cluster"], words["gpus"], alone["site"], alone["objective"]
     asked = objective if isinstance(objective, list) else [objective] if objective else []
-    named: dict[str, object] = dict.fromkeys(str(option.name) for option in search.params)
-    named |= alone | {name: words[name] for name in ("model", "stack", "plan")}
-    named |= {
-        "clusters": (str(cluster),) if cluster is not None else (),
-        "gpus": None if gpus is None else str(gpus),
-        "seq": words["sequence_length"],
-        "site": None if site is None else Path(str(site)),
-        "objectives": tuple(map(str, asked)),
-    }
-    del named["job"], named["changes"]
-    return question_from(None, (), **named)
+    named = {"model": words["model"], "plan": words["plan"], "seq": words["sequence_length"]}
+    named |= {"gpus": None if gpus is None else str(gpus), "price": alone["price"]}
+    job = JobRequest(site=None if site is None else Path(str(site)), **named)
+    found = {"stacks": (words["stack"],), "clusters": () if cluster is None else (str(cluster),)}
+    found |= {"objectives": tuple(map(str, asked))} | {name: alone[name] for name in ALONE[3:]}
+    return question_of(SearchRequest(job=job, **found))
 
 
 def _faults_of(document: Document, name: str, values: Sequence[object]) -> Iterator[Problem]:

@@ -45,28 +45,6 @@ ReadFile = Callable[[Path, int], bytes]
 NODES = re.compile(r"[1-9][0-9]{0,8}")
 
 
-def load_job(path: Path) -> Job:
-    """Read, complete and check a job file.
-
-    Parameters
-    ----------
-    path : Path
-        YAML or JSON, whatever its ending.
-
-    Returns
-    -------
-    Job
-        One that keeps every rule: it can be predicted.
-
-    Raises
-    ------
-    SpecError
-        The file cannot be read, or the job contradicts itself; every fault with its line.
-    """
-    document = read_yaml(read_file(path), str(path))
-    return job_of(document)
-
-
 def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes:
     """Return the bytes of a file, at most `most_bytes` + 1, so that its reader can refuse larger files.
 

@@ -1,13 +1,13 @@
-"""The settings of a search, from command-line options or the fields of a request.
+"""The settings of a search, whoever entered them.
 
-Answers: which question do these words stand for, all faults of theirs at once?
-Elsewhere: jobs in words (job_request.py), the question itself (search/question.py), the command
+Answers: which question does a request ask, and which faults does it have?
+Elsewhere: the job of a request (resolve.py), the question itself (search/question.py), the command
 (cli/search.py).
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from typing import TypeVar
@@ -17,79 +17,75 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import plan_words
-from flopcast.requests.job_files import OpenJob, open_job_of
-from flopcast.requests.job_request import read_from
+from flopcast.requests.job_files import open_job_of
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import made_from
 from flopcast.search.question import Question, option_problem
 from flopcast.search.space import Space
 from flopcast.spec.plan import Plan
 from flopcast.units import parse_quantity, parse_tokens, units_of
 
 Made = TypeVar("Made")
-ReadOpen = Callable[..., OpenJob]
 WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exchange", "context_order")
 
 
-def question_from(job: str | None, changes: tuple[str, ...], **named: object) -> Question:
-    """Return the settings of the search that the arguments describe.
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class SearchRequest:
+    """The values that a user entered for a search; None, or empty, where nothing was entered.
 
     Parameters
     ----------
-    job, changes
-        As `asked.read_from`; changes of the plan settle its fields.
-    named : object
-        Values of the command's options by name.
+    job : its plan fixes fields or lists their values, its `gpus` are sizes: "256,512" or "64..1024"
+    clusters, stacks, power_limits : several are compared, in place of those of the job
+    objectives, tokens, deadline, budget, headroom : as the options of `flopcast search`
+    """
+
+    job: JobRequest
+    clusters: Sequence[object] = ()
+    stacks: Sequence[object] = ()
+    power_limits: Sequence[str] = ()
+    objectives: Sequence[str] = ()
+    tokens: object = None
+    deadline: object = None
+    budget: object = None
+    headroom: object = None
+    tp_beyond_domain: object = False
+    no_refine: object = False
+
+
+def question_of(request: SearchRequest) -> Question:
+    """Return the question of a request; changes of the plan settle its fields.
 
     Raises
     ------
     SpecError
-        Every fault of the job, of the space and of what is asked.
-    """
-    if job is not None and job.startswith("plan."):
-        changes, job = (job, *changes), None
-    return question_of(
-        lambda given, **options: read_from(job, given, open_job_of, **options), changes, **named
-    )
-
-
-def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Question:
-    """Return the question of these options, as `question_from` does for a file.
-
-    Parameters
-    ----------
-    read : callable
-        The open job of other changes and of options, for each cluster, stack and limit of power.
+        Every fault of the job, of the space and of the other settings.
     """
     faults = _Faults()
-    settled, changes = _split_changes(changes)
-    text = " ".join([str(named["plan"] or ""), *settled])
+    settled, changes = _split_changes(request.job.changes)
+    text = " ".join([str(request.job.plan or ""), *settled])
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
-    options = {key: named[key] for key in ("model", "seq", "site", "price")}
-    options |= {name: named.get(name) for name in ("file_kind", "arg", "env")}
-    options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
-    machines = product(
-        _each_once(named["clusters"]),
-        _each_once(named["stack"]),
-        map(_limited, _each_once(named.get("power_limits"))),
-    )
-    opened = [
-        faults.of(partial(read, (*changes, *limit), **options, cluster=cluster, stack=stack), None)
-        for cluster, stack, limit in machines
-    ]
+    plan = _plan_text(own) if own or request.job.plan is not None else None
+    job = replace(request.job, gpus=None, plan=plan)
+    limits = map(_limited, _each_once(request.power_limits))
+    opened = []
+    for cluster, stack, limit in product(_each_once(request.clusters), _each_once(request.stacks), limits):
+        one = replace(job, changes=(*changes, *limit), cluster=cluster, stack=stack)
+        opened.append(faults.of(partial(made_from, one, open_job_of), None))
     found = [each for each in opened if each is not None]
     fixed = _settled(found[0].settled) if found else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
-    space = faults.of(lambda: _space(allowed, named), None)
-    tokens = faults.of(lambda: _tokens(named["tokens"]), 1.0)
-    deadline_s = faults.of(lambda: _seconds(named["deadline"]), None)
-    budget_usd = faults.of(lambda: _dollars(named["budget"]), None)
-    objectives = named["objectives"] if isinstance(named["objectives"], tuple) else ()
+    space = faults.of(lambda: _space(allowed, request), None)
+    tokens = faults.of(lambda: _tokens(request.tokens), 1.0)
+    deadline_s = faults.of(lambda: _seconds(request.deadline), None)
+    budget_usd = faults.of(lambda: _dollars(request.budget), None)
     question = faults.of(
         lambda: Question(
             jobs=tuple(each.job for each in found),
             given=tuple(each.job.model_copy(update={"plan": each.given}) for each in found if each.given),
             space=space or Space(),
-            objectives=objectives or ("step_time",),
+            objectives=tuple(request.objectives) or ("step_time",),
             total_tokens=tokens,
             deadline_s=deadline_s,
             budget_usd=budget_usd,
@@ -106,9 +102,8 @@ def _limited(watts: object) -> tuple[str, ...]:
     return () if watts is None else (f"site.power_limit_w={watts}",)
 
 
-def _each_once(named: object) -> tuple[object, ...]:
+def _each_once(values: Sequence[object]) -> tuple[object, ...]:
     """Return the values of an option that may be given several times; (None,) if it is not given."""
-    values = named if isinstance(named, tuple) else (named,)
     return tuple(dict.fromkeys(values)) or (None,)
 
 
@@ -151,7 +146,7 @@ def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
+def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
     """Return what may vary, from the plan's text and options."""
     places: dict[Place, str] = {
         (): "--plan",
@@ -159,13 +154,13 @@ def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
         ("headroom_fraction",): "--headroom",
     }
     data = {name: _several(name, value) for name, value in fields.items()}
-    if named["gpus"] is not None:
-        data["num_devices"] = named["gpus"]
-    if named["headroom"] is not None:
-        data["headroom_fraction"] = named["headroom"]
-    if named.get("no_refine"):
+    if request.job.gpus is not None:
+        data["num_devices"] = request.job.gpus
+    if request.headroom is not None:
+        data["headroom_fraction"] = request.headroom
+    if request.no_refine:
         data["refine"] = False
-    if named["tp_beyond_domain"]:
+    if request.tp_beyond_domain:
         data["tensor_in_domain"] = False
     return build(Space, Document("--plan", data, {}, places), data)
 

@@ -9,8 +9,8 @@ a Hugging Face config, wherever it stands, unless it has the keys of a program t
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
@@ -18,6 +18,7 @@ from flopcast.files.inputs import PIPED, exists
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import placed
 from flopcast.requests.job_files import COMMAND_LINE, read_file
+from flopcast.requests.job_request import JobRequest, JobSource
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
 ENDINGS = (".json", ".yaml", ".yml", ".toml", *SCRIPTS)
@@ -40,47 +41,12 @@ def is_path(text: str) -> bool:
     return "/" in text and not OF_A_HUB.fullmatch(text)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileOptions:
-    """Options of the command line that complete a file: devices, a model that replaces its own, its format.
-
-    `whole` is the number of devices of a cluster that is named without a number. `arguments` ("1=8") and
-    `environment` ("NNODES=4") are values that a launch script takes from outside.
-    """
-
-    devices: int | None = None
-    whole: int | None = None
-    model: str | None = None
-    kind: str | None = None
-    arguments: tuple[str, ...] = ()
-    environment: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class JobSource:
-    """The document of a job, how many devices the file trains on, and whether `FileOptions.model` is in
-    it."""
-
-    document: Document
-    devices: int | None = None
-    has_model: bool = False
-
-
-def read_source(path: str, said: FileOptions, further: Sequence[str] = ()) -> JobSource:
-    """Return the document of a job, from a file of any known format.
+def read_source(request: JobRequest) -> JobSource:
+    """Return the document of a job from the files of a request, of any known format; empty without files.
 
     A file that begins with `#!`, or has the suffix of a script, is a launch script. Keys identify the files
-    of other programs (interop/configs/formats.py).
-
-    Parameters
-    ----------
-    path : str
-        A job in YAML or JSON; a launch script of Megatron-LM; a configuration of another program; a Hugging
-        Face config.json or its folder.
-    said : FileOptions
-        Values that the file may leave open.
-    further : sequence of str
-        Paths of further files of the same job, in their order.
+    of other programs (interop/configs/formats.py): a job in YAML or JSON, a configuration of another
+    program, a Hugging Face config.json or its folder.
 
     Returns
     -------
@@ -90,17 +56,20 @@ def read_source(path: str, said: FileOptions, further: Sequence[str] = ()) -> Jo
     Raises
     ------
     SpecError
-        The file cannot be read, or has an unknown format.
+        A file cannot be read, or has an unknown format.
     """
-    place = _in_folder(Path(path))
+    if not request.files:
+        refuse_values(request)
+        return JobSource(document=Document(COMMAND_LINE, {}, {}))
+    place, *further = map(Path, request.files)
+    place = _in_folder(place)
     if further:
         from flopcast.interop.configs.formats import joined, parsed
 
-        paths = [place, *map(Path, further)]
-        documents = [parsed(read_file(one), str(one)) for one in paths]
-        document, kind = joined(documents, said.kind)
-        return _read_foreign(document, replace(said, kind=kind))
-    return source_of(read_file(place), str(place), said)
+        documents = [parsed(read_file(one), str(one)) for one in (place, *further)]
+        document, kind = joined(documents, request.kind)
+        return _read_foreign(document, replace(request, kind=kind))
+    return source_of(read_file(place), str(place), request)
 
 
 def is_script(raw: bytes, name: str) -> bool:
@@ -108,7 +77,7 @@ def is_script(raw: bytes, name: str) -> bool:
     return Path(name).suffix in SCRIPTS or raw.startswith(b"#!")
 
 
-def refuse_values(said: FileOptions) -> None:
+def refuse_values(request: JobRequest) -> None:
     """Check that no values for a launch script are given if none is read.
 
     Raises
@@ -116,77 +85,72 @@ def refuse_values(said: FileOptions) -> None:
     SpecError
         Values are given, which would have no effect.
     """
-    given = [("--arg", word) for word in said.arguments] + [("--env", word) for word in said.environment]
+    given = [("--arg", word) for word in request.arg] + [("--env", word) for word in request.env]
+    allowed, because = "only with a launch script", "nothing else takes arguments or an environment"
     if given:
-        allowed, because = "only with a launch script", "nothing else takes arguments or an environment"
         raise SpecError(
-            [
-                Problem(
-                    field=name, value=word, allowed=allowed, because=because, fix=f"remove {name} {word}"
-                )
-                for name, word in given
-            ]
+            Problem(field=name, value=word, allowed=allowed, because=because, fix=f"remove {name} {word}")
+            for name, word in given
         )
 
 
-def source_of(raw: bytes, name: str, said: FileOptions) -> JobSource:
+def source_of(raw: bytes, name: str, request: JobRequest) -> JobSource:
     """Return the same as `read_source` for the bytes of a file; its name gives the suffix.
 
-    No file is opened, unless `said.model` is a path.
+    No file is opened, unless the model of the request is a path.
     """
     ending = Path(name).suffix
-    if said.kind == SCRIPT or (not said.kind and is_script(raw, name)):
+    if request.kind == SCRIPT or (not request.kind and is_script(raw, name)):
         from flopcast.interop.megatron.launch_script import launch_document, ranks_of
 
-        script = launch_document(raw, name, said.devices, said.arguments, said.environment)
+        script = launch_document(raw, name, request.devices, request.arg, request.env)
         return JobSource(document=script, devices=ranks_of(script))
-    refuse_values(said)
-    if said.kind or ending == ".toml":
-        return _foreign(raw, name, said)
+    refuse_values(request)
+    if request.kind or ending == ".toml":
+        return _foreign(raw, name, request)
     document = read_yaml(raw, name)
     if isinstance(document.data, dict) and not OWN & document.data.keys():
         from flopcast.interop.configs.formats import kind_of
 
         kind = kind_of(document)
         if kind:
-            return _foreign(raw, name, replace(said, kind=kind))
+            return _foreign(raw, name, replace(request, kind=kind))
     if _is_config(document):
         document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
 
 
-def _foreign(raw: bytes, name: str, said: FileOptions) -> JobSource:
+def _foreign(raw: bytes, name: str, request: JobRequest) -> JobSource:
     """Return the job of another program's file; a model on the command line replaces its own.
 
     What is trained of a model (adapters) stays as the file has it.
     """
     from flopcast.interop.configs.formats import parsed
 
-    return _read_foreign(parsed(raw, name), said)
+    return _read_foreign(parsed(raw, name), request)
 
 
-def _read_foreign(document: Document, said: FileOptions) -> JobSource:
+def _read_foreign(document: Document, request: JobRequest) -> JobSource:
     """Return the source of another program's file whose text was read."""
     from flopcast.interop.configs.config_reader import ImportOptions
     from flopcast.interop.configs.formats import known_kind, read_kind
     from flopcast.interop.megatron.launch_script import ranks_of
 
-    asked = ImportOptions(devices=said.devices, whole=said.whole, model=said.model is not None)
-    document = read_kind(document, known_kind(said.kind, document), asked)
+    model = request.model if isinstance(request.model, str) else None
+    asked = ImportOptions(devices=request.devices, whole=request.whole_cluster, model=model is not None)
+    document = read_kind(document, known_kind(request.kind, document), asked)
     devices = ranks_of(document)
-    if said.model is None or not isinstance(document.data, dict):
+    if model is None or not isinstance(document.data, dict):
         return JobSource(document=document, devices=devices)
     own = document.data.get("model")
     kept = {"adapters": own["adapters"]} if isinstance(own, dict) and "adapters" in own else {}
-    named: object = {"base": said.model}
-    if is_path(said.model):
-        document = with_model(document, said.model)
+    named: object = {"base": model}
+    if is_path(model):
+        document = with_model(document, model)
         named = document.data["model"] if isinstance(document.data, dict) else {}
     data = document.data if isinstance(document.data, dict) else {}
-    model = named | kept if isinstance(named, dict) else named
-    return JobSource(
-        document=replace(document, data=data | {"model": model}), devices=devices, has_model=True
-    )
+    changed = data | {"model": named | kept if isinstance(named, dict) else named}
+    return JobSource(document=replace(document, data=changed), devices=devices, has_model=True)
 
 
 def read_model_file(path: str, where: str = "") -> Document:

@@ -10,7 +10,7 @@ from html import escape
 
 from flopcast.errors import Problem
 from flopcast.render.error_json import fault, input_faults
-from flopcast.requests.job_request import without_options
+from flopcast.requests.resolve import without_options
 from flopcast.ui.pool import Answer
 
 JSON = "application/json"

@@ -1,7 +1,7 @@
 """The fields of an HTTP request, and the job or search that they describe.
 
 Answers: which fields may a request have, and how does a page's address hold a document?
-Elsewhere: the same settings on the command line (requests/job_request.py, requests/search_request.py).
+Elsewhere: what they stand for (requests/job_request.py, requests/search_request.py).
 
 A request names entries of the catalogue, or contains a document as text. The server never opens a path or
 an address that a request names: a model, a site or a schedule is given by name or in full.
@@ -13,17 +13,18 @@ import math
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.shell.parameters import parsed_values, with_values
 from flopcast.library import catalog
 from flopcast.library.edits import plan_words
-from flopcast.requests.job_files import OpenJob, job_of, open_job_of
-from flopcast.requests.job_request import file_options, read_request
-from flopcast.requests.search_request import question_of
-from flopcast.requests.sources import FileOptions, JobSource, is_script, refuse_values, source_of
+from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.resolve import resolve
+from flopcast.requests.search_request import SearchRequest, question_of
+from flopcast.requests.sources import is_script, refuse_values, source_of
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
 
@@ -52,12 +53,9 @@ def job_from(words: Words) -> Job:
         No plan fits.
     """
     _check_names(words, PLAIN)
-    source, named = _source(words)
-    said = file_options(named, _changes(words))
-    named["plan"] = _plan(words, said.devices or said.whole, own="plan" in _keys(source.document))
-    return read_request(
-        source.document, _changes(words), lambda each: job_of(each, _no_file), source.devices, **named
-    )
+    request, source = _request(words)
+    plan = _plan(words, request.devices or request.whole_cluster, own="plan" in _keys(source.document))
+    return resolve(replace(request, source=source, plan=plan))
 
 
 def question_from(words: Words) -> Question:
@@ -69,21 +67,15 @@ def question_from(words: Words) -> Question:
         The fields have faults; all of them are reported.
     """
     _check_names(words, (*PLAIN, *OF_SEARCH))
-    source, named = _source(dict(words) | {"gpus": None})
-    clusters = tuple(str(named.pop("cluster") or "").split())
-    named["stack"] = tuple(str(named["stack"] or "").split())
-    objectives = tuple(str(words.get("objectives") or "").split())
-    named |= {name: _text(words, name) for name in (*OF_SEARCH, "gpus")}
-    named |= {"clusters": clusters, "objectives": objectives, "tp_beyond_domain": False}
-    named["plan"] = " ".join(_said(words)) or None
-
-    def read(given: tuple[str, ...], **options: object) -> OpenJob:
-        whole: dict[str, object] = {"site": None, "price": None, "gpus": None} | options
-        return read_request(
-            source.document, given, lambda each: open_job_of(each, _no_file), source.devices, **whole
-        )
-
-    return question_of(read, _changes(words), **named)
+    request, source = _request(dict(words) | {"gpus": None})
+    plan, gpus = " ".join(_said(words)) or None, _text(words, "gpus")
+    job = replace(request, source=source, plan=plan, gpus=gpus)
+    clusters, stacks, objectives = (
+        str(words.get(name) or "").split() for name in ("cluster", "stack", "objectives")
+    )
+    named: dict[str, Any] = {name: _text(words, name) for name in OF_SEARCH[1:]}
+    named |= {"clusters": clusters, "stacks": stacks, "objectives": objectives}
+    return question_of(SearchRequest(job=job, **named))
 
 
 def brought_from(
@@ -136,7 +128,7 @@ def _with_values(text: str, name: str, arguments: list[str], environment: list[s
         A value has a wrong form, the script does not use it, or the file is not a script.
     """
     if not is_script(text.encode(), name):
-        refuse_values(FileOptions(arguments=tuple(arguments), environment=tuple(environment)))
+        refuse_values(JobRequest(arg=tuple(arguments), env=tuple(environment)))
         return text
     values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
     return with_values(text.replace("\r\n", "\n"), *values) if any(values) else text
@@ -152,8 +144,8 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSourc
     """
     if given is None:
         with suppress(SpecError):  # some files can only be read where the number of devices is known
-            return source_of(text.encode(), name, FileOptions())
-    return source_of(text.encode(), name, FileOptions(devices=given or node))
+            return source_of(text.encode(), name, JobRequest())
+    return source_of(text.encode(), name, JobRequest(gpus=given or node))
 
 
 def packed(text: str) -> str:
@@ -187,28 +179,21 @@ def unpacked(word: str) -> str:
         raise SpecError([_fault("job", word, allowed, because, "choose the file again")]) from None
 
 
-def _source(words: Words) -> tuple[JobSource, dict[str, object]]:
-    """Return the document of a request, or an empty one, and its other fields by the names of options."""
-    named: dict[str, object] = {"site": None}
-    named |= {name: _text(words, name) for name in OF_JOB if name != "power_limit"}
-    named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq")}
-    job, model = words.get("job"), named["model"]
-    if isinstance(model, str) and catalog.known("models", model) is None:
+def _request(words: Words) -> tuple[JobRequest, JobSource]:
+    """Return a request without its plan, and its document, which is empty if there is none."""
+    named: dict[str, Any] = {name: _text(words, name) for name in ("model", "cluster", "stack", "price")}
+    model, limit, job = named["model"], _text(words, "power_limit"), words.get("job")
+    changes = str(words.get("changes") or "").split()
+    changes += [] if limit is None else [f"site.power_limit_w={limit}"]
+    named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq"), "changes": tuple(changes)}
+    if model is not None and catalog.known("models", model) is None:
         raise SpecError([catalog.unknown_name("models", model, "model", "request")])
-    if isinstance(job, Mapping):
-        return JobSource(document=Document("request", dict(job), {})), named
-    if not job:
-        return JobSource(document=Document("request", {}, {})), named
+    request = JobRequest(**named)
+    if isinstance(job, Mapping) or not job:
+        data = dict(job) if isinstance(job, Mapping) else {}
+        return request, JobSource(document=Document("request", data, {}))
     name, _, text = unpacked(str(job)).partition("\n")
-    source = source_of(text.encode(), name, file_options(named, _changes(words)))
-    return source, named | ({"model": None} if source.has_model else {})
-
-
-def _changes(words: Words) -> tuple[str, ...]:
-    """Return the KEY=VALUE changes of a request; its power limit is one of them."""
-    limit = _text(words, "power_limit")
-    changes = tuple(str(words.get("changes") or "").split())
-    return changes if limit is None else (*changes, f"site.power_limit_w={limit}")
+    return request, source_of(text.encode(), name, request)
 
 
 def _keys(document: Document) -> Mapping[str, object]:
@@ -278,13 +263,6 @@ def _check_names(words: Words, known: tuple[str, ...]) -> None:
     ]
     if faults:
         raise SpecError(faults)
-
-
-def _no_file(path: Path, _: int) -> bytes:
-    """Refuse a file that a document names, because a request must not read files of the server."""
-    allowed = "a schedule that is part of the request"
-    because = "a request cannot read files of the server"
-    raise SpecError([_fault("plan.schedule", str(path), allowed, because, "use the command line")])
 
 
 def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:

@@ -18,6 +18,7 @@ from conftest import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flopcast
 from flopcast.api import predict
 from flopcast.cli.import_measurements import from_run, kineto, nccl_tests
 from flopcast.dtypes import constant
@@ -398,10 +399,7 @@ def test_the_command_writes_a_site_that_repeats_the_observed_step(job, tmp_path)
 
 def make_job_from(path, site):
     """The job of a file, with a site file."""
-    from flopcast.requests.job_request import job_from
-
-    given = dict.fromkeys(("model", "cluster", "gpus", "plan", "stack", "seq"))
-    return job_from(str(path), (), **given, site=site)
+    return flopcast.job(path, site=site)
 
 
 def test_two_runs_in_turn_say_what_both_say_at_once(job, tmp_path):

@@ -1,0 +1,256 @@
+"""From a request to a job: files read, options and changes applied, defaults filled in, everything checked.
+
+Answers: which job does a request describe, and where was each of its values given?
+Elsewhere: what a request holds (job_request.py), edits of documents (library/edits.py), what makes a
+document a job (job_files.py).
+Later words win: options replace what the file says, KEY=VALUE changes both. `gpus` then sizes the cluster,
+and `price` tells what its devices cost, whoever named it.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from flopcast.errors import InfeasibleError, Problem, SpecError
+from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.library import catalog
+from flopcast.library.edits import edited_document, long_names, merged, placed
+from flopcast.requests.job_files import COMMAND_LINE, USUAL, ReadFile, job_of, read_file
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import assuming, is_path, read_source, with_model
+from flopcast.spec.batch import Batch
+from flopcast.spec.job import Job
+
+LONGEST_USUAL = 8192  # tokens
+USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
+OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
+Made = TypeVar("Made")
+
+
+def resolve(request: JobRequest) -> Job:
+    """Return the checked job that a request describes.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the files and the other values.
+    InfeasibleError
+        The request has no plan, and none fits.
+    """
+    return made_from(request, job_of)
+
+
+def made_from(request: JobRequest, make: Callable[[Document, ReadFile], Made]) -> Made:
+    """Return what `make` makes of the document that a request describes.
+
+    Parameters
+    ----------
+    make : callable
+        Gets the document, and the function that reads the files that it names.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the request, and what `make` raises.
+    """
+    source = request.source or read_source(request)
+    document, read = source.document, _no_file if request.source else read_file
+    if not isinstance(document.data, dict):
+        return make(document, read)
+    request = replace(request, model=None) if source.has_model else request
+    if request.source is None:
+        document, request = _with_files(document, request)
+    document = _with_options(document, request)
+    document, mistyped = _tried(document, lambda given: edited_document(given, request.changes))
+    gpus = _unsized(document, source.devices) if request.gpus is None else request.gpus
+    if source.devices is not None and gpus == source.devices and not _cluster(document):
+        gpus = None  # the file's plan counts them, and there is no cluster to size
+    document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
+    document = _with_price(document, request.price, anew=False)
+    problems = (*unsized, *mistyped)
+    if mistyped:  # what the changes would have mended is no fault
+        raise SpecError(problems)
+    try:
+        made = make(_with_defaults(document), read)
+    except SpecError as error:
+        others = [each for each in error.problems if not (unsized and each.field == "plan")]
+        raise SpecError([*problems, *others]) from None  # how many devices a plan fills is then no question
+    except InfeasibleError:
+        if problems:  # no plan is possible on what was not meant
+            raise SpecError(problems) from None
+        raise
+    if problems:
+        raise SpecError(problems)
+    return made
+
+
+def _no_file(path: Path, _: int) -> bytes:
+    """Refuse a file that a document names, because a request must not read files of the server."""
+    allowed, because = "a schedule that is part of the request", "a request cannot read files of the server"
+    problem = Problem(
+        field="plan.schedule", value=str(path), allowed=allowed, because=because, fix="use the command line"
+    )
+    raise SpecError([replace(problem, where="request")])
+
+
+def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobRequest]:
+    """Return the document with the model and the site of files, and the request without such a model."""
+    data = document.data if isinstance(document.data, dict) else {}
+    model = request.model or data.get("model")
+    if isinstance(model, str) and is_path(model):
+        document, request = with_model(document, model), replace(request, model=None)
+        data = document.data if isinstance(document.data, dict) else {}
+    if request.site is not None:
+        given = read_yaml(read_file(request.site), str(request.site))
+        document = replace(document, data=data | {"site": given.data})
+        document = placed(document, ("site",), given.name, given)
+    return document, request
+
+
+def _tried(
+    document: Document, step: Callable[[Document], Document]
+) -> tuple[Document, tuple[Problem, ...]]:
+    """Return the document after a step; on faults, the unchanged document and these, so that others
+    follow.
+    """
+    try:
+        return step(document), ()
+    except SpecError as error:
+        return document, error.problems
+
+
+def _with_options(document: Document, request: JobRequest) -> Document:
+    """Return the document with the parts that options replace."""
+    data = dict(document.data) if isinstance(document.data, dict) else {}
+    named = {key: getattr(request, key) for key in ("model", "stack", "cluster", "plan")}
+    for key, value in named.items():
+        if value is not None:
+            data[key] = value
+            document = placed(document, (key,), f"--{key}")
+    if request.seq is not None:
+        data["batch"] = _others(data.get("batch")) | {"sequence_length": request.seq}
+        document = placed(document, ("batch", "sequence_length"), "--seq")
+    return _with_price(replace(document, data=data), request.price, anew=True)
+
+
+def _with_price(document: Document, price: object, anew: bool) -> Document:
+    """Return the document with the price of a device, whoever names the cluster.
+
+    In place of what a file says (`anew`), but not of a later KEY=VALUE.
+    """
+    cluster = _cluster(document)
+    if price is None or not isinstance(document.data, dict) or not cluster:
+        return document
+    if "price" in cluster and not anew:
+        return document
+    stated = price if str(price)[:1].isalpha() else {"device_usd_per_hour": price}
+    changed = document.data | {"cluster": cluster | {"price": stated}}
+    return placed(replace(document, data=changed), ("cluster", "price"), "--price")
+
+
+def _others(batch: object) -> dict[str, object]:
+    """Return what a batch states in addition to the length of its sequences."""
+    if not isinstance(batch, dict):
+        return {}
+    long = long_names(Batch)
+    return {key: value for key, value in batch.items() if long.get(key, key) != "sequence_length"}
+
+
+def without_options(problem: Problem) -> Problem:
+    """Return a fault without command line: with arguments of Python, or fields of a request.
+
+    The place is left out where the field says it.
+
+    >>> told = without_options(
+    ...     Problem(where="--seq", field="batch.seq", value=0, allowed="", because="", fix="see --seq"))
+    >>> told.where, told.fix
+    ('argument seq', 'see seq')
+    """
+    option = OPTION.fullmatch(problem.where)
+    named = option is not None and problem.field.partition(".")[0] == option[1]
+    where = OPTION.sub(r"argument \1", problem.where).replace(COMMAND_LINE, "arguments")
+    told = {
+        name: OPTION.sub(r"\1", getattr(problem, name)) for name in ("field", "allowed", "because", "fix")
+    }
+    return replace(problem, where="" if named else where, **told)
+
+
+def _with_defaults(document: Document) -> Document:
+    """Return the document with defaults for stack and sequence length, which become assumptions."""
+    data = document.data
+    if not isinstance(data, dict):
+        return document
+    notes = []
+    if "stack" not in data:
+        data = data | {"stack": USUAL["stack"]}
+        notes.append(f"stack {data['stack']}")
+    if "batch" not in data:
+        length = _usual_length(data.get("model"))
+        data = data | {"batch": {"sequence_length": length}}
+        notes.append(f"sequence_length {length}")
+    return assuming(replace(document, data=data), tuple(notes))
+
+
+def _usual_length(model: object) -> int:
+    """Return the default sequence length: that of the model's training, up to 8192."""
+    own = _by_name(model)
+    base = str(own.get("base"))
+    data = merged(catalog.document("models", base).data, own) if catalog.known("models", base) else own
+    known = data if isinstance(data, dict) else {}
+    length = known.get("context_length") or known.get("learned_positions")
+    if isinstance(length, int) and not isinstance(length, bool) and length > 0:
+        return min(length, LONGEST_USUAL)
+    return USUAL_LENGTH
+
+
+def _by_name(noun: object) -> dict[str, object]:
+    """Return a noun of a job as a mapping; a name becomes the `base` of one; anything else is empty."""
+    return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}
+
+
+def _cluster(document: Document) -> dict[str, object]:
+    """Return the cluster as a base with changes; without a base if it is described, or missing."""
+    return _by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
+
+
+def _unsized(document: Document, stated: int | None) -> int | None:
+    """Return the devices that a launch script states, if the cluster is named without a size."""
+    cluster = _cluster(document)
+    sized = "base" not in cluster or ":" in str(cluster["base"]) or "nodes" in cluster
+    return None if sized else stated
+
+
+def _with_gpus(document: Document, gpus: object) -> Document:
+    """Return the cluster with as many nodes as `gpus` need, or a part of one node.
+
+    They win over a number of nodes; other changes of the cluster stay.
+    """
+    if gpus is None or not isinstance(document.data, dict):
+        return document
+    if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
+        raise SpecError([_gpus_fault(gpus, "a whole number above 0", "devices are counted")])
+    cluster = _cluster(document)
+    if "base" not in cluster:
+        raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
+    name = str(cluster["base"]).partition(":")[0]
+    if catalog.known("clusters", name) is None:
+        return document  # told with the other faults of the job
+    per_node = catalog.cluster(name).node.devices
+    if gpus > per_node and gpus % per_node:
+        allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
+        below = gpus // per_node * per_node
+        fix = f"set --gpus to {below} or {below + per_node}"
+        raise SpecError([_gpus_fault(gpus, allowed, "jobs on several nodes use whole nodes", fix)])
+    part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
+    size = part if gpus < per_node else {"nodes": gpus // per_node}
+    changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
+    return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
+
+
+def _gpus_fault(
+    gpus: object, allowed: str, because: str, fix: str = "change --gpus or --cluster"
+) -> Problem:
+    """Return the problem of a number of devices; click cannot check it, as it depends on the cluster."""
+    return Problem(field="--gpus", value=gpus, allowed=allowed, because=because, fix=fix)
