@@ -58,7 +58,7 @@ def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tu
         modules = recomputed_modules(layer, workload, stack)
         again = _again(layer.forward, modules, "end")
         if layer.checkpoint != INNER:
-            fused = stack.attention_kernel == "flash"
+            fused = stack.fuses_attention
             short = {item.name for item in _again(layer.forward, modules, stack.recompute_until)}
             again = [
                 item

@@ -84,7 +84,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="batch.documents",
-        holds=lambda c: len(c.batch.documents) <= 1 or c.stack.attention_kernel == "flash",
+        holds=lambda c: len(c.batch.documents) <= 1 or c.stack.fuses_attention,
         value=lambda c: f"{len(c.batch.documents)} documents",
         allowed=lambda _: "one document on a stack that writes attention scores",
         because="a kernel that writes the scores computes those between documents too",

@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="stack.attention_kernel",
-        holds=lambda c: _alone(c) | (c.stack.attention_kernel == "flash"),
+        holds=lambda c: _alone(c) | (c.stack.fuses_attention),
         value=lambda c: c.stack.attention_kernel,
         allowed=lambda _: "flash with context_parallel above 1",
         because="blocks of keys are merged by the log-sums that only a fused kernel keeps",

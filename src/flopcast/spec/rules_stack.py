@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="stack.attention_generation",
-        holds=lambda c: c.stack.attention_kernel == "flash" or c.stack.attention_generation == "newest",
+        holds=lambda c: c.stack.fuses_attention or c.stack.attention_generation == "newest",
         value=lambda c: c.stack.attention_generation,
         allowed=lambda _: "newest with attention_kernel: materialised",
         because="only fused attention kernels have generations",

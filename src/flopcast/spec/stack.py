@@ -246,6 +246,11 @@ class Stack(StrictModel):
     source: tuple[Source, ...] = ()
 
     @property
+    def fuses_attention(self) -> bool:
+        """Return whether attention never writes the square of its scores."""
+        return self.attention_kernel == "flash"
+
+    @property
     def label(self) -> str:
         """Return name and era, as reports and factors write them; only the name if there is no era.
 

@@ -31,7 +31,7 @@ from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
-from flopcast.workload.program import elements, expert_elements, tied_elements, update_bytes
+from flopcast.workload.parameters import elements, is_expert, is_tied, update_bytes
 from flopcast.workload.sharded import bucket_elements, reduction_times, reductions, wait_for
 
 ONE_NUMBER_BYTES = constant(8.0)
@@ -67,7 +67,7 @@ def micro_batch_items(
     gradients = stack.gradients
     items: list[Item] = []
     weights = tuple(weight for weight in weights if weight.trained)
-    owned, tied = elements(weights), tied_elements(weights)
+    owned, tied = elements(weights), elements(weights, is_tied)
     times = reduction_times(stack, plans)
     if gradients.accumulate_passes:
         kind = "accumulate_main_gradient" if gradients.is_wide else "accumulate_gradient"
@@ -78,7 +78,7 @@ def micro_batch_items(
         items.append(replace(item, count=constant(gradients.accumulate_passes)))
     if gradients.overlaps(plans.structure.zero) or plans.structure.zero >= 2:
         held = owned + np.where(plans.pipeline_parallel > 1, tied, 0.0)
-        experts = expert_elements(weights)
+        experts = elements(weights, is_expert)
         by_axis = [("", "dp", held - experts)]
         if any(weight.expert for weight in weights):
             by_axis.append(("_experts", "expert_dp", experts))

@@ -11,13 +11,13 @@ layers form a *chunk class*, stages with equal chunks a *stage class*: eighty eq
 stages, are one entry. A *part* is one run of equal layers: embedding, runs of blocks, final norm, head.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, Integers
+from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.layers.base import Split, Weight
+from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.spec.batch import Rows
 from flopcast.spec.model import Model
@@ -102,21 +102,34 @@ class Layer:
     them. `kept_bytes` is counted for every micro-batch in flight, `working_bytes` once: tensors that are
     recomputed, gradients of the largest linear, and the layer's output and the gradients of both its ends.
     Where the plan's schedule splits the backward, `weight` holds the items that run later, and
-    `waiting_bytes` what they still need (workload/split.py). Bytes have shape (plans, 1).
+    `waiting_bytes` what they still need (workload/split.py). `weight_casts` come before `forward` until all
+    passes have run (passes.py), and are part of it then. Bytes have shape (plans, 1).
     """
 
-    kind: str
+    logical: LogicalLayer
     forward: tuple[Item, ...]
-    backward: tuple[Item, ...]
-    weights: tuple[Weight, ...]
-    kept_bytes: Floats  # from the forward until the backward pass of one micro-batch
-    working_bytes: Floats  # besides, while the layer's backward pass runs; see workload/backward.py
+    backward: tuple[Item, ...] = ()
     weight: tuple[Item, ...] = ()
+    weight_casts: tuple[Item, ...] = ()
+    kept_bytes: Floats = field(default_factory=lambda: ZERO)  # from a micro-batch's forward to its backward
+    working_bytes: Floats = field(default_factory=lambda: ZERO)  # besides, while the backward pass runs
     waiting_bytes: Floats = field(default_factory=lambda: ZERO)
-    low_precision_weight_bytes: Floats = field(
-        default_factory=lambda: ZERO
-    )  # copies beside the 16-bit weights
+    low_precision_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # copies beside 16-bit weights
     spared_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # 16-bit weights that nothing keeps
+
+    @property
+    def kind(self) -> str:
+        """Return the layer's own word."""
+        return self.logical.kind
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the tensors of one rank."""
+        return self.logical.weights
+
+    def items(self) -> tuple[Item, ...]:
+        """Return the items of both passes."""
+        return (*self.weight_casts, *self.forward, *self.backward, *self.weight)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -143,18 +156,51 @@ class StageTransfer:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Accounting:
-    """What a rewrite changed in one layer's forward: FLOP must not change, bytes may.
+    """What a pass changed in one layer: the items that it took out, and those that it put in.
 
-    Counts the items that it took out and those that it put in, shape (plans, 1). The one exception is
-    causal flash attention: it skips the masked half, which is never computed (realise.py).
+    `layer` is the layer's word, or the phase of a pass over whole chunks. FLOP and bytes are those of
+    operators, as often as they run in a row, (plans, 1); (plans, stage classes) for work on a whole rank.
     """
 
     rewrite: str
     layer: str
-    before_flop: Floats
-    after_flop: Floats
-    before_bytes: Floats
-    after_bytes: Floats
+    taken: tuple[Item, ...]
+    put: tuple[Item, ...]
+
+    @property
+    def keeps_flop(self) -> bool:
+        """Return whether what was put in has the FLOP of what was taken out."""
+        return np.allclose(self.before_flop, self.after_flop, rtol=1e-12)
+
+    @property
+    def before_flop(self) -> Floats:
+        """Return the FLOP of what was taken out."""
+        return _totals(self.taken)[0]
+
+    @property
+    def after_flop(self) -> Floats:
+        """Return the FLOP of what was put in."""
+        return _totals(self.put)[0]
+
+    @property
+    def before_bytes(self) -> Floats:
+        """Return the bytes that what was taken out moves."""
+        return _totals(self.taken)[1]
+
+    @property
+    def after_bytes(self) -> Floats:
+        """Return the bytes that what was put in moves."""
+        return _totals(self.put)[1]
+
+
+def _totals(items: tuple[Item, ...]) -> tuple[Floats, Floats]:
+    """Return FLOP and moved bytes of the operators among `items`."""
+    flop, moved_bytes = ZERO, ZERO
+    for item in items:
+        if isinstance(item.work, AbstractOperator):
+            work = item.work.work()
+            flop, moved_bytes = flop + work.flop * item.count, moved_bytes + work.moved_bytes * item.count
+    return flop, moved_bytes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -224,137 +270,3 @@ class Programs:
         hops = [run for hop in (self.hop_across, self.hop_inside) for run in (hop.forward, hop.backward)]
         ends = (self.reduce, self.synchronise, self.update)
         return tuple(item for run in (*runs, *hops, *ends) for item in run)
-
-
-def elements(weights: tuple[Weight, ...]) -> Counts:
-    """Return elements of one instance on one rank, without tied tensors, which their owner counts."""
-    return sum((weight.elements for weight in weights if not weight.tied), ZERO)
-
-
-def tied_elements(weights: tuple[Weight, ...]) -> Counts:
-    """Return elements of tensors that another layer owns, on one rank."""
-    return sum((weight.elements for weight in weights if weight.tied), ZERO)
-
-
-def only(layers: tuple[LogicalLayer, ...], wanted: Callable[[Weight], bool]) -> tuple[LogicalLayer, ...]:
-    """Return the layers with some of their weights, so that counts over them cover only these."""
-    return tuple(
-        replace(layer, weights=tuple(weight for weight in layer.weights if wanted(weight)))
-        for layer in layers
-    )
-
-
-def frozen_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts | None:
-    """Return parameters without gradients on a rank of each stage class, (plans, stage classes), or
-    None.
-    """
-    if all(weight.trained for layer in layers for weight in layer.weights):
-        return None
-    return held_parameters(only(layers, lambda weight: not weight.trained), stage_counts)
-
-
-def low_precision_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> dict[str, Counts]:
-    """Return parameters stored in another dtype than the plan's, by dtype; (plans, stage classes)."""
-    dtypes = {weight.stored for layer in layers for weight in layer.weights if weight.stored}
-    return {
-        dtype: held_parameters(only(layers, _stored_as(dtype)), stage_counts) for dtype in sorted(dtypes)
-    }
-
-
-def _stored_as(dtype: str) -> Callable[[Weight], bool]:
-    """Return whether a weight is stored in this dtype of its own."""
-    return lambda weight: weight.stored == dtype
-
-
-def update_bytes(elements: Counts, narrow: Counts, plans: Plans) -> Counts:
-    """Return mean bytes of an updated element as it is sent, since some may be in 8 bits."""
-    wide, least = ELEMENT_BYTES[plans.structure.activations], ELEMENT_BYTES["fp8"]
-    each: Counts = wide - (wide - least) * narrow / np.maximum(elements, 1.0)
-    return each
-
-
-def low_precision_updates(weights: tuple[Weight, ...], expert: bool) -> Counts:
-    """Return elements of one instance on one rank that are gathered in 8 bits: of experts, or others."""
-    return sum((w.elements for w in weights if w.update and w.expert == expert), ZERO)
-
-
-def expert_elements(weights: tuple[Weight, ...]) -> Counts:
-    """Return elements of experts of one instance on one rank."""
-    return sum((weight.elements for weight in weights if weight.expert), ZERO)
-
-
-def low_precision_updated(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> tuple[Counts, Counts]:
-    """Return parameters of a rank that are gathered in 8 bits: others, and those of experts.
-
-    Arrays of shape (plans, stage classes), or of one number where there are none.
-    """
-    dense, experts = (
-        sum(
-            (
-                stage_counts[:, :, p] * low_precision_updates(each.weights, of)
-                for p, each in enumerate(layers)
-            ),
-            ZERO,
-        )
-        for of in (False, True)
-    )
-    return dense, experts
-
-
-def expert_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts | None:
-    """Return parameters of experts on a rank, (plans, stage classes); None without experts."""
-    if not any(weight.expert for layer in layers for weight in layer.weights):
-        return None
-    held = np.zeros(stage_counts.shape[:2])
-    for part, layer in enumerate(layers):
-        held = held + stage_counts[:, :, part] * expert_elements(layer.weights)
-    return held
-
-
-def replicated_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
-    """Return parameters that every tensor-parallel rank holds in full: norms, biases after a sum.
-
-    Experts are none of them: whole or cut, their gradients are summed over ranks of their own.
-    """
-    held = np.zeros(stage_counts.shape[:2])
-    for part, layer in enumerate(layers):
-        for weight in layer.weights:
-            if weight.expert:
-                continue
-            held = held + stage_counts[:, :, part] * np.where(
-                weight.elements == weight.total, weight.elements, 0.0
-            )
-    return held
-
-
-def held_tensors(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
-    """Return tensors of a rank of each stage class, (plans, stage classes); a tied one counts with its
-    owner.
-    """
-    held = np.zeros(stage_counts.shape[:2])
-    for part, layer in enumerate(layers):
-        held = held + stage_counts[:, :, part] * sum(not weight.tied for weight in layer.weights)
-    return held
-
-
-def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
-    """Return parameters of a rank of each stage class, (plans, stage classes).
-
-    A tied tensor is stored again where its owner, the first layer, is on another stage.
-
-    Parameters
-    ----------
-    stage_counts : array of shape (plans, stage classes, parts)
-        How many of each layer a stage holds; zeros where a class pads the batch.
-
-    Returns
-    -------
-    array of shape (plans, stage classes)
-        Elements on one tensor-parallel rank, padding of the vocabulary included.
-    """
-    held = np.zeros(stage_counts.shape[:2])
-    owner_elsewhere = stage_counts[:, :, 0] == 0
-    for part, layer in enumerate(layers):
-        here = elements(layer.weights) + np.where(owner_elsewhere, tied_elements(layer.weights), 0.0)
-        held = held + stage_counts[:, :, part] * here
-    return held

@@ -36,14 +36,8 @@ from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
-from flopcast.workload.program import (
-    Segment,
-    elements,
-    expert_elements,
-    low_precision_updates,
-    tied_elements,
-    update_bytes,
-)
+from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_tied, update_bytes
+from flopcast.workload.program import Segment
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
@@ -155,7 +149,7 @@ def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Co
     """
     again = plans.structure.zero == 3 and stack.sharding.ends == "own_units"
     elsewhere = ONE if again else (plans.pipeline_parallel > 1).astype(np.float64)
-    return elements(weights) + tied_elements(weights) * elsewhere
+    return elements(weights) + elements(weights, is_tied) * elsewhere
 
 
 def gathered_segments(
@@ -317,14 +311,14 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
     parameters are whole in memory, it is as many messages as they fill buckets.
     """
     stack, plans = how.stack, how.plans
-    held, experts = unit_elements(weights, stack, plans), expert_elements(weights)
+    held, experts = unit_elements(weights, stack, plans), elements(weights, is_expert)
     found = []
     for name, axis, count in (("", "dp", held - experts), ("_experts", "expert_dp", experts)):
         of_experts = bool(name)
         if of_experts and not any(weight.expert for weight in weights):
             continue
         bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
-        size_bytes = bucket * update_bytes(count, low_precision_updates(weights, of_experts), plans)
+        size_bytes = bucket * update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
         found.append(
             Item(
                 name=f"parameters.gather{name}",

@@ -170,8 +170,8 @@ def _kernels(stack: Stack, base: Stack) -> Flags:
         if name in base.rewrites and name not in stack.rewrites
     ]
     chained = "unfused_rope" in stack.rewrites and "unfused_rope" not in base.rewrites
-    written = stack.attention_kernel == "materialised" and base.attention_kernel == "flash"
-    flash = stack.attention_kernel == "flash" and base.attention_kernel == "materialised"
+    written = base.fuses_attention and not stack.fuses_attention
+    flash = stack.fuses_attention and not base.fuses_attention
     return [
         *(["--attention-backend unfused"] if written else []),
         *(["--use-flash-attn"] if flash else []),

@@ -1,0 +1,317 @@
+"""The passes between a lowered layer and the layer that a stack runs, in order.
+
+Answers: which steps make programs out of logical items, in which order, and what does each change?
+Elsewhere: what a step does (rewrites/, and one file for each other step), the whole step (realise.py).
+
+Every pass has one signature, `(layer, software) -> layer`, or `(half, software) -> half` for the layers of
+a chunk in the order of a pass over them. `run_passes` compares items by identity: what a pass took out and
+put in is its account, and a pass that should keep FLOP is checked.
+
+The order matters: rewrites first, for the backward is derived from the forward items that really run, and a
+fused kernel keeps other tensors than its parts. An attention kernel is the first rewrite, because it
+replaces the run from scores to context whole: no part of it may be fused before.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Counts
+from flopcast.errors import InternalError
+from flopcast.layers.base import activation_bytes
+from flopcast.operators.item import Item, blocking
+from flopcast.operators.messages import AllGather
+from flopcast.spec.stack import Stack
+from flopcast.workload.backward import (
+    WHOLE_LAYER,
+    derive_backward,
+    exchanged_at_work,
+    kept_tensors,
+    total_bytes,
+)
+from flopcast.workload.backward_memory import backward_peak
+from flopcast.workload.checkpoints import INNER
+from flopcast.workload.exchange_overlap import beside_other_micro_batch
+from flopcast.workload.expert_items import with_expert_software
+from flopcast.workload.gradient_reduction import micro_batch_items
+from flopcast.workload.low_precision import agreement, low_precision_layer
+from flopcast.workload.program import Accounting, Layer, Segment, Workload
+from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
+from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
+from flopcast.workload.rewrites.fused_loss import fused_loss
+from flopcast.workload.separate_groups import with_sums
+from flopcast.workload.sharded import gathered_segments
+from flopcast.workload.split import split_backward, waiting_bytes
+from flopcast.workload.tensor_overlap import under_products
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Software:
+    """What a pass knows besides the layer: the stack, the plans, and how much the fullest stage holds.
+
+    `on_stage` counts parameters, (plans, 1).
+    """
+
+    stack: Stack
+    workload: Workload
+    on_stage: Counts
+
+    @property
+    def scatters_transfers(self) -> bool:
+        """Return whether neighbouring stages send activations in shares that layers do not work on."""
+        scattered = self.stack.pipeline.payload == "scattered"
+        return scattered and not self.workload.plans.structure.sequence_parallel
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Half:
+    """The layers of chunks in the order of one pass over them, "forward" or "backward".
+
+    `counts` says how many of each layer a chunk holds, (plans, chunk classes, layers).
+    """
+
+    phase: str
+    layers: tuple[Layer, ...]
+    counts: Counts
+    segments: tuple[Segment, ...]
+
+    def items(self) -> tuple[Item, ...]:
+        """Return the items of all segments."""
+        return tuple(item for segment in self.segments for item in segment.items)
+
+
+Part = TypeVar("Part", Layer, Half)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Pass:
+    """One pass, and whether it keeps the FLOP of what it replaces."""
+
+    run: Callable[[Layer, Software], Layer]
+    keeps_flop: bool = True
+
+
+def _expert_software(layer: Layer, software: Software) -> Layer:
+    """Send tokens to experts by the stack's library."""
+    return replace(layer, forward=with_expert_software(layer.forward, software.stack.experts))
+
+
+def _fused_loss(layer: Layer, software: Software) -> Layer:
+    """Compute the head's loss in one kernel, where the stack does."""
+    when = software.stack.fused_loss
+    if when == "none" or layer.kind != "head":
+        return layer
+    chained = (software.workload.plans.tensor_parallel > 1) & (when == "uncut")
+    return replace(layer, forward=fused_loss(layer.forward, chained.astype(np.float64)))
+
+
+def _sums(layer: Layer, software: Software) -> Layer:
+    """Add weight gradients of experts to their sums."""
+    return replace(layer, forward=with_sums(layer.forward, software.stack.gradients))
+
+
+def _quantise(layer: Layer, software: Software) -> Layer:
+    """Multiply in 8 or 4 bits under the plan's recipe."""
+    found = low_precision_layer(layer.logical, layer.forward, software.workload, software.stack)
+    return replace(
+        layer,
+        forward=found.forward,
+        weight_casts=found.weight_casts,
+        low_precision_weight_bytes=found.weight_bytes,
+        spared_weight_bytes=found.spared_bytes,
+    )
+
+
+def _backward(layer: Layer, software: Software) -> Layer:
+    """Derive the backward, with what runs again, what is kept for it and what is alive while it runs.
+
+    While its backward runs, a layer has all of its tensors (all of its group's, where blocks are recomputed
+    in groups), those that it keeps anyway counted once. A checkpoint that was cut over ranks is gathered
+    into a tensor of its own.
+    """
+    logical, workload, stack = layer.logical, software.workload, software.stack
+    forward, recomputed = layer.forward, recomputed_modules(logical, workload, stack)
+    peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
+    others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
+    peak = peak + total_bytes(kept_tensors(forward, frozenset())) * others
+    whole = WHOLE_LAYER in recomputed
+    kept = total_bytes(kept_tensors(forward, recomputed))
+    if whole:
+        kept = checkpoint_bytes(logical, workload)
+        peak = peak + activation_bytes(workload.model.hidden, workload.split)  # autograd holds the output
+    cut = whole and workload.plans.structure.partition_activations
+    ends_a_run = logical.checkpoint != INNER  # one of a group's blocks does
+    return replace(
+        layer,
+        backward=derive_backward(forward, recomputed, stack.recompute_until if ends_a_run else "end"),
+        kept_bytes=kept,
+        working_bytes=peak - (kept if not cut else ZERO) + exchanged_at_work(forward),
+    )
+
+
+def _checkpoint(layer: Layer, software: Software) -> Layer:
+    """Gather and drain around a layer that runs again as a whole."""
+    workload, stack = software.workload, software.stack
+    whole = WHOLE_LAYER in recomputed_modules(layer.logical, workload, stack)
+    if not whole or layer.logical.checkpoint == INNER:
+        return layer
+    forward, backward = checkpointed(layer.forward, layer.backward, workload, stack)
+    return replace(layer, forward=forward, backward=backward)
+
+
+def _reductions(layer: Layer, software: Software) -> Layer:
+    """Add up and reduce gradients behind a layer's backward."""
+    stack, plans = software.stack, software.workload.plans
+    found = micro_batch_items(stack, plans, layer.weights, software.on_stage)
+    return replace(layer, backward=(*layer.backward, *found))
+
+
+def _split(layer: Layer, software: Software) -> Layer:
+    """Move weight gradients to tasks of their own, where the schedule does."""
+    if not software.workload.plans.structure.order_rule.splits_backward:
+        return layer
+    backward, weight = split_backward(layer.backward)
+    return replace(layer, backward=backward, weight=weight, waiting_bytes=waiting_bytes(layer.forward))
+
+
+def _exchange_overlap(layer: Layer, software: Software) -> Layer:
+    """Run exchanges of experts beside another micro-batch, where the stack does."""
+    if not software.stack.experts.overlaps_exchanges:
+        return layer
+    return replace(
+        layer,
+        forward=beside_other_micro_batch(layer.forward, alone="first"),
+        backward=beside_other_micro_batch(layer.backward, alone="last"),
+    )
+
+
+def _tensor_overlap(layer: Layer, software: Software) -> Layer:
+    """Run tensor-parallel messages of blocks under their products, where the stack does."""
+    if software.stack.tensor_overlap != "chunks" or layer.kind != "block":
+        return layer
+    run = partial(under_products, ranks=software.workload.plans.tensor_parallel)
+    return replace(layer, forward=run(layer.forward), backward=run(layer.backward))
+
+
+def _gathers(half: Half, software: Software) -> Half:
+    """Gather sharded parameters ahead of the layers that need them."""
+    kinds, weights = [layer.kind for layer in half.layers], [layer.weights for layer in half.layers]
+    backward, plans = half.phase == "backward", software.workload.plans
+    found = gathered_segments(half.segments, kinds, weights, software.stack, plans, backward)
+    return replace(half, segments=found)
+
+
+def _agreement(half: Half, software: Software) -> Half:
+    """Agree on the scales of the pass, under recipes that do."""
+    runs = [layer.backward if half.phase == "backward" else layer.forward for layer in half.layers]
+    found = agreement(runs, software.workload, half.counts, half.phase)
+    return replace(half, segments=(*half.segments, *found))
+
+
+def _received_shares(half: Half, software: Software) -> Half:
+    """Gather activations that a neighbour sends in shares first."""
+    if not software.scatters_transfers:
+        return half
+    end = half.counts[:, :, 0]  # the chunk that starts the pass receives nothing
+    hidden, split = software.workload.model.hidden, software.workload.split
+    gather = AllGather(axis="tp", message_bytes=activation_bytes(hidden, split))
+    item = replace(blocking("receive.gather", gather, "x.share", "x"), phase=half.phase)
+    holds_any = np.minimum(half.counts.sum(axis=2), 1.0)  # a class that pads the batch holds nothing
+    first = Segment(items=(item,), repeat=holds_any - np.minimum(end, 1.0))
+    return replace(half, segments=(first, *half.segments))
+
+
+BEFORE_REWRITES: dict[str, Pass] = {"expert_software": Pass(run=_expert_software)}
+BEHIND_REWRITES: dict[str, Pass] = {
+    "fused_loss": Pass(run=_fused_loss),
+    "sums": Pass(run=_sums),
+    "quantise": Pass(run=_quantise),
+    "backward": Pass(run=_backward, keeps_flop=False),
+    "checkpoint": Pass(run=_checkpoint),
+    "reductions": Pass(run=_reductions),
+    "split": Pass(run=_split),
+    "exchange_overlap": Pass(run=_exchange_overlap),
+    "tensor_overlap": Pass(run=_tensor_overlap),
+}
+OF_CHUNKS: dict[str, Callable[[Half, Software], Half]] = {
+    "gathers": _gathers,
+    "agreement": _agreement,
+    "received_shares": _received_shares,
+}
+
+
+def rewrite_names(stack: Stack) -> tuple[str, ...]:
+    """Return the stack's rewrites in order, its attention kernel first.
+
+    Examples
+    --------
+    >>> rewrite_names(Stack(name="any", attention_kernel="flash", rewrites=("bias_gelu",)))
+    ('flash_attention', 'bias_gelu')
+    """
+    attention = ("flash_attention",) if stack.fuses_attention else ()
+    return (*attention, *stack.rewrites)
+
+
+def passes_of(stack: Stack) -> dict[str, Pass]:
+    """Return the passes over a layer in order: the stack's rewrites between those of every stack.
+
+    Raises
+    ------
+    InternalError
+        The stack names a rewrite that does not exist.
+    """
+    names = rewrite_names(stack)
+    if unknown := [name for name in names if name not in REWRITES]:
+        raise InternalError(f"no rewrite {unknown[0]!r}; there are {', '.join(REWRITES)}")
+    return BEFORE_REWRITES | {name: _rewrite(name) for name in names} | BEHIND_REWRITES
+
+
+def _rewrite(name: str) -> Pass:
+    """Return a rewrite as a pass over a layer's forward."""
+    rewrite = REWRITES[name]
+    return Pass(
+        run=lambda layer, _: replace(layer, forward=rewrite(layer.forward)),
+        keeps_flop=rewrite not in SKIPS_WORK,
+    )
+
+
+def run_passes(layer: Layer, software: Software, accounting: list[Accounting]) -> Layer:
+    """Return a layer after all passes; adds the accounts of those that changed it.
+
+    Raises
+    ------
+    InternalError
+        A pass changed the FLOP of the layer.
+    """
+    for name, each in passes_of(software.stack).items():
+        before, layer = layer, each.run(layer, software)
+        if layer is before:
+            continue
+        account = _account(name, layer.kind, before.items(), layer.items())
+        if account and each.keeps_flop and not account.keeps_flop:
+            raise InternalError(f"rewrite {name!r} changed the FLOP of a {layer.kind}")
+        accounting += [account] if account else []
+    return replace(layer, weight_casts=(), forward=(*layer.weight_casts, *layer.forward))
+
+
+def run_over_chunks(half: Half, software: Software, accounting: list[Accounting]) -> tuple[Segment, ...]:
+    """Return the segments of one pass over chunks; adds the accounts of what its layers did not have."""
+    for name, run in OF_CHUNKS.items():
+        before, half = half, run(half, software)
+        account = _account(name, half.phase, before.items(), half.items())
+        accounting += [account] if account else []
+    return half.segments
+
+
+def _account(name: str, part: str, before: Iterable[Item], after: Iterable[Item]) -> Accounting | None:
+    """Return what a pass took out and put in, or None if it changed nothing.
+
+    Items are compared by identity: a pass that returns an item untouched has not changed it.
+    """
+    old, new = dict.fromkeys(before), dict.fromkeys(after)
+    taken = tuple(item for item in old if item not in new)
+    put = tuple(item for item in new if item not in old)
+    return Accounting(rewrite=name, layer=part, taken=taken, put=put) if taken or put else None
