@@ -40,33 +40,6 @@ def test_a_site_that_has_measured_a_factor_is_surer_of_it(known):
     assert FactorBook(site).get("host", 0.3).log_sigma_factor == known
 
 
-def test_a_factor_is_made_once():
-    book = FactorBook(Site())
-
-    assert book.get("host", 0.3) is book.get("host", 0.3)
-    assert list(book.all()) == ["host"]
-
-
-def test_factors_that_nothing_asked_for_are_not_listed():
-    assert FactorBook(site_with(host=1.5)).all() == {}
-
-
-def test_the_list_of_factors_does_not_change_the_book():
-    book = FactorBook(Site())
-    book.get("host", 0.3)
-
-    dict(book.all()).clear()
-    book.all().clear()
-
-    assert list(book.all()) == ["host"]
-
-
-def test_two_predictions_do_not_share_factors():
-    FactorBook(Site()).get("host", 0.3)
-
-    assert FactorBook(Site()).all() == {}
-
-
 @pytest.mark.parametrize(
     ("own", "ran", "expected"),
     [

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from all_cases import all_cases
-from alone import site_with
+from alone import price_items, site_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE, FactorBook, unexplained, unexplained_on
 from flopcast.cost.host import EXPERT_LOOP_S, ROUTER, graphed, launch_seconds
+from flopcast.cost.price import _Pricing
 from flopcast.cost.single_groups import single_groups, to_price
 from flopcast.dtypes import constant
 from flopcast.library import catalog
@@ -153,36 +154,29 @@ def test_what_runs_taught_and_what_a_site_measured_multiply_and_the_nearest_sigm
     assert bare.get("gemm_level[a]", own, said).ratio == said
     assert with_level.get("gemm_level[a]", own, said).ratio == said * level[0]
     assert with_both.get("gemm_level[a]", own, said).ratio == pytest.approx(said * level[0] * site[0])
-    assert [book.found["gemm_level[a]"].log_sigma_factor for book in (bare, with_level, with_both)] == [
+    assert [book.get("gemm_level[a]", own).log_sigma_factor for book in (bare, with_level, with_both)] == [
         own, level[1], site[1]
     ]  # fmt: skip
 
 
 @LAWS
-@given(sigmas=st.lists(sigma, min_size=1, max_size=6), chance=st.randoms(use_true_random=False))
-def test_the_order_of_asking_changes_no_factor(sigmas, chance):
-    shuffled = chance.sample(sigmas, len(sigmas))
-    books = [FactorBook(Site()), FactorBook(Site())]
-    for book, order in zip(books, (sigmas, shuffled), strict=True):
-        for each in order:
-            book.get("host", each, 1.5)
+@given(sigmas=st.lists(sigma, min_size=1, max_size=6))
+def test_of_equal_factors_the_first_ratio_and_the_largest_sigma_hold(sigmas):
+    state = _Pricing(None, None, None, FactorBook(Site()), {}, {}, {})
 
-    assert books[0].all() == books[1].all()
-    assert books[0].all()["host"].log_sigma_factor == max(sigmas)
-    assert books[0].all()["host"].ratio == 1.5
+    ratios = {state.ratio_of(state.factors.get("host", each, 1.5)) for each in sigmas}
+
+    assert ratios == {1.5}
+    assert list(state.found) == ["host"]
+    assert state.found["host"].log_sigma_factor == max(sigmas)
 
 
-def test_only_factors_that_were_asked_for_are_told():
-    book = FactorBook(
-        site_with(**{"host": 2.0, "nvlink": 3.0}),
-        {"gemm_level[a]": FittedLevel(ratio=2.0, log_sigma_factor=0.1)},
-    )
-    book.get("host", 0.3)
-    copied = book.all()
-    book.get("other", 0.1)
+def test_a_prediction_lists_the_factors_that_scale_its_items_and_no_others():
+    site = site_with(**{"host": 2.0, "nvlink": 3.0})
+    priced = price_items([product()], catalog.cluster("dgx-a100", 1), site=site)
 
-    assert list(copied) == ["host"]
-    assert (copied["host"].ratio, copied["host"].log_sigma_factor) == (2.0, 0.3)
+    assert priced.factors["host"].ratio == 2.0
+    assert "nvlink" not in priced.factors
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -210,9 +204,8 @@ def test_a_derate_is_the_stacks_own_and_what_stacks_share_where_no_run_taught_of
 def test_what_nothing_explains_is_named_by_family_stack_and_machine():
     stack, cluster = catalog.stack("megatron-core"), catalog.cluster("dgx-a100", 1)
     book = FactorBook(Site(), {unexplained("dense"): FittedLevel(ratio=1.0, log_sigma_factor=0.07)})
-    book.ask_unexplained(stack, cluster)
 
-    (factor,) = book.all().values()
+    (factor,) = book.of_whole_steps(stack, cluster)
 
     assert factor.name == unexplained_on("dense", stack, cluster)
     assert (factor.ratio, factor.log_sigma_factor) == (1.0, 0.07)

@@ -9,8 +9,8 @@ predictions that share a name share the error, which cancels in their difference
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.constant_transfer import Context, FittedLevel, grown_log_sigma
@@ -50,48 +50,29 @@ class Factor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorBook:
-    """Factors of one prediction by name: fitted levels (`levels`), then the site's own values.
+    """What is known of factors before a prediction: fitted levels, then the site's own values.
 
     `context` is the job's: a level is less sure in a context that its runs do not have
-    (constant_transfer.py).
-
-    This is the only mutable object of the core: pricing requests factors as it needs them, and only
-    requested factors are reported.
+    (constant_transfer.py). Pricing reports the factors that it used.
 
     Examples
     --------
-    >>> book = FactorBook(Site())
-    >>> book.get("host", 0.3).ratio
+    >>> FactorBook(Site()).get("host", 0.3).ratio
     1.0
-    >>> sorted(book.all())
-    ['host']
     """
 
     site: Site
     levels: Mapping[str, FittedLevel] = field(default_factory=dict)
-    found: dict[str, Factor] = field(default_factory=dict)
     context: Context = field(default_factory=dict)
 
     def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
-        """Return the factor `name`, which is created on first use with this sigma and ratio.
+        """Return the factor `name`; a fitted level and the site replace its sigma.
 
-        `ratio` is the stack's or the device's word; the level's and the site's multiply it. Later calls get
-        the same ratio; the largest sigma that anyone asks for holds for all of them, so that the order of
-        asking changes nothing.
+        `ratio` is the stack's or the device's word; the level's and the site's multiply it.
         """
         level = self.levels.get(name)
         if level is not None:
             ratio, log_sigma_factor = ratio * level.ratio, self._sigma_of(level)
-        made = self._made(name, log_sigma_factor, ratio)
-        before = self.found.setdefault(name, made)
-        if made.log_sigma_factor > before.log_sigma_factor:
-            self.found[name] = replace(before, log_sigma_factor=made.log_sigma_factor)
-        return self.found[name]
-
-    def _made(self, name: str, log_sigma_factor: float, ratio: float) -> Factor:
-        """Return a new factor: the site replaces the given sigma, and its ratio multiplies the given
-        one.
-        """
         for factor in self.site.factors:
             if factor.name == name:
                 known = factor.log_sigma_factor
@@ -115,23 +96,15 @@ class FactorBook:
         doubt = math.hypot(own.log_sigma_factor, self._sigma_of(common))
         return self.get(name, doubt, own.ratio * common.ratio)
 
-    def ask_unexplained(self, stack: Stack, cluster: Cluster) -> None:
-        """Make the factors of whole steps, where runs have shown how far those lie apart."""
-        for family in FAMILIES:
-            shared = unexplained(family)
-            if shared in self.levels:
-                sigma = self.levels[shared].log_sigma_factor
-                self.get(unexplained_on(family, stack, cluster), sigma)
+    def of_whole_steps(self, stack: Stack, cluster: Cluster) -> Iterator[Factor]:
+        """Yield the factors that scale no item, where runs have shown how far steps lie apart.
 
-    def ask_between_plans(self) -> None:
-        """Add the doubt about the ratio of two plans, if a constant gives its sigma.
-
-        It scales no step, so a site cannot set its ratio.
+        The last is the doubt about the ratio of two plans, whose ratio a site cannot set.
         """
+        for family in FAMILIES:
+            if (shared := unexplained(family)) in self.levels:
+                sigma = self.levels[shared].log_sigma_factor
+                yield self.get(unexplained_on(family, stack, cluster), sigma)
         if BETWEEN_PLANS in self.levels:
             sigma = self._sigma_of(self.levels[BETWEEN_PLANS])
-            self.found[BETWEEN_PLANS] = Factor(name=BETWEEN_PLANS, ratio=1.0, log_sigma_factor=sigma)
-
-    def all(self) -> Mapping[str, Factor]:
-        """Return all factors used so far, in the order of first use, as a copy."""
-        return dict(self.found)
+            yield Factor(name=BETWEEN_PLANS, ratio=1.0, log_sigma_factor=sigma)

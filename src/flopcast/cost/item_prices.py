@@ -103,15 +103,11 @@ class ItemPrice:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Priced:
-    """Programs with prices, by the identity of each item.
-
-    Items hold arrays, so they neither hash nor compare; `prices` is keyed by `id(item)`, which is safe
-    because `programs` keeps every item alive.
-    """
+    """Programs with a price for each item: items hold arrays, so that they compare and hash by identity."""
 
     programs: Programs
     cluster: Cluster
-    prices: dict[int, ItemPrice]
+    prices: dict[Item, ItemPrice]
     factors: dict[str, Factor]
     used: tuple[Used, ...]
     warnings: tuple[str, ...]
@@ -119,7 +115,7 @@ class Priced:
 
     def of(self, item: Item) -> ItemPrice:
         """Return the price of an item, which must be the object in the programs and not a copy."""
-        return self.prices[id(item)]
+        return self.prices[item]
 
     def seconds(self, item: Item, plan: int = 0, stage_class: int = 0) -> float:
         """Return the seconds of all executions of an item, alone, in one plan on one stage class."""

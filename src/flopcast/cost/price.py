@@ -21,14 +21,14 @@ from flopcast.cost.collectives.collective_time import MessageCost, message_secon
 from flopcast.cost.constant_transfer import context_of
 from flopcast.cost.deduplicate import priced_once
 from flopcast.cost.evidence_warnings import warnings_of
-from flopcast.cost.factors import EXPERT_LAUNCH, HOST, FactorBook
+from flopcast.cost.factors import EXPERT_LAUNCH, HOST, Factor, FactorBook
 from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.cost.kernels.kernel_factors import kernel_factors, scale_ratio
+from flopcast.cost.kernels.kernel_factors import kernel_factors
 from flopcast.cost.kernels.unscaled import broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.cost.single_groups import Single, single_groups, to_price
@@ -66,8 +66,19 @@ class _Pricing:
     stack: Stack
     book: CurveBook
     factors: FactorBook
-    prices: dict[int, ItemPrice]
+    prices: dict[Item, ItemPrice]
     used: dict[tuple[str, str], Used]
+    found: dict[str, Factor]
+
+    def ratio_of(self, factor: Factor) -> float:
+        """Take note of a factor and return its ratio.
+
+        Of equal names the first ratio and the largest sigma hold, so that the order changes no sigma.
+        """
+        before = self.found.setdefault(factor.name, factor)
+        if factor.log_sigma_factor > before.log_sigma_factor:
+            self.found[factor.name] = replace(before, log_sigma_factor=factor.log_sigma_factor)
+        return before.ratio
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,7 +105,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     """
     precision = programs.plans.structure.precision
     factors = replace(factors, context=context_of(programs.workload.model, cluster, precision))
-    state = _Pricing(cluster, programs.stack, book, factors, {}, {})
+    state = _Pricing(cluster, programs.stack, book, factors, {}, {}, {})
     by_kernel: dict[str, list[tuple[Item, AbstractOperator]]] = defaultdict(list)
     by_message: dict[tuple[str, str, bool], list[tuple[Item, AbstractMessage]]] = defaultdict(list)
     singles = single_groups(programs.items())
@@ -114,17 +125,17 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         _price_messages(collective, once.groups[axis, narrow], messages, state)
     for item, priced, narrow in zip(asked, once.items, once.narrowed, strict=True):
         if narrow:
-            state.prices[id(item)] = state.prices[id(priced)].of_rows(once.rows.group)
+            state.prices[item] = state.prices[priced].of_rows(once.rows.group)
     for single in singles:
-        state.prices[id(single.item)] = _of_one_or_several(single, state.prices)
-    factors.ask_unexplained(programs.stack, cluster)
-    factors.ask_between_plans()
+        state.prices[single.item] = _of_one_or_several(single, state.prices)
+    for factor in factors.of_whole_steps(programs.stack, cluster):
+        state.ratio_of(factor)
     used = tuple(state.used.values())
     return Priced(
         programs=programs,
         cluster=cluster,
         prices=state.prices,
-        factors=dict(factors.all()),
+        factors=state.found,
         used=used,
         warnings=(
             *warnings_of([(u.curve, u.calibrated) for u in used], cluster.node.device),
@@ -143,16 +154,17 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     engine_ratio = device.engine_ratio(unit)
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
     times = unscaled_times([work for _, work in works], found.curve, device)
-    names = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
+    factors = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
+    names = tuple(factor.name for factor in factors)
     _use(found.curve, bool(times.far.any()), found.calibrated, state)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, times.far)
-    scaled_s = times.alone_s * scale_ratio(names, state.factors)
+    scaled_s = times.alone_s * math.prod(map(state.ratio_of, factors))
     _keep([item for item, _ in works], times.shapes, scaled_s, times.least_s, names, (doubt,), state)
 
 
-def _of_one_or_several(single: Single, prices: dict[int, ItemPrice]) -> ItemPrice:
+def _of_one_or_several(single: Single, prices: dict[Item, ItemPrice]) -> ItemPrice:
     """Return the price of a dense product in plans with one group, of grouped products in the others."""
-    dense, several = prices[id(single.dense)], prices.get(id(single.item))
+    dense, several = prices[single.dense], prices.get(single.item)
     if several is None:
         return dense
     partly: dict[str, np.ndarray] = {}
@@ -195,13 +207,13 @@ def _keep(
             scaled.append(
                 (plans if plans.shape == mask.shape else np.broadcast_to(plans, mask.shape)).ravel()
             )
-        ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
+        ratio = state.ratio_of(state.factors.get(one.name, one.log_sigma_factor))
         alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
     seconds = _split(np.maximum(alone_s, least_s), shapes)
     moves = _split((alone_s >= least_s).astype(np.float64), shapes)
     for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True):
         host_s = _launch_s(item, item_s, state)
-        state.prices[id(item)] = ItemPrice(
+        state.prices[item] = ItemPrice(
             alone_s=item_s, host_s=host_s, wholly=names, partly=only, moves=moved
         )
 
@@ -221,7 +233,7 @@ def _price_messages(
     """Price the messages of one collective over one axis; those without a collective are free."""
     if not collective:
         for item, _ in messages:
-            state.prices[id(item)] = ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=())
+            state.prices[item] = ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=())
         return
     shapes, flat = zip(*(broadcast_flat(_sizes(message, group)) for _, message in messages), strict=True)
     size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
@@ -232,7 +244,7 @@ def _price_messages(
     seconds, names = cost.alone_s, tuple[str, ...]()
     if messages[0][1].axis == "ep":
         names = (f"exchange[{LIBRARY.get(collective, collective)}]",)
-        seconds = seconds * state.factors.get(names[0], EXCHANGE_LOG_SIGMA).ratio
+        seconds = seconds * state.ratio_of(state.factors.get(names[0], EXCHANGE_LOG_SIGMA))
     partly = (
         *_fabrics(collective, cost, state),
         _Partly(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
@@ -243,7 +255,7 @@ def _price_messages(
     fractions = cost.on_link_s / np.where(cost.alone_s > 0, cost.alone_s, 1.0)
     uses = map(LinkUse, _split(cost.tier, shapes), _split(fractions, shapes))
     for item, use in zip(items, uses, strict=True):
-        state.prices[id(item)] = replace(state.prices[id(item)], link=use)
+        state.prices[item] = replace(state.prices[item], link=use)
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
@@ -271,18 +283,16 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
         "step": ("host_step", stack.optimizer.step_host_s),
         "transfer": (HOST, stack.pipeline.host_s),
     }[work.kind]
-    ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
+    ratio = state.ratio_of(state.factors.get(name, HOST_LOG_SIGMA))
     speed = state.cluster.node.host.speed_ratio
-    state.prices[id(item)] = ItemPrice(
-        alone_s=constant(seconds * ratio / speed), host_s=ZERO, wholly=(name,)
-    )
+    state.prices[item] = ItemPrice(alone_s=constant(seconds * ratio / speed), host_s=ZERO, wholly=(name,))
 
 
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
     """Return the seconds that the host of this cluster needs for one launch."""
-    ratio = state.factors.get(HOST, HOST_LOG_SIGMA).ratio
+    ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
     if launches_experts(item):
-        ratio *= state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA).ratio
+        ratio *= state.ratio_of(state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA))
     launch_s = launch_seconds(item, alone_s, state.stack) * ratio / state.cluster.node.host.speed_ratio
     return launch_s
 

@@ -39,6 +39,6 @@ def single_groups(items: Iterable[Item]) -> tuple[Single, ...]:
 
 def to_price(items: Iterable[Item], singles: tuple[Single, ...]) -> tuple[Item, ...]:
     """Return the items that need a price: adds dense products, and omits groups if no plan has several."""
-    replaced = {id(single.item) for single in singles if single.where.all()}
-    kept = (item for item in items if id(item) not in replaced)
+    replaced = {single.item for single in singles if single.where.all()}
+    kept = (item for item in items if item not in replaced)
     return (*kept, *(single.dense for single in singles))

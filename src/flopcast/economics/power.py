@@ -18,6 +18,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.clocks import limit_ratio
 from flopcast.dtypes import Floats
 from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class
+from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster, Device
 from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
 from flopcast.timeline.step import Timeline
@@ -102,8 +103,8 @@ def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> f
 
 def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Site) -> Floats:
     """Return the mean watts of a task of each pass, (passes,), from what the mean stage does in it."""
-    kind_of = {
-        id(item): number
+    kind_of: dict[Item | None, int] = {
+        item: number
         for number, segments in enumerate(priced.programs.passes)
         for segment in segments
         for item in segment.items
@@ -113,7 +114,7 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
     wait_w = drawn_w(WAITING, device, site)
     extra_j: dict[int, float] = defaultdict(float)
     for share in timeline.mean_attribution:
-        number = kind_of.get(id(share.item), -1)
+        number = kind_of.get(share.item, -1)
         extra_j[number] += share.path_s * (drawn_w(power_class(share.item), device, site) - wait_w)
     found = []
     for number in range(len(priced.programs.passes)):

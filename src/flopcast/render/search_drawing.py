@@ -99,10 +99,10 @@ def _line(found: SearchResult, across: Axis, up: Axis) -> str:
 
 def _marks(found: SearchResult, across: Axis, up: Axis) -> Iterator[str]:
     """Yield one mark per plan; the most important ones are drawn last, on top."""
-    on_front = {id(one) for one in found.on_front}
+    on_front = set(found.on_front)
 
     def kind(one: Ranked) -> int:
-        return 3 if one is found.plans[0] else 2 if id(one) in on_front else 1 if one.equal else 0
+        return 3 if one is found.plans[0] else 2 if one in on_front else 1 if one.equal else 0
 
     hues = tuple(HUES.values())
     best = min(one.losses[0].value for one in found.plans)

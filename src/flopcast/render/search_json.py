@@ -144,7 +144,7 @@ def as_rows(found: SearchResult) -> list[dict[str, object]]:
     Fields of the plan come first, under their long names; a list is a string with commas. A cluster, size
     and stack without a feasible plan has a row without a rank, and `why` gives the reason.
     """
-    on_front = {id(one) for one in found.on_front}
+    on_front = set(found.on_front)
     rows = []
     for rank, one in enumerate(found.plans, 1):
         told = plan_as_json(one, found, sentence_of(one, found))
@@ -154,7 +154,7 @@ def as_rows(found: SearchResult) -> list[dict[str, object]]:
             for objective, loss in zip(found.question.asked, one.losses, strict=True)
         }
         numbers = {key: value for key, value in told.items() if not isinstance(value, (dict, list))}
-        rows.append({"rank": rank, **plan, **numbers, **objectives, "on_front": id(one) in on_front})
+        rows.append({"rank": rank, **plan, **numbers, **objectives, "on_front": one in on_front})
     for setting in found.settings:
         if setting.best is None:
             empty: dict[str, object] = dict.fromkeys(rows[0]) if rows else {"rank": None}

@@ -101,9 +101,7 @@ def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, ro
         matrix_s = layer_paths(items, streams, priced).longest_s
     else:
         chosen = [replace(item, count=of_rows(item.count, rows.first)) for item in items]
-        prices = {
-            id(new): priced.of(item).of_rows(rows.first) for new, item in zip(chosen, items, strict=True)
-        }
+        prices = {new: priced.of(item).of_rows(rows.first) for new, item in zip(chosen, items, strict=True)}
         workload = priced.programs.workload
         workload = replace(workload, plans=rows_of(workload.plans, rows.first))
         programs = replace(priced.programs, workload=workload)

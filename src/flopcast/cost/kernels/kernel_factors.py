@@ -6,7 +6,7 @@ Elsewhere: what a factor is (cost/factors.py), the seconds that they scale (cost
 
 import math
 
-from flopcast.cost.factors import FactorBook
+from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.kernels.classes import KernelClass
 from flopcast.cost.kernels.clocks import clock_factors
 from flopcast.cost.kernels.curve_book import CurveMatch
@@ -17,8 +17,8 @@ from flopcast.spec.stack import Stack
 
 def kernel_factors(
     priced: KernelClass, found: CurveMatch, cluster: Cluster, stack: Stack, factors: FactorBook
-) -> tuple[str, ...]:
-    """Return the names of the factors of a kernel class; each factor is created on first use.
+) -> tuple[Factor, ...]:
+    """Return the factors of a kernel class.
 
     A level for its family (products, attention, memory-bound); more where the curve is borrowed, or is of
     another generation of the kernel than the stack runs; what the site's clocks add (clocks.py); and the
@@ -39,14 +39,5 @@ def kernel_factors(
         label = f"attention_generation[{stack.attention_generation}: {priced.curve}]"
         made.append((label, doubt, generation))
     made += clock_factors(priced, factors.site, device, cluster.num_devices)
-    for name, log_sigma_factor, ratio in made:
-        factors.get(name, log_sigma_factor, ratio)
-    names = tuple(name for name, _, _ in made)
-    if not priced.is_derated:
-        return names
-    return (*names, factors.derate(stack).name)
-
-
-def scale_ratio(names: tuple[str, ...], factors: FactorBook) -> float:
-    """Return the product of the factors' ratios; `kernel_factors` must have created all of them."""
-    return math.prod(factors.found[name].ratio for name in names)
+    found_factors = tuple(factors.get(*each) for each in made)
+    return (*found_factors, factors.derate(stack)) if priced.is_derated else found_factors

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flopcast.cost.constant_transfer import FAMILY, Context
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ObservedStep:
     """One measured step beside its prediction.
 

@@ -85,9 +85,9 @@ def _parts(
 ) -> tuple[Logs, Logs, Counts]:
     """Return the error of each ratio after the fit, its variance by factors, and the share of the sigma."""
     names = dict.fromkeys(name for pair in pairs for one in pair for name in one.shares)
-    runs = {id(one): one for pair in pairs for one in pair}
-    shares = {key: np.array([one.shares.get(name, 0.0) for name in names]) for key, one in runs.items()}
-    apart = np.array([shares[id(one)] - shares[id(other)] for one, other in pairs])
+    runs = {one for pair in pairs for one in pair}
+    shares = {one: np.array([one.shares.get(name, 0.0) for name in names]) for one in runs}
+    apart = np.array([shares[one] - shares[other] for one, other in pairs])
     known = [levels.get(name) or priors.get(name) for name in names]
     sigmas = np.array([each.log_sigma_factor if each else 0.0 for each in known])
     logs = np.log([levels[name].ratio if name in levels else 1.0 for name in names])

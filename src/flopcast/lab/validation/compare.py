@@ -199,8 +199,8 @@ def _assumptions(row: SuiteRow, reference: str) -> tuple[str, ...]:
 
 def _update_on_path(report: Report) -> float:
     """Return the seconds of the critical path that a step without an update does not have."""
-    update = {id(item) for item in report.priced.programs.update}
-    return sum(s.path_s for s in report.timeline.shares if s.item is not None and id(s.item) in update)
+    update = set(report.priced.programs.update)
+    return sum(s.path_s for s in report.timeline.shares if s.item in update)
 
 
 def _sigma_without_jitter(report: Report) -> float:

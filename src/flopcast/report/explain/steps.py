@@ -178,13 +178,13 @@ def explain_operator(report: Report, name: str, book: CurveBook, sources: Mappin
 
     0 s where others hide it. Items of one name, as of several kinds of blocks, are told one by one.
     """
-    path_s: dict[int, float] = defaultdict(float)
+    path_s: dict[Item | None, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
-        path_s[id(share.item)] += share.path_s
-    items = {id(item): item for item in report.priced.programs.items() if item.name == name}
-    taken = {key: item for key, item in items.items() if path_s[key]} or dict(list(items.items())[:1])
-    parts = tuple(_execution(report, item, path_s[key], book, sources) for key, item in taken.items())
-    total = sum(path_s[key] for key in taken)
+        path_s[share.item] += share.path_s
+    items = tuple(dict.fromkeys(item for item in report.priced.programs.items() if item.name == name))
+    taken = tuple(item for item in items if path_s[item]) or items[:1]
+    parts = tuple(_execution(report, item, path_s[item], book, sources) for item in taken)
+    total = sum(path_s[item] for item in taken)
     if len(parts) == 1:
         return parts[0]
     formula = "its passes and kinds"

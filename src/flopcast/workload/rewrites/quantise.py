@@ -59,22 +59,22 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
     done: set[str] = set()
     result: list[Item] = []
     for item in items:
-        if id(item) in gathers:
+        if item in gathers:
             result += _gathered(item, items, products, cast)
         elif is_low_precision(item):
             tensor = item.inputs[0]
-            if id(item) in scatters:
+            if item in scatters:
                 result += _turned(item, sizes_of(item.work)[1], cast.of(item))
             gathered = any(gather.output == tensor for gather in gathers.values())
             if tensor not in done and not gathered:
                 done.add(tensor)
                 result.append(_input_cast(item, items, products, cast.of(item)))
-            cast_later = id(item) in scatters or any(
+            cast_later = item in scatters or any(
                 item.output in other.inputs and kind_of(other) == WRITES_NARROW for other in items
             )
             result += _narrow(item, cast_later, cast.of(item))
         elif any(item is scatter for scatter in scatters.values()):
-            product = next(p for p in products if scatters.get(id(p)) is item)
+            product = next(p for p in products if scatters.get(p) is item)
             result += _scattered(item, cast.of(product))
         elif isinstance(item.work, Dispatch) and stack.narrow_dispatch:
             result.append(_dispatched(item, item.work, products, cast))
@@ -83,29 +83,29 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
     return tuple(result)
 
 
-def _gathers(items: Items, products: list[Item]) -> dict[int, Item]:
-    """Return all-gathers of tensors that only low-precision products read, by identity."""
-    narrow = {id(item) for item in products}
+def _gathers(items: Items, products: list[Item]) -> dict[Item, Item]:
+    """Return all-gathers of tensors that only low-precision products read."""
+    narrow = set(products)
     return {
-        id(item): item
+        item: item
         for item in items
         if isinstance(item.work, AllGather)
         and item.work.axis == "tp"
         and (readers := [other for other in items if item.output in other.inputs])
-        and all(id(reader) in narrow for reader in readers)
+        and all(reader in narrow for reader in readers)
     }
 
 
-def _scatters(items: Items, products: list[Item]) -> dict[int, Item]:
-    """Return, for each product (by identity), the reduce-scatter that reads its output first, if one
+def _scatters(items: Items, products: list[Item]) -> dict[Item, Item]:
+    """Return, for each product the reduce-scatter that reads its output first, if one
     does.
     """
-    found: dict[int, Item] = {}
+    found: dict[Item, Item] = {}
     for product in products:
         place = next(at for at, item in enumerate(items) if item is product)
         reader = next((item for item in items[place + 1 :] if product.output in item.inputs), None)
         if reader is not None and isinstance(reader.work, ReduceScatter) and reader.work.axis == "tp":
-            found[id(product)] = reader
+            found[product] = reader
     return found
 
 
@@ -113,13 +113,13 @@ def _after_norm(tensor: str, items: Items, products: list[Item]) -> bool:
     """Return whether a norm makes `tensor`, and only low-precision products, or their all-gather, read
     it.
     """
-    narrow = {id(item) for item in products}
+    narrow = set(products)
     maker = next((item for item in reversed(items) if item.output == tensor), None)
     readers = [item for item in items if tensor in item.inputs]
     return (
         maker is not None
         and kind_of(maker) in NORMS
-        and all(id(item) in narrow or isinstance(item.work, AllGather | Replicate) for item in readers)
+        and all(item in narrow or isinstance(item.work, AllGather | Replicate) for item in readers)
     )
 
 

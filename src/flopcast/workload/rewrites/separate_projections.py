@@ -42,15 +42,15 @@ def _forked(items: Items, compiled: bool) -> Items:
     """
     names = {item.name for item in items}
     gathers = {item.output: item for item in items if _gathers(item)}
-    forks: dict[int, list[Item]] = {}
+    forks: dict[Item, list[Item]] = {}
     for item in items:
         parts = _parts(item, items)
         gather = gathers.get(item.inputs[0]) if item.inputs else None
         if parts > 1 and (gather is not None or not compiled):
             fork = _fork(item, parts, compiled)
             if fork.name not in names:
-                forks.setdefault(id(gather or item), []).append(fork)
-    return tuple(each for item in items for each in (*forks.get(id(item), ()), item))
+                forks.setdefault(gather or item, []).append(fork)
+    return tuple(each for item in items for each in (*forks.get(item, ()), item))
 
 
 def _gathers(item: Item) -> bool:
