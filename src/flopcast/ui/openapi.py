@@ -4,6 +4,8 @@ Answers: which requests are there, what may they say, what do they answer?
 Elsewhere: what the words mean (request_fields.py), the answers (responses.py).
 """
 
+from collections.abc import Mapping, Sequence
+
 import flopcast
 from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.ui.page import known_fields
@@ -22,23 +24,22 @@ REFUSALS = {
     "422": "No plan is feasible, or the request needs more processor time or memory than it may use",
     "503": "The machine is busy; Retry-After says when to try again",
 }
+FREE: dict[str, object] = {
+    "plan": {"type": "string", "description": 'other words of the plan: "sp optimizer=adamw"'},
+    "changes": {"type": "string", "description": 'KEY=VALUE, separated by spaces: "stack.launches=graph"'},
+    "job": {"type": "object", "description": "a job, as in a job file; the words change it"},
+}
 Schema = dict[str, object]
 
 
 def described() -> Schema:
     """Return the document."""
-    job = {"type": "object", "additionalProperties": False, "properties": _job()}
-    question = _job(several=True) | {name: _word(name) for name in OF_SEARCH}
+    several = _words(OF_JOB, several=("gpus",)) | _words(OF_PLAN, several=OF_PLAN)
     pair = {side: {"$ref": "#/components/schemas/Job"} for side in ("a", "b")}
     schemas: Schema = {
-        "Job": job,
-        "Question": {"type": "object", "additionalProperties": False, "properties": question},
-        "Pair": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": pair,
-            "required": ["a", "b"],
-        },
+        "Job": _object(_words(OF_JOB) | _words(OF_PLAN) | FREE) | {"additionalProperties": False},
+        "Question": _object(several | FREE | _words(OF_SEARCH)) | {"additionalProperties": False},
+        "Pair": _object(pair, required=["a", "b"]) | {"additionalProperties": False},
         "Refusal": _refusal(),
     }
     return {
@@ -51,22 +52,13 @@ def described() -> Schema:
     }
 
 
-def _job(*, several: bool = False) -> Schema:
-    """Return fields of a job; those of a search may hold several values, as texts."""
-    of_plan = {name: _word(name, several=several) for name in OF_PLAN}
-    rest: Schema = {
-        "plan": {"type": "string", "description": 'other words of the plan: "sp optimizer=adamw"'},
-        "changes": {
-            "type": "string",
-            "description": 'KEY=VALUE, separated by spaces: "stack.launches=graph"',
-        },
-        "job": {"type": "object", "description": "a job, as in a job file; the words change it"},
-    }
-    return {name: _word(name, several=several and name == "gpus") for name in OF_JOB} | of_plan | rest
+def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
+    """Return fields with their labels and types; those in `several` may hold several values, as texts."""
+    return {name: _word(name, several=name in several) for name in names}
 
 
-def _word(name: str, *, several: bool = False) -> Schema:
-    """Return one field: its label, and its allowed values."""
+def _word(name: str, *, several: bool) -> Schema:
+    """Return the schema of one field."""
     field = known_fields()[name]
     told = ", ".join(each for each in (field.label, field.hint) if each)
     if several:
@@ -78,32 +70,34 @@ def _word(name: str, *, several: bool = False) -> Schema:
 
 def _operation(name: str, summary: str, body: str) -> Schema:
     """Return one request."""
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
-    fault = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
-    answers: Schema = {
-        "200": {
-            "description": f"as `flopcast {name} --json`",
-            "content": {"application/json": {"schema": {"type": "object"}}},
-        }
+    refused = {"content": _content({"$ref": "#/components/schemas/Refusal"})}
+    answers = {
+        "200": {"description": f"as `flopcast {name} --json`", "content": _content({"type": "object"})}
     }
-    answers |= {status: {"description": told, "content": fault} for status, told in REFUSALS.items()}
     return {
         "operationId": name,
         "summary": summary,
-        "requestBody": {"required": True, "content": content},
-        "responses": answers,
+        "requestBody": {"required": True, "content": _content({"$ref": f"#/components/schemas/{body}"})},
+        "responses": answers
+        | {status: {"description": told} | refused for status, told in REFUSALS.items()},
     }
+
+
+def _content(schema: Schema) -> Schema:
+    """Return a body of JSON."""
+    return {"application/json": {"schema": schema}}
+
+
+def _object(properties: Mapping[str, object], **more: object) -> Schema:
+    """Return the schema of an object."""
+    return {"type": "object", "properties": properties} | more
 
 
 def _refusal() -> Schema:
     """Return the schema of an answer that lists errors."""
-    entries = {name: {"type": ["string", "null"], "description": told} for name, told in FIELDS.items()}
+    text = {"type": ["string", "null"]}
+    entries: Schema = {name: text | {"description": told} for name, told in FIELDS.items()}
     entries |= {"kind": {"type": "string", "enum": list(KINDS)}, "value": {"description": FIELDS["value"]}}
-    fault = {"type": "object", "required": list(FIELDS), "properties": entries}
-    faults = {"type": "array", "items": fault, "description": f"each with {', '.join(FIELDS)}"}
-    version = {"type": "integer", "description": "of the format"}
-    return {
-        "type": "object",
-        "required": ["format_version", "faults"],
-        "properties": {"format_version": version, "faults": faults},
-    }
+    told, version = f"each with {', '.join(FIELDS)}", {"type": "integer", "description": "of the format"}
+    faults = {"type": "array", "items": _object(entries, required=list(FIELDS)), "description": told}
+    return _object({"format_version": version, "faults": faults}, required=["format_version", "faults"])
