@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flopcast import prediction
 from flopcast.api import predict
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.lab.published.functional_tests import functional_rows, is_of_functional_tests, read_runs
 from flopcast.lab.published.predictions import PublishedTables, Watched, predict_with
 from flopcast.lab.published.suite_files import load_memory_suite, load_suite
@@ -18,7 +18,6 @@ from flopcast.lab.validation.compare import compare as compare_suite
 from flopcast.lab.validation.decisions import Sweep
 from flopcast.lab.validation.memory import ComparedMemory, compare_memory
 from flopcast.lab.validation.published import WAYS, Constants, Published
-from flopcast.lab.validation.suite import Suite
 from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 from flopcast.library.constants import shipped
 from flopcast.report.report import Report
@@ -50,19 +49,14 @@ def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
         return compare_suite(suite, predict_unfitted)
     fitted_on = {source for constant in shipped().constants for source in constant.sources}
     if suite.published_as in fitted_on:
-        raise SpecError([_fitted_on(suite)])
+        raise spec_error(
+            field="--leave-one-source-out",
+            value=suite.name,
+            allowed="a suite on which no constant was fitted",
+            because=f"constants were fitted on its runs, as {suite.published_as} of the published table",
+            fix=f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants",
+        )
     return compare_suite(suite, predict)
-
-
-def _fitted_on(suite: Suite) -> Problem:
-    """Return the error for a suite on whose runs constants of the catalogue were fitted."""
-    return Problem(
-        field="--leave-one-source-out",
-        value=suite.name,
-        allowed="a suite on which no constant was fitted",
-        because=f"constants were fitted on its runs, as {suite.published_as} of the published table",
-        fix=f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants",
-    )
 
 
 def validate_memory(name: str) -> tuple[ComparedMemory, ...]:

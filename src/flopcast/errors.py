@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One fault in the input, with everything that its reader needs to fix it.
 
@@ -69,6 +69,13 @@ class SpecError(FlopcastError, ValueError):
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
         """Rebuild from the faults: copies and other processes print them as this one does."""
         return SpecError, (self.problems,)
+
+
+def spec_error(
+    field: str, value: object, allowed: str, because: str, fix: str, where: str = "", fault: str = ""
+) -> SpecError:
+    """Return the error of a single problem, whose fields these are."""
+    return SpecError([Problem(field, value, allowed, because, fix, where, fault)])
 
 
 class InfeasibleError(FlopcastError):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flopcast.cli.calibrate_fit import tell
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
 from flopcast.lab.samples.packs import MANIFEST, read_pack
 from flopcast.library import catalog
@@ -54,7 +54,13 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     found = pack_samples(pack.samples, known, source)
     curves = fit_pack(found, known)
     if not curves:
-        raise SpecError([_nothing_usable(data)])
+        raise spec_error(
+            field="--data",
+            value=str(data),
+            allowed=f"a pack with {LEAST_ROWS} usable rows of at least one class",
+            because="a curve needs that many rows",
+            fix="run flopcast measure again with the same --out: it continues an existing pack",
+        )
     out.mkdir(parents=True, exist_ok=True)
     write_owner(out / f"{own_name}.json", own_name, list(curves.values()))
     tell(own_name, curves, say)
@@ -75,15 +81,4 @@ def _which_device(given: str | None, measured: str) -> Problem:
         allowed="a name of flopcast catalog devices",
         because=f"the pack holds only the name that the driver reports: {measured!r}",
         fix="add --device NAME",
-    )
-
-
-def _nothing_usable(data: Path) -> Problem:
-    """Return the fault of a pack that was interrupted too early."""
-    return Problem(
-        field="--data",
-        value=str(data),
-        allowed=f"a pack with {LEAST_ROWS} usable rows of at least one class",
-        because="a curve needs that many rows",
-        fix="run flopcast measure again with the same --out: it continues an existing pack",
     )

@@ -23,7 +23,7 @@ def command(kind: str | None, name: str | None) -> None:
     flopcast catalog devices a100-sxm4-80gb
     flopcast catalog models HuggingFaceTB/SmolLM2-1.7B
     """
-    from flopcast.errors import Problem, SpecError
+    from flopcast.errors import spec_error
     from flopcast.library import catalog
 
     if kind == "hub" and name is None:
@@ -33,14 +33,13 @@ def command(kind: str | None, name: str | None) -> None:
             click.echo(model)
         return
     if kind is not None and kind not in catalog.KINDS:
-        problem = Problem(
+        raise spec_error(
             field="KIND",
             value=kind,
             allowed=", ".join((*catalog.KINDS, "hub")),
             because="the catalogue has these kinds",
             fix="choose one of them",
         )
-        raise SpecError([problem])
     if kind is not None and name is not None:
         print_json(catalog.document(kind, name).data)
         return

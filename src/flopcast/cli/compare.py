@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from flopcast.cli.options import job_options, print_json, writes_document
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.files.inputs import exists
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -56,21 +56,16 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
     files = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in files)
     if len(files) > 2 or (len(files) < 2 and not changes):
-        raise SpecError([_two_jobs(words)])
+        raise spec_error(
+            field="compare",
+            value=" ".join(words),
+            allowed="two job files, or one job and at least one KEY=VALUE",
+            because="a comparison has two sides",
+            fix="flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2",
+        )
     if len(files) == 2:
         short = (Path(files[0]).name, Path(files[1]).name)
         names = short if short[0] != short[1] else (files[0], files[1])
         return names, [(file,) for file in files], [changes, changes]
     name = Path(files[0]).name if files else "as given"
     return (name, " ".join(changes)), [tuple(files)] * 2, [(), changes]
-
-
-def _two_jobs(words: tuple[str, ...]) -> Problem:
-    """Return the fault of a command line that names one job, or three."""
-    return Problem(
-        field="compare",
-        value=" ".join(words),
-        allowed="two job files, or one job and at least one KEY=VALUE",
-        because="a comparison has two sides",
-        fix="flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2",
-    )

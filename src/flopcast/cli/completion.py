@@ -24,12 +24,12 @@ def command(shell: str) -> None:
     from click.shell_completion import ShellComplete, get_completion_class
 
     from flopcast.cli.main import COMPLETE, group
-    from flopcast.errors import Problem, SpecError
+    from flopcast.errors import spec_error
 
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
         because, fix = "these shells are supported", "choose one of them"
         allowed = ", ".join(SHELLS)
-        raise SpecError([Problem(field="SHELL", value=shell, allowed=allowed, because=because, fix=fix)])
+        raise spec_error("SHELL", shell, allowed, because, fix)
     made = kind(group, {}, "flopcast", COMPLETE)
     click.echo(ShellComplete.source(made), nl=False)  # not its own, which runs the shell for its version

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.options import Command, with_all
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 
 if TYPE_CHECKING:
     from flopcast.workers.executor import AbstractExecutor
@@ -56,7 +56,7 @@ def executor_and_ledger(
     if workers is not None and dask is not None:
         because, fix = "a search uses one kind of workers", "remove --workers or --dask"
         allowed = "not together with --workers"
-        raise SpecError([Problem(field="--dask", value=dask, allowed=allowed, because=because, fix=fix)])
+        raise spec_error("--dask", dask, allowed, because, fix)
     with ExitStack() as stack:
         kept = stack.enter_context(_ledger(searches, ledger)) if isinstance(ledger, Path) else None
         executor = _executor(sum(search.num_plans for search in searches), workers, dask)

@@ -62,7 +62,7 @@ def _write(made: "Exported", output: Path | None) -> None:
     SpecError
         There are several files and no folder for them, or binary data would go to a terminal.
     """
-    from flopcast.errors import Problem, SpecError
+    from flopcast.errors import spec_error
 
     files, several = made.files, len(made.files) > 1
     name, content = files[0]
@@ -71,9 +71,7 @@ def _write(made: "Exported", output: Path | None) -> None:
             allowed = "a folder" if several else "a file"
             because = f"{len(files)} files cannot be printed" if several else "its content is binary"
             fix = f"add -o {PurePath(name).stem if several else name}"
-            raise SpecError(
-                [Problem(field="--output", value=None, allowed=allowed, because=because, fix=fix)]
-            )
+            raise spec_error("--output", None, allowed, because, fix)
         click.echo(content if made.binary else content.decode("utf-8"), nl=False)
         return
     if not several and not output.is_dir():

@@ -210,7 +210,7 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
 
 def _option(name: str, value: object, allowed: str, because: str) -> Problem:
     """Return a fault of one option."""
-    return Problem(field=name, value=value, allowed=allowed, because=because, fix=f"change {name}")
+    return Problem(name, value, allowed, because, f"change {name}")
 
 
 def posterior_text(posterior: "Posterior") -> str:

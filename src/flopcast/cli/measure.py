@@ -16,7 +16,7 @@ import click
 import flopcast
 from flopcast.cli.options import check_writable
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.lab.measure.collectives import (
     Ranks,
     connect,
@@ -288,17 +288,13 @@ def _catalogue_name(asked: MeasureOptions, who: Identity) -> str:
         return own_name
     if name:
         raise SpecError([catalog.unknown_name("devices", name, "--as")])
-    raise SpecError(
-        [
-            Problem(
-                field="--as",
-                value=None,
-                fault="is missing",
-                allowed="the catalogue's name of this device: see flopcast catalog devices",
-                because=f"a site file scales the curves of a device, and {who.name!r} is not known",
-                fix="add --as NAME, or remove --site",
-            )
-        ]
+    raise spec_error(
+        field="--as",
+        value=None,
+        fault="is missing",
+        allowed="the catalogue's name of this device: see flopcast catalog devices",
+        because=f"a site file scales the curves of a device, and {who.name!r} is not known",
+        fix="add --as NAME, or remove --site",
     )
 
 
@@ -306,16 +302,12 @@ def _reference_s(path: Path) -> float:
     """Return the seconds of a kernel launch in a pack of the reference host."""
     found = launch_s(read_pack(path).samples)
     if found is None:
-        raise SpecError(
-            [
-                Problem(
-                    field="--reference",
-                    value=str(path),
-                    allowed="a pack with a row of host.launch",
-                    because=HOSTS,
-                    fix="measure that host again; launches are measured first",
-                )
-            ]
+        raise spec_error(
+            field="--reference",
+            value=str(path),
+            allowed="a pack with a row of host.launch",
+            because=HOSTS,
+            fix="measure that host again; launches are measured first",
         )
     return found
 
@@ -358,7 +350,7 @@ def _unread(
         ("--host", host, reference is None, "a run with --reference", HOSTS, "add --reference PACK"),
     )
     return [
-        Problem(field=option, value=str(value), allowed=allowed, because=because, fix=fix)
+        Problem(option, str(value), allowed, because, fix)
         for option, value, idle, allowed, because, fix in told
         if value is not None and idle
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.files.inputs import opened
 from flopcast.lab.calibration.collective_files import FABRICS, FabricFile
 from flopcast.lab.calibration.operator_files import FILES, Columns
@@ -47,7 +47,13 @@ class MeasurementFolder:
 
     def __post_init__(self) -> None:
         if not any((self.systems, self._peer_paths, self._fabric_files)):
-            raise SpecError([_nothing_known(self.data)])
+            known = ", ".join(SYSTEMS)
+            allowed = f"a folder with operators/SYSTEM (known: {known}), collectives/ or peers/"
+            because, fix = (
+                "flopcast looks for measurements in these folders",
+                "name the folder that contains them",
+            )
+            raise spec_error("--data", str(self.data), allowed, because, fix)
 
     @cached_property
     def systems(self) -> dict[str, dict[str, Columns]]:
@@ -122,14 +128,3 @@ def by_latency(files: Measured) -> tuple[Measured, Measured]:
 def tier_of(file: FabricFile) -> Tier:
     """Return the tier whose bandwidth and latency the efficiencies of a fabric refer to."""
     return next(tier for tier in catalog.cluster(file.cluster).tiers if tier.name == file.tier)
-
-
-def _nothing_known(data: Path) -> Problem:
-    """Return the fault of a folder without known measurements."""
-    return Problem(
-        field="--data",
-        value=str(data),
-        allowed=f"a folder with operators/SYSTEM (known: {', '.join(SYSTEMS)}), collectives/ or peers/",
-        because="flopcast looks for measurements in these folders",
-        fix="name the folder that contains them",
-    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flopcast.cli.suggestions import names_of, of_jobs
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 
 if TYPE_CHECKING:
@@ -143,16 +143,12 @@ def check_writable(option: str, path: Path | None) -> None:
     """
     if path is None or (path.parent.is_dir() and not path.is_dir()):
         return
-    raise SpecError(
-        [
-            Problem(
-                field=option,
-                value=str(path),
-                allowed="a file in a folder that exists",
-                because="it is a folder" if path.is_dir() else f"there is no folder {path.parent}",
-                fix="make the folder, or choose another path",
-            )
-        ]
+    raise spec_error(
+        field=option,
+        value=str(path),
+        allowed="a file in a folder that exists",
+        because="it is a folder" if path.is_dir() else f"there is no folder {path.parent}",
+        fix="make the folder, or choose another path",
     )
 
 
@@ -168,14 +164,10 @@ def writing(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SpecError(
-            [
-                Problem(
-                    field=option,
-                    value=str(path),
-                    allowed="a path where files can be written",
-                    because=error.strerror or str(error),
-                    fix="choose another path",
-                )
-            ]
+        raise spec_error(
+            field=option,
+            value=str(path),
+            allowed="a path where files can be written",
+            because=error.strerror or str(error),
+            fix="choose another path",
         ) from None

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flopcast.cli.options import writing
-from flopcast.errors import SpecError
+from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
 from flopcast.search.find import SearchResult
-from flopcast.search.question import option_problem
 
 DRAWINGS = (".html", ".svg")
 
@@ -29,7 +28,7 @@ def writers(files: Mapping[str, object]) -> Callable[[SearchResult], Iterator[Pa
     if "plot" in paths and paths["plot"].suffix not in DRAWINGS:
         allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
         problems.append(
-            option_problem(
+            Problem(
                 "--plot", str(paths["plot"]), allowed, "the ending chooses the format", "write front.html"
             )
         )

@@ -155,10 +155,5 @@ def _unknown(document: Document, key: str) -> Problem:
 def _fault(document: Document, field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
     """Return a fault of the file."""
     return Problem(
-        where=document.where((field,)),
-        field=field,
-        value=value,
-        allowed=allowed,
-        because=because,
-        fix=fix or "see docs/sweep.md",
+        field, value, allowed, because, fix or "see docs/sweep.md", where=document.where((field,))
     )

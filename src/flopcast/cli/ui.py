@@ -2,7 +2,7 @@
 
 import click
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 
 MOST_PORT = 65535
 
@@ -27,31 +27,21 @@ def command(host: str, port: int) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
-        raise SpecError([_missing(str(error.name))]) from None
+        raise spec_error(
+            field=str(error.name),
+            value=None,
+            fault="is not installed",
+            allowed="the extra `ui`",
+            because="the server needs it",
+            fix='pip install "flopcast[ui]"',
+        ) from None
     try:
         serve(host, port, lambda address: click.echo(f"flopcast listens at {address}", err=True))
     except OSError as error:
-        raise SpecError([_unheard(f"{host}:{port}", error.strerror or str(error))]) from None
-
-
-def _missing(name: str) -> Problem:
-    """Return the fault of an installation without the server."""
-    return Problem(
-        field=name,
-        value=None,
-        fault="is not installed",
-        allowed="the extra `ui`",
-        because="the server needs it",
-        fix='pip install "flopcast[ui]"',
-    )
-
-
-def _unheard(address: str, said: str) -> Problem:
-    """Return the fault of an address on which this machine cannot listen."""
-    return Problem(
-        field="--host, --port",
-        value=address,
-        allowed="an address of this machine with a free port",
-        because=said,
-        fix="write --port 0 for any free port",
-    )
+        raise spec_error(
+            field="--host, --port",
+            value=f"{host}:{port}",
+            allowed="an address of this machine with a free port",
+            because=error.strerror or str(error),
+            fix="write --port 0 for any free port",
+        ) from None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 
 if TYPE_CHECKING:
     from flopcast.lab.validation.published import Constants
@@ -56,7 +56,7 @@ class Judging:
             More than one protocol was chosen.
         """
         if sum((bool(self.left_out), self.each_out, self.generations, self.models, self.bare)) > 1:
-            told = Problem(
+            raise spec_error(
                 field="--runs",
                 value="judged in two ways",
                 allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out,"
@@ -64,7 +64,6 @@ class Judging:
                 because="each of them chooses the constants for all runs",
                 fix="keep one of them",
             )
-            raise SpecError([told])
 
     def refuse(self, of_suites: bool = False) -> None:
         """Refuse every option that needs published runs.

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import yaml
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError, spec_error
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40
@@ -267,15 +267,4 @@ def resolve(text: str) -> object:
 
 def refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
     """Return a fault of the text itself; reading ends with the first, as the rest cannot be trusted."""
-    return SpecError(
-        [
-            Problem(
-                where=f"{name}:{line}",
-                field=field,
-                value=value,
-                allowed=allowed,
-                because="only plain data is read",
-                fix=fix,
-            )
-        ]
-    )
+    return spec_error(field, value, allowed, "only plain data is read", fix, where=f"{name}:{line}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import opened
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
@@ -62,7 +62,7 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
     except OSError as error:
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
-        raise _fault(where, "file", str(path), allowed, because, "check the path") from None
+        raise spec_error("file", str(path), allowed, because, "check the path", where) from None
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:
@@ -151,7 +151,15 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     noun that failed is not told as missing too.
     """
     if not isinstance(document.data, dict):
-        raise SpecError([_not_a_mapping(document)])
+        raise spec_error(
+            where=document.where(()),
+            field="document",
+            value=document.data,
+            fault="is empty" if document.data is None else "",
+            allowed="a mapping with model, cluster, plan, stack and batch",
+            because="a job has named parts",
+            fix="see: flopcast schema",
+        )
     problems: list[Problem] = []
     data = dict(document.data)
     fixed: dict[str, object] | None = None
@@ -245,13 +253,13 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     if colon and not NODES.fullmatch(text):
         where = document.where(("cluster",))
         allowed = "NAME, or NAME:NODES with at least one node"
-        raise _fault(where, field, name, allowed, "nodes are whole", f"write {own_name}:1")
+        raise spec_error(field, name, allowed, "nodes are whole", f"write {own_name}:1", where)
     if "nodes" not in changes:
         return own_name, int(text) if colon else None
     nodes = changes.pop("nodes")
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
         where = document.where(("cluster", "nodes"))
-        raise _fault(where, "cluster.nodes", nodes, "1 or more", "nodes are whole", "write nodes: 1")
+        raise spec_error("cluster.nodes", nodes, "1 or more", "nodes are whole", "write nodes: 1", where)
     return own_name, nodes
 
 
@@ -262,13 +270,13 @@ def _with_blocks(base: object, changes: dict[str, object], document: Document) -
     blocks = base.get("blocks") if isinstance(base, dict) else None
     own = changes.get("blocks", {})
     if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
-        raise _fault(
-            document.where(("model", "num_layers")),
+        raise spec_error(
             "model.num_layers",
             changes["num_layers"],
             "only where all blocks of the base are equal",
             "otherwise it is unclear which block to repeat",
             "change blocks instead",
+            document.where(("model", "num_layers")),
         )
     rest = {name: value for name, value in changes.items() if name != "num_layers"}
     return rest | {"blocks": merged(own, {"0": {"count": changes["num_layers"]}})}
@@ -277,12 +285,6 @@ def _with_blocks(base: object, changes: dict[str, object], document: Document) -
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
     """Return broken rules with the place of the value that each one concerns."""
     return [replace(problem, where=document.where(path_of(problem.field))) for problem in problems]
-
-
-def _fault(where: str, field: str, value: object, allowed: str, because: str, fix: str) -> SpecError:
-    """Return one fault as an error."""
-    problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
-    return SpecError([problem])
 
 
 def _missing(key: str, document: Document) -> Problem:
@@ -296,19 +298,6 @@ def _missing(key: str, document: Document) -> Problem:
         allowed=f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description",
         because=f"a prediction needs a {key}",
         fix=f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}",
-    )
-
-
-def _not_a_mapping(document: Document) -> Problem:
-    """Return the fault of an empty file, a list, or a text that is valid YAML by accident."""
-    return Problem(
-        where=document.where(()),
-        field="document",
-        value=document.data,
-        fault="is empty" if document.data is None else "",
-        allowed="a mapping with model, cluster, plan, stack and batch",
-        because="a job has named parts",
-        fix="see: flopcast schema",
     )
 
 

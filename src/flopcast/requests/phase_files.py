@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.requests.job_files import read_file
@@ -37,7 +37,14 @@ def stated_phases(tokens: str | None, path: Path | None) -> tuple[StatedPhase, .
         Both or neither are given, or a fault in what is.
     """
     if (tokens is None) == (path is None):
-        raise SpecError([_one_of_both(tokens)])
+        raise spec_error(
+            field="--tokens",
+            value=tokens,
+            fault="is missing" if tokens is None else "",
+            allowed="a number of tokens, or --phases FILE, not both",
+            because="a run ends after this number of tokens",
+            fix="add --tokens 2T" if tokens is None else "leave --phases out, or --tokens",
+        )
     if path is not None:
         return load_phases(path)
     document = Document("--tokens", {"tokens": tokens}, {})
@@ -65,15 +72,3 @@ def changes_of_phase(path: Path | None, number: int) -> Iterator[None]:
             replace(problem, where=f"{place}: {problem.where}" if problem.where else place)
             for problem in error.problems
         ) from None
-
-
-def _one_of_both(tokens: str | None) -> Problem:
-    """Return the fault of giving both, or none, of tokens and phases."""
-    return Problem(
-        field="--tokens",
-        value=tokens,
-        fault="is missing" if tokens is None else "",
-        allowed="a number of tokens, or --phases FILE, not both",
-        because="a run ends after this number of tokens",
-        fix="add --tokens 2T" if tokens is None else "leave --phases out, or --tokens",
-    )

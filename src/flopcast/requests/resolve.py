@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from flopcast.errors import InfeasibleError, Problem, SpecError
+from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import edited_document, long_names, merged, placed
@@ -89,10 +89,7 @@ def made_from(request: JobRequest, make: Callable[[Document, ReadFile], Made]) -
 def _no_file(path: Path, _: int) -> bytes:
     """Refuse a file that a document names, because a request must not read files of the server."""
     allowed, because = "a schedule that is part of the request", "a request cannot read files of the server"
-    problem = Problem(
-        field="plan.schedule", value=str(path), allowed=allowed, because=because, fix="use the command line"
-    )
-    raise SpecError([replace(problem, where="request")])
+    raise spec_error("plan.schedule", str(path), allowed, because, "use the command line", "request")
 
 
 def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobRequest]:
@@ -229,11 +226,13 @@ def _with_gpus(document: Document, gpus: object) -> Document:
     """
     if gpus is None or not isinstance(document.data, dict):
         return document
+    fix = "change --gpus or --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
-        raise SpecError([_gpus_fault(gpus, "a whole number above 0", "devices are counted")])
+        raise spec_error("--gpus", gpus, "a whole number above 0", "devices are counted", fix)
     cluster = _cluster(document)
     if "base" not in cluster:
-        raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
+        because = "--gpus counts devices of a known node"
+        raise spec_error("--gpus", gpus, "a named --cluster", because, fix)
     name = str(cluster["base"]).partition(":")[0]
     if catalog.known("clusters", name) is None:
         return document  # told with the other faults of the job
@@ -242,15 +241,8 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
         below = gpus // per_node * per_node
         fix = f"set --gpus to {below} or {below + per_node}"
-        raise SpecError([_gpus_fault(gpus, allowed, "jobs on several nodes use whole nodes", fix)])
+        raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}
     changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
     return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
-
-
-def _gpus_fault(
-    gpus: object, allowed: str, because: str, fix: str = "change --gpus or --cluster"
-) -> Problem:
-    """Return the problem of a number of devices; click cannot check it, as it depends on the cluster."""
-    return Problem(field="--gpus", value=gpus, allowed=allowed, because=because, fix=fix)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import product
 from typing import TypeVar
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
@@ -20,7 +20,7 @@ from flopcast.library.edits import plan_words
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from
-from flopcast.search.question import Question, option_problem
+from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.spec.plan import Plan
 from flopcast.units import parse_quantity, parse_tokens, units_of
@@ -186,9 +186,7 @@ def _tokens(text: object) -> float:
         number = -1.0
     if number < 0 or (number == 0 and text is not None):
         allowed = "a number above 0, such as 2e12, 2T or 300B"
-        raise SpecError(
-            [option_problem("--tokens", text, allowed, "tokens are counted", "write --tokens 2T")]
-        )
+        raise spec_error("--tokens", text, allowed, "tokens are counted", "write --tokens 2T")
     return number
 
 
@@ -202,9 +200,7 @@ def _dollars(text: object) -> float | None:
         amount = 0.0
     if amount <= 0:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
-        raise SpecError(
-            [option_problem("--budget", text, allowed, "prices are in dollars", 'write --budget "2M USD"')]
-        )
+        raise spec_error("--budget", text, allowed, "prices are in dollars", 'write --budget "2M USD"')
     return amount
 
 
@@ -218,11 +214,5 @@ def _seconds(text: object) -> float | None:
         seconds = -1.0
     if seconds <= 0:
         because = "a deadline is a time from the start of the run"
-        raise SpecError(
-            [
-                option_problem(
-                    "--deadline", text, 'above 0, such as "30 d" or "12 h"', because, 'write "30 d"'
-                )
-            ]
-        )
+        raise spec_error("--deadline", text, 'above 0, such as "30 d" or "12 h"', because, 'write "30 d"')
     return seconds

@@ -89,8 +89,7 @@ def refuse_values(request: JobRequest) -> None:
     allowed, because = "only with a launch script", "nothing else takes arguments or an environment"
     if given:
         raise SpecError(
-            Problem(field=name, value=word, allowed=allowed, because=because, fix=f"remove {name} {word}")
-            for name, word in given
+            Problem(name, word, allowed, because, f"remove {name} {word}") for name, word in given
         )
 
 

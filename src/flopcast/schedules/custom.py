@@ -275,6 +275,4 @@ def _told(task: Task) -> str:
 
 def schedule_problem(where: str, value: object, allowed: str, because: str, fix: str) -> Problem:
     """Return the error for a row of a user's own schedule."""
-    return Problem(
-        where=where, field="plan.schedule", value=value, allowed=allowed, because=because, fix=fix
-    )
+    return Problem("plan.schedule", value, allowed, because, fix, where=where)

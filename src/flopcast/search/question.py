@@ -95,12 +95,12 @@ class Question:
 def _faults(question: Question) -> Iterator[Problem]:
     """Yield all faults of a question."""
     if not question.jobs:
-        yield option_problem("jobs", "none", "at least one job", "plans are made for a job", "give a job")
+        yield Problem("jobs", "none", "at least one job", "plans are made for a job", "give a job")
     for name in question.objectives:
         if name not in OBJECTIVES:
             yield _unknown(name)
     if not question.objectives:
-        yield option_problem(
+        yield Problem(
             "objectives",
             "none",
             ", ".join(OBJECTIVES),
@@ -119,18 +119,16 @@ def _faults(question: Question) -> Iterator[Problem]:
 def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Problem]:
     """Yield faults of missing values that objectives and limits need: tokens, prices, powers."""
     if question.total_tokens < 0:
-        yield option_problem("tokens", question.total_tokens, "above 0", "a run trains some", "write 2e12")
+        yield Problem("tokens", question.total_tokens, "above 0", "a run trains some", "write 2e12")
     limits = question.limits
     for limit in limits:
         if limit.most <= 0:
-            yield option_problem(
-                limit.name, limit.most, "above 0", "a run has a time and a cost", "raise it"
-            )
+            yield Problem(limit.name, limit.most, "above 0", "a run has a time and a cost", "raise it")
     asked = {limit.name: limit.objective for limit in limits} | {one.key: one for one in known}
     needed = {need: name for name, one in asked.items() for need in one.needs}
     if "tokens" in needed and not question.total_tokens:
         because = f"{needed['tokens']} is of a whole run"
-        yield option_problem(
+        yield Problem(
             "tokens", "none", "the number of tokens that the run trains", because, "add --tokens 2e12"
         )
     for job in question.jobs:
@@ -138,13 +136,11 @@ def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Proble
         if "price" in needed and cluster.price is None:
             allowed = f"what a device of {cluster.name} costs"
             because = f"{needed['price']} is in dollars, and the catalogue has no price of {device.name}"
-            yield option_problem("cluster.price", "none", allowed, because, "add --price '2.10 USD/h'")
+            yield Problem("cluster.price", "none", allowed, because, "add --price '2.10 USD/h'")
         if "power" in needed and device.board_power_w is None:
             allowed = f"what {device.name} may draw"
             because = f"{needed['power']} is the devices' power over time"
-            yield option_problem(
-                "device.board_power_w", "none", allowed, because, "describe the device with it"
-            )
+            yield Problem("device.board_power_w", "none", allowed, because, "describe the device with it")
 
 
 def _of_batches(question: Question) -> Iterator[Problem]:
@@ -156,7 +152,7 @@ def _of_batches(question: Question) -> Iterator[Problem]:
         except SpecError as error:
             yield from error.problems
     if len(batches) > 1:
-        yield option_problem(
+        yield Problem(
             "objective",
             "step_time",
             "tokens_per_s, where global batches differ",
@@ -170,15 +166,10 @@ def _unknown(name: str) -> Problem:
     import difflib
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
-    return option_problem(
+    return Problem(
         "objective",
         name,
         ", ".join(OBJECTIVES),
         "flopcast ranks plans only by these objectives",
         f"write {near[0] if near else 'step_time'}",
     )
-
-
-def option_problem(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """Return a fault of a question."""
-    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field_validator
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -283,16 +283,12 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     if num_devices == cluster.num_devices:
         return cluster
     if others or (num_devices > per_node and num_devices % per_node):
-        raise SpecError(
-            [
-                Problem(
-                    field="space.num_devices",
-                    value=num_devices,
-                    allowed=f"a multiple of {per_node}, the devices of a node, or less than a node",
-                    because="jobs on several nodes use whole nodes",
-                    fix=f"set num_devices to {max(1, round(num_devices / per_node)) * per_node}",
-                )
-            ]
+        raise spec_error(
+            field="space.num_devices",
+            value=num_devices,
+            allowed=f"a multiple of {per_node}, the devices of a node, or less than a node",
+            because="jobs on several nodes use whole nodes",
+            fix=f"set num_devices to {max(1, round(num_devices / per_node)) * per_node}",
         )
     node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
     group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})

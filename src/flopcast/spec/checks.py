@@ -124,9 +124,7 @@ def _told(rule: Rule, wrong: Case, case: Case) -> Problem:
         field = f"{place}.{name}" if part == "batch" else field
         allowed = f"{allowed}, for {place} too"
     because = rule.because if isinstance(rule.because, str) else rule.because(wrong)
-    return Problem(
-        field=field, value=rule.value(wrong), allowed=allowed, because=because, fix=rule.fix(wrong)
-    )
+    return Problem(field, rule.value(wrong), allowed, because, rule.fix(wrong))
 
 
 def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.shell.parameters import parsed_values, with_values
 from flopcast.library import catalog
@@ -101,10 +101,12 @@ def brought_from(
     """
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         allowed = f"a name of at most {MOST_NAME} characters"
-        raise SpecError([_fault("name", name, allowed, "its ending shows the format", "write config.json")])
+        raise spec_error(
+            "name", name, allowed, "its ending shows the format", "write config.json", "request"
+        )
     if not text.strip():
-        raise SpecError(
-            [_fault("text", text, "the text of a file", "the file is empty", "choose another file")]
+        raise spec_error(
+            "text", text, "the text of a file", "the file is empty", "choose another file", "request"
         )
     if cluster and cluster not in catalog.names("clusters"):
         raise SpecError([catalog.unknown_name("clusters", cluster, "cluster", "request")])
@@ -176,7 +178,7 @@ def unpacked(word: str) -> str:
     except (ValueError, binascii.Error, zlib.error):
         allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, as a page packs it"
         because = "the address contains the whole document"
-        raise SpecError([_fault("job", word, allowed, because, "choose the file again")]) from None
+        raise spec_error("job", word, allowed, because, "choose the file again", "request") from None
 
 
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
@@ -244,7 +246,9 @@ def _count(words: Words, name: str) -> int | None:
     if value in (None, ""):
         return None
     if not str(value).isdecimal() or not 0 < int(str(value)[:12]) < 10**9:
-        raise SpecError([_fault(name, value, "a whole number above 0", "it is a count", f"write {name}=8")])
+        raise spec_error(
+            name, value, "a whole number above 0", "it is a count", f"write {name}=8", "request"
+        )
     return int(str(value))
 
 
@@ -259,12 +263,9 @@ def _check_names(words: Words, known: tuple[str, ...]) -> None:
     because = "an unknown field would be ignored"
     allowed = ", ".join(known)
     faults = [
-        _fault(name, words[name], allowed, because, "remove it") for name in words if name not in known
+        Problem(name, words[name], allowed, because, "remove it", "request")
+        for name in words
+        if name not in known
     ]
     if faults:
         raise SpecError(faults)
-
-
-def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """Return a fault of a request."""
-    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix, where="request")

@@ -232,12 +232,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
     if unknown:
         allowed, because = "a and b: two jobs", "a comparison has two sides"
         fix = "leave it out"
-        raise SpecError(
-            [
-                Problem(field=name, value=words[name], allowed=allowed, because=because, fix=fix)
-                for name in unknown
-            ]
-        )
+        raise SpecError([Problem(name, words[name], allowed, because, fix) for name in unknown])
     first, second = (api.predict(job_from(own)) for own in sides)
     return versus.versus(first, second), (first, second)
 

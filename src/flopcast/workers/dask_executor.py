@@ -10,7 +10,7 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError, spec_error
 from flopcast.workers.executor import AbstractExecutor
 from flopcast.workers.tasks import Task, done_elsewhere, program_digest
 
@@ -92,6 +92,4 @@ class DaskExecutor(AbstractExecutor):
     def _fault(self, because: str, fix: str) -> SpecError:
         """Return why the cluster cannot be used, on one line."""
         told = " ".join(because.split())
-        return SpecError(
-            [Problem(field="--dask", value=self._address, allowed=FORM, because=told, fix=fix)]
-        )
+        return spec_error("--dask", self._address, FORM, told, fix)

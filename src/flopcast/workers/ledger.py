@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError, spec_error
 
 APPLICATION = 0x666C6F70  # "flop": what tells a ledger from other SQLite files
 QUESTION, PROGRAM = "question", "program"
@@ -123,6 +123,4 @@ def _of_lock(error: sqlite3.OperationalError) -> str:
 def _refused(path: Path, because: str, fix: str) -> SpecError:
     """Return the fault of a file that cannot be the ledger of this search."""
     allowed = "a ledger of the same search, or a file that does not exist yet"
-    return SpecError(
-        [Problem(field="--ledger", value=str(path), allowed=allowed, because=because, fix=fix)]
-    )
+    return spec_error("--ledger", str(path), allowed, because, fix)

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 import flopcast
-from flopcast.errors import InternalError, Problem, SpecError
+from flopcast.errors import InternalError, SpecError, spec_error
 from flopcast.workers.executor import AbstractExecutor
 from flopcast.workers.tasks import Task
 
@@ -155,14 +155,4 @@ def _deadly(task: Task, size: int) -> SpecError:
     """Return the fault of a task that every worker dies of."""
     because = f"{DEATHS} workers were killed at {task.name}, most likely because memory ran out"
     fix = f"--workers {max(1, size // 2)}, or a machine with more memory"
-    return SpecError(
-        [
-            Problem(
-                field="--workers",
-                value=size,
-                allowed="as many as fit into memory",
-                because=because,
-                fix=fix,
-            )
-        ]
-    )
+    return spec_error("--workers", size, "as many as fit into memory", because, fix)

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import flopcast
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.library.curves import load_book
 from flopcast.search.chunk_text import candidates_text, exact_text, plan_data, read_question
 from flopcast.search.chunks import Chunk, played, screened
@@ -81,16 +81,12 @@ def done_elsewhere(told: dict[str, str], program: str) -> str:
     """
     if program != program_digest():
         because = "its numbers would differ from those of the other workers"
-        raise SpecError(
-            [
-                Problem(
-                    field="worker",
-                    value=f"flopcast {flopcast.__version__} ({program_digest()[:12]})",
-                    allowed=f"the flopcast that asks ({program[:12]}), with the same catalogue",
-                    because=because,
-                    fix="install the same flopcast on every worker, and start them again",
-                )
-            ]
+        raise spec_error(
+            field="worker",
+            value=f"flopcast {flopcast.__version__} ({program_digest()[:12]})",
+            allowed=f"the flopcast that asks ({program[:12]}), with the same catalogue",
+            because=because,
+            fix="install the same flopcast on every worker, and start them again",
         )
     return done(Task(**told))
 

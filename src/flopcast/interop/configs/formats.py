@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.interop.configs import (
     axolotl,
@@ -197,7 +197,7 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
     if fit is None:
         first, *others = documents
         names = ", ".join(document.name for document in others)
-        problem = Problem(
+        raise spec_error(
             where=first.name,
             field="further files",
             value=names,
@@ -205,7 +205,6 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
             because="no other format consists of several files",
             fix="give one file, or KEY=VALUE",
         )
-        raise SpecError([problem])
     merged = KINDS[fit].merged
     return (merged(documents) if merged else documents[0]), fit
 
@@ -241,19 +240,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     near = difflib.get_close_matches(str(asked), KINDS, n=1)
     fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {next(iter(KINDS))}"
     told = "" if asked else "is not recognised"
-    raise SpecError(
-        [
-            Problem(
-                where=where,
-                field="format",
-                value=asked,
-                allowed=allowed,
-                because=because,
-                fix=fix,
-                fault=told,
-            )
-        ]
-    )
+    raise spec_error("format", asked, allowed, because, fix, where=where, fault=told)
 
 
 def read_kind(document: Document, kind: str, asked: ImportOptions) -> Document:
@@ -293,6 +280,4 @@ def _ambiguous(document: Document, names: str) -> Problem:
 def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
     """Return a fault of a whole file."""
     fix = f"name the format by --kind {next(iter(KINDS))}"
-    return Problem(
-        where=document.where(()), field=field, value=value, allowed=allowed, because=because, fix=fix
-    )
+    return Problem(field, value, allowed, because, fix, where=document.where(()))

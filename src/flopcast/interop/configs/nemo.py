@@ -16,7 +16,7 @@ NVIDIA/NeMo-Framework-Launcher: launcher_scripts/conf/training.
 import re
 from dataclasses import replace
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
@@ -132,9 +132,7 @@ def _refuse_other_models(document: Document) -> None:
         allowed, fix = "a configuration of a GPT-like model", "describe the job in YAML"
         where, key = document.where(path), ".".join(path)
         shown = value if isinstance(value, (str, int)) else "a section"
-        raise SpecError(
-            [Problem(where=where, field=key, value=shown, allowed=allowed, because=because, fix=fix)]
-        )
+        raise spec_error(key, shown, allowed, because, fix, where=where)
 
 
 def _multiplied(document: Document) -> Document:

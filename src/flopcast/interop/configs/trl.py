@@ -19,7 +19,7 @@ named).
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions, flattened
 from flopcast.interop.configs.keys import keys_of
@@ -88,10 +88,7 @@ def merged(documents: Sequence[Document]) -> Document:
         names = ", ".join(one.name for one in documents)
         allowed = "the Trainer's file, and one of accelerate or one of DeepSpeed"
         because = "each of the two files has a part of the settings"
-        problem = Problem(
-            field="files", value=names, allowed=allowed, because=because, fix="give one of each"
-        )
-        raise SpecError([problem])
+        raise spec_error("files", names, allowed, because, "give one of each")
     whole = trainers[0]
     for other in others:
         whole = (

@@ -6,7 +6,7 @@ Answers: what can a job be exported to, and which function does it?
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.files.exported import Exported
 from flopcast.interop.exports.deepspeed import export_deepspeed
 from flopcast.interop.exports.megatron import export_megatron
@@ -49,4 +49,4 @@ def kind_named(name: str) -> ExportFormat:
         return KINDS[name]
     because = "; ".join(f"{known} is {kind.told}" for known, kind in KINDS.items())
     allowed, fix = ", ".join(KINDS), "choose one of them"
-    raise SpecError([Problem(field="KIND", value=name, allowed=allowed, because=because, fix=fix)])
+    raise spec_error("KIND", name, allowed, because, fix)

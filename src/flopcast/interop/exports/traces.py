@@ -75,4 +75,4 @@ def _stage_of(job: Job) -> list[int]:
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
     """Return the fault of a job that is too large for one file per rank."""
     fix = "export a smaller step: the pipeline repeats itself"
-    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)
+    return Problem(field, value, allowed, because, fix)

@@ -393,6 +393,4 @@ def _fault(
     fix: str = "describe the model by hand",
 ) -> Problem:
     """Return one fault, at its line."""
-    return Problem(
-        where=document.where(path), field=field, value=value, allowed=allowed, because=because, fix=fix
-    )
+    return Problem(field, value, allowed, because, fix, where=document.where(path))

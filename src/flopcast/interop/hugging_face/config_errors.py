@@ -10,7 +10,7 @@ The name of a transformers class shows its head: `LlamaForCausalLM` predicts tok
 
 import re
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.hugging_face.families import FAMILIES
 from flopcast.interop.hugging_face.unsupported import ELSEWHERE, EXPERTS, LATENT, NO_DECODER, OTHERWISE
@@ -44,9 +44,7 @@ def refuse_other_heads(document: Document, data: dict[str, object]) -> None:
         key, allowed, because, fix = "is_causal", "true", BOTH_DIRECTIONS, "remove is_causal"
     if because:
         where, value = document.where((key,)), data[key]
-        raise SpecError(
-            [Problem(where=where, field=key, value=value, allowed=allowed, because=because, fix=fix)]
-        )
+        raise spec_error(key, value, allowed, because, fix, where=where)
 
 
 def headless(data: dict[str, object]) -> str:

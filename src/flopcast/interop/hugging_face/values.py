@@ -223,13 +223,7 @@ class Reader:
         """Record that a key's value is wrong; the first fault of a key is kept."""
         path, value = self.values.get(key, ((key,), None))
         problem = Problem(
-            where=self.document.where(path),
-            field=dotted(path),
-            value=value,
-            allowed=allowed,
-            because=because,
-            fix=fix,
-            fault=fault,
+            dotted(path), value, allowed, because, fix, where=self.document.where(path), fault=fault
         )
         self.problems.setdefault(key, problem)
 

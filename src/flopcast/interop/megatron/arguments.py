@@ -162,15 +162,7 @@ class Arguments:
     def fault(self, flag: str, value: object, allowed: str, because: str, fix: str, told: str = "") -> None:
         """Record a fault of a flag; `told` describes the fault if it is not in the value."""
         self.problems.append(
-            Problem(
-                where=self.where(flag),
-                field=flag,
-                value=value,
-                allowed=allowed,
-                because=because,
-                fix=fix,
-                fault=told,
-            )
+            Problem(flag, value, allowed, because, fix, where=self.where(flag), fault=told)
         )
 
     def clash(self, flag: str, other: str, because: str) -> None:

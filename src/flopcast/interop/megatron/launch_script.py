@@ -13,7 +13,7 @@ says so. Defaults are Megatron-LM's own; those that decide how long a step takes
 from collections.abc import Sequence
 from math import prod
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.job_builder import JobBuilder
@@ -113,17 +113,13 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
     """
     for word in program:
         if trained := other_model(word.text):
-            raise SpecError(
-                [
-                    Problem(
-                        where=where,
-                        field="training program",
-                        value=word.text,
-                        allowed="a program that trains a GPT-like model: pretrain_gpt.py",
-                        because=f"it trains {trained}, which is not supported yet",
-                        fix="write pretrain_gpt.py to predict a decoder of the same blocks",
-                    )
-                ]
+            raise spec_error(
+                where=where,
+                field="training program",
+                value=word.text,
+                allowed="a program that trains a GPT-like model: pretrain_gpt.py",
+                because=f"it trains {trained}, which is not supported yet",
+                fix="write pretrain_gpt.py to predict a decoder of the same blocks",
             )
 
 

@@ -41,7 +41,7 @@ def parsed_values(words: Sequence[str], option: str) -> dict[str, str]:
         if not equals or not right or name in values or len(value) > MOST_LENGTH or not value.isprintable():
             allowed = "1=VALUE, 2=VALUE, …" if option == "--arg" else "NAME=VALUE"
             because = "set each value of a script once, by position or by name"
-            problems.append(_problem(option, word, allowed, because, f"write {option} {allowed}"))
+            problems.append(Problem(option, word, allowed, because, f"write {option} {allowed}"))
         values[name] = value
     if problems:
         raise SpecError(problems)
@@ -87,7 +87,7 @@ def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[st
             because = f"the script is given argument {count}, which stands behind it"
             fix = f"add --arg {place}=VALUE"
             problems.append(
-                _problem("--arg", str(place), "every argument before it", because, fix, "is missing")
+                Problem("--arg", str(place), "every argument before it", because, fix, fault="is missing")
             )
         elif not re.search(rf"\$(?:{place}(?![0-9])|\{{{place}\b|[@*]|\{{[@*]|#)|\bshift\b", text):
             problems.append(_unused("--arg", f"{place}={arguments[str(place)]}", f"${place}"))
@@ -101,9 +101,4 @@ def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[st
 def _unused(option: str, word: str, variable: str) -> Problem:
     """Return the error for a value that a script does not use."""
     because = f"the script does not use {variable}"
-    return _problem(option, word, "a value that the script uses", because, f"remove {option} {word}")
-
-
-def _problem(option: str, value: str, allowed: str, because: str, fix: str, fault: str = "") -> Problem:
-    """Return an error about a value."""
-    return Problem(field=option, value=value, allowed=allowed, because=because, fix=fix, fault=fault)
+    return Problem(option, word, "a value that the script uses", because, f"remove {option} {word}")

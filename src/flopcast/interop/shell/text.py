@@ -6,7 +6,7 @@ Elsewhere: its tokens (tokens.py).
 
 import re
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError, spec_error
 
 MAX_CHARACTERS = 1_000_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
@@ -45,7 +45,7 @@ def check_text(text: str, name: str) -> None:
 
 def fault(name: str, line: int, field: str, value: object, allowed: str, fix: str = "") -> SpecError:
     """Return an error in the text of a script, after which the rest is not read."""
-    problem = Problem(
+    return spec_error(
         where=f"{name}:{line}",
         field=field,
         value=value,
@@ -53,4 +53,3 @@ def fault(name: str, line: int, field: str, value: object, allowed: str, fix: st
         because="a launch script is read as the shell would read it",
         fix=fix or "give a smaller script",
     )
-    return SpecError([problem])

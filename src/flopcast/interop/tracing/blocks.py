@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.interop.tracing.division import TensorDivision
 from flopcast.interop.tracing.fusing import FusedKernel, division_of, kernels, name_in_layer
 from flopcast.interop.tracing.recorder import ENDS, Recording
@@ -268,7 +268,13 @@ def _ends(recording: Recording, config: Config) -> dict[str, Any]:
     held = sum(parameter.elements for parameter in recording.parameters if parameter.layer == ENDS)
     total = sum(parameter.elements for parameter in recording.parameters)
     if abs(held - named) > 1e-3 * total or not 1 <= tables <= 2 or len(positions) > 1 or vectors > 4:
-        raise SpecError([_unknown_ends(config, shapes)])
+        raise spec_error(
+            field="model_type",
+            value=config.model_type,
+            allowed="tables, learned positions, one norm and a head outside of the layers",
+            because=f"its parameters there have the shapes {sorted(set(shapes))}",
+            fix="describe the model by hand",
+        )
     ends: Mapping[str, Any] = {
         "hidden": hidden,
         "vocabulary": vocabulary,
@@ -280,13 +286,3 @@ def _ends(recording: Recording, config: Config) -> dict[str, Any]:
         "learned_positions": sum(positions),
     }
     return {key: value for key, value in ends.items() if value or key == "norm_scale"}
-
-
-def _unknown_ends(config: Config, shapes: Sequence[tuple[int, ...]]) -> Problem:
-    return Problem(
-        field="model_type",
-        value=config.model_type,
-        allowed="tables, learned positions, one norm and a head outside of the layers",
-        because=f"its parameters there have the shapes {sorted(set(shapes))}",
-        fix="describe the model by hand",
-    )

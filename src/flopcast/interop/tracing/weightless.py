@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.interop.tracing.attention import offer
 from flopcast.interop.tracing.recorder import Module, Recording, Torch, record
 
@@ -49,15 +49,14 @@ def load_libraries() -> Libraries:
     try:
         return Libraries(torch=import_module("torch"), transformers=import_module("transformers"))
     except ImportError as error:
-        problem = Problem(
+        raise spec_error(
             field="--trace",
             value=error.name,
             allowed="a Python with torch and transformers",
             because="a trace runs the model's own code on tensors without data",
             fix=INSTALL,
             fault=f"needs {error.name}, which is not installed",
-        )
-        raise SpecError([problem]) from None
+        ) from None
 
 
 def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
@@ -75,14 +74,14 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
     if family not in known:
         allowed = "a model_type that transformers itself has"
         because = "code of a checkpoint is never run"
-        raise SpecError([_refused("model_type", family, allowed, because, "install a newer transformers")])
+        raise spec_error("model_type", family, allowed, because, "install a newer transformers")
     try:
         return _decoder(libraries, known[family].from_dict(told))
     except (*CANNOT, import_module("huggingface_hub.errors").StrictDataclassError) as error:
         if isinstance(error, SpecError):
             raise
         because = f"its configuration class says: {_first_line(error)}"
-        raise SpecError([_refused("config", family, "values of this family", because, "mend it")]) from None
+        raise spec_error("config", family, "values of this family", because, "mend it") from None
 
 
 def published_config(libraries: Libraries, name: str) -> Config:
@@ -99,7 +98,7 @@ def published_config(libraries: Libraries, name: str) -> Config:
     except (*CANNOT, OSError) as error:
         because = f"transformers says: {_first_line(error)}"
         allowed = "a config.json, its folder, or OWNER/NAME of the hub"
-        problem = _refused("model", name, allowed, because, "save the config and name its folder")
+        problem = Problem("model", name, allowed, because, "save the config and name its folder")
         raise SpecError([problem]) from None
     return _decoder(libraries, config)
 
@@ -110,7 +109,7 @@ def _decoder(libraries: Libraries, config: Config) -> Config:
     if type(text) not in libraries.transformers.AutoModelForCausalLM._model_mapping:
         because = "only decoders that predict the next token are traced"
         told = config.model_type
-        raise SpecError([_refused("model_type", told, "a causal language model", because, "choose one")])
+        raise spec_error("model_type", told, "a causal language model", because, "choose one")
     return text
 
 
@@ -159,7 +158,7 @@ def decoder_layers(libraries: Libraries, model: Module, config: Config) -> Modul
     if not found:
         because = "a trace is divided over the decoder's layers"
         allowed = f"a model with one list of {count} layers"
-        raise SpecError([_refused("model_type", config.model_type, allowed, because, "choose another")])
+        raise spec_error("model_type", config.model_type, allowed, because, "choose another")
     return found[0]
 
 
@@ -194,15 +193,9 @@ def run(
             raise
         because = f"its code failed: {_first_line(error)}"
         allowed = "a model whose code needs neither data nor a GPU"
-        raise SpecError(
-            [_refused("model_type", config.model_type, allowed, because, "choose another")]
-        ) from error
+        raise spec_error("model_type", config.model_type, allowed, because, "choose another") from error
 
 
 def _first_line(error: BaseException) -> str:
     """Return the first line of another library's message, without its advice."""
     return str(error).partition("\n")[0][:200]
-
-
-def _refused(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

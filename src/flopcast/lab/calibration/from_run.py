@@ -265,7 +265,7 @@ def _refuse(observed: ObservedRun, known: set[str]) -> None:
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
     """Return a fault of one observation."""
     fix = "observe another part of the run, or remove it"
-    return Problem(field=f"observed.{field}", value=value, allowed=allowed, because=because, fix=fix)
+    return Problem(f"observed.{field}", value, allowed, because, fix)
 
 
 def _surprised(check: Check) -> str:

@@ -226,4 +226,4 @@ def _nothing(reading: _LogState, name: str) -> Problem:
 
 def _fault(value: str, allowed: str, because: str, fix: str) -> Problem:
     """Return a fault of the whole log."""
-    return Problem(field="log", value=value, allowed=allowed, because=because, fix=fix)
+    return Problem("log", value, allowed, because, fix)

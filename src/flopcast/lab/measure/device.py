@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.lab.measure.operands import Tensor, Torch
 from flopcast.lab.measure.timing import AbstractBench, Mark
 
@@ -48,9 +48,22 @@ def load_torch(device: str) -> Torch:
     try:
         torch: Torch = import_module("torch")
     except ImportError:
-        raise SpecError([_without_torch()]) from None
+        raise spec_error(
+            field="torch",
+            value=None,
+            fault="is not installed",
+            allowed="torch 2.1 or newer, built for this machine's GPUs",
+            because="kernels are run through torch; planning (--plan-only) and reading packs need none",
+            fix="pip install torch   (or: flopcast measure --plan-only)",
+        ) from None
     if device != "cpu" and not torch.cuda.is_available():
-        raise SpecError([_without_gpu(str(torch.__version__))])
+        raise spec_error(
+            field="--device",
+            value="cuda",
+            allowed="a GPU that torch can use, or cpu",
+            because=f"torch {torch.__version__!s} finds no GPU",
+            fix="install torch for this driver, check CUDA_VISIBLE_DEVICES, or use --device cpu",
+        )
     return torch
 
 
@@ -165,26 +178,3 @@ def open_bench(
     if device == "cpu":
         return ProcessorBench(clock=clock, sleep=sleep, write=flushed.zero_)
     return GpuBench(torch=torch, flushed=flushed, clock=clock, sleep=sleep)
-
-
-def _without_torch() -> Problem:
-    """Return the fault of a machine without torch, which flopcast never installs."""
-    return Problem(
-        field="torch",
-        value=None,
-        fault="is not installed",
-        allowed="torch 2.1 or newer, built for this machine's GPUs",
-        because="kernels are run through torch; planning (--plan-only) and reading packs need none",
-        fix="pip install torch   (or: flopcast measure --plan-only)",
-    )
-
-
-def _without_gpu(version: str) -> Problem:
-    """Return the fault of a torch that finds no GPU."""
-    return Problem(
-        field="--device",
-        value="cuda",
-        allowed="a GPU that torch can use, or cpu",
-        because=f"torch {version} finds no GPU",
-        fix="install torch for this driver, check CUDA_VISIBLE_DEVICES, or use --device cpu",
-    )

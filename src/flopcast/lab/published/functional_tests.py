@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.lab.validation.memory import MemoryRow
 from flopcast.requests.job_files import job_of, read_file
@@ -67,7 +67,7 @@ def read_runs(path: Path) -> str:
     text = _text(path)
     missing = set(COLUMNS) - set(_names(text))
     if missing:
-        problem = Problem(
+        raise spec_error(
             where=f"{path}:1",
             field="--runs",
             value=str(path),
@@ -75,7 +75,6 @@ def read_runs(path: Path) -> str:
             because=f"{', '.join(sorted(missing))} missing: no table of Megatron-LM's functional tests",
             fix="give another file",
         )
-        raise SpecError([problem])
     return text
 
 
@@ -156,14 +155,13 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
     try:
         yield from reader
     except csv.Error as error:
-        problem = Problem(
+        raise spec_error(
             field=f"line {reader.reader.line_num} of --runs",
             value=str(error),
             allowed="a line of CSV",
             because="cells are separated by commas, and quotes are closed",
             fix="mend this line",
-        )
-        raise SpecError([problem]) from None
+        ) from None
 
 
 def _fault(row: Mapping[str, str]) -> str:

@@ -278,18 +278,11 @@ def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
 def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
     """Return why a row cannot become a job: what flopcast or the row lacks."""
     allowed = f"rows without {primitive}" if primitive else "a row that says it"
-    return Problem(
-        where=run.where, field=field, value=value, allowed=allowed, because=because, fix="leave the row out"
-    )
+    return Problem(field, value, allowed, because, "leave the row out", where=run.where)
 
 
 def _at(run: Run, problem: Problem) -> Problem:
     """Return a rule's fault, at the row's line."""
     return Problem(
-        where=run.where,
-        field=problem.field,
-        value=problem.value,
-        allowed=problem.allowed,
-        because=problem.because,
-        fix=problem.fix,
+        problem.field, problem.value, problem.allowed, problem.because, problem.fix, where=run.where
     )

@@ -150,6 +150,4 @@ def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
 
 def _fault(run: Run, field: str, value: object, allowed: str, because: str) -> Problem:
     """Return why a row's model is not known."""
-    return Problem(
-        where=run.where, field=field, value=value, allowed=allowed, because=because, fix="leave the row out"
-    )
+    return Problem(field, value, allowed, because, "leave the row out", where=run.where)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import dotted
 from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
@@ -63,7 +63,13 @@ def read_table(path: Path) -> RunTable:
     """
     rows = list(read_rows(path))
     if not rows:
-        raise SpecError([_no_rows(path)])
+        raise spec_error(
+            field="--runs",
+            value=str(path),
+            allowed="a table with a row for each run",
+            because="it has a header and nothing below it",
+            fix="give a file with rows",
+        )
     columns = tuple(name for name in rows[0][1] if name)
     header = header_of(columns)
     if header is None:
@@ -213,25 +219,7 @@ def _torn(row: Mapping[str, str], place: str) -> Problem:
 
 def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
     """Return the fault of one row, which is skipped."""
-    return Problem(
-        where=place,
-        field=field,
-        value=value,
-        allowed=allowed,
-        because=because,
-        fix="correct or remove the row",
-    )
-
-
-def _no_rows(path: Path) -> Problem:
-    """Return the fault of a header without rows."""
-    return Problem(
-        field="--runs",
-        value=str(path),
-        allowed="a table with a row for each run",
-        because="it has a header and nothing below it",
-        fix="give a file with rows",
-    )
+    return Problem(field, value, allowed, because, "correct or remove the row", where=place)
 
 
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:

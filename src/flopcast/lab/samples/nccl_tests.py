@@ -278,7 +278,7 @@ class _NcclState:
     def _tell(self, number: int, field: str, value: object, allowed: str, because: str, fix: str) -> None:
         """Report a fault with its line, unless the row before already had it."""
         where = f"{self.name}:{number}" if number else self.name
-        problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
+        problem = Problem(field, value, allowed, because, fix, where=where)
         last = self.problems[-1] if self.problems else None
         if last is None or (last.field, last.value, last.because) != (field, value, because):
             self.problems.append(problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.spec.site import Site
 
@@ -31,14 +31,10 @@ def write_site(path: Path, site: Site, option: str = "--site") -> None:
     try:
         write_whole(path, site_text(site))
     except OSError as error:
-        raise SpecError(
-            [
-                Problem(
-                    field=option,
-                    value=str(path),
-                    allowed="a file that may be written",
-                    because=error.strerror or str(error),
-                    fix="give another place",
-                )
-            ]
+        raise spec_error(
+            field=option,
+            value=str(path),
+            allowed="a file that may be written",
+            because=error.strerror or str(error),
+            fix="give another place",
         ) from None

@@ -286,10 +286,4 @@ def _in_backward(stack: tuple[_Range, ...]) -> int:
 
 def _fault(path: Path, because: str, fix: str) -> Problem:
     """Return a fault of the whole file."""
-    return Problem(
-        field="trace",
-        value=str(path),
-        allowed="a report of Nsight Systems exported to SQLite",
-        because=because,
-        fix=fix,
-    )
+    return Problem("trace", str(path), "a report of Nsight Systems exported to SQLite", because, fix)

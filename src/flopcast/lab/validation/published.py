@@ -349,11 +349,4 @@ def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
 
 def _fault(run: Run, field: str, value: object, because: str) -> Problem:
     """Return why a row's measurement cannot be compared with a prediction."""
-    return Problem(
-        where=run.where,
-        field=field,
-        value=value,
-        allowed="seconds of a step",
-        because=because,
-        fix="leave the row out",
-    )
+    return Problem(field, value, "seconds of a step", because, "leave the row out", where=run.where)
