@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flopcast.api import predict
 from flopcast.cost.site_runs import condition, prior_log_sigmas
-from flopcast.lab.calibration.from_run import Observation, ObservedRun, site_after, update
+from flopcast.lab.validation.from_run import Observation, ObservedRun, site_after, update
 from flopcast.spec.site import RunShare, Site, SiteRun
 from flopcast.timeline.uncertainty import Sensitivity
 

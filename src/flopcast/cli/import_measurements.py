@@ -1,7 +1,7 @@
 """Commands that read measurements: `calibrate from-run`, and `import nccl-tests`, `kineto`, `nsys`.
 
 Answers: what was measured, how is it printed, where is it written?
-Elsewhere: the update (lab/calibration/from_run.py), readers (lab/), tables (lab/samples/files.py). Commands
+Elsewhere: the update (lab/validation/from_run.py), readers (lab/), tables (lab/samples/files.py). Commands
 are attached to their groups in calibrate.py and imports.py.
 """
 
@@ -17,8 +17,8 @@ from flopcast.requests.resolve import resolve
 from flopcast.units import Number, parse_quantity, show, show_seconds
 
 if TYPE_CHECKING:
-    from flopcast.lab.calibration.from_run import Observation, Posterior
     from flopcast.lab.calibration.trace import ClassTotal, Trace
+    from flopcast.lab.validation.from_run import Observation, Posterior
     from flopcast.report.report import Report
 
 MOST_LINES = 20
@@ -58,8 +58,8 @@ def from_run(
     flopcast predict job.yaml --site site.yaml
     """
     from flopcast.api import predict
-    from flopcast.lab.calibration.from_run import ObservedRun, site_after, update
     from flopcast.lab.samples.sites import write_site
+    from flopcast.lab.validation.from_run import ObservedRun, site_after, update
 
     check_writable("--out", out)
     asked = resolve(request)
@@ -88,7 +88,7 @@ def _observations(
     SpecError
         Nothing was measured, or an option is not a quantity; all faults of the options are reported.
     """
-    from flopcast.lab.calibration.from_run import STEP, Observation
+    from flopcast.lab.validation.from_run import STEP, Observation
 
     problems: list[Problem] = []
     sigma, step_s = _fraction(noise, problems), _seconds(observed_step, problems)
@@ -157,8 +157,8 @@ def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
     SpecError
         The trace has no annotated step.
     """
-    from flopcast.lab.calibration.step_parts import components
     from flopcast.lab.calibration.trace import seconds_per_step, unrecognised
+    from flopcast.lab.validation.step_parts import components
 
     for remark in trace.remarks:
         click.echo(f"trace     {remark}", err=True)

@@ -2,7 +2,7 @@
 
 Answers: given some measured times, what are the factors here, and how much of the unexplained part of a run
 does another step share?
-Elsewhere: how a run is measured and written (lab/calibration/from_run.py), factors (factors.py), the runs
+Elsewhere: how a run is measured and written (lab/validation/from_run.py), factors (factors.py), the runs
 as a noun (spec/site.py).
 
 The model is linear and Gaussian in logarithms. Before any run, the logarithms of factors are independent,

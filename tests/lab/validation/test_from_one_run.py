@@ -8,8 +8,8 @@ from conftest import make_job
 from made_up_runs import judged, run
 
 from flopcast.api import predict
-from flopcast.lab.calibration.from_run import Observation, ObservedRun, site_after, update
 from flopcast.lab.validation.from_one_run import by_one, by_others, calibrated, machines, statistics_of
+from flopcast.lab.validation.from_run import Observation, ObservedRun, site_after, update
 from flopcast.spec.site import Site
 
 PLANS = (

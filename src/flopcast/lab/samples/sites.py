@@ -1,7 +1,7 @@
 """Site files: what a machine was measured to sustain, as the YAML that --site reads.
 
 Answers: how is a site written, by every command that makes one?
-Elsewhere: the noun (spec/site.py), its factors (lab/measure/site.py, lab/calibration/from_run.py), reading
+Elsewhere: the noun (spec/site.py), its factors (lab/measure/site.py, lab/validation/from_run.py), reading
 (cli/options.py).
 """
 

@@ -2,7 +2,7 @@
 
 Answers: how much does one log of a site improve the predictions of its other runs, and do the intervals
 hold? How much do all other logs?
-Elsewhere: the update (lab/calibration/from_run.py, cost/site_runs.py), the predictions before it
+Elsewhere: the update (lab/validation/from_run.py, cost/site_runs.py), the predictions before it
 (published.py), what is printed (render/from_one_run_tables.py).
 
 A machine is a source's cluster and device under one era of a stack. Each run of it in turn calibrates the
@@ -21,7 +21,7 @@ import numpy as np
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.dtypes import Counts, Floats
-from flopcast.lab.calibration.from_run import NOISE_LOG_SIGMA, step_run
+from flopcast.lab.validation.from_run import NOISE_LOG_SIGMA, step_run
 from flopcast.lab.validation.published import ComparedRun
 from flopcast.spec.site import SiteRun
 from flopcast.units import nine_digits

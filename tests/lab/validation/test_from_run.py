@@ -25,7 +25,8 @@ from flopcast.dtypes import constant
 from flopcast.errors import SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
-from flopcast.lab.calibration.from_run import (
+from flopcast.lab.samples.sites import site_text
+from flopcast.lab.validation.from_run import (
     NOISE_LOG_SIGMA,
     FactorUpdate,
     Observation,
@@ -33,8 +34,7 @@ from flopcast.lab.calibration.from_run import (
     site_after,
     update,
 )
-from flopcast.lab.calibration.step_parts import components
-from flopcast.lab.samples.sites import site_text
+from flopcast.lab.validation.step_parts import components
 from flopcast.operators.item import HostWork, Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun

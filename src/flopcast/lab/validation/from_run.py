@@ -16,7 +16,6 @@ for a mean, and what no factor explains alike for steps that are alike. With H t
 taken as independent given the factors. Shares hold for small changes: predict again with the site file,
 and repeat where the step is still off by more than the noise. A site file keeps its runs, so that a second
 run is joined with the first whatever their order.
-
 """
 
 import math
@@ -30,9 +29,11 @@ from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.site_runs import UNEXPLAINED, KnownRuns, condition, prior_log_sigmas
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.calibration.step_parts import Predicted, SensitivityLike, components, part_row, step_row
+from flopcast.lab.validation.step_parts import components, part_row, step_row
+from flopcast.report.report import Report
 from flopcast.spec.model import Source
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
+from flopcast.timeline.uncertainty import Sensitivity
 
 STEP = "step"
 NOISE_LOG_SIGMA = 0.02  # estimate: means of quiet runs of one job repeat within one to three per cent
@@ -111,7 +112,7 @@ class Posterior:
     runs: tuple[SiteRun, ...]
 
 
-def update(report: Predicted, observed: ObservedRun, known: Sequence[SiteRun] = ()) -> Posterior:
+def update(report: Report, observed: ObservedRun, known: Sequence[SiteRun] = ()) -> Posterior:
     """Return the factors of a report, given what was measured.
 
     Parameters
@@ -166,7 +167,7 @@ def update(report: Predicted, observed: ObservedRun, known: Sequence[SiteRun] = 
     return _posterior(report, (before, after), rows[STEP], checks, (*known, *made))
 
 
-def step_run(factors: Iterable[SensitivityLike], gap_ratio: float, log_sigma_factor: float) -> SiteRun:
+def step_run(factors: Iterable[Sensitivity], gap_ratio: float, log_sigma_factor: float) -> SiteRun:
     """Return a measured step as a site keeps it.
 
     Parameters
@@ -192,7 +193,7 @@ def _recorded(runs: KnownRuns, row: Counts) -> tuple[RunShare, ...]:
 
 
 def _posterior(
-    report: Predicted,
+    report: Report,
     known: tuple[KnownRuns, KnownRuns],
     row: Counts,
     checks: tuple[Check, ...],
@@ -234,7 +235,7 @@ def _posterior(
     )
 
 
-def _priors(report: Predicted) -> dict[str, float]:
+def _priors(report: Report) -> dict[str, float]:
     """Return sigmas by name: those of the step, then those that scale only hidden parts of it."""
     others = {name: factor.log_sigma_factor for name, factor in report.priced.factors.items()}
     found = prior_log_sigmas(report.factors)
