@@ -127,6 +127,14 @@ def activation_dtype(precision: str) -> str:
     return "bf16" if precision in RECIPES else precision
 
 
+def scales_loss(precision: str) -> bool:
+    """Return whether training in a precision scales the loss: gradients of fp16 may vanish or overflow.
+
+    arXiv:1710.03740, section 3.2.
+    """
+    return precision == "fp16"
+
+
 def product_engine(precision: str) -> str:
     """Return the matrix engine of a plan's linear layers, whose peak is that of MFU.
 

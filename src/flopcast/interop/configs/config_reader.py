@@ -17,6 +17,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.keys import Keys, covered
+from flopcast.spec.plan import Plan
 
 AUTO = "auto"
 MOST = 10**12
@@ -228,6 +229,11 @@ class ConfigReader:
         """Say aloud what a forecast takes for granted, with the place of the key that it is about."""
         place = f" ({self.where(key)})" if key and key in self._values else ""
         self.assumptions.append(f"{text}{place}")
+
+    def put_optimizer(self, kind: str, *keys: str) -> None:
+        """Put the plan's optimizer, unless it is the usual one."""
+        if kind != Plan.model_fields["optimizer"].default:
+            self.put(("plan", "optimizer"), kind, *keys)
 
     def put(self, path: Path, value: object, *keys: str) -> None:
         """Set a value of the job; its line is that of the first of these keys that is given."""

@@ -16,6 +16,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.library import catalog
+from flopcast.spec.precision import scales_loss
 
 TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 STAGE = "zero_optimization.stage"
@@ -57,9 +58,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     precision = read_precision(reader)
     stage = read_sharding(reader, precision, sequence=sequence)
     reader.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
-    kind = reader.choice("optimizer.type", OPTIMIZERS, "adamw")
-    if kind != "adamw":
-        reader.put(("plan", "optimizer"), kind, "optimizer.type")
+    reader.put_optimizer(reader.choice("optimizer.type", OPTIMIZERS, "adamw"), "optimizer.type")
     reader.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(reader, stage, precision))
     return reader.made()
 
@@ -138,7 +137,7 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
 
 def put_stage(reader: ConfigReader, stage: int, precision: str, key: str) -> int:
     """Return the effective ZeRO stage: 1 for bf16 without ZeRO on several ranks, with a note."""
-    if stage or precision == "fp16" or reader.part("plan").get("data_parallel") == 1:
+    if stage or scales_loss(precision) or reader.part("plan").get("data_parallel") == 1:
         return stage
     reader.assume(BF16_REASON, key)
     return 1
@@ -152,7 +151,7 @@ def accumulates_in_fp32(reader: ConfigReader, stage: int, precision: str) -> boo
     deepspeed/runtime/engine.py, `_do_optimizer_sanity_check`: bf16 without ZeRO, or with ZeRO-1
     and `data_types.grad_accum_dtype: fp32`, unless states are offloaded.
     """
-    if precision == "fp16":
+    if scales_loss(precision):
         return False
     wide = reader.choice(ACCUMULATION, DTYPES, precision) == "fp32"
     offloads = "offload" in reader.part("plan")
@@ -204,7 +203,7 @@ def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str,
     separate = not reader.flag("zero_optimization.use_multi_rank_bucket_allreduce", True)
     if reader.flag("zero_optimization.reduce_scatter", True) and separate and not whole:
         gradients["collective"] = "reduce_scatter"
-    if precision == "fp16":
+    if scales_loss(precision):
         gradients["overflow_checks"] = 1
     changes: dict[str, object] = {"gradients": gradients}
     told = "hidden size squared, is used as the default"

@@ -24,11 +24,13 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_model
 from flopcast.interop.configs.keys import keys_of
 from flopcast.library import catalog
+from flopcast.spec.precision import scales_loss
 
 PIPE, TENSOR = "pipe_parallel_size", "model_parallel_size"
 CHECKPOINTS = "checkpoint_activations"
 PRECISIONS = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
 OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw"}
+IN_8_BITS = {"adamw": "adamw_8bit"}  # by bitsandbytes
 OPTIMIZERS |= {"cpu_torch_adam": "adamw"}
 OTHERS = ("sm3", "madgrad_wd", "lion")  # optimizers whose update is counted as AdamW's
 BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
@@ -192,9 +194,8 @@ def _optimizer(reader: ConfigReader) -> None:
     if name.startswith("cpu"):
         reader.put(("plan", "offload"), True, key)
     found = OPTIMIZERS.get(name, "adamw")
-    found = "adamw_8bit" if found == "adamw" and reader.flag("use_bnb_optimizer") else found
-    if found != "adamw":
-        reader.put(("plan", "optimizer"), found, "use_bnb_optimizer", key)
+    found = IN_8_BITS.get(found, found) if reader.flag("use_bnb_optimizer") else found
+    reader.put_optimizer(found, "use_bnb_optimizer", key)
 
 
 def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: str) -> dict[str, object]:
@@ -212,7 +213,7 @@ def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: 
         "dtype": "fp32" if whole else dtype,
         "bucket_elements": reader.count("zero_optimization.reduce_bucket_size", BUCKET),
         "overlap": overlap,
-        "overflow_checks": int(precision == "fp16"),
+        "overflow_checks": int(scales_loss(precision)),
     }
     changes: dict[str, object] = {
         "base": "gpt-neox-deepspeed",

@@ -20,6 +20,7 @@ from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOpt
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.hugging_face.config import model_from_config
+from flopcast.spec.precision import scales_loss
 
 TOTAL, MICRO = "global_train_batch_size", "device_train_microbatch_size"
 NAMED = "model.pretrained_model_name_or_path"
@@ -134,8 +135,7 @@ def _optimizer(reader: ConfigReader) -> None:
     name = reader.text(key)
     if name and name not in OPTIMIZERS:
         reader.assume(f"the update of AdamW is counted, not of {name}", key)
-    if OPTIMIZERS.get(name, "adamw") != "adamw":
-        reader.put(("plan", "optimizer"), OPTIMIZERS[name], key)
+    reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
 
 
 def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> dict[str, object]:
@@ -156,7 +156,7 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
     reduced = reader.choice(MIXED, REDUCTIONS, "fp32")
     if reduced == "refused":
         reader.refuse(MIXED, "parameters that are gathered in fp32", "write PURE or DEFAULT")
-    narrow = "fp16" if precision == "fp16" else "bf16"
+    narrow = "fp16" if scales_loss(precision) else "bf16"
     wide = reduced == "fp32" or not reader.below("fsdp_config")
     changes["gradients"] = {"dtype": "fp32" if wide else narrow}
     if strategy in KEEPING:

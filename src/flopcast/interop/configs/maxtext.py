@@ -192,9 +192,7 @@ def _modes(reader: ConfigReader) -> None:
     narrow = reader.choice("quantization", QUANTISED, "")
     dtype = reader.choice("dtype", TYPES, "bf16")
     reader.put(("plan", "precision"), narrow or dtype, "quantization" if narrow else "dtype")
-    optimizer = reader.choice("opt_type", OPTIMIZERS, "adamw")
-    if optimizer != "adamw":
-        reader.put(("plan", "optimizer"), optimizer, "opt_type")
+    reader.put_optimizer(reader.choice("opt_type", OPTIMIZERS, "adamw"), "opt_type")
     offloaded = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
     moved = [key for key in offloaded if reader.flag(key)]
     if moved:

@@ -95,9 +95,8 @@ def _modes(reader: ConfigReader, sizes: Mapping[str, int]) -> None:
     if recompute:
         reader.put(("plan", "recompute"), recompute, "parallelism.recompute_layer", older)
     reader.put(("plan", "precision"), reader.choice("model.dtype", TYPES, "bf16"), "model.dtype")
-    optimizer = reader.choice("optimizer.optimizer_factory.name", OPTIMIZERS, "adamw")
-    if optimizer != "adamw":
-        reader.put(("plan", "optimizer"), optimizer, "optimizer.optimizer_factory.name")
+    key = "optimizer.optimizer_factory.name"
+    reader.put_optimizer(reader.choice(key, OPTIMIZERS, "adamw"), key)
 
 
 def _model(reader: ConfigReader) -> None:

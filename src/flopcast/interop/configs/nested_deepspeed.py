@@ -17,6 +17,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.keys import keys_of
+from flopcast.spec.precision import scales_loss
 
 STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
 OFFLOAD = re.compile(r"offload", re.IGNORECASE)
@@ -88,7 +89,7 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
 
 def precision_bytes(precision: str) -> str:
     """Return the 16-bit type of gradients under a precision."""
-    return "fp16" if precision == "fp16" else "bf16"
+    return "fp16" if scales_loss(precision) else "bf16"
 
 
 def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object:
@@ -122,7 +123,7 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
 
 def _agree(inner: ConfigReader, batch: TrainerBatch, precision: str) -> None:
     """Report settings that the two files state differently; the Trainer of transformers would not start."""
-    half = precision == "fp16"
+    half = scales_loss(precision)
     said = {
         deepspeed.MICRO: batch.micro,
         deepspeed.STEPS: batch.steps,

@@ -159,9 +159,7 @@ def _modes(reader: ConfigReader) -> None:
             reader.put(("plan", "context_order"), "contiguous", balancer)
     _recompute(reader)
     reader.put(("plan", "precision"), _precision(reader), "model.converters", "model_converters.converters")
-    optimizer = reader.choice("optimizer.name", OPTIMIZERS, "adamw")
-    if optimizer != "adamw":
-        reader.put(("plan", "optimizer"), optimizer, "optimizer.name")
+    reader.put_optimizer(reader.choice("optimizer.name", OPTIMIZERS, "adamw"), "optimizer.name")
     if reader.flag("training.enable_cpu_offload"):
         reader.put(("plan", "offload"), True, "training.enable_cpu_offload")
 

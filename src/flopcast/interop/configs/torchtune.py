@@ -133,8 +133,7 @@ def _optimizer(reader: ConfigReader) -> None:
         reader.assume(f"the update of AdamW is counted, not of {name}", key)
     if name.startswith("paged"):
         reader.assume("states are counted on the device, where paged ones fit", key)
-    if OPTIMIZERS.get(name, "adamw") != "adamw":
-        reader.put(("plan", "optimizer"), OPTIMIZERS[name], key)
+    reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
 
 
 def _recompute(reader: ConfigReader) -> None:

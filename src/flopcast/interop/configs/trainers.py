@@ -187,8 +187,7 @@ def _optimizer(reader: ConfigReader, key: str) -> None:
         reader.assume(f"the update of AdamW is counted, not of {name}", key)
     if name.startswith("paged"):
         reader.assume("states are counted on the device, where paged ones fit", key)
-    if found not in (None, "adamw"):
-        reader.put(("plan", "optimizer"), found, key)
+    reader.put_optimizer(found or "adamw", key)
 
 
 def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precision: str) -> object:

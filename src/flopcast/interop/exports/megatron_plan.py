@@ -12,15 +12,27 @@ from flopcast.interop.exports.megatron_model import Flags, word_of
 from flopcast.interop.exports.same_job import has_experts
 from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
 from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS
-from flopcast.interop.megatron.stack import NEWEST, SWITCHED_OFF_BY
+from flopcast.interop.megatron.stack import NEWEST, SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.spec.precision import SIXTEEN_BITS
 from flopcast.spec.stack import Stack
 
 UNDER_DEEPSPEED = ("gpt-neox-deepspeed", "megatron-deepspeed", "deepspeed-zero")
 OLD = {"megatron-2021": "--DDP-impl local", "megatron-2022": "--use-legacy-models"}  # flags that date
+OLD_WORDS: dict[
+    str, tuple[str, Flags, str]
+] = {  # of recompute, in a release: its prefix, the word for blocks, what cuts checkpoints
+    "megatron-2021": ("--activations-checkpoint", [], "--distribute-checkpointed-activations")
+}
+NEW_WORDS: tuple[str, Flags, str] = (
+    "--recompute",
+    ["--recompute-granularity full"],
+    "--distribute-saved-activations",
+)
+FP4_RECIPES = {"nvfp4": "nvfp4"}  # precision of a plan → its word
 FAMILY = ("megatron-core", "megatron-core-2025", "megatron-core-2026", *OLD, *UNDER_DEEPSPEED)
 
 
@@ -104,7 +116,7 @@ def _sharding(job: Job, base: str) -> Flags:
 
 def _recompute(job: Job, base: str) -> Flags:
     """Return flags of recomputed blocks, or modules of every block, in the terms of the release."""
-    plan, old = job.plan, base == "megatron-2021"
+    plan = job.plan
     if plan.recompute == "none":
         return []
     if plan.recompute == "selective":
@@ -112,11 +124,10 @@ def _recompute(job: Job, base: str) -> Flags:
         words = [word_of(MODULES, name) for name in modules if name in MODULES.values()]
         named = [f"{MODULES_FLAG} {' '.join(words)}"] if tuple(modules) != ("core_attention",) else []
         return ["--recompute-granularity selective", *named]
-    cut = "--distribute-checkpointed-activations" if old else "--distribute-saved-activations"
-    prefix = "--activations-checkpoint" if old else "--recompute"
+    prefix, blocks, cut = OLD_WORDS.get(base, NEW_WORDS)
     method = plan.recompute_method if plan.recompute_method in METHODS else "uniform"
     return [
-        *([] if old else ["--recompute-granularity full"]),
+        *blocks,
         f"{prefix}-method {method}",
         f"{prefix}-num-layers {plan.recompute_layers}",
         *([cut] if plan.partition_activations else []),
@@ -125,10 +136,10 @@ def _recompute(job: Job, base: str) -> Flags:
 
 def _precision(plan: Plan) -> Flags:
     """Return flags of 16 bits, and of 8-bit products."""
-    if plan.precision in ("fp16", "bf16"):
+    if plan.precision in SIXTEEN_BITS:
         return [f"--{plan.precision}"]
-    if plan.precision == "nvfp4":
-        return ["--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"]
+    if plan.precision in FP4_RECIPES:
+        return ["--bf16", "--fp4-format e2m1", f"--fp4-recipe {FP4_RECIPES[plan.precision]}"]
     recipe = word_of(FP8_RECIPES, plan.precision)
     return ["--bf16", "--fp8-format hybrid", f"--fp8-recipe {recipe}"]
 
@@ -169,14 +180,18 @@ def _kernels(stack: Stack, base: Stack) -> Flags:
         for name, flag in SWITCHED_OFF_BY.items()
         if name in base.rewrites and name not in stack.rewrites
     ]
-    chained = "unfused_rope" in stack.rewrites and "unfused_rope" not in base.rewrites
+    on = [
+        flag
+        for name, flag in SWITCHED_ON_BY.items()
+        if name in stack.rewrites and name not in base.rewrites
+    ]
     written = base.fuses_attention and not stack.fuses_attention
     flash = stack.fuses_attention and not base.fuses_attention
     return [
         *(["--attention-backend unfused"] if written else []),
         *(["--use-flash-attn"] if flash else []),
         *off,
-        *(["--no-rope-fusion"] if chained else []),
+        *on,
     ]
 
 
@@ -229,7 +244,7 @@ def _states(job: Job) -> Flags:
 def _narrow(job: Job) -> Flags:
     """Return flags of what is done around 8-bit products."""
     own = job.stack.narrow
-    if job.plan.precision in ("fp16", "bf16"):
+    if job.plan.precision in SIXTEEN_BITS:
         return []
     ends = own.wide_first_blocks or own.wide_last_blocks
     return [

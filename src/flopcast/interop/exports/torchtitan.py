@@ -30,8 +30,8 @@ SCHEDULES = {
     "interleaved_1f1b": "Interleaved1F1B",
     "zb_v": "ZBVZeroBubble",
 }
-FAMILY = ("torch-fsdp2", "torch-fsdp2-compiled")
 Settings = dict[str, dict[str, object]]
+FAMILY: dict[str, Settings] = {"torch-fsdp2": {}, "torch-fsdp2-compiled": {"compile": {"enable": True}}}
 
 
 def export_torchtitan(job: Job) -> Exported:
@@ -93,8 +93,7 @@ def _settings(job: Job) -> Settings:
         "parallelism": _parallelism(job),
         "activation_checkpoint": _recompute(plan),
     }
-    if job.stack.name == "torch-fsdp2-compiled":
-        found["compile"] = {"enable": True}
+    found |= FAMILY.get(job.stack.name, {})
     return found | _precision(plan, found)
 
 

@@ -51,6 +51,7 @@ SIGNS = (  # newest first: a stack, and the flags that came with it
         """,
     ),
 )
+SWITCHED_ON_BY = {"unfused_rope": "--no-rope-fusion"}  # a rewrite that a flag adds
 SWITCHED_OFF_BY = {
     "fused_softmax": "--no-masked-softmax-fusion",
     "bias_gelu": "--no-bias-gelu-fusion",
@@ -168,8 +169,8 @@ def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...
         rewrites = [*catalog.stack(LAYERS_UNDER_DEEPSPEED).rewrites, "unfused_rope"]
     if kernel == "materialised" and "fused_softmax" not in rewrites:
         rewrites.insert(0, "fused_softmax")
-    if arguments.has("--no-rope-fusion") and "unfused_rope" not in rewrites:
-        rewrites.append("unfused_rope")
+    asked = [name for name, flag in SWITCHED_ON_BY.items() if arguments.has(flag)]
+    rewrites += [name for name in asked if name not in rewrites]
     return tuple(name for name in rewrites if not arguments.has(SWITCHED_OFF_BY.get(name, "")))
 
 
