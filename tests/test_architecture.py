@@ -10,6 +10,22 @@ from children import ran
 from conftest import PACKAGE
 
 import flopcast
+from flopcast.cost.collectives.formulas import FORMULAS
+from flopcast.cost.kernels.classes import BASES
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
+from flopcast.cost.kernels.features import FEATURES
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.interop.configs.formats import KINDS as IMPORTERS
+from flopcast.interop.exports.kinds import KINDS as EXPORTERS
+from flopcast.interop.hugging_face.families import FAMILIES
+from flopcast.library import catalog
+from flopcast.operators.formats import FORMATS
+from flopcast.operators.memory_bound import KINDS as KERNEL_KINDS
+from flopcast.schedules import SCHEDULES, UNSUPPORTED
+from flopcast.search.objectives import OBJECTIVES
+from flopcast.spec.optimizers import OPTIMIZERS
+from flopcast.spec.precision import RECIPES
+from flopcast.workload.rewrites import REWRITES
 
 BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "errors": set(),
@@ -166,6 +182,127 @@ def test_files_and_functions_stay_small(path):
 
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
     assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
+REGISTERED = {  # what has a name that a user or a catalogue entry writes → the names
+    "schedules": (*SCHEDULES, *UNSUPPORTED),
+    "kernels": (*BASES, *FEATURES, *FALLBACK_CLASSES, *KERNEL_KINDS),
+    "formats": (*FORMATS, *RECIPES, *ELEMENT_BYTES),
+    "optimizers": tuple(OPTIMIZERS),
+    "collectives": tuple(FORMULAS),
+    "rewrites": tuple(REWRITES),
+    "importers": tuple(IMPORTERS),
+    "exporters": tuple(EXPORTERS),
+    "families": tuple(FAMILIES),
+    "objectives": tuple(OBJECTIVES),
+    **{kind: tuple(catalog.names(kind)) for kind in ("stacks", "models", "devices", "clusters", "hosts")},
+}
+FOREIGN = {"formats", "optimizers", "families", "kernels", "collectives", "importers", "exporters"}
+MAY_COMPARE = {  # a file or a folder → what it may compare with, and the reason
+    # the owner of the words: a registry, or the field of a noun that takes them
+    "schedules/__init__": {"schedules"},
+    "search/space": {"schedules", "formats"},  # named by "auto" already; 16 bits of the device's engines
+    "spec/precision": {"formats"},
+    "spec/cluster": {"formats"},  # peaks of a device, by dtype
+    "spec/data_parallel": {"collectives"},
+    "spec/expert_software": {"collectives"},
+    "operators/exchanges": {"collectives"},
+    "layers/base": {"collectives"},  # context_exchange: ring, all_gather, all_to_all
+    "layers/context": {"collectives"},
+    # other things with the same word: an axis of ranks, a part of a layer, a section of a page
+    "cost/placement": {"kernels"},
+    "cost/ranks": {"kernels"},
+    "cost/host": {"kernels"},
+    "cli/validate": {"objectives"},
+    "cli/validate_decisions": {"objectives"},
+    "ui/responses": {"objectives"},
+    "requests/sources": {"exporters"},
+    # a rewrite finds its pattern by the kinds of kernels that it replaces
+    "workload/rewrites": {"kernels"},
+    "workload/tensor_overlap": {"collectives"},
+    # words of other programs, as their files, logs and tables have them; what is made of each is a table
+    "interop": FOREIGN,
+    "interop/exports": FOREIGN | {"stacks"},  # which stacks a program's settings can express
+    "interop/megatron": FOREIGN | {"stacks", "rewrites"},
+    "lab": FOREIGN,
+    "lab/published": FOREIGN | {"schedules"},  # sources print 1F1B for interleaved schedules as well
+}
+
+
+def words_of(node, constants, deep=3):
+    """Texts of an expression: literals, and constants of the module that are literals."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        for part in node.elts:
+            yield from words_of(part, constants, deep)
+    elif isinstance(node, ast.Starred):
+        yield from words_of(node.value, constants, deep)
+    elif isinstance(node, ast.Name) and node.id in constants and deep:
+        yield from words_of(constants[node.id], constants, deep - 1)
+
+
+def constants_of(module):
+    """Expressions of a module's constants, by name."""
+    pairs = [(target, n.value) for n in module.body if isinstance(n, ast.Assign) for target in n.targets]
+    for target, value in list(pairs):
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs += zip(target.elts, value.elts, strict=True)
+    return {target.id: value for target, value in pairs if isinstance(target, ast.Name)}
+
+
+COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+
+
+def compared_names(module):
+    """Registered names that a module compares something with: kind and name."""
+    constants = constants_of(module)
+    for node in ast.walk(module):
+        if isinstance(node, ast.Compare) and isinstance(
+            node.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+        ):
+            sides = (node.left, *node.comparators)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            sides = node.args if node.func.attr in ("startswith", "endswith") else ()
+        elif isinstance(node, ast.MatchValue):
+            sides = (node.value,)
+        else:
+            continue
+        words = {word for side in sides for word in words_of(side, constants)}
+        yield from ((kind, word) for kind, names in REGISTERED.items() for word in words & set(names))
+
+
+def may_compare(module):
+    """What a file may compare with: as its own entry says, or that of the nearest folder."""
+    parts = module.replace(".", "/").split("/")
+    places = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((MAY_COMPARE[place] for place in places if place in MAY_COMPARE), set())
+
+
+@all_cases("path", FILES)
+def test_nobody_tests_the_name_of_a_registered_thing_but_its_owner(path):
+    allowed_kinds = may_compare(module_of(path))
+
+    by_word = {}
+    for kind, word in compared_names(tree(path)):
+        by_word.setdefault(word, set()).add(kind)
+    assert {word for word, kinds in by_word.items() if not kinds & allowed_kinds} == set()
+
+
+TESTS_OF_NAMES = """
+OLD = ("gpipe", "zb_v")
+found = schedule in OLD or kernel.startswith("grouped_gemm") or "flash_attention" == kernel
+match precision:
+    case "nvfp4":
+        pass
+"""
+
+
+def test_a_test_of_a_name_is_found():
+    found = {word for _, word in compared_names(ast.parse(TESTS_OF_NAMES))}
+
+    assert found == {"gpipe", "zb_v", "grouped_gemm", "flash_attention", "nvfp4"}
+    assert may_compare("timeline.step") == set()
 
 
 @all_cases("path", FILES)

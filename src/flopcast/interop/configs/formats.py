@@ -27,7 +27,7 @@ from flopcast.interop.configs import (
     trl,
 )
 from flopcast.interop.configs.config_reader import ImportOptions, flattened
-from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.keys import Keys, keys_of
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.interop.configs.unsupported_programs import has, refusal, unread_program
 
@@ -42,7 +42,8 @@ class ConfigFormat:
 
     A sign with "=" is a key whose value begins with the text after it. `helper` is a script, in this
     folder, that writes such a file for programs whose settings are code. `renamed` gives keys their usual
-    spelling; `merged` merges several files into one.
+    spelling; `merged` merges several files into one. `keys` is the table of its keys, where that is no
+    file of tables/.
     """
 
     told: str
@@ -51,6 +52,7 @@ class ConfigFormat:
     helper: str = ""
     renamed: Callable[[Document], Document] | None = None
     merged: Callable[[Sequence[Document]], Document] | None = None
+    keys: Keys | None = None
 
 
 KINDS: Mapping[str, ConfigFormat] = {
@@ -178,7 +180,7 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
     signs = _signs(data, kind.signs)
     if signs < FEWEST_SIGNS:
         return NO_FIT
-    keys = keys_of(name)
+    keys = kind.keys or keys_of(name)
     names = [".".join(map(str, path)) for path, _ in flattened(data)]
     unknown = sum(not keys.knows(key) for key in names) / len(names)
     return (-unknown, signs) if unknown <= MOST_UNKNOWN_FRACTION else NO_FIT
