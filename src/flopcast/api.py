@@ -10,7 +10,8 @@ from functools import cache
 
 from flopcast import prediction
 from flopcast.library.curves import load_book
-from flopcast.report.report import MemoryReport, Report
+from flopcast.report.memory_report import MemoryReport
+from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, versus
 from flopcast.search.find import OnProgress, SearchResult, find
 from flopcast.search.question import Question

@@ -10,7 +10,8 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.errors import SpecError
 from flopcast.memory.peak import PeakMemory, peak_memory
-from flopcast.report.report import MemoryReport, Report, memory_report, summarise
+from flopcast.report.memory_report import MemoryReport, memory_report
+from flopcast.report.report import Report, summarise
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.strict_model import cached_results
@@ -37,25 +38,26 @@ def predict(job: Job, book: CurveBook) -> Report:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RealisedJob:
-    """The part of a prediction that does not depend on curves: what a job runs and keeps on each device."""
+    """The part of a prediction that does not depend on curves: what a job runs."""
 
     job: Job
     programs: Programs
-    memory: MemoryReport
 
 
 @cached_results(8)  # memory is often asked for before a prediction
 def realised_job(job: Job) -> RealisedJob:
-    """Return what a job runs and keeps.
+    """Return what a job's software runs.
 
     Raises
     ------
     SpecError
         As `predict`.
     """
-    programs = _programs(job)
-    memory = memory_report(job, programs, peak_memory(programs))
-    return RealisedJob(job=job, programs=programs, memory=memory)
+    problems = causes(job)
+    if problems:
+        raise SpecError(problems)
+    workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
+    return RealisedJob(job=job, programs=realise(workload, job.software))
 
 
 def predict_realised(realised: RealisedJob, book: CurveBook) -> Report:
@@ -63,7 +65,7 @@ def predict_realised(realised: RealisedJob, book: CurveBook) -> Report:
     job, programs = realised.job, realised.programs
     priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))  # each item alone
     timeline = run_step(priced)  # when each runs, and what the step waits for
-    return summarise(job, priced, timeline, realised.memory)
+    return summarise(job, priced, timeline)
 
 
 def memory_of(job: Job) -> MemoryReport:
@@ -79,7 +81,7 @@ def memory_of(job: Job) -> MemoryReport:
     SpecError
         As `predict`.
     """
-    return realised_job(job).memory
+    return memory_report(realised_job(job).programs, job.cluster)
 
 
 def memory_by_class(job: Job) -> tuple[PeakMemory, tuple[int, ...]]:
@@ -90,14 +92,5 @@ def memory_by_class(job: Job) -> tuple[PeakMemory, tuple[int, ...]]:
     SpecError
         As `predict`.
     """
-    programs = _programs(job)
+    programs = realised_job(job).programs
     return peak_memory(programs), tuple(programs.stages.of(0).stage_class.tolist())
-
-
-def _programs(job: Job) -> Programs:
-    """Return what the job's software runs; raises if it has faults."""
-    problems = causes(job)
-    if problems:
-        raise SpecError(problems)
-    workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
-    return realise(workload, job.software)

@@ -1,5 +1,6 @@
 """Reports that the tests of this folder read: each predicted once."""
 
+from copy import copy
 from functools import cache
 
 from conftest import make_job
@@ -47,3 +48,10 @@ def with_site(job, ratios, sigma=None):
     """The job on a site that sets factors by name."""
     factors = tuple(SiteFactor(name=n, ratio=r, log_sigma_factor=sigma) for n, r in ratios.items())
     return job.model_copy(update={"site": Site(name="here", factors=factors)})
+
+
+def with_parts(report, **parts):
+    """The report with some parts as given, whether it holds them or works them out."""
+    changed = copy(report)
+    vars(changed).update(parts)
+    return changed

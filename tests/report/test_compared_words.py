@@ -1,11 +1,9 @@
 """What a comparison of two predictions says in words: verdicts, order of lines, what is the same."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_reports import sample_report
+from sample_reports import sample_report, with_parts
 
 from flopcast.render.comparison import as_json, as_text
 from flopcast.report.versus import ReportComparison, versus
@@ -112,7 +110,7 @@ def changed(**seconds):
     """The report of one stage with some components of its step as given, the others nothing."""
     report = sample_report("one stage")
     breakdown = dict.fromkeys(report.breakdown, 0.0) | seconds
-    return replace(report, breakdown=breakdown, step_time_s=1.0)
+    return with_parts(report, breakdown=breakdown, step_time_s=1.0)
 
 
 def components(first, second):

@@ -12,7 +12,7 @@ from html import escape
 import pytest
 from conftest import make_job
 from page_reader import Page
-from sample_reports import PARTS, report_of, sample_report
+from sample_reports import PARTS, report_of, sample_report, with_parts
 
 from flopcast.api import report_page
 from flopcast.files.yaml_text import read_yaml
@@ -120,7 +120,7 @@ def test_text_of_the_user_is_shown_as_text(evil):
         "stack": job.stack.model_copy(update={"name": evil}),
     }
     cluster = job.cluster.model_copy(update={"name": evil, "groups": (group,)})
-    report = replace(
+    report = with_parts(
         report,
         job=job.model_copy(update=names | {"cluster": cluster}),
         assumptions=(evil,),
@@ -266,7 +266,7 @@ def test_a_step_whose_price_and_power_nobody_states_says_so():
     report = sample_report("one stage")
     unknown = replace(report.cost, step_usd=None, price=None, price_usd_per_hour=None, energy=None)
 
-    page = Page(as_html(replace(report, cost=unknown)))
+    page = Page(as_html(with_parts(report, cost=unknown)))
 
     assert "the price of a device is not stated" in page.text("small")
     assert "board power is not stated" in page.text("small")

@@ -1,10 +1,8 @@
 """Report._repr_html_: what a notebook shows of a report."""
 
-from dataclasses import replace
-
 import pytest
 from page_reader import Page
-from sample_reports import PARTS, sample_report
+from sample_reports import PARTS, sample_report, with_parts
 
 from flopcast.render.report_json import as_json
 
@@ -33,7 +31,7 @@ def test_it_is_small_runs_nothing_and_trusts_no_text():
     hostile = "<script>alert(1)</script>"
     report = sample_report("one stage")
     model = report.job.model.model_copy(update={"name": hostile})
-    report = replace(report, job=report.job.model_copy(update={"model": model}), warnings=(hostile,))
+    report = with_parts(report, job=report.job.model_copy(update={"model": model}), warnings=(hostile,))
 
     text = report._repr_html_()
 

@@ -1,12 +1,11 @@
 """Numbers in sentences and tables, read back by the words around them: each is that of the report."""
 
 import re
-from dataclasses import replace
 from functools import cache
 
 import pytest
 from conftest import make_job
-from sample_reports import PARTS, report_of, sample_report
+from sample_reports import PARTS, report_of, sample_report, with_parts
 
 from flopcast.library.curves import load_book
 from flopcast.render.comparison import as_text, rows_of, verdicts
@@ -134,7 +133,7 @@ def test_components_of_two_stand_by_how_much_they_differ_the_most_first(name):
 
 
 def test_warnings_of_a_pair_are_told_with_their_side():
-    warned = replace(PLAIN, warnings=("the first is odd",))
+    warned = with_parts(PLAIN, warnings=("the first is odd",))
 
     text = as_text(versus(warned, OTHERS["recomputed"]), ("one", "two"))
 

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from flopcast.economics.amount import Amount
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.step import StepCost
-from flopcast.report.report import MemoryReport, Report
+from flopcast.report.memory_report import MemoryReport
+from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
 from flopcast.timeline.uncertainty import Sensitivity

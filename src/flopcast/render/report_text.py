@@ -6,7 +6,8 @@ Components below 0.05 % of the step are omitted; one character of a bar is 1/24 
 """
 
 from flopcast.render.cost_text import as_text as cost_lines
-from flopcast.report.report import MemoryReport, Report
+from flopcast.report.memory_report import MemoryReport
+from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.units import show, show_seconds
 

@@ -1,34 +1,29 @@
 """The report: everything that a reader may ask about one prediction.
 
-Answers: what is in a report, and how do timeline, prices and memory become one?
-Elsewhere: how it is shown (render/report_text.py, render/report_page.py), drawn over time (events.py,
-interop/exports/perfetto.py) and written as JSON (render/report_json.py).
+Answers: what is in a report, and how do timeline and prices become one?
+Elsewhere: memory (memory_report.py), how it is shown (render/report_text.py, render/report_page.py), drawn
+over time (events.py, interop/exports/perfetto.py) and written as JSON (render/report_json.py).
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
+from functools import cached_property
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.site_runs import condition, prior_log_sigmas
-from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
 from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.step import StepCost, step_cost
-from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
-from flopcast.memory.peak import PeakMemory, seen_bytes
-from flopcast.memory.verdict import Verdict, verdict
+from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.units import show, show_seconds
-from flopcast.workload.program import Programs
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
 LARGEST = 3  # components that a notebook shows
@@ -50,98 +45,85 @@ class Evidence:
     extrapolated: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageMemory:
-    """Bytes of a rank of one pipeline stage at its fullest moment.
-
-    `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
-    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. Sizes as in MemoryReport;
-    `by_category` adds up to what is allocated.
-    """
-
-    stage: int
-    moment: str
-    chunk: int
-    micro_batch: int
-    standing_bytes: float  # while no activation is in flight
-    allocated_bytes: float
-    reserved_bytes: float
-    device_used_bytes: float
-    by_category: dict[str, float]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryReport:
-    """Memory of the fullest stage and of every stage.
-
-    `resident_bytes` stay between steps. `allocated_bytes` is the peak of the framework's allocations
-    (`torch.cuda.max_memory_allocated`), `reserved_bytes` the memory that its allocator holds, including
-    fragments, and `device_used_bytes` the memory that the driver shows, with its context and communication
-    buffers. `expected_bytes` cannot be freed: the allocations and the driver's own memory. `low_bytes` and
-    `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
-    sums to `allocated_bytes`.
-    """
-
-    allocated_bytes: float
-    resident_bytes: float
-    reserved_bytes: float
-    device_used_bytes: float
-    capacity_bytes: float
-    low_bytes: float
-    expected_bytes: float
-    high_bytes: float
-    by_category: dict[str, float]
-    per_stage: tuple[StageMemory, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        """Return "fits", "tight" or "does not fit" (memory/verdict.py)."""
-        return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
-
-    @property
-    def fits(self) -> bool:
-        """Return whether it fits, even if only tightly."""
-        return self.verdict != "does not fit"
-
-    @property
-    def need(self) -> str:
-        """Return the expected need, its 90 % interval and the device's memory, as text."""
-        low, high = (show(size_bytes, "B") for size_bytes in (self.low_bytes, self.high_bytes))
-        there = show(self.capacity_bytes, "B")
-        return (
-            f"{show(self.expected_bytes, 'B')} expected ({low} to {high}) of {there} on the fullest stage"
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Report:
     """One prediction. Times include jitter; the breakdown sums to the step.
 
-    `step_time_low_s` and `step_time_high_s` hold the step with 90 % probability, by `factors`. `evidence`
-    names the curves behind the times, `assumptions` what the job did not say, `warnings` what a reader must
-    not miss. `timeline` and `priced` are kept for what is drawn from a report: traces, explanations.
+    Parts that take time to work out (rates, shares, intervals, memory, money and energy) are computed when
+    they are first read, and kept. `timeline` and `priced` are kept for what is drawn from a report: traces,
+    explanations. `whole` holds the factors of the whole step (`whole_step`).
     """
 
     job: Job
     step_time_s: float
-    step_time_low_s: float
-    step_time_high_s: float
-    clean_step_time_s: float  # without jitter: the best step that a quiet machine runs
-    metrics: Metrics
-    breakdown: dict[str, float]  # component → seconds
-    factors: tuple[Sensitivity, ...]
-    memory: MemoryReport
-    cost: StepCost  # money and energy
-    evidence: tuple[Evidence, ...]
-    assumptions: tuple[str, ...]
-    warnings: tuple[str, ...]
+    whole: Mapping[str, Factor]
     timeline: Timeline
     priced: Priced
 
     @property
+    def clean_step_time_s(self) -> float:
+        """Return the step without jitter: the best step that a quiet machine runs."""
+        return self.timeline.step_time_s
+
+    @cached_property
+    def factors(self) -> tuple[Sensitivity, ...]:
+        """Return what the step hangs on, the widest contribution first."""
+        return sensitivities(self.timeline, self.priced, self.whole)
+
+    @cached_property
     def bounds_s(self) -> tuple[float, float]:
-        """Return the step time's 90 % interval."""
-        return self.step_time_low_s, self.step_time_high_s
+        """Return the step time's 90 % interval, by `factors`."""
+        return interval(self.step_time_s, self.factors)
+
+    @property
+    def step_time_low_s(self) -> float:
+        """Return the lower end of the interval."""
+        return self.bounds_s[0]
+
+    @property
+    def step_time_high_s(self) -> float:
+        """Return the upper end of the interval."""
+        return self.bounds_s[1]
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Return rates and utilisation."""
+        return measure(self.job, self.step_time_s)
+
+    @cached_property
+    def breakdown(self) -> dict[str, float]:
+        """Return seconds by component, the most first."""
+        return breakdown(self.timeline, self.step_time_s - self.timeline.step_time_s)
+
+    @cached_property
+    def memory(self) -> MemoryReport:
+        """Return what the job keeps on each device."""
+        return memory_report(self.priced.programs, self.job.cluster)
+
+    @cached_property
+    def cost(self) -> StepCost:
+        """Return money and energy."""
+        step_s = amount_of(self.step_time_s, self.factors)
+        return step_cost(self.job, step_s, self.timeline, self.priced, self.whole)
+
+    @cached_property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Return the curves behind the times."""
+        return _evidence(self.priced)
+
+    @cached_property
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what the job did not say."""
+        return (*self.job.assumptions, *_assumed(self.job))
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a reader must not miss."""
+        return (
+            *self.priced.warnings,
+            *_warnings(self.memory, self.metrics),
+            *_unused(self.job, self.priced),
+        )
 
     @property
     def watts(self) -> PowerDraw | None:
@@ -175,12 +157,12 @@ class Report:
         return table(f"{title}: {job.plan.short()}", ("of", "predicted", "more"), rows)
 
 
-def summarise(job: Job, priced: Priced, timeline: Timeline, memory: MemoryReport) -> Report:
+def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:
     """Make the report of one plan.
 
     Parameters
     ----------
-    job, priced, timeline, memory
+    job, priced, timeline
         All of the same plan, the first of its batch.
 
     Returns
@@ -191,26 +173,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: MemoryReport
     """
     whole = whole_step(job, priced, timeline)
     step_time_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
-    factors = sensitivities(timeline, priced, whole)
-    low_s, high_s = interval(step_time_s, factors)
-    metrics = measure(job, step_time_s)
-    return Report(
-        job=job,
-        step_time_s=step_time_s,
-        step_time_low_s=low_s,
-        step_time_high_s=high_s,
-        clean_step_time_s=timeline.step_time_s,
-        metrics=metrics,
-        breakdown=breakdown(timeline, step_time_s - timeline.step_time_s),
-        factors=factors,
-        memory=memory,
-        cost=step_cost(job, amount_of(step_time_s, factors), timeline, priced, whole),
-        evidence=_evidence(priced),
-        assumptions=(*job.assumptions, *_assumed(job)),
-        warnings=(*priced.warnings, *_warnings(memory, metrics), *_unused(job, priced)),
-        timeline=timeline,
-        priced=priced,
-    )
+    return Report(job=job, step_time_s=step_time_s, whole=whole, timeline=timeline, priced=priced)
 
 
 def _assumed(job: Job) -> list[str]:
@@ -268,72 +231,6 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
         if extra > ROUNDING_SHARE * timeline.step_time_s:
             found[name] += extra
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
-def memory_report(job: Job, programs: Programs, memory: PeakMemory) -> MemoryReport:
-    """Return memory of the fullest stage and of all stages of the first plan.
-
-    Parameters
-    ----------
-    programs : Programs
-        Of the plan: what each stage by itself holds is read off its own order of tasks (memory/curve.py).
-    memory : PeakMemory
-        Arrays (plans, stage classes): equal stages count as the fullest of them.
-    """
-    worst = memory.worst()
-    shape = memory.allocated_bytes.shape
-    seen = seen_bytes(memory, job.cluster)
-    return MemoryReport(
-        allocated_bytes=float(memory.allocated_bytes[0, worst]),
-        resident_bytes=float(memory.resident_bytes[0, worst]),
-        reserved_bytes=float(memory.reserved_bytes[0, worst]),
-        device_used_bytes=float(seen[0, worst]),
-        capacity_bytes=job.cluster.node.device.memory_bytes,
-        low_bytes=float(memory.low_bytes[0].max()),
-        expected_bytes=float(memory.needed_bytes[0].max()),
-        high_bytes=float(memory.high_bytes[0].max()),
-        by_category={
-            name: float(np.broadcast_to(size, shape)[0, worst])
-            for name, size in memory.by_category.items()
-            if np.broadcast_to(size, shape)[0, worst] > 0
-        },
-        per_stage=tuple(_stages_memory(programs, memory, seen)),
-    )
-
-
-def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
-    """Yield every stage at its own peak."""
-    stage_class = programs.stages.of(0).stage_class.tolist()
-    ranks = len(programs.workload.rows) or 1
-    curves = memory_curves(programs, range(len(stage_class)), range(ranks))
-    for stage, at in enumerate(stage_class):
-        own = curves[stage * ranks : (stage + 1) * ranks]
-        yield _stage_memory(own, memory, seen_bytes, stage, at)
-
-
-def _stage_memory(
-    curves: Sequence[MemoryCurve], memory: PeakMemory, seen_bytes: Floats, stage: int, at: int
-) -> StageMemory:
-    """Return one stage at its own peak; the driver's part is that of its class, `at`.
-
-    A device shows no more than it has: the allocator's cache is then what is left. Where data-parallel
-    ranks have other micro-batches than each other, the stage of the fullest of them.
-    """
-    peaks = [(peak_of(curve), curve) for curve in curves]
-    peak, curve = max(peaks, key=lambda pair: pair[0].allocated_bytes)
-    cached = memory.reserved_bytes[0, at] / memory.allocated_bytes[0, at]
-    beside = memory.device_used_bytes[0, at] - memory.reserved_bytes[0, at]
-    return StageMemory(
-        stage=stage,
-        moment=peak.moment,
-        chunk=peak.chunk,
-        micro_batch=peak.micro_batch,
-        standing_bytes=curve.standing_bytes,
-        allocated_bytes=peak.allocated_bytes,
-        reserved_bytes=float(peak.allocated_bytes * cached),
-        device_used_bytes=float(min(peak.allocated_bytes * cached + beside, seen_bytes[0, at])),
-        by_category=peak.by_category,
-    )
 
 
 def _evidence(priced: Priced) -> tuple[Evidence, ...]:

@@ -9,6 +9,7 @@ reduces its gradients and waits for the others. That period is exact without sim
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,38 +37,127 @@ from flopcast.workload.program import positions
 Passes = tuple[Simulated, ...]  # forward, backward, and weight gradients where they are apart
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Timeline:
-    """Columns of tasks, flat, stage after stage; and what the step is made of. Of one plan.
+    """The tasks of one plan, and what the step is made of.
 
     Moments count from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
-    entry a task: `kind` is FORWARD, BACKWARD or WEIGHT, `chunk` the virtual stage. `shares`,
-    `bottleneck_attribution` and `mean_attribution` are views of critical_path.py: what the step hangs on,
-    what one stage does, what stages do on average.
+    entry a task, flat, stage after stage. `shares`, `bottleneck_attribution` and `mean_attribution` are
+    views of critical_path.py, which are worked out when they are first read.
     """
 
-    step_time_s: float  # without jitter
-    stage: Integers
-    chunk: Integers
-    micro_batch: Integers
-    kind: Integers
-    position: Integers  # index into POSITIONS, by the turn at which the stage runs the task
-    row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
+    run: StepSimulation
     rank_class: int  # of data-parallel ranks, where their micro-batches differ: the slowest one
-    start_s: Floats
-    end_s: Floats
-    shares: tuple[TimeAttribution, ...]  # along the critical path; sum to the step
-    bottleneck_attribution: tuple[TimeAttribution, ...]  # what the busiest stage does
-    bottleneck_waits_s: float  # and how long it waits: together the step
-    bottleneck: int  # the busiest stage
-    mean_attribution: tuple[TimeAttribution, ...]  # what the mean stage does
-    forward: Simulated
-    backward: Simulated
-    weight: Simulated | None  # where the backward is split
-    update_s: Floats  # (stages,): from the step's start
-    reduce_start_s: Floats  # (stages,): after the last backward and what runs on beside it
-    reduce_s: Floats  # (stages,)
-    synchronise_s: float
+
+    @cached_property
+    def step_time_s(self) -> float:
+        """Return the period of repeated steps, without jitter."""
+        return self.run.step_time_s
+
+    @cached_property
+    def stage(self) -> Integers:
+        """Return the stage of each task."""
+        stages, tasks = self.run.played.graph.order.kind.shape
+        return np.repeat(np.arange(stages), tasks)
+
+    @property
+    def chunk(self) -> Integers:
+        """Return the virtual stage of each task."""
+        return self.run.played.graph.order.chunk.ravel()
+
+    @property
+    def micro_batch(self) -> Integers:
+        """Return the micro-batch of each task."""
+        return self.run.played.graph.order.micro_batch.ravel()
+
+    @property
+    def kind(self) -> Integers:
+        """Return the kind of each task: FORWARD, BACKWARD or WEIGHT."""
+        return self.run.played.graph.order.kind.ravel()
+
+    @property
+    def position(self) -> Integers:
+        """Return an index into POSITIONS for each task, by the turn at which its stage runs it."""
+        return self.run.of_task.position
+
+    @property
+    def row(self) -> Integers:
+        """Return the row of arrays over plans: the plan, or the kind of micro-batch where these differ."""
+        return self.run.of_task.row
+
+    @cached_property
+    def start_s(self) -> Floats:
+        """Return the start of each task."""
+        return self.run.played.start_s[self.run.played.graph.node_of_task]
+
+    @cached_property
+    def end_s(self) -> Floats:
+        """Return the end of each task."""
+        return self.run.played.end_s[self.run.played.graph.node_of_task]
+
+    @cached_property
+    def shares(self) -> tuple[TimeAttribution, ...]:
+        """Return what the step hangs on: shares of the critical path, which sum to the step."""
+        return attribute_critical_path(self.run)
+
+    @cached_property
+    def bottleneck(self) -> int:
+        """Return the busiest stage."""
+        return busiest_stage(self.run)
+
+    @property
+    def bottleneck_attribution(self) -> tuple[TimeAttribution, ...]:
+        """Return what the busiest stage does."""
+        return self._bottleneck[0]
+
+    @property
+    def bottleneck_waits_s(self) -> float:
+        """Return how long the busiest stage waits: with what it does, the step."""
+        return self._bottleneck[1]
+
+    @cached_property
+    def _bottleneck(self) -> tuple[tuple[TimeAttribution, ...], float]:
+        return attribute_stage(self.run, self.bottleneck)
+
+    @cached_property
+    def mean_attribution(self) -> tuple[TimeAttribution, ...]:
+        """Return what the mean stage does."""
+        return attribute_mean_stage(self.run)
+
+    @property
+    def forward(self) -> Simulated:
+        """Return the forward programs."""
+        return self.run.forward
+
+    @property
+    def backward(self) -> Simulated:
+        """Return the backward programs."""
+        return self.run.backward
+
+    @property
+    def weight(self) -> Simulated | None:
+        """Return the programs of weight gradients, where the backward is split."""
+        return self.run.weight
+
+    @property
+    def update_s(self) -> Floats:
+        """Return the duration of the update, from the step's start, (stages,)."""
+        return self.run.update_s
+
+    @property
+    def reduce_start_s(self) -> Floats:
+        """Return the start of the reductions after the last backward and what runs on, (stages,)."""
+        return self.run.reduce_start_s
+
+    @property
+    def reduce_s(self) -> Floats:
+        """Return the duration of these reductions, (stages,)."""
+        return self.run.reduce_s
+
+    @property
+    def synchronise_s(self) -> float:
+        """Return the time that all stages take to agree."""
+        return self.run.synchronise_s
 
 
 def simulate_passes(priced: Priced) -> Passes:
@@ -104,35 +194,7 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     passes = passes or simulate_passes(priced)
     runs = [_run(priced, passes, plan, rows) for rows in priced.programs.workload.rows or ((),)]
     slowest = int(np.argmax([run.step_time_s for run in runs]))
-    run = runs[slowest]
-    g = run.played.graph
-    stages, tasks = g.order.kind.shape
-    busiest = busiest_stage(run)
-    shares, waits_s = attribute_stage(run, busiest)
-    return Timeline(
-        step_time_s=run.step_time_s,
-        stage=np.repeat(np.arange(stages), tasks),
-        chunk=g.order.chunk.ravel(),
-        micro_batch=g.order.micro_batch.ravel(),
-        kind=g.order.kind.ravel(),
-        position=run.of_task.position,
-        row=run.of_task.row,
-        rank_class=slowest,
-        start_s=run.played.start_s[g.node_of_task],
-        end_s=run.played.end_s[g.node_of_task],
-        shares=attribute_critical_path(run),
-        bottleneck_attribution=shares,
-        bottleneck_waits_s=waits_s,
-        bottleneck=busiest,
-        mean_attribution=attribute_mean_stage(run),
-        forward=run.forward,
-        backward=run.backward,
-        weight=run.weight,
-        update_s=run.update_s,
-        reduce_start_s=run.reduce_start_s,
-        reduce_s=run.reduce_s,
-        synchronise_s=run.synchronise_s,
-    )
+    return Timeline(run=runs[slowest], rank_class=slowest)
 
 
 def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> StepSimulation:

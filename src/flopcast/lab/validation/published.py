@@ -22,8 +22,9 @@ from flopcast.lab.validation.baseline import baseline_errors
 from flopcast.lab.validation.diagnosis import Diagnosis, diagnose
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
+from flopcast.report.memory_report import MemoryReport
 from flopcast.report.recomputed import recomputed_flop
-from flopcast.report.report import MemoryReport, Report
+from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
 from flopcast.timeline.uncertainty import Sensitivity

@@ -21,7 +21,8 @@ from flopcast.render.page.style import HUES
 from flopcast.render.page.table import Cell, size, table
 from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
 from flopcast.report.events import memory_by_category
-from flopcast.report.report import Report, StageMemory
+from flopcast.report.memory_report import StageMemory
+from flopcast.report.report import Report
 from flopcast.units import show
 
 MOST_CORNERS = 12_000  # of all areas together

@@ -1,0 +1,146 @@
+"""Memory of a job: what the fullest stage and every stage need, with an interval, and a verdict.
+
+Answers: what does a report say about memory?
+Elsewhere: the sizes (memory/), the rest of a report (report.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
+from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
+from flopcast.memory.verdict import Verdict, verdict
+from flopcast.spec.cluster import Cluster
+from flopcast.units import show
+from flopcast.workload.program import Programs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageMemory:
+    """Bytes of a rank of one pipeline stage at its fullest moment.
+
+    `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
+    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. Sizes as in MemoryReport;
+    `by_category` adds up to what is allocated.
+    """
+
+    stage: int
+    moment: str
+    chunk: int
+    micro_batch: int
+    standing_bytes: float  # while no activation is in flight
+    allocated_bytes: float
+    reserved_bytes: float
+    device_used_bytes: float
+    by_category: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryReport:
+    """Memory of the fullest stage and of every stage.
+
+    `resident_bytes` stay between steps. `allocated_bytes` is the peak of the framework's allocations
+    (`torch.cuda.max_memory_allocated`), `reserved_bytes` the memory that its allocator holds, including
+    fragments, and `device_used_bytes` the memory that the driver shows, with its context and communication
+    buffers. `expected_bytes` cannot be freed: the allocations and the driver's own memory. `low_bytes` and
+    `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
+    sums to `allocated_bytes`.
+    """
+
+    allocated_bytes: float
+    resident_bytes: float
+    reserved_bytes: float
+    device_used_bytes: float
+    capacity_bytes: float
+    low_bytes: float
+    expected_bytes: float
+    high_bytes: float
+    by_category: dict[str, float]
+    per_stage: tuple[StageMemory, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return "fits", "tight" or "does not fit" (memory/verdict.py)."""
+        return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Return whether it fits, even if only tightly."""
+        return self.verdict != "does not fit"
+
+    @property
+    def need(self) -> str:
+        """Return the expected need, its 90 % interval and the device's memory, as text."""
+        low, high = (show(size_bytes, "B") for size_bytes in (self.low_bytes, self.high_bytes))
+        there = show(self.capacity_bytes, "B")
+        return (
+            f"{show(self.expected_bytes, 'B')} expected ({low} to {high}) of {there} on the fullest stage"
+        )
+
+
+@lru_cache(maxsize=8)  # memory is often asked for before a prediction
+def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
+    """Return memory of the fullest stage and of all stages of the first plan; the last 8 are cached.
+
+    Equal stages count as the fullest of them (memory/peak.py). What each stage by itself holds is read off
+    its own order of tasks (memory/curve.py).
+    """
+    memory = peak_memory(programs)
+    worst = memory.worst()
+    shape = memory.allocated_bytes.shape
+    seen = seen_bytes(memory, cluster)
+    return MemoryReport(
+        allocated_bytes=float(memory.allocated_bytes[0, worst]),
+        resident_bytes=float(memory.resident_bytes[0, worst]),
+        reserved_bytes=float(memory.reserved_bytes[0, worst]),
+        device_used_bytes=float(seen[0, worst]),
+        capacity_bytes=cluster.node.device.memory_bytes,
+        low_bytes=float(memory.low_bytes[0].max()),
+        expected_bytes=float(memory.needed_bytes[0].max()),
+        high_bytes=float(memory.high_bytes[0].max()),
+        by_category={
+            name: float(np.broadcast_to(size, shape)[0, worst])
+            for name, size in memory.by_category.items()
+            if np.broadcast_to(size, shape)[0, worst] > 0
+        },
+        per_stage=tuple(_stages_memory(programs, memory, seen)),
+    )
+
+
+def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
+    """Yield every stage at its own peak."""
+    stage_class = programs.stages.of(0).stage_class.tolist()
+    ranks = len(programs.workload.rows) or 1
+    curves = memory_curves(programs, range(len(stage_class)), range(ranks))
+    for stage, at in enumerate(stage_class):
+        own = curves[stage * ranks : (stage + 1) * ranks]
+        yield _stage_memory(own, memory, seen_bytes, stage, at)
+
+
+def _stage_memory(
+    curves: Sequence[MemoryCurve], memory: PeakMemory, seen_bytes: Floats, stage: int, at: int
+) -> StageMemory:
+    """Return one stage at its own peak; the driver's part is that of its class, `at`.
+
+    A device shows no more than it has: the allocator's cache is then what is left. Where data-parallel
+    ranks have other micro-batches than each other, the stage of the fullest of them.
+    """
+    peaks = [(peak_of(curve), curve) for curve in curves]
+    peak, curve = max(peaks, key=lambda pair: pair[0].allocated_bytes)
+    cached = memory.reserved_bytes[0, at] / memory.allocated_bytes[0, at]
+    beside = memory.device_used_bytes[0, at] - memory.reserved_bytes[0, at]
+    return StageMemory(
+        stage=stage,
+        moment=peak.moment,
+        chunk=peak.chunk,
+        micro_batch=peak.micro_batch,
+        standing_bytes=curve.standing_bytes,
+        allocated_bytes=peak.allocated_bytes,
+        reserved_bytes=float(peak.allocated_bytes * cached),
+        device_used_bytes=float(min(peak.allocated_bytes * cached + beside, seen_bytes[0, at])),
+        by_category=peak.by_category,
+    )
