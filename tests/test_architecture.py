@@ -31,7 +31,8 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "errors": set(),
     "units": set(),
     "dtypes": set(),
-    "operators": {"errors", "units", "dtypes"},
+    "kept_results": set(),
+    "operators": {"errors", "units", "dtypes", "kept_results"},
     "strict_model": {"units"},
     "layers": {"operators", "strict_model"},
     "schedules": {"dtypes", "errors", "strict_model"},
@@ -57,7 +58,8 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "lab/validation": {"prediction", "lab/calibration"},
     "lab": {"requests", "lab/validation"},
     "render": {"search", "lab"},
-    "api": {"library", "render"},
+    "predictor": {"library", "prediction"},
+    "api": {"predictor", "render"},
     "accuracy": {"api", "lab"},
     "jobs": {"requests"},
     "__init__": {"accuracy", "api", "jobs"},
@@ -73,6 +75,7 @@ EDGES = {
     "workers",
     "lab",
     "accuracy",
+    "predictor",
     "api",
     "jobs",
     "ui",
@@ -86,8 +89,8 @@ UNITS = (
     "_efficiency", "_error", "_ratio", "_fraction", "_factor", "_share",
 )  # fmt: skip
 EXPORTS = {
-    "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Problem", "Report",
-    "Site", "Space", "SpecError", "Stack", "compare", "dump_job", "export_job", "job", "load_job",
+    "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Predictor", "Problem",
+    "Report", "Site", "Space", "SpecError", "Stack", "compare", "dump_job", "export_job", "job", "load_job",
     "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
 }  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))

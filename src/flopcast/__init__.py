@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flopcast.api import compare, predict, predict_memory, report_page, search_plans
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
     from flopcast.jobs import dump_job, export_job, job, load_job
+    from flopcast.predictor import Predictor
     from flopcast.report.report import Report
     from flopcast.search.space import Space
     from flopcast.spec.batch import Batch
@@ -39,6 +40,7 @@ _HOMES = {
     "export_job": "flopcast.jobs",
     "job": "flopcast.jobs",
     "load_job": "flopcast.jobs",
+    "Predictor": "flopcast.predictor",
     "Report": "flopcast.report.report",
     "Space": "flopcast.search.space",
     "Batch": "flopcast.spec.batch",
@@ -58,6 +60,7 @@ __all__ = [
     "Job",
     "Model",
     "Plan",
+    "Predictor",
     "Problem",
     "Report",
     "Site",

@@ -8,8 +8,8 @@ lab/validation/compare.py).
 from collections.abc import Sequence
 from functools import cache
 
-from flopcast import prediction
 from flopcast.library.curves import load_book
+from flopcast.predictor import Predictor
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, versus
@@ -19,9 +19,11 @@ from flopcast.search.scaled import scaled
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
 
+SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
+
 
 def predict(job: Job) -> Report:
-    """Predict one training step with the curves of the catalogue.
+    """Predict one training step with the curves of the catalogue, as a `Predictor` that all callers share.
 
     Raises
     ------
@@ -35,7 +37,7 @@ def predict(job: Job) -> Report:
     >>> report.step_time_low_s < report.step_time_s < report.step_time_high_s
     True
     """
-    return prediction.predict(job, load_book(job.cluster))
+    return SHARED.predict(job)
 
 
 def predict_memory(job: Job) -> MemoryReport:
@@ -57,7 +59,7 @@ def predict_memory(job: Job) -> MemoryReport:
     >>> predict_memory(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")).fits
     True
     """
-    return prediction.memory_of(job)
+    return SHARED.memory(job)
 
 
 def compare(first: Job | Report, second: Job | Report) -> ReportComparison:

@@ -3,18 +3,16 @@
 Nothing here opens a file: the curves come from `library.curves.load_book` (or a calibration of your own).
 """
 
-from dataclasses import dataclass
-
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.errors import SpecError
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import PeakMemory, peak_memory
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.report import Report, summarise
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
-from flopcast.strict_model import cached_results
 from flopcast.timeline.step import run_step
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Programs
@@ -22,8 +20,8 @@ from flopcast.workload.realise import realise
 from flopcast.workload.suggested_fixes import causes
 
 
-def predict(job: Job, book: CurveBook) -> Report:
-    """Predict one training step.
+def predict(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Report:
+    """Predict one training step; results that `kept` holds of earlier predictions are used again.
 
     The curves in `book` must be those of the job's cluster; kernels without one are estimated and say so.
 
@@ -32,20 +30,14 @@ def predict(job: Job, book: CurveBook) -> Report:
     SpecError
         The job contradicts itself, or asks for what is not supported; every fault is listed.
     """
-    realised = realised_job(job)  # what this software really runs, and what must fit; no hardware yet
-    return predict_realised(realised, book)
+    programs = programs_of(job, kept)  # what this software really runs; no hardware yet
+    factors = FactorBook(job.site, book.levels)
+    priced = price(programs, job.cluster, book, factors, kept)  # each item alone
+    timeline = run_step(priced)  # when each runs, and what the step waits for
+    return summarise(job, priced, timeline)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RealisedJob:
-    """The part of a prediction that does not depend on curves: what a job runs."""
-
-    job: Job
-    programs: Programs
-
-
-@cached_results(8)  # memory is often asked for before a prediction
-def realised_job(job: Job) -> RealisedJob:
+def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
     """Return what a job's software runs.
 
     Raises
@@ -56,16 +48,12 @@ def realised_job(job: Job) -> RealisedJob:
     problems = causes(job)
     if problems:
         raise SpecError(problems)
-    workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
-    return RealisedJob(job=job, programs=realise(workload, job.software))
 
+    def made() -> Programs:
+        workload = lower(job.model, one_plan(job.plan), job.batch, kept)  # what must be computed and sent
+        return realise(workload, job.software, kept=kept)
 
-def predict_realised(realised: RealisedJob, book: CurveBook) -> Report:
-    """Predict as `predict` does, for several books: the workload of the job is computed once."""
-    job, programs = realised.job, realised.programs
-    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))  # each item alone
-    timeline = run_step(priced)  # when each runs, and what the step waits for
-    return summarise(job, priced, timeline)
+    return kept.of(("programs", job.model, job.plan, job.batch, job.software), made) if kept else made()
 
 
 def memory_of(job: Job) -> MemoryReport:
@@ -81,7 +69,7 @@ def memory_of(job: Job) -> MemoryReport:
     SpecError
         As `predict`.
     """
-    return memory_report(realised_job(job).programs, job.cluster)
+    return memory_report(programs_of(job), job.cluster)
 
 
 def memory_by_class(job: Job) -> tuple[PeakMemory, tuple[int, ...]]:
@@ -92,5 +80,5 @@ def memory_by_class(job: Job) -> tuple[PeakMemory, tuple[int, ...]]:
     SpecError
         As `predict`.
     """
-    programs = realised_job(job).programs
+    programs = programs_of(job)
     return peak_memory(programs), tuple(programs.stages.of(0).stage_class.tolist())

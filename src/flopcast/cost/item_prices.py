@@ -12,6 +12,7 @@ import numpy as np
 from flopcast.cost.factors import Factor
 from flopcast.cost.kernels.curve import Curve
 from flopcast.dtypes import ONE, Counts, Floats, Integers
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.rows import of_rows
@@ -112,6 +113,7 @@ class Priced:
     used: tuple[Used, ...]
     warnings: tuple[str, ...]
     site: Site
+    kept: KeptResults = NOTHING_KEPT  # of earlier predictions with the same items and prices
 
     def of(self, item: Item) -> ItemPrice:
         """Return the price of an item, which must be the object in the programs and not a copy."""

@@ -12,17 +12,19 @@ two items that share a link are each priced as if they had it alone.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
 
 import numpy as np
 
 from flopcast.cost.collectives.collective_time import MessageCost, message_seconds
-from flopcast.cost.constant_transfer import context_of
+from flopcast.cost.constant_transfer import FittedLevel, context_of
 from flopcast.cost.deduplicate import priced_once
 from flopcast.cost.evidence_warnings import warnings_of
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST, Factor, FactorBook
-from flopcast.cost.host import launch_seconds, launches_experts
+from flopcast.cost.host import graphed, launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
@@ -33,6 +35,7 @@ from flopcast.cost.kernels.unscaled import broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.spec.cluster import Cluster
@@ -55,20 +58,67 @@ LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
 }
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _PricedItem:
+    """The price of an item, with the factors and the curves that it rests on."""
+
+    price: ItemPrice
+    factors: tuple[Factor, ...] = ()
+    used: tuple[Used, ...] = ()
+
+
 @dataclass(eq=False, slots=True)
 class _Pricing:
     """The prices computed so far.
 
-    Mutable and private to one call of `price`: kernels, messages and host work add to it in turn.
+    Mutable and private to one call of `price`: kernels, messages and host work add to it in turn. `place`
+    stands for all that a price depends on beside its item and the ranks of its message.
     """
 
     cluster: Cluster
     stack: Stack
     book: CurveBook
     factors: FactorBook
-    prices: dict[Item, ItemPrice]
-    used: dict[tuple[str, str], Used]
-    found: dict[str, Factor]
+    kept: KeptResults
+    place: object
+    prices: dict[Item, ItemPrice] = field(default_factory=dict)
+    used: dict[tuple[str, str], Used] = field(default_factory=dict)
+    found: dict[str, Factor] = field(default_factory=dict)
+
+    def alone(self) -> "_Pricing":
+        """Return the state for one group of items, which knows no factor that another group used."""
+        return replace(self, prices={}, used={}, found={})
+
+    def price(self, items: list[Item], make: "_MakePrices", ranks: Hashable = ()) -> None:
+        """Price a group of items, those of which nothing is kept together."""
+        keys = [self._key(item, ranks) for item in items]
+        known = {key: cast("_PricedItem | None", self.kept.get(key)) for key in keys}
+        missing = {key: item for key, item in zip(keys, items, strict=True) if known[key] is None}
+        if missing:
+            made = make([*missing.values()], self.alone())
+            for key, priced in zip(missing, made, strict=True):
+                known[key] = priced
+                self.kept.put(key, priced)
+        for key, item in zip(keys, items, strict=True):
+            self._add(item, cast("_PricedItem", known[key]))
+
+    def _key(self, item: Item, ranks: Hashable) -> Hashable:
+        """Return all that the price of an item depends on; where nothing is kept, the item itself."""
+        if not self.kept:
+            return item
+        launch = graphed(item, self.stack.host.graphs), item.phase in ("forward", "recompute")
+        return self.place, content(item.work), launch, ranks
+
+    def _add(self, item: Item, priced: _PricedItem) -> None:
+        """Take note of a price, its factors and its curves: extrapolated once is extrapolated for good."""
+        self.prices[item] = priced.price
+        for factor in priced.factors:
+            self.ratio_of(factor)
+        for used in priced.used:
+            key = (used.curve.owner, used.curve.name)
+            before = self.used.get(key)
+            extrapolated = before is not None and before.extrapolated and not used.extrapolated
+            self.used[key] = replace(used, extrapolated=True) if extrapolated else used
 
     def ratio_of(self, factor: Factor) -> float:
         """Take note of a factor and return its ratio.
@@ -81,6 +131,9 @@ class _Pricing:
         return before.ratio
 
 
+_MakePrices = Callable[[list[Item], _Pricing], list[_PricedItem]]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _Partly:
     """A factor that holds for some rows only: its name, its sigma, and a mask of the rows."""
@@ -90,8 +143,14 @@ class _Partly:
     rows: np.ndarray
 
 
-def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: FactorBook) -> Priced:
-    """Price every item of the programs on a cluster.
+def price(
+    programs: Programs,
+    cluster: Cluster,
+    book: CurveBook,
+    factors: FactorBook,
+    kept: KeptResults = NOTHING_KEPT,
+) -> Priced:
+    """Price every item of the programs on a cluster; prices that `kept` holds are used again.
 
     Returns
     -------
@@ -105,24 +164,27 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     """
     precision = programs.plans.structure.precision
     factors = replace(factors, context=context_of(programs.workload.model, cluster, precision))
-    state = _Pricing(cluster, programs.stack, book, factors, {}, {}, {})
-    by_kernel: dict[str, list[tuple[Item, AbstractOperator]]] = defaultdict(list)
-    by_message: dict[tuple[str, str, bool], list[tuple[Item, AbstractMessage]]] = defaultdict(list)
-    singles = single_groups(programs.items())
-    asked = to_price(programs.items(), singles)
+    place = _place(programs.stack, cluster, book, factors, kept) if kept else None
+    state = _Pricing(cluster, programs.stack, book, factors, kept, place)
+    items = programs.items()
+    singles = single_groups(items, kept)
+    asked = to_price(items, singles)
     once = priced_once(asked, programs.plans, cluster.scale_up_devices)
+    by_kernel: dict[str, list[Item]] = defaultdict(list)
+    by_message: dict[tuple[str, str, bool], list[Item]] = defaultdict(list)
     for item, narrow in zip(once.items, once.narrowed, strict=True):
         work = item.work
         if isinstance(work, AbstractOperator):
-            by_kernel[work.kernel].append((item, work))
+            by_kernel[work.kernel].append(item)
         elif isinstance(work, AbstractMessage):
-            by_message[work.collective, work.axis, narrow].append((item, work))
+            by_message[work.collective, work.axis, narrow].append(item)
         else:
-            _price_host(item, work, state)
-    for kernel, works in by_kernel.items():
-        _price_kernels(kernel, works, state)
-    for (collective, axis, narrow), messages in by_message.items():
-        _price_messages(collective, once.groups[axis, narrow], messages, state)
+            state.price([item], _price_host)
+    for kernel, group in by_kernel.items():
+        state.price(group, partial(_price_kernels, kernel))
+    for (collective, axis, narrow), group in by_message.items():
+        ranks = once.groups[axis, narrow]
+        state.price(group, partial(_price_messages, collective, ranks), content(ranks) if kept else ())
     for item, priced, narrow in zip(asked, once.items, once.narrowed, strict=True):
         if narrow:
             state.prices[item] = state.prices[priced].of_rows(once.rows.group)
@@ -142,24 +204,62 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
             *clock_warnings(factors.site, cluster.node.device),
         ),
         site=factors.site,
+        kept=kept,
     )
 
 
-def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], state: _Pricing) -> None:
+def _place(
+    stack: Stack, cluster: Cluster, book: CurveBook, factors: FactorBook, kept: KeptResults
+) -> object:
+    """Return an object that is the same for equal stacks, clusters and factors, and the same curves."""
+    context = tuple(factors.context.items())
+    key = ("place", stack, cluster, factors.site, context, id(book.curves), id(factors.levels))
+    return kept.of(key, lambda: _Place(book.curves, factors.levels))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Place:
+    """What prices depend on beside items; it keeps alive what is identified by its address."""
+
+    curves: Mapping[tuple[str, str], Curve]
+    levels: Mapping[str, FittedLevel]
+
+
+def _price_kernels(kernel: str, items: list[Item], state: _Pricing) -> list[_PricedItem]:
     """Price all operators of one class together; the layouts of a product share one curve."""
     device = state.cluster.node.device
     priced = class_of(kernel)
     owner = device.curves or device.name
-    unit = works[0][1].work().unit
-    engine_ratio = device.engine_ratio(unit)
+    works = [item.work for item in items if isinstance(item.work, AbstractOperator)]
+    engine_ratio = device.engine_ratio(works[0].work().unit)
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
-    times = unscaled_times([work for _, work in works], found.curve, device)
+    times = unscaled_times(works, found.curve, device)
     factors = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
     names = tuple(factor.name for factor in factors)
-    _use(found.curve, bool(times.far.any()), found.calibrated, state)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, times.far)
     scaled_s = times.alone_s * math.prod(map(state.ratio_of, factors))
-    _keep([item for item, _ in works], times.shapes, scaled_s, times.least_s, names, (doubt,), state)
+    prices = _prices(items, times.shapes, scaled_s, times.least_s, names, (doubt,), state)
+    used = [
+        (Used(curve=found.curve, extrapolated=bool(far.any()), calibrated=found.calibrated),)
+        for far in _split(times.far, times.shapes)
+    ]
+    return _with_evidence(items, prices, used, state)
+
+
+def _with_evidence(
+    items: list[Item], prices: list[ItemPrice], used: Sequence[tuple[Used, ...]], state: _Pricing
+) -> list[_PricedItem]:
+    """Return prices with the factors that scale the items or the launches of these."""
+    found = state.found
+    return [
+        _PricedItem(price, tuple(found[name] for name in (*price.names(), *_launching(item))), curves)
+        for item, price, curves in zip(items, prices, used, strict=True)
+    ]
+
+
+def _launching(item: Item) -> tuple[str, ...]:
+    """Return the factors of the host's time to launch an item."""
+    return (HOST, EXPERT_LAUNCH) if launches_experts(item) else (HOST,)
 
 
 def _of_one_or_several(single: Single, prices: dict[Item, ItemPrice]) -> ItemPrice:
@@ -181,7 +281,7 @@ def _of_one_or_several(single: Single, prices: dict[Item, ItemPrice]) -> ItemPri
     )
 
 
-def _keep(
+def _prices(
     items: list[Item],
     shapes: Sequence[tuple[int, ...]],
     alone_s: Floats,
@@ -189,7 +289,7 @@ def _keep(
     names: tuple[str, ...],
     partly: tuple[_Partly, ...],
     state: _Pricing,
-) -> None:
+) -> list[ItemPrice]:
     """Return the prices of items whose seconds are concatenated in flat arrays.
 
     A factor in `partly` scales, and is named in the price of, only the items and plans that it applies to,
@@ -211,11 +311,12 @@ def _keep(
         alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
     seconds = _split(np.maximum(alone_s, least_s), shapes)
     moves = _split((alone_s >= least_s).astype(np.float64), shapes)
-    for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True):
-        host_s = _launch_s(item, item_s, state)
-        state.prices[item] = ItemPrice(
-            alone_s=item_s, host_s=host_s, wholly=names, partly=only, moves=moved
+    return [
+        ItemPrice(
+            alone_s=item_s, host_s=_launch_s(item, item_s, state), wholly=names, partly=only, moves=moved
         )
+        for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True)
+    ]
 
 
 def _split(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
@@ -227,22 +328,17 @@ def _split(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.n
         start = end
 
 
-def _price_messages(
-    collective: str, group: Group, messages: list[tuple[Item, AbstractMessage]], state: _Pricing
-) -> None:
+def _price_messages(collective: str, group: Group, items: list[Item], state: _Pricing) -> list[_PricedItem]:
     """Price the messages of one collective over one axis; those without a collective are free."""
     if not collective:
-        for item, _ in messages:
-            state.prices[item] = ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=())
-        return
-    shapes, flat = zip(*(broadcast_flat(_sizes(message, group)) for _, message in messages), strict=True)
+        return [_PricedItem(ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=()))] * len(items)
+    messages = [item.work for item in items if isinstance(item.work, AbstractMessage)]
+    shapes, flat = zip(*(broadcast_flat(_sizes(message, group)) for message in messages), strict=True)
     size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
     ranks = Group(inside=inside, nodes=nodes)
     cost = message_seconds(collective, size, ranks, state.cluster, state.book, across)
-    for curve in cost.curves.values():
-        _use(curve, bool(cost.extrapolated.any()), True, state)
     seconds, names = cost.alone_s, tuple[str, ...]()
-    if messages[0][1].axis == "ep":
+    if messages[0].axis == "ep":
         names = (f"exchange[{LIBRARY.get(collective, collective)}]",)
         seconds = seconds * state.ratio_of(state.factors.get(names[0], EXCHANGE_LOG_SIGMA))
     partly = (
@@ -250,12 +346,16 @@ def _price_messages(
         _Partly(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
         _Partly(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
     )
-    items = [item for item, _ in messages]
-    _keep(items, shapes, seconds, cost.bound_s, names, partly, state)
+    prices = _prices(items, shapes, seconds, cost.bound_s, names, partly, state)
     fractions = cost.on_link_s / np.where(cost.alone_s > 0, cost.alone_s, 1.0)
     uses = map(LinkUse, _split(cost.tier, shapes), _split(fractions, shapes))
-    for item, use in zip(items, uses, strict=True):
-        state.prices[item] = replace(state.prices[item], link=use)
+    linked = [replace(price, link=use) for price, use in zip(prices, uses, strict=True)]
+    curves = tuple(cost.curves.values())
+    used = [
+        tuple(Used(curve=curve, extrapolated=bool(far.any()), calibrated=True) for curve in curves)
+        for far in _split(cost.extrapolated, shapes)
+    ]
+    return _with_evidence(items, linked, used, state)
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
@@ -275,17 +375,22 @@ def _fabrics(collective: str, cost: MessageCost, state: _Pricing) -> tuple[_Part
     return tuple(found)
 
 
-def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
+def _price_host(items: list[Item], state: _Pricing) -> list[_PricedItem]:
     """Price the framework's fixed work per step as a factor of its own; it launches no kernels."""
+    return [_of_host(item.work.kind, state) for item in items if isinstance(item.work, HostWork)]
+
+
+def _of_host(kind: str, state: _Pricing) -> _PricedItem:
+    """Return the price of one kind of host work."""
     stack = state.stack
     name, seconds = {
         "synchronise": (HOST, stack.host.synchronise_s),
         "step": ("host_step", stack.optimizer.step_host_s),
         "transfer": (HOST, stack.pipeline.host_s),
-    }[work.kind]
-    ratio = state.ratio_of(state.factors.get(name, HOST_LOG_SIGMA))
-    speed = state.cluster.node.host.speed_ratio
-    state.prices[item] = ItemPrice(alone_s=constant(seconds * ratio / speed), host_s=ZERO, wholly=(name,))
+    }[kind]
+    factor = state.factors.get(name, HOST_LOG_SIGMA)
+    alone_s = constant(seconds * factor.ratio / state.cluster.node.host.speed_ratio)
+    return _PricedItem(ItemPrice(alone_s=alone_s, host_s=ZERO, wholly=(name,)), (factor,))
 
 
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
@@ -295,14 +400,3 @@ def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
         ratio *= state.ratio_of(state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA))
     launch_s = launch_seconds(item, alone_s, state.stack) * ratio / state.cluster.node.host.speed_ratio
     return launch_s
-
-
-def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) -> None:
-    """Take note of a curve: extrapolated once is extrapolated for good."""
-    key = (curve.owner, curve.name)
-    before = state.used.get(key)
-    state.used[key] = Used(
-        curve=curve,
-        extrapolated=extrapolated or (before is not None and before.extrapolated),
-        calibrated=calibrated,
-    )

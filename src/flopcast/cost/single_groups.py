@@ -9,9 +9,11 @@ in their time; a rank with one expert multiplies one weight, as a dense MLP does
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 
@@ -25,16 +27,21 @@ class Single:
     where: np.ndarray
 
 
-def single_groups(items: Iterable[Item]) -> tuple[Single, ...]:
+def single_groups(items: Iterable[Item], kept: KeptResults = NOTHING_KEPT) -> tuple[Single, ...]:
     """Return the items whose experts are alone on their rank in some plan of the batch."""
     found = []
     for item in items:
-        if isinstance(item.work, GroupedMatmul):
-            alone = np.asarray(item.work.groups <= 1.0)
-            if alone.any():
-                dense = replace(item, work=item.work.as_one_product())
-                found.append(Single(item=item, dense=dense, where=alone))
+        work = item.work
+        if isinstance(work, GroupedMatmul) and (work.groups <= 1.0).any():
+            found.append(kept.of(("single", item), partial(_single, item, work)))
     return tuple(found)
+
+
+def _single(item: Item, work: GroupedMatmul) -> Single:
+    """Return the dense product in place of an item of experts."""
+    return Single(
+        item=item, dense=replace(item, work=work.as_one_product()), where=np.asarray(work.groups <= 1.0)
+    )
 
 
 def to_price(items: Iterable[Item], singles: tuple[Single, ...]) -> tuple[Item, ...]:

@@ -5,14 +5,15 @@ Elsewhere: many layers (max_plus.py), whole programs (program.py), the items' ow
 the loss of compute to messages (contention.py) and of messages to each other (shared_links.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.host import launches_experts, several_experts
-from flopcast.cost.item_prices import Priced
+from flopcast.cost.item_prices import ItemPrice, Priced
 from flopcast.dtypes import Counts, Flags, Floats
+from flopcast.kept_results import content
 from flopcast.operators.item import Item
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
@@ -105,6 +106,23 @@ def layer_paths(
     one position if the layer does the same in all of them.
     """
     columns = columns or Columns()
+    if not priced.kept:
+        return _paths(items, streams, priced, columns)
+    prices = [priced.of(item) for item in items]
+    apart = bool((priced.programs.plans.pipeline_parallel > 1).any())  # what contention asks of a plan
+    kinds = tuple(map(_kind, items, prices))
+    key = ("paths", kinds, streams, columns, apart)
+    return priced.kept.of(key, lambda: (_paths(items, streams, priced, columns), prices))[0]
+
+
+def _kind(item: Item, price: ItemPrice) -> Hashable:
+    """Return what the matrix of a layer asks of an item; equal prices tell of equal work."""
+    how = item.stream, item.waits, item.when, item.overlapped, launches_experts(item)
+    return id(price), *how, content(item.count)
+
+
+def _paths(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: Columns) -> Paths:
+    """Return the same as `layer_paths`."""
     costs = [_cost(item, priced) for item in items]
     links = _links(items, costs, priced, columns.slopes)
     return _run(items, streams, costs, links, priced, columns)

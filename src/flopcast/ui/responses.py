@@ -17,7 +17,6 @@ from flopcast import api
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.logs import prediction_check
 from flopcast.lab.logs.reader import read_log
-from flopcast.prediction import memory_of
 from flopcast.render import comparison, log_comparison, search_json, search_text
 from flopcast.render.page.evidence import costs, evidence
 from flopcast.render.page.frame import Section
@@ -133,7 +132,7 @@ def predict_data(words: Words, _: OnProgress) -> Made:
 
 def memory_data(words: Words, _: OnProgress) -> Made:
     """Return the memory of a job, as `flopcast memory --json`."""
-    found = memory_as_json(memory_of(job_from(words)))
+    found = memory_as_json(api.predict_memory(job_from(words)))
     return JSON, _json({"format_version": FORMAT_VERSION, "memory": found})
 
 

@@ -6,13 +6,15 @@ stage runs them (stages.py). Nothing here knows an architecture: it asks each la
 """
 
 from flopcast.errors import InternalError
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
+from flopcast.layers.base import AbstractLayer, Split
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
 from flopcast.workload.program import LogicalLayer, Workload
 
 
-def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
+def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_KEPT) -> Workload:
     """Lower every layer of the model under every plan of the batch.
 
     Parameters
@@ -23,6 +25,8 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
         Of one structure; degrees of shape (plans, 1).
     batch
         Tokens of a sequence; how many sequences form a micro-batch is the plans'.
+    kept
+        Layers of earlier workloads, which are used again where they meet the same split.
 
     Returns
     -------
@@ -50,14 +54,22 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
     if plans.size > 1 and len(batch.kinds) > 1:
         raise InternalError("micro-batches that differ are lowered for one plan at a time")
     split = plans.split(batch)
-    layers = tuple(
-        LogicalLayer(
-            kind=layer.kind,
-            count=count,
-            forward=layer.forward(model.hidden, split),
-            weights=layer.weights(model.hidden, split),
-        )
-        for layer, count in model.sequence()
-    )
+    layers = tuple(_lowered(layer, count, model.hidden, split, kept) for layer, count in model.sequence())
     rows = batch.rows if len(batch.kinds) > 1 else ()
     return Workload(model=model, plans=plans, split=split, layers=layers, rows=rows)
+
+
+def _lowered(
+    layer: AbstractLayer, count: int, hidden: int, split: Split, kept: KeptResults
+) -> LogicalLayer:
+    """Return `count` equal layers under a split."""
+
+    def made() -> LogicalLayer:
+        return LogicalLayer(
+            kind=layer.kind,
+            count=count,
+            forward=layer.forward(hidden, split),
+            weights=layer.weights(hidden, split),
+        )
+
+    return kept.of(("lowered", layer, count, hidden, content(split)), made) if kept else made()

@@ -21,6 +21,7 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Counts
 from flopcast.errors import InternalError
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather
@@ -231,6 +232,8 @@ BEHIND_REWRITES: dict[str, Pass] = {
     "quantise": Pass(run=_quantise),
     "backward": Pass(run=_backward, keeps_flop=False),
     "checkpoint": Pass(run=_checkpoint),
+}
+BEHIND_BACKWARD: dict[str, Pass] = {
     "reductions": Pass(run=_reductions),
     "split": Pass(run=_split),
     "exchange_overlap": Pass(run=_exchange_overlap),
@@ -256,7 +259,8 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
 
 
 def passes_of(stack: Stack) -> dict[str, Pass]:
-    """Return the passes over a layer in order: the stack's rewrites between those of every stack.
+    """Return the passes up to a layer's backward, in order: the stack's rewrites between those of every
+    stack.
 
     Raises
     ------
@@ -278,15 +282,48 @@ def _rewrite(name: str) -> Pass:
     )
 
 
-def run_passes(layer: Layer, software: Software, accounting: list[Accounting]) -> Layer:
+def run_passes(
+    layer: Layer, software: Software, accounting: list[Accounting], kept: KeptResults = NOTHING_KEPT
+) -> Layer:
     """Return a layer after all passes; adds the accounts of those that changed it.
+
+    The passes up to the backward see neither schedule nor stages (`_as_layers_see`), so their result is
+    that of an earlier layer, where `kept` holds one of the same items and split.
 
     Raises
     ------
     InternalError
         A pass changed the FLOP of the layer.
     """
-    for name, each in passes_of(software.stack).items():
+    logical, split, stack = layer.logical, software.workload.split, software.stack
+    seen = _as_layers_see(software)
+
+    def made() -> tuple[Layer, list[Accounting]]:
+        return _after(passes_of(stack), layer, seen)
+
+    if kept:
+        parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, split)
+        place = seen.workload.model.hidden, seen.workload.plans.structure, stack
+        same, changed = kept.of(("layer", id(logical.forward), content(parts), place), made)
+    else:
+        same, changed = made()
+    done, later = _after(BEHIND_BACKWARD, replace(same, logical=logical), software)
+    accounting += [*changed, *later]
+    return replace(done, weight_casts=(), forward=(*done.weight_casts, *done.forward))
+
+
+def _as_layers_see(software: Software) -> Software:
+    """Return the software with a plan that has no schedule and no stages, which no layer hangs on."""
+    plans = software.workload.plans
+    structure = plans.structure.model_copy(update={"schedule": "auto", "stage_layers": ()})
+    workload = replace(software.workload, plans=replace(plans, structure=structure))
+    return replace(software, workload=workload)
+
+
+def _after(passes: dict[str, Pass], layer: Layer, software: Software) -> tuple[Layer, list[Accounting]]:
+    """Return a layer after some passes, and the accounts of those that changed it."""
+    accounting = []
+    for name, each in passes.items():
         before, layer = layer, each.run(layer, software)
         if layer is before:
             continue
@@ -294,7 +331,7 @@ def run_passes(layer: Layer, software: Software, accounting: list[Accounting]) -
         if account and each.keeps_flop and not account.keeps_flop:
             raise InternalError(f"rewrite {name!r} changed the FLOP of a {layer.kind}")
         accounting += [account] if account else []
-    return replace(layer, weight_casts=(), forward=(*layer.weight_casts, *layer.forward))
+    return layer, accounting
 
 
 def run_over_chunks(half: Half, software: Software, accounting: list[Accounting]) -> tuple[Segment, ...]:

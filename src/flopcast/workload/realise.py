@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flopcast.dtypes import ELEMENT_BYTES, Floats
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.messages import SendReceive
@@ -21,10 +22,16 @@ from flopcast.workload.recompute import kinds_of_layers
 from flopcast.workload.stages import Stages, divide_all
 
 
-def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = divide_all) -> Programs:
+def realise(
+    workload: Workload,
+    stack: Stack,
+    divided: Callable[..., Stages] = divide_all,
+    kept: KeptResults = NOTHING_KEPT,
+) -> Programs:
     """Apply the stack to a workload; shapes as in workload/program.py.
 
-    `divided` deals layers out to stages, with the parameters of `divide_all`.
+    `divided` deals layers out to stages, with the parameters of `divide_all`. Layers that `kept` holds of
+    earlier programs are used again.
 
     Raises
     ------
@@ -45,7 +52,7 @@ def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = d
     on_stage = parameters.max(axis=1, keepdims=True)
     software = Software(stack=stack, workload=workload, on_stage=on_stage)
     drafts = (Layer(logical=logical, forward=logical.forward) for logical in workload.layers)
-    layers = tuple(run_passes(draft, software, accounting) for draft in drafts)
+    layers = tuple(run_passes(draft, software, accounting, kept) for draft in drafts)
     trained, experts = held.trained, held.trained_experts
     return Programs(
         workload=workload,

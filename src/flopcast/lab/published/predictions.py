@@ -14,6 +14,7 @@ from pathlib import Path
 from flopcast import prediction
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.errors import Problem, SpecError
+from flopcast.kept_results import KeptResults
 from flopcast.lab.published.job import reproduce
 from flopcast.lab.published.known_names import judged_only
 from flopcast.lab.published.table import read_tables
@@ -22,10 +23,10 @@ from flopcast.lab.validation.published import Constants, Published, compare_runs
 from flopcast.lab.validation.run import Run
 from flopcast.library.constants import shipped
 from flopcast.library.curves import load_book
-from flopcast.prediction import RealisedJob, predict_realised
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 
+MOST_RESULTS = 16384  # of earlier predictions: programs, prices, times of layers
 Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
 
@@ -44,7 +45,7 @@ class PublishedTables:
         """Read the files."""
         self._watched = watched
         self._left_out: dict[Constants, Published] = {}
-        self._job_of, self._realised = cache(_job_or_faults), cache(prediction.realised_job)
+        self._job_of, self._predicted = cache(_job_or_faults), _Predictions()
         self._tables = [
             replace(table, runs=tuple(_marked(run) for run in table.runs))
             for table in read_tables([Path(path) for path in paths])
@@ -123,7 +124,7 @@ class PublishedTables:
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
         return compare_runs(
-            runs, self._reproduced, lambda job: _with_levels(self._realised(changed(job)), levels), broken
+            runs, self._reproduced, lambda job: self._predicted.of(changed(job), levels), broken
         )
 
     def _reproduced(self, run: Run) -> Job:
@@ -150,10 +151,16 @@ def _marked(run: Run) -> Run:
 
 def predict_with(job: Job, levels: Mapping[str, FittedLevel] | None) -> Report:
     """Return the report of a job with these levels of factors; None uses those of the catalogue."""
-    return _with_levels(prediction.realised_job(job), levels)
+    return _Predictions().of(job, levels)
 
 
-def _with_levels(realised: RealisedJob, levels: Mapping[str, FittedLevel] | None) -> Report:
-    """Return the report of a job whose programs are known; `levels` as in `predict_with`."""
-    book = load_book(realised.job.cluster)
-    return predict_realised(realised, book if levels is None else replace(book, levels=levels))
+class _Predictions:
+    """Predictions with several levels of factors; what a job runs is worked out once."""
+
+    def __init__(self) -> None:
+        self._book, self._kept = cache(load_book), KeptResults(MOST_RESULTS)
+
+    def of(self, job: Job, levels: Mapping[str, FittedLevel] | None) -> Report:
+        """Return the report of a job; `levels` as in `predict_with`."""
+        book = self._book(job.cluster)
+        return prediction.predict(job, book if levels is None else replace(book, levels=levels), self._kept)

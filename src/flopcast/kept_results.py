@@ -1,0 +1,100 @@
+"""Results of pure functions that later predictions use again, bounded in number.
+
+Answers: when is a result the same as an earlier one, and how many are kept?
+Elsewhere: what a `Predictor` keeps (predictor.py), and what each result depends on (those who ask).
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Result = TypeVar("Result")
+
+
+class KeptResults:
+    """The last results, by what they depend on; at least `most`, at most twice as many are kept.
+
+    Results are in two halves. When the newer half is full, the older one is dropped, except for the results
+    that were asked for since. With `most` of 0 nothing is kept.
+
+    Examples
+    --------
+    >>> kept = KeptResults(most=1)
+    >>> kept.of("a", lambda: 1), kept.of("a", lambda: 2), kept.of("b", lambda: 3), kept.of("a", lambda: 4)
+    (1, 1, 3, 1)
+    """
+
+    __slots__ = ("_most", "_newer", "_older")
+
+    def __init__(self, most: int) -> None:
+        """Keep nothing yet."""
+        self._most = most
+        self._newer: dict[Hashable, object] = {}
+        self._older: dict[Hashable, object] = {}
+
+    def of(self, key: Hashable, make: Callable[[], Result]) -> Result:
+        """Return the kept result, or the one that `make` returns, which is then kept.
+
+        A key that holds the `id` of an object asks of `make` that its result keep the object alive.
+        """
+        found = self.get(key)
+        if found is None:
+            found = make()
+            self.put(key, found)
+        return cast("Result", found)
+
+    def get(self, key: Hashable) -> object:
+        """Return the kept result, or None."""
+        found = self._newer.get(key)
+        if found is None:
+            found = self._older.get(key)
+            if found is not None:
+                self.put(key, found)
+        return found
+
+    def put(self, key: Hashable, result: object) -> None:
+        """Keep a result."""
+        if len(self._newer) >= self._most:
+            self._newer, self._older = {}, self._newer
+        if self._most:
+            self._newer[key] = result
+
+    def __bool__(self) -> bool:
+        """Return whether results are kept at all."""
+        return self._most > 0
+
+
+NOTHING_KEPT = KeptResults(0)
+
+
+def content(value: object) -> Hashable:
+    """Return a key that is equal for equal values: arrays, tuples and dataclasses of these, or hashables.
+
+    Examples
+    --------
+    >>> content((np.ones((1, 1)), "dp")) == content((np.ones((1, 1)), "dp"))
+    True
+    >>> content(np.ones((1, 1))) == content(np.ones((1, 2)))
+    False
+    """
+    if isinstance(value, np.ndarray):
+        return value.dtype.char, value.shape, value.tobytes()
+    if isinstance(value, tuple):
+        return tuple(map(content, value))
+    if is_dataclass(value):
+        return type(value), *(
+            content(getattr(value, name)) for name in _names(cast("Hashable", type(value)))
+        )
+    return value
+
+
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields."""
+    return tuple(field.name for field in fields(cast("DataclassInstance", kind)))

@@ -1,0 +1,77 @@
+"""predictor.py: what is kept changes no number."""
+
+from contextlib import suppress
+
+import pytest
+from conftest import make_job
+
+from flopcast import Predictor
+from flopcast.api import predict
+from flopcast.errors import SpecError
+from flopcast.kept_results import KeptResults
+from flopcast.library.curves import load_book
+from flopcast.prediction import predict as predict_alone
+from flopcast.render.report_json import as_json
+
+PLANS = (
+    "dp=32 pp=2 mbs=1 gbs=128",
+    "dp=16 pp=4 mbs=1 gbs=128",  # other stages
+    "dp=16 pp=4 vpp=2 mbs=1 gbs=128 recompute=full",  # another schedule, other items
+    "dp=16 pp=4 mbs=1 gbs=128 schedule=zb_h1",
+    "dp=16 tp=2 sp pp=2 mbs=2 gbs=256 recompute=selective",
+    "dp=64 mbs=1 gbs=128 zero=3",
+    "dp=32 dp_shard=8 cp=2 mbs=1 gbs=128 zero=3",
+    "dp=64 mbs=1 gbs=128 precision=fp8",
+)
+EXPERT_PLANS = (
+    "dp=64 ep=8 mbs=1 gbs=128",
+    "dp=32 ep=8 pp=2 mbs=1 gbs=128",
+    "dp=32 tp=2 sp ep=4 mbs=1 gbs=64",
+)
+PLACES = (("dgx-h100:8", "megatron-core-2025"), ("dgx-a100:8", "torch-fsdp2"), ("dgx-h100:8", "generic"))
+
+
+def jobs():
+    """Plans of several stacks and clusters, each model's one after another, so that parts are shared."""
+    models = (("llama-3.2-1b", PLANS), ("mixtral-8x7b", EXPERT_PLANS))
+    for cluster, stack in PLACES:
+        for model, plans in models:
+            for plan in plans:
+                known = {"cluster": cluster, "stack": stack, "model": model, "plan": plan}
+                with suppress(SpecError):  # the stack does not run this plan
+                    yield make_job(**known, batch={"seq": 4096})
+
+
+@pytest.mark.parametrize("most_results", [4096, 200])
+def test_a_predictor_gives_the_numbers_of_each_job_alone_whatever_came_before(most_results):
+    predictor, wrong, asked = Predictor(most_results), [], list(jobs())
+
+    for job in (*asked, *asked[::-1]):
+        if as_json(predictor.predict(job)) != as_json(predict_alone(job, load_book(job.cluster))):
+            wrong.append((job.model.name, job.stack.name, job.plan.short()))
+
+    assert len(asked) > 20
+    assert wrong == []
+
+
+def test_a_job_predicted_again_has_the_same_report():
+    job, copy = make_job(), make_job()
+
+    assert predict(job) is predict(copy)
+
+
+def test_memory_alone_is_that_of_the_report():
+    predictor, job = Predictor(), make_job()
+
+    assert predictor.memory(job) == predictor.predict(job).memory
+
+
+def test_no_more_than_twice_as_many_results_are_kept_and_those_in_use_stay():
+    kept, made = KeptResults(10), []
+
+    for number in range(100):
+        kept.of(number, lambda number=number: made.append(number) or (number,))
+        kept.of(0, lambda: made.append("again") or ("again",))
+
+    assert "again" not in made
+    assert sum(kept.get(number) is not None for number in range(100)) <= 20
