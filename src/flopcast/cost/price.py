@@ -12,34 +12,32 @@ two items that share a link are each priced as if they had it alone.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 
 import numpy as np
 
 from flopcast.cost.collectives.collective_time import MessageCost, message_seconds
-from flopcast.cost.constant_transfer import FittedLevel, context_of
-from flopcast.cost.deduplicate import priced_once
+from flopcast.cost.constant_transfer import context_of
+from flopcast.cost.deduplicate import PricedOnce, priced_once
 from flopcast.cost.evidence_warnings import warnings_of
-from flopcast.cost.factors import EXPERT_LAUNCH, HOST, Factor, FactorBook
-from flopcast.cost.host import graphed, launch_seconds, launches_experts
+from flopcast.cost.factors import EXPERT_LAUNCH, HOST, FactorBook
+from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
-from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.kernel_factors import kernel_factors
 from flopcast.cost.kernels.unscaled import broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
+from flopcast.cost.pricing import PricedItem, Pricing, place_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.stack import Stack
 from flopcast.workload.program import Programs
 
 FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
@@ -56,82 +54,6 @@ LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
     "hybrid_dispatch": "hybridep",
     "hybrid_combine": "hybridep",
 }
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _PricedItem:
-    """The price of an item, with the factors and the curves that it rests on."""
-
-    price: ItemPrice
-    factors: tuple[Factor, ...] = ()
-    used: tuple[Used, ...] = ()
-
-
-@dataclass(eq=False, slots=True)
-class _Pricing:
-    """The prices computed so far.
-
-    Mutable and private to one call of `price`: kernels, messages and host work add to it in turn. `place`
-    stands for all that a price depends on beside its item and the ranks of its message.
-    """
-
-    cluster: Cluster
-    stack: Stack
-    book: CurveBook
-    factors: FactorBook
-    kept: KeptResults
-    place: object
-    prices: dict[Item, ItemPrice] = field(default_factory=dict)
-    used: dict[tuple[str, str], Used] = field(default_factory=dict)
-    found: dict[str, Factor] = field(default_factory=dict)
-
-    def alone(self) -> "_Pricing":
-        """Return the state for one group of items, which knows no factor that another group used."""
-        return replace(self, prices={}, used={}, found={})
-
-    def price(self, items: list[Item], make: "_MakePrices", ranks: Hashable = ()) -> None:
-        """Price a group of items, those of which nothing is kept together."""
-        keys = [self._key(item, ranks) for item in items]
-        known = {key: cast("_PricedItem | None", self.kept.get(key)) for key in keys}
-        missing = {key: item for key, item in zip(keys, items, strict=True) if known[key] is None}
-        if missing:
-            made = make([*missing.values()], self.alone())
-            for key, priced in zip(missing, made, strict=True):
-                known[key] = priced
-                self.kept.put(key, priced)
-        for key, item in zip(keys, items, strict=True):
-            self._add(item, cast("_PricedItem", known[key]))
-
-    def _key(self, item: Item, ranks: Hashable) -> Hashable:
-        """Return all that the price of an item depends on; where nothing is kept, the item itself."""
-        if not self.kept:
-            return item
-        launch = graphed(item, self.stack.host.graphs), item.phase in ("forward", "recompute")
-        return self.place, content(item.work), launch, ranks
-
-    def _add(self, item: Item, priced: _PricedItem) -> None:
-        """Take note of a price, its factors and its curves: extrapolated once is extrapolated for good."""
-        self.prices[item] = priced.price
-        for factor in priced.factors:
-            self.ratio_of(factor)
-        for used in priced.used:
-            key = (used.curve.owner, used.curve.name)
-            before = self.used.get(key)
-            extrapolated = before is not None and before.extrapolated and not used.extrapolated
-            self.used[key] = replace(used, extrapolated=True) if extrapolated else used
-
-    def ratio_of(self, factor: Factor) -> float:
-        """Take note of a factor and return its ratio.
-
-        Of equal names the first ratio and the largest sigma hold, so that the order changes no sigma.
-        """
-        before = self.found.setdefault(factor.name, factor)
-        if factor.log_sigma_factor > before.log_sigma_factor:
-            self.found[factor.name] = replace(before, log_sigma_factor=factor.log_sigma_factor)
-        return before.ratio
-
-
-_MakePrices = Callable[[list[Item], _Pricing], list[_PricedItem]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -164,27 +86,13 @@ def price(
     """
     precision = programs.plans.structure.precision
     factors = replace(factors, context=context_of(programs.workload.model, cluster, precision))
-    place = _place(programs.stack, cluster, book, factors, kept) if kept else None
-    state = _Pricing(cluster, programs.stack, book, factors, kept, place)
+    place = place_of(programs.stack, cluster, book, factors, kept) if kept else None
+    state = Pricing(cluster, programs.stack, book, factors, kept, place)
     items = programs.items()
     singles = single_groups(items, kept)
     asked = to_price(items, singles)
     once = priced_once(asked, programs.plans, cluster.scale_up_devices)
-    by_kernel: dict[str, list[Item]] = defaultdict(list)
-    by_message: dict[tuple[str, str, bool], list[Item]] = defaultdict(list)
-    for item, narrow in zip(once.items, once.narrowed, strict=True):
-        work = item.work
-        if isinstance(work, AbstractOperator):
-            by_kernel[work.kernel].append(item)
-        elif isinstance(work, AbstractMessage):
-            by_message[work.collective, work.axis, narrow].append(item)
-        else:
-            state.price([item], _price_host)
-    for kernel, group in by_kernel.items():
-        state.price(group, partial(_price_kernels, kernel))
-    for (collective, axis, narrow), group in by_message.items():
-        ranks = once.groups[axis, narrow]
-        state.price(group, partial(_price_messages, collective, ranks), content(ranks) if kept else ())
+    _price_all(once, state)
     for item, priced, narrow in zip(asked, once.items, once.narrowed, strict=True):
         if narrow:
             state.prices[item] = state.prices[priced].of_rows(once.rows.group)
@@ -208,24 +116,28 @@ def price(
     )
 
 
-def _place(
-    stack: Stack, cluster: Cluster, book: CurveBook, factors: FactorBook, kept: KeptResults
-) -> object:
-    """Return an object that is the same for equal stacks, clusters and factors, and the same curves."""
-    context = tuple(factors.context.items())
-    key = ("place", stack, cluster, factors.site, context, id(book.curves), id(factors.levels))
-    return kept.of(key, lambda: _Place(book.curves, factors.levels))
+def _price_all(once: PricedOnce, state: Pricing) -> None:
+    """Price items in groups: kernels of one class, messages of one collective over one axis, host work."""
+    by_kernel: dict[str, list[Item]] = defaultdict(list)
+    by_message: dict[tuple[str, str, bool], list[Item]] = defaultdict(list)
+    for item, narrow in zip(once.items, once.narrowed, strict=True):
+        work = item.work
+        if isinstance(work, AbstractOperator):
+            by_kernel[work.kernel].append(item)
+        elif isinstance(work, AbstractMessage):
+            by_message[work.collective, work.axis, narrow].append(item)
+        else:
+            state.price([item], _price_host)
+    for kernel, group in by_kernel.items():
+        state.price(group, partial(_price_kernels, kernel))
+    for (collective, axis, narrow), group in by_message.items():
+        ranks = once.groups[axis, narrow]
+        state.price(
+            group, partial(_price_messages, collective, ranks), content(ranks) if state.kept else ()
+        )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Place:
-    """What prices depend on beside items; it keeps alive what is identified by its address."""
-
-    curves: Mapping[tuple[str, str], Curve]
-    levels: Mapping[str, FittedLevel]
-
-
-def _price_kernels(kernel: str, items: list[Item], state: _Pricing) -> list[_PricedItem]:
+def _price_kernels(kernel: str, items: list[Item], state: Pricing) -> list[PricedItem]:
     """Price all operators of one class together; the layouts of a product share one curve."""
     device = state.cluster.node.device
     priced = class_of(kernel)
@@ -247,12 +159,12 @@ def _price_kernels(kernel: str, items: list[Item], state: _Pricing) -> list[_Pri
 
 
 def _with_evidence(
-    items: list[Item], prices: list[ItemPrice], used: Sequence[tuple[Used, ...]], state: _Pricing
-) -> list[_PricedItem]:
+    items: list[Item], prices: list[ItemPrice], used: Sequence[tuple[Used, ...]], state: Pricing
+) -> list[PricedItem]:
     """Return prices with the factors that scale the items or the launches of these."""
     found = state.found
     return [
-        _PricedItem(price, tuple(found[name] for name in (*price.names(), *_launching(item))), curves)
+        PricedItem(price, tuple(found[name] for name in (*price.names(), *_launching(item))), curves)
         for item, price, curves in zip(items, prices, used, strict=True)
     ]
 
@@ -288,7 +200,7 @@ def _prices(
     least_s: Floats,
     names: tuple[str, ...],
     partly: tuple[_Partly, ...],
-    state: _Pricing,
+    state: Pricing,
 ) -> list[ItemPrice]:
     """Return the prices of items whose seconds are concatenated in flat arrays.
 
@@ -328,10 +240,10 @@ def _split(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.n
         start = end
 
 
-def _price_messages(collective: str, group: Group, items: list[Item], state: _Pricing) -> list[_PricedItem]:
+def _price_messages(collective: str, group: Group, items: list[Item], state: Pricing) -> list[PricedItem]:
     """Price the messages of one collective over one axis; those without a collective are free."""
     if not collective:
-        return [_PricedItem(ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=()))] * len(items)
+        return [PricedItem(ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=()))] * len(items)
     messages = [item.work for item in items if isinstance(item.work, AbstractMessage)]
     shapes, flat = zip(*(broadcast_flat(_sizes(message, group)) for message in messages), strict=True)
     size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
@@ -363,7 +275,7 @@ def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
     return message.message_bytes, message.bytes_to_domains(group.nodes), group.inside, group.nodes
 
 
-def _fabrics(collective: str, cost: MessageCost, state: _Pricing) -> tuple[_Partly, ...]:
+def _fabrics(collective: str, cost: MessageCost, state: Pricing) -> tuple[_Partly, ...]:
     """Return the factors of the tiers that messages use, which may differ between plans."""
     found = []
     for index in np.unique(cost.tier[cost.alone_s > 0]).tolist():
@@ -375,12 +287,12 @@ def _fabrics(collective: str, cost: MessageCost, state: _Pricing) -> tuple[_Part
     return tuple(found)
 
 
-def _price_host(items: list[Item], state: _Pricing) -> list[_PricedItem]:
+def _price_host(items: list[Item], state: Pricing) -> list[PricedItem]:
     """Price the framework's fixed work per step as a factor of its own; it launches no kernels."""
     return [_of_host(item.work.kind, state) for item in items if isinstance(item.work, HostWork)]
 
 
-def _of_host(kind: str, state: _Pricing) -> _PricedItem:
+def _of_host(kind: str, state: Pricing) -> PricedItem:
     """Return the price of one kind of host work."""
     stack = state.stack
     name, seconds = {
@@ -390,10 +302,10 @@ def _of_host(kind: str, state: _Pricing) -> _PricedItem:
     }[kind]
     factor = state.factors.get(name, HOST_LOG_SIGMA)
     alone_s = constant(seconds * factor.ratio / state.cluster.node.host.speed_ratio)
-    return _PricedItem(ItemPrice(alone_s=alone_s, host_s=ZERO, wholly=(name,)), (factor,))
+    return PricedItem(ItemPrice(alone_s=alone_s, host_s=ZERO, wholly=(name,)), (factor,))
 
 
-def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
+def _launch_s(item: Item, alone_s: Floats, state: Pricing) -> Floats:
     """Return the seconds that the host of this cluster needs for one launch."""
     ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
     if launches_experts(item):
