@@ -200,11 +200,9 @@ REGISTERED = {  # what has a name that a user or a catalogue entry writes → th
     "objectives": tuple(OBJECTIVES),
     **{kind: tuple(catalog.names(kind)) for kind in ("stacks", "models", "devices", "clusters", "hosts")},
 }
-FOREIGN = {"formats", "optimizers", "families", "kernels", "collectives", "importers", "exporters"}
 MAY_COMPARE = {  # a file or a folder → what it may compare with, and the reason
     # the owner of the words: a registry, or the field of a noun that takes them
-    "schedules/__init__": {"schedules"},
-    "search/space": {"schedules", "formats"},  # named by "auto" already; 16 bits of the device's engines
+    "search/space": {"formats"},  # 16 bits of the device's engines
     "spec/precision": {"formats"},
     "spec/cluster": {"formats"},  # peaks of a device, by dtype
     "spec/data_parallel": {"collectives"},
@@ -224,11 +222,25 @@ MAY_COMPARE = {  # a file or a folder → what it may compare with, and the reas
     "workload/rewrites": {"kernels"},
     "workload/tensor_overlap": {"collectives"},
     # words of other programs, as their files, logs and tables have them; what is made of each is a table
-    "interop": FOREIGN,
-    "interop/exports": FOREIGN | {"stacks"},  # which stacks a program's settings can express
-    "interop/megatron": FOREIGN | {"stacks", "rewrites"},
-    "lab": FOREIGN,
-    "lab/published": FOREIGN | {"schedules"},  # sources print 1F1B for interleaved schedules as well
+    "interop": {"formats", "families", "kernels", "importers", "exporters"},
+    "interop/exports": {
+        "formats",
+        "optimizers",
+        "kernels",
+        "collectives",
+        "stacks",
+    },  # which stacks a program's settings can express
+    "interop/megatron": {
+        "formats",
+        "optimizers",
+        "kernels",
+        "collectives",
+        "importers",
+        "exporters",
+        "stacks",
+        "rewrites",
+    },  # fmt: skip
+    "lab": {"formats", "kernels", "collectives"},
 }
 
 

@@ -47,9 +47,7 @@ class Problem:
 
 
 def _shown(value: object, limit: int = 80) -> str:
-    """Return the value as Python writes it; a long one without its middle, as paths end in the file's
-    name.
-    """
+    """Return the value as Python writes it; a long one without its middle: paths end in a file's name."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 

@@ -180,9 +180,7 @@ class _Builder:
             self._node(event, line)
 
     def _node(self, event: yaml.NodeEvent, line: int) -> None:
-        """Handle a scalar, or the beginning of a container: a key if a mapping expects one, else a
-        value.
-        """
+        """Handle a scalar, or the beginning of a container: a key where a mapping expects one."""
         awaiting_key = bool(self._stack) and isinstance(self._stack[-1][0], dict)
         if awaiting_key and self._keys[-1] is None:
             self._key(event, line)

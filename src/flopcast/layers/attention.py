@@ -117,9 +117,7 @@ class Attention(AbstractMixer):
         return hidden * (2 * self.heads + 2 * self.groups) * self.size(hidden)
 
     def pair_flop(self, hidden: int) -> int:
-        """Return the FLOP per pair of query and key: two products of two FLOP per element and query
-        head.
-        """
+        """Return the FLOP per pair of query and key: two products of two FLOP an element and head."""
         return 4 * self.heads * self.size(hidden)
 
     def square(self, length: int) -> float:
@@ -293,9 +291,7 @@ class Attention(AbstractMixer):
         return [*items, _item("context", context, (kept, "v"), "context", CORE)]
 
     def _mean_keys(self, split: Split) -> Counts | None:
-        """Return the mean keys per query inside the window; None if every window holds its whole
-        sequence.
-        """
+        """Return the mean keys per query inside the window; None if windows hold whole sequences."""
         if self.window is None or np.all(split.keys <= self.window):
             return None
         return mean_keys(split.keys, self.window, self.window_kind)

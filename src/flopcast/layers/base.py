@@ -87,9 +87,7 @@ class Split:
 
     @property
     def attended(self) -> Counts:
-        """Return what attention processes separately: documents of a micro-batch, at least one per
-        sequence.
-        """
+        """Return what attention processes apart: documents of a micro-batch, at least one per sequence."""
         return self.sequences * self.documents
 
     @property

@@ -53,9 +53,7 @@ def _kind_of_feed_forward(value: object) -> str:
 
 
 def _kind_of_mixer(value: object) -> str:
-    """Return the kind of a mixer; without a kind, a mapping that names a latent of keys is latent
-    attention.
-    """
+    """Return the kind of a mixer; a mapping without one that names a latent of keys is latent attention."""
     if not isinstance(value, Mapping):
         return str(getattr(value, "kind", "attention"))
     return str(value.get("kind", "latent_attention" if "kv_lora_rank" in value else "attention"))

@@ -223,9 +223,7 @@ class Experts(AbstractLayer):
         return (*router, *stacks, *self._biases(hidden, split), *shared)
 
     def _biases(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return biases of experts: the first linear's cut as its columns, the second's whole with its
-        expert.
-        """
+        """Return biases of experts: the first linear's cut as its columns, the second's whole."""
         if not self.expert_bias:
             return ()
         return tuple(
@@ -253,9 +251,7 @@ class Experts(AbstractLayer):
         )
 
     def _rows(self, split: Split) -> Counts:
-        """Return rows that the fullest rank multiplies: those of all ranks that share its experts'
-        columns.
-        """
+        """Return rows that the fullest rank multiplies: all that share its experts' columns."""
         of_rank, _ = self.imbalance(split)
         return self._picks(split) * split.expert_tensor * of_rank
 

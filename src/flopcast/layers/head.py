@@ -60,9 +60,7 @@ class Head(AbstractLayer):
     predictions: int = Field(default=1, ge=1, description="tokens predicted at each place")
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return a table of the embedding's shape and padding, so that both are cut alike; then the
-        bias.
-        """
+        """Return a table of the embedding's shape and padding, so that both are cut alike; and the bias."""
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         total = 0 if self.tied else self.vocabulary * hidden
         table = Weight(

@@ -113,9 +113,7 @@ class LatentAttention(AbstractMixer):
         return query + key_value + self.heads * self.value_head_size * hidden
 
     def pair_flop(self, hidden: int) -> int:
-        """Return FLOP of scores over the elements of queries, and of context over those of values: two
-        each.
-        """
+        """Return FLOP of scores over elements of queries, and of context over those of values: two each."""
         return 2 * self.heads * (self.query_size + self.value_head_size)
 
     def square(self, length: int) -> float:
@@ -123,9 +121,7 @@ class LatentAttention(AbstractMixer):
         return float(length) ** 2
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections down and norms, whole on every rank, and projections up and out, cut by
-        heads.
-        """
+        """Return projections down and norms, whole on every rank, then those up and out, cut by heads."""
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
         up, cut = self.heads * self._up_columns, split.tensor
         query: tuple[Weight, ...] = (_cut("q", hidden, queries, cut),)
@@ -144,9 +140,7 @@ class LatentAttention(AbstractMixer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return items from "attention.in", this rank's own tokens, to "attention.sum", of the same
-        shape.
-        """
+        """Return items from "attention.in", own tokens, to "attention.sum", of the same shape."""
         return (
             *self._queries(hidden, split),
             *self._keys_and_values(hidden, split),
@@ -196,9 +190,7 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _normed_and_gathered(self, which: str, rank: int, split: Split) -> list[Item]:
-        """Return the norm of a latent over own tokens, then the gather of all tokens for its projection
-        up.
-        """
+        """Return the norm of a latent over own tokens, then the gather of all for its projection up."""
         work = MemoryBound(
             kind="rmsnorm", elements=split.own_tokens * rank, width=constant(rank), dtype=split.dtype
         )

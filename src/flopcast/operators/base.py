@@ -107,13 +107,9 @@ class AbstractMessage(metaclass=_Interface):
         """Return the name of the collective whose cost model prices this message; "" if nothing is sent."""
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
-        """Return the bytes that count if a collective sends at most one copy to each of this many
-        domains.
-        """
+        """Return the bytes that count if at most one copy goes to each of this many domains."""
         return self.message_bytes
 
     @abstractmethod
     def dual(self) -> "AbstractMessage":
-        """Return the message of the backward pass: the adjoint, so that the dual of the dual is the
-        message.
-        """
+        """Return the message of the backward pass: the adjoint; the dual of a dual is the message."""

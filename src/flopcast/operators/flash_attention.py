@@ -92,9 +92,7 @@ class FlashAttention(AbstractOperator):
 
     @property
     def _pairs(self) -> Counts:
-        """Return pairs of a query and a key of one head, before a mask halves them; with a window, its
-        band's.
-        """
+        """Return pairs of a query and a key of one head, before a mask halves them; or its window's."""
         return self.queries * (self._num_keys if self.mean_keys is None else 2.0 * self.mean_keys)
 
     @property

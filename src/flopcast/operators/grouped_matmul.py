@@ -70,9 +70,7 @@ class GroupedMatmul(AbstractOperator):
         return f"narrow_{name}.{self.narrow}.{self.layout}" if self.narrow else f"{name}.{self.layout}"
 
     def work(self) -> Work:
-        """Return the work: every row meets one weight, and every weight moves once, for any size of its
-        group.
-        """
+        """Return the work: every row meets one weight, and every weight moves once."""
         wide, narrow = ELEMENT_BYTES[self.dtype], self._operand_bytes
         weights = self.groups * self.n * self.k
         operands, result = self.rows * self.k * narrow + weights * narrow, self.rows * self.n * wide

@@ -71,9 +71,7 @@ class Matmul(AbstractOperator):
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return `dx = dout @ w.T` and, if w is trained, `dw = x.T @ dout`: together twice the forward's
-        FLOP.
-        """
+        """Return `dx = dout @ w.T` and, if w is trained, `dw = x.T @ dout`: twice the forward's FLOP."""
         m, n, k = self.m, self.n, self.k
         found: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=k, k=n, layout="input_gradient", trained=True)),

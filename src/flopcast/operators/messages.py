@@ -14,6 +14,7 @@ message's transpose carries gradients back. `axis` names the ranks that take par
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flopcast.dtypes import Floats
 from flopcast.operators.base import AbstractMessage
@@ -26,11 +27,7 @@ class AllReduce(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: an all-reduce."""
-        return "all_reduce"
+    collective: ClassVar[str] = "all_reduce"
 
     def dual(self) -> "Replicate":
         """Return the dual: each rank already holds the gradient of its summand."""
@@ -46,11 +43,7 @@ class Replicate(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return "": nothing is sent."""
-        return ""
+    collective: ClassVar[str] = ""
 
     def dual(self) -> AllReduce:
         """Return the dual: the gradients of the copies are summed."""
@@ -63,11 +56,7 @@ class AllGather(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: an all-gather."""
-        return "all_gather"
+    collective: ClassVar[str] = "all_gather"
 
     def dual(self) -> "ReduceScatter":
         """Return the dual: the gradient of a gather is a sum, scattered."""
@@ -80,11 +69,7 @@ class ReduceScatter(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: a reduce-scatter."""
-        return "reduce_scatter"
+    collective: ClassVar[str] = "reduce_scatter"
 
     def dual(self) -> AllGather:
         """Return the dual: the gradient of a scatter is a gather."""
@@ -97,11 +82,7 @@ class Broadcast(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: a broadcast."""
-        return "broadcast"
+    collective: ClassVar[str] = "broadcast"
 
     def dual(self) -> "Reduce":
         """Return the dual: the gradients of the copies are summed at the source of the array."""
@@ -114,11 +95,7 @@ class Reduce(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: a reduction to one rank."""
-        return "reduce"
+    collective: ClassVar[str] = "reduce"
 
     def dual(self) -> Broadcast:
         """Return the dual: every summand gets the gradient of the sum."""
@@ -131,11 +108,7 @@ class SendReceive(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: one point-to-point transfer."""
-        return "send_receive"
+    collective: ClassVar[str] = "send_receive"
 
     def dual(self) -> "SendReceive":
         """Return the dual: the gradient is sent in the opposite direction."""
@@ -148,11 +121,7 @@ class AllToAll(AbstractMessage):
 
     axis: str
     message_bytes: Floats
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: an all-to-all."""
-        return "all_to_all"
+    collective: ClassVar[str] = "all_to_all"
 
     def dual(self) -> "AllToAll":
         """Return the dual: the gradients return the same way."""
@@ -170,11 +139,7 @@ class RingPass(AbstractMessage):
     axis: str
     message_bytes: Floats
     order: str = "zigzag"
-
-    @property
-    def collective(self) -> str:
-        """Return the collective that prices it: a point-to-point transfer by every rank of the ring."""
-        return "ring_pass"
+    collective: ClassVar[str] = "ring_pass"
 
     def dual(self) -> "RingPass":
         """Return the dual: gradients travel the other way round."""

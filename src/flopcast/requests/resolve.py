@@ -109,9 +109,7 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
 def _tried(
     document: Document, step: Callable[[Document], Document]
 ) -> tuple[Document, tuple[Problem, ...]]:
-    """Return the document after a step; on faults, the unchanged document and these, so that others
-    follow.
-    """
+    """Return the document after a step; on faults, the unchanged document and these."""
     try:
         return step(document), ()
     except SpecError as error:

@@ -182,9 +182,7 @@ def _with_model(document: Document, model: Document) -> Document:
 
 
 def assuming(document: Document, notes: tuple[str, ...]) -> Document:
-    """Return the document with more assumptions after its own; one that is not a list is reported
-    elsewhere.
-    """
+    """Return the document with more assumptions after its own; what is no list is reported elsewhere."""
     if not notes or not isinstance(document.data, dict):
         return document
     told = document.data.get("assumptions")

@@ -52,9 +52,7 @@ class ZeroBubble(AbstractSplitSchedule):
         return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return four times the stages: the deepest warm-up and the longest delay take less than half
-        each.
-        """
+        """Return four times the stages: the longest warm-up and delay take less than half each."""
         return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
@@ -84,9 +82,7 @@ class ZeroBubble(AbstractSplitSchedule):
         return waited_s
 
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
-        """Return F + B - depth · min(F, W): one W less for ZB-H1, two for ZB-H2 (arXiv:2401.10241, Table
-        2).
-        """
+        """Return F + B - depth · min(F, W): one W less for ZB-H1, two for ZB-H2 (Table 2)."""
         each_s: Floats = forward_s + backward_s - self.depth * np.minimum(forward_s, weight_s)
         return each_s
 

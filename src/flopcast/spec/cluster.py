@@ -93,9 +93,7 @@ class Device(StrictModel):
     source: tuple[Source, ...] = ()
 
     def peak(self, dtype: str) -> float:
-        """Return dense FLOP/s of a dtype; if it is not listed, of fp32, or else of the slowest listed
-        dtype.
-        """
+        """Return dense FLOP/s of a dtype; if unlisted, of fp32, or else of the slowest listed dtype."""
         peaks = self.peak_flop_per_s
         if dtype in peaks:
             return peaks[dtype]

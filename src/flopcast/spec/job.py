@@ -49,9 +49,7 @@ class Job(StrictModel):
 
     @property
     def software(self) -> Stack:
-        """Return the stack as it runs on the job's devices: it transposes 8-bit operands if these need
-        it.
-        """
+        """Return the stack as it runs on the job's devices: 8-bit operands are transposed if need be."""
         transposes = self.cluster.node.device.one_narrow_layout
         narrow = self.stack.narrow.model_copy(update={"transposes": transposes})
         return self.stack.model_copy(update={"narrow": narrow})

@@ -333,7 +333,5 @@ class Model(StrictModel):
         return self._linear_flop(sequence_length) - 2 * sequence_length * self.trained_parameters()
 
     def head_flop(self, sequence_length: int) -> float:
-        """Return FLOP of the unpadded logits of one forward pass over one sequence: one head per
-        prediction.
-        """
+        """Return FLOP of the unpadded logits of one forward over a sequence: one head per prediction."""
         return 2.0 * sequence_length * (1 + self.mtp) * self.hidden * self.vocabulary

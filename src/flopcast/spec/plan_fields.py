@@ -20,9 +20,7 @@ RankOrder = Literal[
 
 
 def degree(long_name: str, short_name: str, least: int = 1) -> int:
-    """Return a field that counts from `least` and has two names; its type is that of its values, as for
-    `Field`.
-    """
+    """Return a field that counts from `least` and has two names, with the type of its values."""
     info: int = Field(default=least, ge=least, validation_alias=AliasChoices(long_name, short_name))
     return info
 

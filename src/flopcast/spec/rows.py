@@ -29,9 +29,7 @@ class EqualRows:
         return len(self.first)
 
     def holds(self, values: np.ndarray) -> bool:
-        """Return whether an array over rows, or with one row for all of them, is constant in every
-        group.
-        """
+        """Return whether an array over rows, or with one row for all, is constant in every group."""
         return len(values) == 1 or bool((values == values[self.first][self.group]).all())
 
 

@@ -60,9 +60,7 @@ def _heads(case: Case) -> int:
 
 
 def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:
-    """Return where key/value heads fit: fewer heads than ranks are repeated, but each rank holds whole
-    ones.
-    """
+    """Return where key/value heads fit: fewer than ranks are repeated, but each rank holds whole ones."""
     if block.mixer.groups == block.mixer.heads:  # the rule of heads says it already
         return np.ones(tensor.shape, dtype=bool)
     kept: np.ndarray = (block.mixer.groups % tensor == 0) | (tensor % block.mixer.groups == 0)

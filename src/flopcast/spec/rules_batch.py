@@ -56,9 +56,7 @@ def _longest(case: Case) -> int:
 
 
 def _meets_early(case: Case) -> np.ndarray:
-    """Return plans whose data-parallel ranks wait for each other before all gradients are done, (plans,
-    1).
-    """
+    """Return plans whose data-parallel ranks wait for each other before gradients are done, (plans, 1)."""
     structure = case.plans.structure
     early = structure.zero >= 2 or structure.order_rule.skews_steps
     return np.asarray((case.plans.expert_parallel > 1) | early)

@@ -38,9 +38,7 @@ def _exchanges(case: Case, *kinds: str) -> bool:
 
 
 def _common_heads(case: Case) -> int:
-    """Return what tensor · context must divide: key/value heads of all runs, which divide the query
-    heads.
-    """
+    """Return what tensor · context must divide: key/value heads of all runs; they divide query heads."""
     return int(np.gcd.reduce([block.mixer.groups for block in case.model.blocks]))
 
 

@@ -22,9 +22,7 @@ def _experts(case: Case) -> tuple[tuple[int, Experts], ...]:
 
 
 def _common(numbers: list[int]) -> int:
-    """Return what a degree must divide, as it cuts all runs of blocks alike; 0, which all divide, for
-    none.
-    """
+    """Return what a degree must divide, as it cuts all runs of blocks alike; 0 for none."""
     return int(np.gcd.reduce(numbers)) if numbers else 0
 
 
@@ -48,9 +46,7 @@ def _ranks(case: Case) -> Counts:
 
 
 def _cut_otherwise(case: Case) -> np.ndarray:
-    """Return plans that cut experts over neither one nor all tensor-parallel ranks, which a rule
-    refuses.
-    """
+    """Return plans that cut experts over neither one nor all tensor-parallel ranks, refused by a rule."""
     etp = case.plans.expert_tensor_parallel
     return np.asarray((etp != 1) & (etp != case.plans.tensor_parallel))
 

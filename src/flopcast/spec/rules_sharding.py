@@ -35,9 +35,7 @@ def _whole_stages(case: Case) -> list[int]:
 
 
 def _whole_expert_shards(case: Case) -> np.ndarray:
-    """Return whether the ranks of each shard group hold each expert equally often; True for dense
-    models.
-    """
+    """Return whether the ranks of each shard group hold experts equally often; True for dense models."""
     plans = case.plans
     if _zero(case) == 0 or not any(isinstance(b.feed_forward, Experts) for b in case.model.blocks):
         return np.ones(plans.data_shard.shape, dtype=bool)

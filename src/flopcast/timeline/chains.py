@@ -108,9 +108,7 @@ def _overlapped_chains(order: Order) -> Chains:
 
 
 def _batched_chains(order: Order) -> Chains:
-    """Return chains in which a message starts when both stages reach their gap; its last one ends the
-    gap.
-    """
+    """Return chains in which a message starts when both stages reach their gap; the last one ends it."""
     tasks = order.kind.shape[1]
     _, consumer = flows(order)
     senders = np.flatnonzero(consumer >= 0)

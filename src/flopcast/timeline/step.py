@@ -161,9 +161,7 @@ class Timeline:
 
 
 def simulate_passes(priced: Priced) -> Passes:
-    """Return the programs of every pass of all plans of the batch, with which `run_step` plays each
-    plan.
-    """
+    """Return the programs of every pass of all plans of the batch, for `run_step` to play each plan."""
     return tuple(simulate(segments, priced, attribute=True) for segments in priced.programs.passes)
 
 

@@ -198,9 +198,7 @@ def _link(key: str, here: str, words: Fields) -> str:
 
 
 def _address(there: str, here: str, words: Fields) -> str:
-    """Return another page of the same job; a comparison begins with it twice, a search with single
-    values.
-    """
+    """Return another page of the same job; a comparison has it twice, a search single values."""
     if here == "search" != there:
         words = {name: value for name, value in words.items() if "," not in value and ".." not in value}
     if here == "compare" != there:

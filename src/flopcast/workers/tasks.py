@@ -44,9 +44,7 @@ def screen_task(name: str, question: str, chunk: Chunk) -> Task:
 
 
 def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
-    """Return the task of simulating jobs together; `places` say which entry of `jobs_of` has each
-    cluster.
-    """
+    """Return the task of simulating jobs together; `places` say which of `jobs_of` has each cluster."""
     part = [[place, plan_data(job.plan)] for place, job in zip(places, jobs, strict=True)]
     return Task(name=name, kind=PLAY, question=question, part=json.dumps(part))
 

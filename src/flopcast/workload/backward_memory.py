@@ -79,9 +79,7 @@ def backward_peak(
 
 
 def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
-    """Return bytes of the tensors of a layer, as far as an item that keeps, makes or reads one states
-    them.
-    """
+    """Return bytes of the tensors of a layer, as far as items that keep, make or read them say."""
     sizes: dict[str, Floats] = {}
     for item in items:
         for name, size_bytes in item.saved():
@@ -207,9 +205,7 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
 
 
 def weight_bytes(work: object) -> Floats:
-    """Return bytes of a linear's weight, or a table, in the dtype of its product; 0 if frozen or other
-    work.
-    """
+    """Return bytes of a linear's weight, or a table, in its product's dtype; 0 if frozen or other work."""
     if not getattr(work, "trained", True):
         return ZERO
     if isinstance(work, Matmul):

@@ -58,9 +58,7 @@ class Casts:
 
     @property
     def weight_layouts(self) -> int:
-        """Return the number of copies of a weight: forward GEMM and input gradient read different
-        layouts.
-        """
+        """Return the number of copies of a weight: forward and input gradient read different layouts."""
         return 2 if self.recipe.both_layouts or self.stack.transposes else 1
 
     @property
@@ -112,9 +110,7 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
 
 
 def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
-    """Return bytes of the low-precision copies of one layer's weights, in addition to 16 bits, (plans,
-    1).
-    """
+    """Return bytes of the low-precision copies of a layer's weights, beside 16 bits, (plans, 1)."""
     cast = Casts(recipe, stack, ONE)
     sizes = [
         work.elements * cast.weight_layouts * cast.size_bytes

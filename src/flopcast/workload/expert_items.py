@@ -78,9 +78,7 @@ def _name(item: Item) -> str:
 
 
 def _elements(item: Item) -> np.ndarray:
-    """Return the elements of a memory-bound item; none on a single rank, whose rows are already in
-    order.
-    """
+    """Return the elements of a memory-bound item; none on a single rank, whose rows are in order."""
     return item.work.elements if isinstance(item.work, MemoryBound) else np.zeros((1, 1))
 
 

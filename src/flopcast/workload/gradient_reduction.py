@@ -228,9 +228,7 @@ def _copies(stack: Stack, behind: bool) -> list[str]:
 
 
 def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None) -> Counts:
-    """Return parameters whose optimizer states a rank holds, (plans, stage classes): both kinds of
-    shards.
-    """
+    """Return parameters whose optimizer states a rank holds, (plans, stage classes): all its shards."""
     if experts is None:
         return parameters / plans.state_shards
     return (parameters - experts) / plans.state_shards + experts / plans.expert_state_shards

@@ -157,9 +157,7 @@ def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
 
 
 def _cut(count: int, first: int, last: int) -> list[tuple[bool, int]]:
-    """Return the pieces of a run of blocks cut at two places: whether each piece is wide, and its
-    length.
-    """
+    """Return the pieces of a run of blocks cut at two places: whether each is wide, and its length."""
     start = min(max(first, 0), count)
     end = max(min(max(last, 0), count), start)
     pieces = ((True, start), (False, end - start), (True, count - end))

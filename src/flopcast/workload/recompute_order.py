@@ -46,9 +46,7 @@ class RecomputeOrder:
         return tuple(dict.fromkeys(found))
 
     def again(self, run: str, until: Until) -> list[Item]:
-        """Return the items of a run as they are recomputed; one that discards its output runs to its
-        end.
-        """
+        """Return the items of a run as they are recomputed; one without its output runs to its end."""
         return run_again(self.runs[run], "end" if run in self.makers.values() else until)
 
 

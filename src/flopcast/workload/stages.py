@@ -247,9 +247,7 @@ def leaves_no_stage_empty(counts: tuple[int, ...], stages: int, rule: Pipeline) 
 
 
 def _by_part(held: Counts, parts: tuple[int, ...]) -> Counts:
-    """Return layers of every chunk by kind, (stages, virtual stages, parts): runs of equal layers are
-    summed.
-    """
+    """Return layers of every chunk by kind, (stages, virtual stages, parts): equal layers are summed."""
     if not parts:
         return held
     added: Counts = held @ (np.array(parts)[:, None] == np.arange(max(parts) + 1)).astype(np.float64)

@@ -97,9 +97,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
 
 
 def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:
-    """Return the product of both meshes' degrees by axis; the one that is -1 takes the remaining
-    devices.
-    """
+    """Return the product of both meshes' degrees by axis; one of -1 takes the remaining devices."""
     sizes: dict[str, int] = {}
     left: list[str] = []
     for axis in AXES:

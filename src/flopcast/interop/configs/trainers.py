@@ -247,9 +247,7 @@ def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
 
 
 def _shard_group(reader: ConfigReader, replicas: int) -> int:
-    """Return ranks that share one set of shards, 0 if neither their number nor that of the sets is
-    stated.
-    """
+    """Return ranks that share one set of shards, 0 if neither number is stated."""
     sets, said = reader.count("dp_replicate_size", 1), reader.has("dp_shard_size")
     group = reader.count("dp_shard_size", 1) if said else replicas // sets if sets > 1 else 0
     if sets > 1 and sets * group != replicas:

@@ -107,9 +107,7 @@ def _attention(block: Block, hidden: int) -> Flags:
 
 
 def _biases(block: Block, queries: bool) -> Flags:
-    """Return flags of biases: linears have them unless they are switched off; then q, k, v may have
-    them.
-    """
+    """Return flags of biases: on, unless switched off; then q, k, v may have them."""
     inner = block.feed_forward
     every = inner.expert_bias if isinstance(inner, Experts) else inner.bias
     if every:

@@ -90,9 +90,7 @@ class _Graph:
         return merged
 
     def run(self, item: Item, label: str, row: int, stage_class: int, end: _End | None = None) -> None:
-        """Add all executions of an item in sequence; an item without time only passes on what it waits
-        for.
-        """
+        """Add all executions of an item in sequence; one without time passes on what it waits for."""
         before = self.join((item.stream, "host", *item.waits))
         self.tails[item.stream] = before
         if not self._takes_part(item, row, stage_class):

@@ -22,9 +22,7 @@ LOCAL = ("sliding_attention", "chunked_attention", "local")
 
 
 def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]:
-    """Return layers with a window: those that `layer_types` does not call full, else by the family's
-    rule.
-    """
+    """Return layers with a window: those not full in `layer_types`, else by the family's rule."""
 
     def layers(read: Reader) -> Layers:
         number = read.size("layers", 1)

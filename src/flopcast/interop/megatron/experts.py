@@ -81,9 +81,7 @@ def _fields(args: Arguments, width: int) -> dict[str, object]:
 
 
 def _has_loss(args: Arguments) -> bool:
-    """Return whether loads are balanced by a loss: its kind is one, and its weight is not 0, the
-    default.
-    """
+    """Return whether loads are balanced by a loss: its kind is one, and its weight is not 0."""
     kinds = {word.text for word in args.words(BALANCING)} or {"aux_loss"}
     weights = {word.text.strip("0.") for word in args.words("--moe-aux-loss-coeff")}
     return any("loss" in kind for kind in kinds) and bool(weights - {""})

@@ -17,9 +17,7 @@ class JobBuilder:
     """
 
     def __init__(self, name: str, line: int, arguments: Arguments) -> None:
-        """Start a job; `name` is the script's path, which names the model; `line` is that of the
-        command.
-        """
+        """Start a job; `name`, the script's path, names the model; `line` is that of the command."""
         self.arguments = arguments
         self.name = PurePath(name).stem or "unnamed"
         self.layers = 1

@@ -340,9 +340,7 @@ def _join(left: bool | None, how: str, right: bool | None) -> bool | None:
 
 
 def _test(tokens: list[Token], variables: Variables) -> bool | None:
-    """Return one test: `-z X`, `-n X`, `A = B`, `A -lt B`, or a text that is empty or not; `!` negates
-    it.
-    """
+    """Return one test: `-z X`, `-n X`, `A = B`, `A -lt B`, or an empty text; `!` negates it."""
     turned = tokens[0].plain == "!"
     values = [variables.value(token.parts) for token in tokens[turned:]]
     if not all(is_known(value) for value in values):

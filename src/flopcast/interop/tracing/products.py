@@ -41,9 +41,7 @@ def _forward_attention(shapes: Sequence[Shape]) -> float:
 
 
 def _backward_attention(shapes: Sequence[Shape]) -> float:
-    """Return FLOP of five products, as the scores are recomputed; the first tensor is the output's
-    gradient.
-    """
+    """Return FLOP of five products, as scores are recomputed; the first tensor is the output's gradient."""
     return _attention(shapes[1:4], wide=3, narrow=2)
 
 

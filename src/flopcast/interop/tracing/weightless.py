@@ -114,9 +114,7 @@ def _decoder(libraries: Libraries, config: Config) -> Config:
 
 
 def attentions(libraries: Libraries, config: Config) -> tuple[str, ...]:
-    """Return how the model of a config can run its attention: as it is written ("eager"), or in one
-    kernel.
-    """
+    """Return how a config's model can run its attention: as it is written ("eager"), or in one kernel."""
     model = libraries.transformers.AutoModelForCausalLM._model_mapping[type(config)]
     return ("eager", "fused") if model._supports_attention_backend else ("eager",)
 

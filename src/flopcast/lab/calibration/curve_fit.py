@@ -264,9 +264,7 @@ def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: 
 
 
 def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable = fit_table) -> Curve:
-    """Return the curve of one collective over sizes, ranks inside a node, nodes; `fit` as in
-    `fit_curve`.
-    """
+    """Return the curve of one collective over sizes, ranks inside a node, nodes; `fit`: `fit_curve`."""
     launch_s = _latency_of(samples) if own_latency else 0.0
     table = fit(_message_rows(samples, launch_s), _message_nodes(samples))
     return Curve(

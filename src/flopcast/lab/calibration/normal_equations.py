@@ -43,9 +43,7 @@ class Equations:
     far: Counts
 
     def solution(self, trust: Counts) -> Logs:
-        """Return values of the nodes, then coefficients of the terms; `trust` has the weight of each
-        row.
-        """
+        """Return values of the nodes, then coefficients of the terms; `trust` weighs each row."""
         places, stride = self.far.shape
         size, terms = places * stride, self.terms.shape[1]
         sums = np.bincount(self.keys.ravel(), (self.shares * trust).ravel(), 2 * size * stride)

@@ -93,9 +93,7 @@ def exchange_file(
         return np.asarray(r["num_token"] * TOKEN_BYTES[collective](r) * copies)
 
     def belongs(r: Columns) -> np.ndarray:
-        """Return rows of one system and version inside a node, with the multiprocessors of a training
-        run.
-        """
+        """Return rows of one system and version inside a node, with a training run's multiprocessors."""
         here = (r[f"system={system}"] == 1) & (r[DEEPEP_VERSION] == 1) & (r["node_num"] == 1)
         here &= r["num_token"] >= FEWEST_TOKENS
         return np.asarray(here & (r[f"{collective}_sms"] == MULTIPROCESSORS))

@@ -153,8 +153,6 @@ def split_rank(line: str) -> tuple[int | None, str]:
 
 
 def rank_inside(line: str) -> int | None:
-    """Return the rank that the framework itself names, as in "[Rank 3] (after 1 iterations) memory
-    (MB)".
-    """
+    """Return the rank that the framework names, as in "[Rank 3] (after 1 iterations) memory (MB)"."""
     found = _RANK_INSIDE.search(line)
     return int(found.group(1)) if found else None

@@ -37,9 +37,7 @@ RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """The values of a line about a step; `complete` ends the step, other lines add to the next such
-    line.
-    """
+    """The values of a line about a step; `complete` ends the step, others add to the next such line."""
 
     fields: Fields
     complete: bool = True

@@ -168,9 +168,7 @@ def _embedding_backward(shape: Shape, place: Place) -> Run:
 
 
 def _adam(shape: Shape, place: Place) -> Run:
-    """Return fused AdamW over fp32 weights in tensors of 16 million elements; its first step makes
-    moments.
-    """
+    """Return fused AdamW over fp32 weights in tensors of 16 million elements; step one makes moments."""
     left, parts = shape.size("parameters"), []
     while left > 0:
         parts.append(place.random(min(left, ADAM_CHUNK), dtype="fp32", grad=True))

@@ -22,9 +22,7 @@ Forward = Callable[[Torch, Tensor, Tensor], Tensor]  # torch, the input, what el
 
 
 def _rms_norm(torch: Torch, x: Tensor, weight: Tensor) -> Tensor:
-    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; in fp32 inside, as models do
-    it.
-    """
+    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; in fp32 inside, as in models."""
     wide = x.float()
     normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
     return weight * normal.to(x.dtype)
@@ -87,9 +85,7 @@ def _extra(name: str, shape: Shape, place: Place) -> Tensor:
 
 
 def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run:
-    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for the next
-    run.
-    """
+    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for later."""
     gradient = place.torch.randn_like(output)
     grad = place.torch.autograd.grad
     return lambda: grad(output, inputs, gradient, retain_graph=True)

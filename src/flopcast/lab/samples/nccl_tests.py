@@ -228,9 +228,7 @@ class _NcclState:
             )
 
     def _usable(self, number: int, words: Sequence[str], time_us: Number) -> bool:
-        """Return whether a row is consistent, else report its faults; messages of 0 bytes are latency
-        alone.
-        """
+        """Return whether a row is consistent, else report its faults; 0 bytes are latency alone."""
         if words[0] == "0" or time_us <= 0:
             return False
         ranks = sorted(rank for rank, _, _ in self.devices)

@@ -267,9 +267,7 @@ def _stacks(
 
 
 def _label(stack: tuple[_Range, ...]) -> tuple[str, str, int]:
-    """Return operator, sizes and number of the innermost range that is not a step; "", "" and -1 if
-    none.
-    """
+    """Return operator, sizes and number of the innermost range that is no step; "", "", -1 if none."""
     for one in reversed(stack):
         if one.text and not _STEP.match(one.text.strip()):
             sizes = _SIZES.search(one.text)

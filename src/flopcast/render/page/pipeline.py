@@ -179,9 +179,7 @@ def tasks_as_data(report: Report) -> dict[str, object]:
 
 
 def _table(report: Report) -> str:
-    """Return a table of every stage's seconds by activity; the rest of the step it waits or
-    communicates.
-    """
+    """Return a table of every stage's seconds by activity; in the rest it waits or communicates."""
     timeline = report.timeline
     passes = PASSES[: int(timeline.kind.max()) + 1]
     rows = []

@@ -15,9 +15,7 @@ from flopcast.workload.rewrites.base import Items, change_kind
 
 
 def wide_rmsnorm(items: Items) -> Items:
-    """Replace `rmsnorm` by cast, square, mean, divide, cast, scale (Llama); keeps fp32 input and 16-bit
-    output.
-    """
+    """Replace `rmsnorm` by casts, square, mean, divide, scale (Llama); keeps fp32 input, 16-bit output."""
     return change_kind(items, "rmsnorm", "wide_rmsnorm")
 
 
@@ -42,9 +40,7 @@ def wide_softmax(items: Items) -> Items:
 
 
 def unfused_gate(items: Items) -> Items:
-    """Replace `swiglu` and `geglu` by activation and product; also keeps the activated half; clamps are
-    free.
-    """
+    """Replace `swiglu` and `geglu` by activation and product; keeps the activated half; clamps are free."""
     for gate in ("swiglu", "geglu"):
         for kind in (gate, f"clamped_{gate}"):
             items = change_kind(items, kind, f"unfused_{gate}")

@@ -12,9 +12,7 @@ from flopcast.workload.rewrites.base import Items
 
 
 def linear_bias(items: Items) -> Items:
-    """Replace `bias_add` by `epilogue_bias`: no forward kernel is left, only the gradient's sum over
-    tokens.
-    """
+    """Replace `bias_add` by `epilogue_bias`: no kernel is left but the gradient's sum over tokens."""
     return tuple(_in_epilogue(item) for item in items)
 
 

@@ -97,9 +97,7 @@ def _gathers(items: Items, products: list[Item]) -> dict[Item, Item]:
 
 
 def _scatters(items: Items, products: list[Item]) -> dict[Item, Item]:
-    """Return, for each product the reduce-scatter that reads its output first, if one
-    does.
-    """
+    """Return, for each product, the reduce-scatter that reads its output first, if one does."""
     found: dict[Item, Item] = {}
     for product in products:
         place = next(at for at, item in enumerate(items) if item is product)
@@ -110,9 +108,7 @@ def _scatters(items: Items, products: list[Item]) -> dict[Item, Item]:
 
 
 def _after_norm(tensor: str, items: Items, products: list[Item]) -> bool:
-    """Return whether a norm makes `tensor`, and only low-precision products, or their all-gather, read
-    it.
-    """
+    """Return whether a norm makes `tensor`, and only low-precision products or their gather read it."""
     narrow = set(products)
     maker = next((item for item in reversed(items) if item.output == tensor), None)
     readers = [item for item in items if tensor in item.inputs]
@@ -140,9 +136,7 @@ def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) 
 
 
 def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> list[Item]:
-    """Return the cast of a rank's share, with a common scale if needed, and the all-gather of its
-    result.
-    """
+    """Return the cast of a rank's share, with a common scale if needed, and its all-gather."""
     source = gather.inputs[0]
     reader = next(item for item in products if gather.output in item.inputs)
     cast = cast.of(reader)
@@ -211,9 +205,7 @@ def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
 
 
 def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
-    """Return a product with low-precision operands, and the cast of its output's gradient unless others
-    cast it.
-    """
+    """Return a product with low-precision operands, and its output's gradient cast, unless others do."""
     _, outputs, dtype = sizes_of(product.work)
     work = product.work
     if isinstance(work, Product):

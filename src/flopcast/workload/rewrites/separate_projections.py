@@ -29,9 +29,7 @@ def separate_projections(items: Items) -> Items:
 
 
 def compiled_projections(items: Items) -> Items:
-    """Add gradients by one kernel before a reduce-scatter, else in the norm's gradient kernel
-    (compiled).
-    """
+    """Add gradients in one kernel before a reduce-scatter, else in the norm's gradient (compiled)."""
     return _forked(items, compiled=True)
 
 
