@@ -239,7 +239,7 @@ MAY_COMPARE = {  # a file or a folder → what it may compare with, and the reas
         "exporters",
         "stacks",
         "rewrites",
-    },  # fmt: skip
+    },
     "lab": {"formats", "kernels", "collectives"},
 }
 
