@@ -26,58 +26,27 @@ if TYPE_CHECKING:
     from flopcast.spec.stack import Stack
 
 _HOMES = {
-    "compare": "flopcast.api",
-    "predict": "flopcast.api",
-    "predict_memory": "flopcast.api",
-    "report_page": "flopcast.api",
-    "search_plans": "flopcast.api",
-    "validate_suite": "flopcast.accuracy",
-    "FlopcastError": "flopcast.errors",
-    "InfeasibleError": "flopcast.errors",
-    "Problem": "flopcast.errors",
-    "SpecError": "flopcast.errors",
-    "dump_job": "flopcast.jobs",
-    "export_job": "flopcast.jobs",
-    "job": "flopcast.jobs",
-    "load_job": "flopcast.jobs",
-    "Predictor": "flopcast.predictor",
-    "Report": "flopcast.report.report",
-    "Space": "flopcast.search.space",
-    "Batch": "flopcast.spec.batch",
-    "Cluster": "flopcast.spec.cluster",
-    "Job": "flopcast.spec.job",
-    "Model": "flopcast.spec.model",
-    "Plan": "flopcast.spec.plan",
-    "Site": "flopcast.spec.site",
-    "Stack": "flopcast.spec.stack",
+    name: f"flopcast.{home}"
+    for home, names in {
+        "api": ("compare", "predict", "predict_memory", "report_page", "search_plans"),
+        "accuracy": ("validate_suite",),
+        "errors": ("FlopcastError", "InfeasibleError", "Problem", "SpecError"),
+        "jobs": ("dump_job", "export_job", "job", "load_job"),
+        "predictor": ("Predictor",),
+        "report.report": ("Report",),
+        "search.space": ("Space",),
+    }.items()
+    for name in names
+} | {
+    name: f"flopcast.spec.{name.lower()}"
+    for name in ("Batch", "Cluster", "Job", "Model", "Plan", "Site", "Stack")
 }
 
 __all__ = [
-    "Batch",
-    "Cluster",
-    "FlopcastError",
-    "InfeasibleError",
-    "Job",
-    "Model",
-    "Plan",
-    "Predictor",
-    "Problem",
-    "Report",
-    "Site",
-    "Space",
-    "SpecError",
-    "Stack",
-    "compare",
-    "dump_job",
-    "export_job",
-    "job",
-    "load_job",
-    "predict",
-    "predict_memory",
-    "report_page",
-    "search_plans",
-    "validate_suite",
-]
+    "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Predictor", "Problem",
+    "Report", "Site", "Space", "SpecError", "Stack", "compare", "dump_job", "export_job", "job", "load_job",
+    "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
+]  # fmt: skip
 
 __version__ = "0.1.0"
 

@@ -8,6 +8,7 @@ import click
 from flopcast.cli.calibrate_constants import constants
 from flopcast.cli.calibrate_score import score
 from flopcast.cli.import_measurements import from_run
+from flopcast.cli.options import FILE
 
 
 @click.group("calibrate")
@@ -25,13 +26,8 @@ def command() -> None:
 
 
 @command.command("fit")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Folder with operators/, peers/ and collectives/.",
-)
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the curve files.")
+@click.option("--data", type=FILE, required=True, help="Folder with operators/, peers/ and collectives/.")
+@click.option("--out", type=FILE, required=True, help="Folder for the curve files.")
 @click.option(
     "--device", help="The device on which a sample pack was measured, by its name in the catalogue."
 )

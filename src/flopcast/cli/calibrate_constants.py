@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import check_writable, print_json, with_progress
+from flopcast.cli.options import FILE, check_writable, print_json, with_progress
 
 if TYPE_CHECKING:
     from flopcast.cost.constants import Constant, Fitted
@@ -22,7 +22,7 @@ NAME_WIDTH = 58
 @click.option(
     "--runs", "runs", multiple=True, type=click.Path(), help="Fit again on these tables of measured runs."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Write the fitted constants to this file.")
+@click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_markdown: bool) -> None:

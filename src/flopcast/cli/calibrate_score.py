@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import print_json
+from flopcast.cli.options import FILE, print_json
 
 if TYPE_CHECKING:
     from flopcast.lab.calibration.score import Say, Score
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("score")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Folder with operators/, peers/ and collectives/.",
-)
+@click.option("--data", type=FILE, required=True, help="Folder with operators/, peers/ and collectives/.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import Command, with_all
+from flopcast.cli.options import FILE, Command, with_all
 from flopcast.errors import spec_error
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ OPTIONS = (
     ),
     click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler."),
     click.option(
-        "--ledger",
-        type=click.Path(path_type=Path),
-        help="Keep finished chunks in this file, so that the same search can resume.",
+        "--ledger", type=FILE, help="Keep finished chunks in this file, so that the same search can resume."
     ),
 )
 

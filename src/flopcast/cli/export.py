@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import check_writable, job_options, writing
+from flopcast.cli.options import FILE, check_writable, job_options, write_output, writing
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
@@ -21,7 +21,7 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 @click.command("export")
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
 @job_options()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file or folder.")
+@click.option("-o", "--output", type=FILE, help="Write to this file or folder.")
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 
@@ -75,9 +75,7 @@ def _write(made: "Exported", output: Path | None) -> None:
         click.echo(content if made.binary else content.decode("utf-8"), nl=False)
         return
     if not several and not output.is_dir():
-        with writing("--output", output):
-            write_whole(output, content)
-        click.echo(f"wrote {output}", err=True)
+        write_output("--output", output, content)
         return
     with writing("--output", output):
         output.mkdir(exist_ok=True)

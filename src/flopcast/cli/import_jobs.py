@@ -5,12 +5,11 @@ from typing import Any
 
 import click
 
-from flopcast.cli.options import OPTIONS, check_writable, with_all, writing
+from flopcast.cli.options import FILE, OPTIONS, check_writable, with_all, writing
 from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import SCRIPT
 
-PATH = click.Path(path_type=Path)
 TOLD = "Convert {told} to a job file.\n\n{more}"
 MORE = """Assumptions and unknown keys are listed on stderr. Nothing is executed, and no other file is read.
 Without --cluster, the job file has no cluster: add --cluster when you predict it.
@@ -49,7 +48,7 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
         OPTIONS["cluster"],
         click.option("--gpus", type=click.IntRange(min=1), help="Number of devices of the job."),
         *([OPTIONS["arg"], OPTIONS["env"]] if kind == SCRIPT else []),
-        click.option("-o", "--out", "--output", "out", type=PATH, help="Write the job to this file."),
+        click.option("-o", "--out", "--output", "out", type=FILE, help="Write the job to this file."),
         *([helper] if has_helper else []),
     ]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import check_writable, job_options
+from flopcast.cli.options import FILE, check_writable, job_options
 from flopcast.errors import Problem, SpecError
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -25,7 +25,6 @@ MOST_LINES = 20
 DATABASES = (".sqlite", ".sqlite3", ".db")
 TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless ranks wait for a pipeline
 WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
-FILE = click.Path(path_type=Path)
 
 
 @click.command("from-run")

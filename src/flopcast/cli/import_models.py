@@ -5,15 +5,14 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.options import FILE
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 
-PATH = click.Path(path_type=Path)
-
 
 @click.command("hf")
-@click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG.json")
-@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model to this file.")
+@click.argument("config", type=FILE, metavar="CONFIG.json")
+@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
@@ -36,7 +35,7 @@ def hugging_face(config: Path, out: Path | None) -> None:
 @click.option(
     "--length", default=512, show_default=True, type=click.IntRange(16), help="Sequence length of --counts."
 )
-@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model to this file.")
+@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
     """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
 

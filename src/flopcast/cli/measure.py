@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 import flopcast
-from flopcast.cli.options import check_writable
+from flopcast.cli.options import FILE, check_writable
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.lab.measure.collectives import (
@@ -77,9 +77,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder of the pack; an existing pack is continued."
-)
+@click.option("--out", type=FILE, help="Folder of the pack; an existing pack is continued.")
 @click.option(
     "--minutes",
     "budget_s",
@@ -88,13 +86,9 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     help="Time to spend; default: 8, or 1 with --quick.",
 )
 @click.option("--quick", is_flag=True, help="One minute: enough for a site file, not for curves.")
-@click.option("--site", type=click.Path(path_type=Path), help="Write a site file for predict --site.")
+@click.option("--site", type=FILE, help="Write a site file for predict --site.")
 @click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
-@click.option(
-    "--reference",
-    type=click.Path(path_type=Path),
-    help="A pack of the reference host, for the host factor.",
-)
+@click.option("--reference", type=FILE, help="A pack of the reference host, for the host factor.")
 @click.option("--host", help=f"Host of the --reference pack, as in the catalogue; default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
 @click.option("--seed", type=click.IntRange(0, 1000), help="Seed of the sampled shapes; default: 0.")

@@ -22,6 +22,7 @@ from flopcast.files.atomic_write import write_whole
 if TYPE_CHECKING:
     from flopcast.lab.validation.run import Run
 
+FILE = click.Path(path_type=Path)  # the type of an option that names a file
 OPTIONS = {  # of a request, by the names of its fields
     "model": click.option(
         "--model",
@@ -49,9 +50,7 @@ OPTIONS = {  # of a request, by the names of its fields
         shell_complete=names_of("stacks"),
     ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
-    "site": click.option(
-        "--site", type=click.Path(path_type=Path), help="Site file: measured rates of this machine."
-    ),
+    "site": click.option("--site", type=FILE, help="Site file: measured rates of this machine."),
     "price": click.option(
         "--price",
         help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.',
@@ -111,11 +110,9 @@ def writes_document(command: Command) -> Command:
             return
         with redirect_stdout(StringIO()) as printed:
             command(*arguments, **named)
-        with writing("--output", output):
-            write_whole(output, printed.getvalue())
-        click.echo(f"wrote {output}", err=True)
+        write_output("--output", output, printed.getvalue())
 
-    place = click.Path(path_type=Path)
+    place = FILE
     return click.option("-o", "--output", type=place, help="Write the output to this file.")(written)
 
 
@@ -150,6 +147,19 @@ def check_writable(option: str, path: Path | None) -> None:
         because="it is a folder" if path.is_dir() else f"there is no folder {path.parent}",
         fix="make the folder, or choose another path",
     )
+
+
+def write_output(option: str, path: Path, content: str | bytes) -> None:
+    """Write a whole file, and report it on stderr.
+
+    Raises
+    ------
+    SpecError
+        As `writing`.
+    """
+    with writing(option, path):
+        write_whole(path, content)
+    click.echo(f"wrote {path}", err=True)
 
 
 @contextmanager

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import check_writable, job_options, print_json, writes_document, writing
-from flopcast.files.atomic_write import write_whole
+from flopcast.cli.options import (
+    FILE,
+    check_writable,
+    job_options,
+    print_json,
+    write_output,
+    writes_document,
+    writing,
+)
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -17,14 +24,10 @@ if TYPE_CHECKING:
 
 @click.command("predict")
 @job_options()
-@click.option("--log", type=click.Path(path_type=Path), help="Compare the prediction with a training log.")
+@click.option("--log", type=FILE, help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format.",
-)
+@click.option("--report", type=FILE, help="Write an HTML page.")
+@click.option("--trace", type=FILE, help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format.")
 @writes_document
 def command(
     request: JobRequest, log: Path | None, wants_json: bool, report: Path | None, trace: Path | None
@@ -57,9 +60,7 @@ def command(
     else:
         click.echo(as_text(made) + told(made))
     if report is not None:
-        with writing("--report", report):
-            write_whole(report, report_page(made))
-        click.echo(f"wrote {report}", err=True)
+        write_output("--report", report, report_page(made))
     if trace is not None:
         from flopcast.interop.exports.trace_files import write_trace
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.cli.options import FILE, job_options, print_json, writes_document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -13,7 +13,7 @@ from flopcast.requests.resolve import resolve
 @click.command("run")
 @job_options()
 @click.option("--tokens", help="Tokens to train: 2e12, 2T or 300B.")
-@click.option("--phases", type=click.Path(path_type=Path), help="A file of phases, instead of --tokens.")
+@click.option("--phases", type=FILE, help="A file of phases, instead of --tokens.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
 @writes_document
 def command(request: JobRequest, tokens: str | None, phases: Path | None, wants_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import check_writable, job_options, print_json, writes_document
+from flopcast.cli.options import FILE, check_writable, job_options, print_json, writes_document
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch
 from flopcast.requests.job_request import JobRequest
 
@@ -51,13 +51,9 @@ from flopcast.requests.job_request import JobRequest
     "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of plans to show."
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the answer as JSON.")
-@click.option("--csv", type=click.Path(path_type=Path), help="Write every simulated plan as a row.")
-@click.option(
-    "--parquet", type=click.Path(path_type=Path), help="Like --csv, as Parquet; needs polars or pyarrow."
-)
-@click.option(
-    "--plot", type=click.Path(path_type=Path), help="Draw the Pareto front: FILE.html or FILE.svg."
-)
+@click.option("--csv", type=FILE, help="Write every simulated plan as a row.")
+@click.option("--parquet", type=FILE, help="Like --csv, as Parquet; needs polars or pyarrow.")
+@click.option("--plot", type=FILE, help="Draw the Pareto front: FILE.html or FILE.svg.")
 @writes_document
 def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
     """Find the best plans for a model on a cluster.

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import check_writable, print_json
+from flopcast.cli.options import FILE, check_writable, print_json
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep
 
 TIMES = ("seconds", "screened_per_s")  # how long a search took; omitted, so that answers are reproducible
@@ -15,7 +15,7 @@ SHORT = {"sequence_length": "seq"}
 
 
 @click.command("sweep")
-@click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
+@click.argument("grid", type=FILE, metavar="GRID.yaml")
 @takes_workers
 @click.option(
     "--top",
@@ -25,7 +25,7 @@ SHORT = {"sequence_length": "seq"}
     help="Number of plans per scenario (JSON).",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the answers as JSON.")
-@click.option("--csv", type=click.Path(path_type=Path), help="Write a row for each scenario.")
+@click.option("--csv", type=FILE, help="Write a row for each scenario.")
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import check_writable, print_json, with_progress, writing
+from flopcast.cli.options import FILE, check_writable, print_json, with_progress, write_output
 from flopcast.cli.validate_decisions import print_decisions
 from flopcast.cli.validate_options import Judging
 from flopcast.cli.validate_sites import print_from_one_run
-from flopcast.files.atomic_write import write_whole
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -37,9 +36,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     type=click.Path(),
     help="Predict a table of runs instead; may be repeated.",
 )
-@click.option(
-    "--report", type=click.Path(path_type=Path), help="Write an HTML page about the runs of --runs."
-)
+@click.option("--report", type=FILE, help="Write an HTML page about the runs of --runs.")
 @click.option(
     "--leave-out", "left_out", metavar="SOURCE", help="Predict one source with constants of the others."
 )
@@ -152,9 +149,7 @@ def published_runs(
     if judging.report is not None:
         from flopcast.render.published_page import runs_as_html
 
-        with writing("--report", judging.report):
-            write_whole(judging.report, runs_as_html(found))
-        click.echo(f"wrote {judging.report}", err=True)
+        write_output("--report", judging.report, runs_as_html(found))
     if wants_json:
         return {"published": runs_as_json(found)}
     click.echo(runs_as_markdown(found) if wants_markdown else runs_as_text(found))
