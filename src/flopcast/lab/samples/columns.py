@@ -51,13 +51,13 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         The file cannot be read or decompressed, is too large, or has no header of columns between commas
         whose names all differ.
     """
-    names, rows = _read(path)
-    for line, cells in rows:
+    names, lines, rows = _read(path)
+    for line, cells in zip(lines, rows, strict=True):
         yield line, _as_row(names, cells)
 
 
-def _read(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Return the names of a file's columns, and the line and cells of every row that is not blank."""
+def _read(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
+    """Return the names of a file's columns, and the lines and the cells of its rows without blank ones."""
     try:
         text = read_unpacked(path, MOST_BYTES).decode("utf-8-sig")  # editors put a mark before the header
     except OSError as error:
@@ -65,23 +65,27 @@ def _read(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise SpecError([_unreadable(path, str(error), line)]) from None
-    rows = _rows(text, path)
-    line, names = next(rows, (1, []))
+    lines, rows = _rows(text, path)
+    names = rows[0] if rows else []
     fault = _header_fault([name for name in names if name])
     if fault:
-        raise SpecError([_unreadable(path, fault, line)])
-    return names, rows
+        raise SpecError([_unreadable(path, fault, lines[0] if lines else 1)])
+    return names, lines[1:], rows[1:]
 
 
-def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and cells of every row that is not blank."""
+def _rows(text: str, path: Path) -> tuple[list[int], list[list[str]]]:
+    """Return the lines and the cells of all rows that are not blank."""
     reader = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)  # any ends of lines
     try:
-        for cells in reader:
-            if cells:
-                yield reader.line_num, cells
+        if '"' in text:  # a row may have several lines
+            numbered = [(reader.line_num, cells) for cells in reader]
+            lines, rows = [line for line, _ in numbered], [cells for _, cells in numbered]
+        else:
+            rows = list(reader)
+            lines = list(range(1, len(rows) + 1))
     except csv.Error as error:  # a field longer than any number
         raise SpecError([_unreadable(path, str(error), reader.line_num)]) from None
+    return [line for line, cells in zip(lines, rows, strict=True) if cells], list(filter(None, rows))
 
 
 def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
@@ -114,16 +118,12 @@ def read_columns(path: Path) -> MeasuredTable:
     SpecError
         As `read_rows`; never for a bad row.
     """
-    names, numbered = _read(path)
-    lines, rows = list[int](), list[list[str]]()
-    for line, cells in numbered:
-        lines.append(line)
-        rows.append(cells)
+    names, lines, rows = _read(path)
     table = dict(zip(names, zip_longest(*rows), strict=False))  # the cells of each column, None in gaps
     table |= {name: (None,) * len(rows) for name in names if name not in table}
     words = _words(table)
     columns, good = _columns(table, words)
-    good &= np.array([len(cells) <= len(names) for cells in rows], dtype=bool)
+    good &= np.fromiter(map(len, rows), np.intp, len(rows)) <= len(names)
     problems = []
     for number in np.flatnonzero(~good):
         row = _as_row(names, rows[number])
@@ -148,8 +148,9 @@ def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict
     good: Mask = np.ones(max(map(len, table.values()), default=0), dtype=bool)
     for name, cells in table.items():
         if name in words:
-            for word in words[name]:
-                columns[f"{name}={word}"] = np.array([cell == word for cell in cells], dtype=np.float64)
+            place = {word: at for at, word in enumerate(words[name])}
+            at = np.array([place.get(cell, -1) for cell in cells])
+            columns |= {f"{name}={word}": (at == place[word]).astype(np.float64) for word in place}
             continue
         values = columns[name] = _floats(cells)
         good &= np.isfinite(values)
@@ -161,7 +162,7 @@ def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict
 def _floats(cells: Cells) -> Floats:
     """Return a column as numbers; cells that are not numbers become NaN."""
     try:
-        return np.array([float(cell) for cell in cells])  # type: ignore[arg-type]
+        return np.fromiter(map(float, cells), np.float64, len(cells))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return np.array([float(cell) if cell and _is_number(cell) else math.nan for cell in cells])
 
