@@ -148,7 +148,7 @@ def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict
     good: Mask = np.ones(max(map(len, table.values()), default=0), dtype=bool)
     for name, cells in table.items():
         if name in words:
-            place = {word: at for at, word in enumerate(words[name])}
+            place: dict[str | None, int] = {word: at for at, word in enumerate(words[name])}
             at = np.array([place.get(cell, -1) for cell in cells])
             columns |= {f"{name}={word}": (at == place[word]).astype(np.float64) for word in place}
             continue
