@@ -14,7 +14,7 @@ from made_up_runs import JOB, judged, run
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.published import UNREADABLE, LeftOut, with_baseline
 from flopcast.lab.validation.published_statistics import WORST, by_source, grouped, of_rows, reasons, worst
-from flopcast.lab.validation.repeats import clustered_errors, configuration, noise_floor
+from flopcast.lab.validation.repeats import by_configuration, clustered_errors, configuration, noise_floor
 from flopcast.lab.validation.statistics import errors
 from flopcast.render.published_json import runs_as_json
 from flopcast.render.published_tables import tables
@@ -118,7 +118,7 @@ def test_configurations_that_nobody_repeats_count_as_rows_do(ratios):
     jobs = [make_batch(2 ** (4 + number)) for number in range(len(ratios))]
     rows = [row(f"r{n}", ratio, job=jobs[n]) for n, ratio in enumerate(ratios)]
 
-    clustered = clustered_errors(rows)
+    clustered = clustered_errors(by_configuration(rows))
 
     for name in ("rows", "mape", "median", "p90", "bias"):
         assert clustered[name] == pytest.approx(
@@ -136,13 +136,13 @@ def make_batch(size):
 def test_repeats_that_agree_change_no_error_by_configuration(ratios, times):
     once = [row(f"r{n}", ratio, job=make_batch(2 ** (4 + n))) for n, ratio in enumerate(ratios)]
 
-    assert clustered_errors(once * times) == clustered_errors(once)
+    assert clustered_errors(by_configuration(once * times)) == clustered_errors(by_configuration(once))
 
 
 def test_repeats_that_disagree_count_as_their_geometric_mean():
     """Half and twice the measured time are right together."""
-    assert clustered_errors(rows_of([0.5, 2.0]))["mape"] == pytest.approx(0.0, abs=1e-9)
-    assert clustered_errors(rows_of([0.5, 2.0]))["rows"] == 1
+    assert clustered_errors(by_configuration(rows_of([0.5, 2.0])))["mape"] == pytest.approx(0.0, abs=1e-9)
+    assert clustered_errors(by_configuration(rows_of([0.5, 2.0])))["rows"] == 1
 
 
 def test_stack_and_version_are_no_part_of_a_configuration_but_everything_else_is():
@@ -161,7 +161,7 @@ def test_the_noise_floor_hangs_on_ratios_of_times_and_not_on_their_unit(times, u
         [row(f"r{n}", measured_s=scale * each) for n, each in enumerate(times)] for scale in (1.0, unit)
     )
 
-    (one, _), (two, _) = noise_floor(seconds), noise_floor(others)
+    (one, _), (two, _) = noise_floor(by_configuration(seconds)), noise_floor(by_configuration(others))
 
     assert one.rows == two.rows
     if one.mean_ratio is not None and two.mean_ratio is not None:
@@ -177,7 +177,7 @@ def test_the_floor_of_many_repeats_nears_the_mean_deviation_of_their_noise():
         for n, each in enumerate(repeats)
     ]
 
-    within, _ = noise_floor(rows)
+    within, _ = noise_floor(by_configuration(rows))
 
     assert within.mean_ratio == pytest.approx(0.03 * math.sqrt(2 / math.pi), rel=0.05)
 

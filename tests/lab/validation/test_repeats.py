@@ -8,7 +8,7 @@ from made_up_runs import JOB, judged, run
 
 from flopcast.api import predict
 from flopcast.lab.validation.published_statistics import of_rows
-from flopcast.lab.validation.repeats import clustered_errors, noise_floor
+from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor
 from flopcast.render.published_json import runs_as_json
 from flopcast.render.published_text import runs_as_text
 
@@ -20,7 +20,7 @@ def compared(*runs):
 
 
 def test_nothing_measured_twice_has_no_floor():
-    within, across = noise_floor(compared(run("a"), run("b", job=OTHER)))
+    within, across = noise_floor(by_configuration(compared(run("a"), run("b", job=OTHER))))
 
     assert (within.rows, within.mean_ratio) == (0, None)
     assert (across.rows, across.mean_ratio) == (0, None)
@@ -28,7 +28,9 @@ def test_nothing_measured_twice_has_no_floor():
 
 def test_two_runs_of_a_release_are_as_far_off_as_their_mean_is_uncertain():
     """0.1 and 0.121 s: 1/1.1 and 1.1 of their geometric mean, and √2 as that is of the same two."""
-    within, across = noise_floor(compared(run("a", step_time_s=0.1), run("b", step_time_s=0.121)))
+    within, across = noise_floor(
+        by_configuration(compared(run("a", step_time_s=0.1), run("b", step_time_s=0.121)))
+    )
 
     assert within.rows == 2
     assert within.mean_ratio == pytest.approx((0.1 + (1 - 1 / 1.1)) / 2 * math.sqrt(2))
@@ -43,7 +45,7 @@ def test_releases_are_compared_by_their_means():
         run("c", version="2", step_time_s=0.11),
     )
 
-    within, across = noise_floor(rows)
+    within, across = noise_floor(by_configuration(rows))
 
     assert (within.rows, across.rows) == (2, 2)
     assert across.mean_ratio == pytest.approx(0.0, abs=1e-12)
@@ -51,7 +53,9 @@ def test_releases_are_compared_by_their_means():
 
 def test_other_releases_are_no_repeats_of_one():
     within, across = noise_floor(
-        compared(run("a", version="1", step_time_s=0.1), run("b", version="2", step_time_s=0.121))
+        by_configuration(
+            compared(run("a", version="1", step_time_s=0.1), run("b", version="2", step_time_s=0.121))
+        )
     )
 
     assert within.rows == 0
@@ -59,7 +63,9 @@ def test_other_releases_are_no_repeats_of_one():
 
 
 def test_a_time_that_a_release_prints_twice_is_one_measurement():
-    within, _ = noise_floor(compared(run("a", step_time_s=0.1), run("b", step_time_s=0.1)))
+    within, _ = noise_floor(
+        by_configuration(compared(run("a", step_time_s=0.1), run("b", step_time_s=0.1)))
+    )
 
     assert within.rows == 0
 
@@ -74,7 +80,7 @@ def test_repeats_count_once_where_errors_are_of_configurations():
     found = of_rows(rows)
 
     assert found["mape"] == pytest.approx(0.75)
-    assert clustered_errors(rows)["mape"] == pytest.approx(0.5)
+    assert clustered_errors(by_configuration(rows))["mape"] == pytest.approx(0.5)
     assert (found["configurations"], found["clustered_mape"]) == (2, pytest.approx(0.5))
 
 
@@ -93,7 +99,9 @@ def test_what_quotes_an_earlier_table_is_not_counted_twice_by_its_order():
     times = (0.1, 0.121, 0.1)
 
     floors = {
-        noise_floor(compared(*(run(str(i), step_time_s=t) for i, t in enumerate(order))))[0]
+        noise_floor(by_configuration(compared(*(run(str(i), step_time_s=t) for i, t in enumerate(order)))))[
+            0
+        ]
         for order in (times, times[::-1])
     }
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.flop_audit import UNKNOWN
 from flopcast.lab.validation.published import UNREADABLE, ComparedRun, LeftOut
-from flopcast.lab.validation.repeats import clustered_errors, noise_floor
+from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor
 from flopcast.lab.validation.statistics import errors
 from flopcast.units import nine_digits
 
@@ -59,10 +59,11 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
     if trivial:
         found["trivial_mape"] = nine_digits(statistics.mean(trivial))
         found["trivial_median"] = nine_digits(statistics.median(trivial))
-    clustered = clustered_errors(rows)
+    configurations = by_configuration(rows)
+    clustered = clustered_errors(configurations)
     found["configurations"] = clustered["rows"]
     found |= {f"clustered_{key}": clustered[key] for key in ("median", "mape", "p90")}
-    for name, floor in zip(("within", "across"), noise_floor(rows), strict=True):
+    for name, floor in zip(("within", "across"), noise_floor(configurations), strict=True):
         found[f"noise_{name}_rows"] = floor.rows
         if floor.mean_ratio is not None:
             found[f"noise_{name}_mape"] = nine_digits(floor.mean_ratio)

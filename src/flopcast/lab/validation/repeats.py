@@ -32,28 +32,37 @@ class NoiseFloor:
     mean_ratio: float | None
 
 
-def noise_floor(rows: Sequence[ComparedRun]) -> tuple[NoiseFloor, NoiseFloor]:
+def noise_floor(groups: Iterable[Sequence[ComparedRun]]) -> tuple[NoiseFloor, NoiseFloor]:
     """Return the noise of repeats inside one release, and of releases against each other.
+
+    Parameters
+    ----------
+    groups : rows `by_configuration`
 
     Returns
     -------
     within, across
         Across releases, a release counts once, by the geometric mean of its times.
     """
-    within = [_different(group) for group in _groups(rows, _release)]
+    repeated = [group for group in groups if len(group) > 1]
+    within = [_different(release) for group in repeated for release in _groups(group, _release)]
     across = [
         [statistics.geometric_mean(_times_s(release)) for release in _groups(group, _version)]
-        for group in _groups(rows, configuration)
+        for group in repeated
     ]
     return _floor(within), _floor(across)
 
 
-def clustered_errors(rows: Sequence[ComparedRun]) -> dict[str, float]:
-    """Return `summary.errors` over configurations, each by its mean predicted/measured ratio."""
+def clustered_errors(groups: Iterable[Sequence[ComparedRun]]) -> dict[str, float]:
+    """Return `summary.errors` over rows `by_configuration`, each by its mean predicted/measured ratio."""
     return errors(
-        math.exp(statistics.mean(math.log1p(row.relative_error) for row in group)) - 1.0
-        for group in _groups(rows, configuration)
+        math.exp(statistics.mean(math.log1p(row.relative_error) for row in group)) - 1.0 for group in groups
     )
+
+
+def by_configuration(rows: Iterable[ComparedRun]) -> list[list[ComparedRun]]:
+    """Return the rows of each configuration, in the order of its first row."""
+    return _groups(rows, configuration)
 
 
 def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
@@ -94,8 +103,8 @@ def _version(row: ComparedRun) -> Hashable:
 
 
 def _release(row: ComparedRun) -> Hashable:
-    """Return a configuration under one release, with the settings of its stack."""
-    return configuration(row), row.job.stack, _version(row)
+    """Return the release of a configuration, with the settings of its stack."""
+    return row.job.stack, _version(row)
 
 
 def _times_s(rows: Iterable[ComparedRun]) -> list[float]:
