@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from flopcast.interop.shell.conditions import decided
+from flopcast.interop.shell.lexer import tokens_of
 from flopcast.interop.shell.script import read_script
-from flopcast.interop.shell.tokens import tokens_of
-from flopcast.interop.shell.variables import MAX_NUMBER, Piece, Variables, decided, is_known, text_of
+from flopcast.interop.shell.variables import MAX_NUMBER, Piece, Variables, is_known, text_of
 
 LAWS = settings(max_examples=60)
 COMPARISONS = {

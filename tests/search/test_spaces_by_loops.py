@@ -14,7 +14,7 @@ from flopcast.search.exact import play_each
 from flopcast.search.grid import batches, divided_evenly, num_plans, plan_at, plans_by_structure
 from flopcast.search.scaled import KEPT, scaled
 from flopcast.search.space import Space
-from flopcast.search.stage_division import tracks_of
+from flopcast.search.stage_chunks import tracks_of
 
 EXPERTS = described_model(vocabulary=1024, num_experts=8, expert_hidden=512, top_k=1)
 SETTLED = {"zero": 1, "recompute": "none", "vpp": 1, "sp": [False], "dp_shard": 0}

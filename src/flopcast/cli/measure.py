@@ -17,14 +17,8 @@ import flopcast
 from flopcast.cli.options import FILE, check_writable
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.lab.measure.collectives import (
-    Ranks,
-    connect,
-    entries,
-    groups_of,
-    measure_collectives,
-    ranks_of,
-)
+from flopcast.lab.measure.collective_runs import Ranks
+from flopcast.lab.measure.collectives import connect, entries, groups_of, measure_collectives, ranks_of
 from flopcast.lab.measure.device import Identity, cache_bytes, identity, libraries, load_torch, open_bench
 from flopcast.lab.measure.kernels import make
 from flopcast.lab.measure.operands import Place, Torch

@@ -9,7 +9,7 @@ longer than a batch are joined in parts, so that memory does not grow with the s
 the fields, values as the space gives them: the same space gives the same batches.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd
@@ -21,6 +21,7 @@ from flopcast.layers.experts import Experts
 from flopcast.schedules import resolved, schedule_of
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space, usual_batch
+from flopcast.search.tables import Table, column_of, each_with, in_parts, joined_with, regrouped, rows_where
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.orders import stage_layers
@@ -31,7 +32,6 @@ SHARDED = 3  # the ZeRO stage that shards parameters
 FEW_CHUNKS = 4  # on a stage, that are tried whether they divide anything or not
 EVEN_RATIO = 1.1  # of the longest chunk to the mean one of the fullest stage
 BATCH_ROWS = 2**18  # of one batch, at most
-Table = dict[str, Counts]  # columns of one length, (rows,)
 
 
 def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Job, Plans]]:
@@ -168,16 +168,16 @@ class _Grid:
             job=job,
             space=space,
             cuts=_cuts(job, space),
-            micro_batches=_column(space.micro_batch or _micro_batches(job, asked)),
-            global_batches=_column(asked),
+            micro_batches=column_of(space.micro_batch or _micro_batches(job, asked)),
+            global_batches=column_of(asked),
         )
 
     def tables(self, structure: Plan, rows: int) -> Iterator[Table]:
         """Return the plans of a structure."""
-        sharded = _parts(self._sharded(structure), rows)
-        small = _regrouped(_each_with(sharded, "micro_batch", self.micro_batches, rows), rows)
+        sharded = in_parts(self._sharded(structure), rows)
+        small = regrouped(each_with(sharded, "micro_batch", self.micro_batches, rows), rows)
         step = max(1, rows // len(self.global_batches))
-        return _regrouped((self._whole(part) for table in small for part in _parts(table, step)), rows)
+        return regrouped((self._whole(part) for table in small for part in in_parts(table, step)), rows)
 
     def count(self, structure: Plan) -> int:
         """Return the number of plans of a structure: over rows of degrees, the number of batch sizes."""
@@ -204,17 +204,17 @@ class _Grid:
 
         One row for each of these; 0 is all replicas.
         """
-        cuts = _kept(self.cuts, _matters(structure, self.cuts, self.space, self.job))
+        cuts = rows_where(self.cuts, _matters(structure, self.cuts, self.space, self.job))
         if structure.zero == 0:
             return cuts | {"data_shard": np.zeros_like(cuts["data_parallel"])}
         cluster, asked = self.job.cluster, self.space.data_shard
-        table = _joined(cuts, "data_shard", _column(asked or (0, *divisors(cluster.num_devices)[1:])))
+        table = joined_with(cuts, "data_shard", column_of(asked or (0, *divisors(cluster.num_devices)[1:])))
         shard, data = table["data_shard"], table["data_parallel"]
         fewer = (data % np.maximum(shard, 1.0) == 0) & (shard < data)
         if not asked:
             inside = shard * table["tensor_parallel"] * table["context_parallel"]
             fewer &= (structure.zero == SHARDED) & (inside == cluster.scale_up_devices)
-        return _kept(table, (shard == 0) | fewer)
+        return rows_where(table, (shard == 0) | fewer)
 
 
 def _cuts(job: Job, space: Space) -> Table:
@@ -223,23 +223,23 @@ def _cuts(job: Job, space: Space) -> Table:
     all_degrees = tuple(divisors(devices))
     table: Table = {}
     for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
-        table = _joined(table, name, _column(getattr(space, name) or all_degrees))
+        table = joined_with(table, name, column_of(getattr(space, name) or all_degrees))
         used = reduce(np.multiply, table.values())
-        table = _kept(table, devices % used == 0)
+        table = rows_where(table, devices % used == 0)
     domain = job.cluster.scale_up_devices if space.tensor_in_domain else devices
     inside = (table["tensor_parallel"] <= domain) & (table["pipeline_parallel"] <= blocks)
-    table = _kept(table, inside)
+    table = rows_where(table, inside)
     table["data_parallel"] = devices / reduce(np.multiply, table.values())
     if space.data_parallel:
-        table = _kept(table, np.isin(table["data_parallel"], space.data_parallel))
+        table = rows_where(table, np.isin(table["data_parallel"], space.data_parallel))
     usual = {*divisors(blocks), *divisors(blocks + 2), *range(1, FEW_CHUNKS + 1)}
     asked = space.virtual_stages or tuple(sorted(usual))
-    table = _joined(table, "virtual_stages", _column(asked))
+    table = joined_with(table, "virtual_stages", column_of(asked))
     virtual, stages = table["virtual_stages"], table["pipeline_parallel"]
     equal = equal_rows([stages, virtual])
     pairs = np.stack([stages, virtual], axis=1)[equal.first].astype(int).tolist()
     even = np.array([divided_evenly(blocks, *pair) for pair in pairs], dtype=bool)[equal.group]
-    table = _kept(table, (virtual == 1) | ((stages > 1) & even))
+    table = rows_where(table, (virtual == 1) | ((stages > 1) & even))
     return _with_experts(job, space, table)
 
 
@@ -272,12 +272,14 @@ def _with_experts(job: Job, space: Space, table: Table) -> Table:
     tensor = table["tensor_parallel"]
     if not experts:
         return table | {"expert_parallel": np.ones_like(tensor), "expert_tensor_parallel": tensor}
-    table = _joined(table, "expert_parallel", _column(space.expert_parallel or divisors(gcd(*experts))))
-    table = _joined(table, "expert_tensor_parallel", _column(_shared_by(space, table)))
+    table = joined_with(
+        table, "expert_parallel", column_of(space.expert_parallel or divisors(gcd(*experts)))
+    )
+    table = joined_with(table, "expert_tensor_parallel", column_of(_shared_by(space, table)))
     tensor, shared = table["tensor_parallel"], table["expert_tensor_parallel"]
     ranks = tensor * table["data_parallel"] * table["context_parallel"]
     fits = ((shared == 1) | (shared == tensor)) & (ranks % (table["expert_parallel"] * shared) == 0)
-    return _kept(table, fits)
+    return rows_where(table, fits)
 
 
 def _shared_by(space: Space, table: Table) -> list[float]:
@@ -323,53 +325,3 @@ def _has_chunks_of(structure: Plan, virtual: Counts) -> np.ndarray:
     schedule = structure.schedule
     one, several = (schedule_of(resolved(schedule, chunks)).takes_chunks(virtual) for chunks in (1, 2))
     return np.where(virtual > 1, several, one)
-
-
-def _column(values: Sequence[float]) -> Counts:
-    """Return the values of an axis."""
-    return np.array(values, dtype=np.float64)
-
-
-def _joined(table: Table, name: str, values: Counts) -> Table:
-    """Return every row with every value of one more axis; the values of a row are adjacent."""
-    rows = len(next(iter(table.values()))) if table else 1
-    repeated = {column: np.repeat(given, len(values)) for column, given in table.items()}
-    return repeated | {name: np.tile(values, rows)}
-
-
-def _each_with(tables: Iterable[Table], name: str, values: Counts, rows: int) -> Iterator[Table]:
-    """Return tables with one more axis, in parts that are not much longer than `rows`."""
-    step = max(1, rows // len(values))
-    return (_joined(part, name, values) for table in tables for part in _parts(table, step))
-
-
-def _kept(table: Table, mask: np.ndarray) -> Table:
-    """Return the rows of a table that a mask keeps."""
-    return {name: column[mask] for name, column in table.items()}
-
-
-def _parts(table: Table, rows: int) -> Iterator[Table]:
-    """Yield a table in parts of this many rows."""
-    length = len(next(iter(table.values())))
-    for start in range(0, length, rows):
-        yield {name: column[start : start + rows] for name, column in table.items()}
-
-
-def _regrouped(tables: Iterable[Table], rows: int) -> Iterator[Table]:
-    """Yield the same rows in tables of `rows` rows; the last one may be shorter, and none is empty."""
-    waiting: list[Table] = []
-    number = 0
-    for table in tables:
-        waiting.append(table)
-        number += len(table["data_parallel"])
-        if number >= rows:
-            *full, rest = _parts(_stacked(waiting), rows)
-            yield from full
-            waiting, number = [rest], len(rest["data_parallel"])
-    if number:
-        yield _stacked(waiting)
-
-
-def _stacked(tables: list[Table]) -> Table:
-    """Return the concatenated tables."""
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -15,7 +15,8 @@ the pipeline.
 import numpy as np
 
 from flopcast.dtypes import Floats
-from flopcast.search.stage_division import EVENNESS, Allowed, ChunkDivision, Chunks, Rounds, tracks_of
+from flopcast.search.stage_chunks import ChunkDivision, Chunks, tracks_of
+from flopcast.search.stage_division import EVENNESS, Allowed, Rounds
 
 GROWTH = (1.01, 1.05, 1.2, 2.0)  # of the mean stage: levels below which a first division is looked for
 WORTH_RATIO = 1.01  # how much slower a stage may be for chunks that are more even

@@ -26,7 +26,7 @@ from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.memory.peak import memory_on
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.memory_limit import within_memory
-from flopcast.search.stage_division import FIRST, INNER, LAST, ChunkDivision, Chunks
+from flopcast.search.stage_chunks import FIRST, INNER, LAST, ChunkDivision, Chunks
 from flopcast.search.uneven_chunks import best_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan

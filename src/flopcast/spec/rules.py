@@ -2,18 +2,13 @@
 
 Answers: what must hold, why, and which edit mends it?
 Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py),
-what experts ask of a plan (rules_experts.py),
-what sequences shared by ranks ask (rules_context.py).
+what heads, experts and shared sequences ask (rules_heads.py, rules_experts.py, rules_context.py).
 What is not supported yet is refused by a rule, never accepted and ignored.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.layers.block import Block
-from flopcast.layers.mlp import Mlp
 from flopcast.layers.modules import module_of
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
@@ -23,6 +18,7 @@ from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divided_over_chunks, divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
 from flopcast.spec.orders import rules_of_rows, uneven
+from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
 
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
@@ -51,75 +47,6 @@ def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
         because=f"{word} is not supported yet",
         fix=lambda _: f"leave {field.rpartition('.')[2]} at {only}",
     )
-
-
-def _heads(case: Case) -> int:
-    """Return what a tensor-parallel degree must divide: it cuts the heads of all runs of blocks."""
-    heads = [block.mixer.heads for block in case.model.blocks if not block.mixer.is_whole_block]
-    return int(np.gcd.reduce([0, *heads]))  # none of a traced model, which no rank cuts
-
-
-def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:
-    """Return where key/value heads fit: fewer than ranks are repeated, but each rank holds whole ones."""
-    if block.mixer.groups == block.mixer.heads:  # the rule of heads says it already
-        return np.ones(tensor.shape, dtype=bool)
-    kept: np.ndarray = (block.mixer.groups % tensor == 0) | (tensor % block.mixer.groups == 0)
-    return kept
-
-
-def _width_fits(block: Block, tensor: Counts) -> np.ndarray:
-    """Return where the inner width of dense feed-forwards is cut evenly; for experts: rules_experts.py."""
-    width = block.feed_forward.ffn_hidden if isinstance(block.feed_forward, Mlp) else 0
-    kept: np.ndarray = width % tensor == 0
-    return kept
-
-
-def _cut(case: Case, fits: Callable[[Block, Counts], np.ndarray]) -> np.ndarray:
-    """Return whether every run of blocks can be cut, shape (plans, 1)."""
-    tensor = case.plans.tensor_parallel
-    kept: np.ndarray = np.logical_and.reduce([fits(block, tensor) for block in case.model.blocks])
-    return kept
-
-
-def _uncut(case: Case, fits: Callable[[Block, Counts], np.ndarray]) -> Block:
-    """Return the first run of blocks that the first plan cannot cut."""
-    tensor = case.plans.tensor_parallel[:1]
-    return next(block for block in case.model.blocks if not fits(block, tensor).all())
-
-
-def _uncut_width(case: Case) -> int:
-    """Return the first inner width of a dense feed-forward that the first plan cannot cut."""
-    layer = _uncut(case, _width_fits).feed_forward
-    return layer.ffn_hidden if isinstance(layer, Mlp) else 0
-
-
-def _tensor_degree(case: Case) -> int:
-    """Return the degree nearest to the first plan's that divides heads, key/value heads and MLP widths."""
-    wanted = first(case.plans.tensor_parallel)
-
-    def cuts(degree: int) -> bool:
-        column = np.array([[float(degree)]])
-        return all(
-            fits(block, column).all() for block in case.model.blocks for fits in (_kv_fits, _width_fits)
-        )
-
-    degrees = [degree for degree in divisors(_heads(case)) if cuts(degree)] or [1]
-    return min(degrees, key=lambda degree: (abs(degree - wanted), degree))
-
-
-def _wrong(case: Case, right: Callable[[Block, Case], bool]) -> int:
-    """Return the index of the first wrong run of blocks."""
-    return next(i for i, block in enumerate(case.model.blocks) if not right(block, case))
-
-
-def _heads_divide(block: Block, case: Case) -> bool:
-    """Return whether a head has a whole number of elements."""
-    return block.mixer.has_whole_heads(case.model.hidden)
-
-
-def _groups_divide(block: Block, _: Case) -> bool:
-    """Return whether every key/value head serves equally many query heads."""
-    return block.mixer.heads % block.mixer.groups == 0
 
 
 def _recomputes_linears(case: Case) -> bool:
@@ -197,49 +124,7 @@ def _with_chunks() -> list[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        field="plan.tensor_parallel",
-        holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
-        value=lambda c: first(c.plans.tensor_parallel),
-        allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
-        because="each tensor-parallel rank holds whole attention heads",
-        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
-    ),
-    Rule(
-        field="plan.tensor_parallel",
-        holds=lambda c: _cut(c, _kv_fits),
-        value=lambda c: first(c.plans.tensor_parallel),
-        allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
-        because="key/value heads are split whole or repeated whole",
-        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
-    ),
-    Rule(
-        field="plan.tensor_parallel",
-        holds=lambda c: _cut(c, _width_fits),
-        value=lambda c: first(c.plans.tensor_parallel),
-        allowed=lambda c: f"a divisor of ffn_hidden = {_uncut_width(c)}",
-        because="the inner width of the MLP is cut evenly",
-        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
-    ),
-    Rule(
-        field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
-        holds=lambda c: all(_heads_divide(block, c) for block in c.model.blocks),
-        value=lambda c: c.model.blocks[_wrong(c, _heads_divide)].mixer.heads,
-        allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
-        because="without head_size, a head has hidden / heads elements",
-        fix=lambda _: "change heads, or give head_size",
-    ),
-    Rule(
-        field=lambda c: f"model.blocks[{_wrong(c, _groups_divide)}].mixer.kv_heads",
-        holds=lambda c: all(_groups_divide(block, c) for block in c.model.blocks),
-        value=lambda c: c.model.blocks[_wrong(c, _groups_divide)].mixer.groups,
-        allowed=lambda c: (
-            f"a divisor of heads = {c.model.blocks[_wrong(c, _groups_divide)].mixer.heads}: "
-            f"{listed(divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
-        ),
-        because="every key/value head serves equally many query heads",
-        fix=lambda _: "change kv_heads",
-    ),
+    *RULES_OF_HEADS,
     Rule(
         field="batch.sequence_length",
         holds=lambda c: (

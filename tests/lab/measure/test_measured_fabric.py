@@ -4,8 +4,8 @@ import pytest
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.errors import SpecError
+from flopcast.lab.measure.collective_runs import COLLECTIVES
 from flopcast.lab.measure.collectives import (
-    COLLECTIVES,
     LEAST_BYTES,
     MOST_BYTES,
     ORDER,

@@ -11,10 +11,8 @@ a tensor are not counted.
 import difflib
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
-from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.files.validate import build
@@ -24,6 +22,13 @@ from flopcast.interop.hugging_face.config_errors import (
     headless,
     refuse_other_heads,
     refuse_what_is_not_built,
+)
+from flopcast.interop.hugging_face.decoder_facts import (
+    ACTIVATIONS,
+    DecoderFacts,
+    feed_forward_of,
+    kind_of_layer,
+    mixer_of,
 )
 from flopcast.interop.hugging_face.experts import layers_called_dense
 from flopcast.interop.hugging_face.families import FAMILIES
@@ -41,81 +46,8 @@ TYPES = {  # other names of a family
     "qwen3_vl_moe_text": "qwen3_moe", "glm4v": "glm4", "glm4v_text": "glm4", "glm4v_moe": "glm4_moe",
     "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
 }  # fmt: skip
-ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
-    **dict.fromkeys(
-        ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
-        ("gelu", "geglu"),
-    ),
-    "silu": ("silu", "swiglu"),
-    "swish": ("silu", "swiglu"),
-    "relu": ("relu", ""),
-    "relu2": ("relu2", ""),
-    "xielu": ("gelu", ""),  # one pass with two numbers of its own for each layer, which are not counted
-}
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecoderFacts:
-    """The facts of one decoder, as a family's table and a config give them.
-
-    Neach follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
-    MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
-    they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
-    all layers but the `dense_layers`; `latent` sizes make latent attention of all.
-    """
-
-    hidden: int
-    layers: int
-    heads: int
-    ffn_hidden: int | None
-    vocabulary: int
-    context: int
-    activation: str
-    gated: bool
-    tied: bool
-    norm: str
-    norm_bias: bool
-    norm_scale: bool = True
-    norm_placement: str = "before"
-    residual: str = "sequential"
-    embedding_norm: bool = False
-    kv_heads: int | None = None
-    head_size: int | None = None
-    qkv_bias: bool = False
-    out_bias: bool = False
-    mlp_bias: bool = False
-    head_bias: bool = False
-    rotary_fraction: float = 1.0
-    alibi: bool = False
-    learned: bool = False
-    position_offset: int = 0
-    qk_norm: str = "none"
-    softcap: object = None
-    logit_softcap: object = None
-    attention_dropout: Probability = 0.0
-    hidden_dropout: Probability = 0.0
-    embedding_dropout: Probability = 0.0
-    window: int | None = None
-    window_kind: str = "sliding"
-    local: tuple[int, ...] | None = None
-    unturned: tuple[int, ...] = ()
-    sinks: bool = False
-    rotary_scaled: bool = False
-    experts: dict[str, object] | None = None
-    dense_layers: tuple[int, ...] = ()
-    latent: dict[str, object] | None = None
-    mtp: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerKind:
-    """Whether a layer has experts, a window, rotary positions; equal layers are equal here."""
-
-    sparse: bool
-    local: bool
-    turned: bool
 
 
 def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str, ...]]:
@@ -301,7 +233,7 @@ def _mapping(reader: Reader, name: str, found: DecoderFacts) -> dict[str, object
         "residual": found.residual,
         "dropout": found.hidden_dropout,
     }
-    kinds, pattern = runs([_kind(found, layer) for layer in range(found.layers)])
+    kinds, pattern = runs([kind_of_layer(found, layer) for layer in range(found.layers)])
     whole = {
         "name": _name(reader, name),
         "hidden": found.hidden,
@@ -317,7 +249,7 @@ def _mapping(reader: Reader, name: str, found: DecoderFacts) -> dict[str, object
         "mtp": found.mtp,
         "blocks": [
             block
-            | {"count": count, "mixer": _mixer(found, kind), "feed_forward": _feed_forward(found, kind)}
+            | {"count": count, "mixer": mixer_of(found, kind), "feed_forward": feed_forward_of(found, kind)}
             for kind, count in kinds
         ],
         "pattern": pattern,
@@ -326,49 +258,6 @@ def _mapping(reader: Reader, name: str, found: DecoderFacts) -> dict[str, object
     source = {"title": f"{file}, a Hugging Face config of the {name} family"}
     plain = build(Model, reader.document, whole).model_dump(mode="json", exclude_defaults=True)
     return plain | {"source": [source]}
-
-
-def _kind(found: DecoderFacts, layer: int) -> LayerKind:
-    """Return what distinguishes one layer from others. A window of the whole context counts as none."""
-    windowed = found.window is not None and found.window < found.context
-    return LayerKind(
-        sparse=found.experts is not None and layer not in found.dense_layers,
-        local=windowed and (found.local is None or layer in found.local),
-        turned=layer not in found.unturned,
-    )
-
-
-def _mixer(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
-    """Return attention, with latents or without; sizes that follow from others are omitted."""
-    if found.latent is not None:
-        whole = {"kind": "latent_attention", "heads": found.heads, "dropout": found.attention_dropout}
-        return whole | found.latent
-    own_size = found.head_size and found.head_size * found.heads != found.hidden
-    return {
-        "heads": found.heads,
-        "kv_heads": found.kv_heads if found.kv_heads != found.heads else None,
-        "head_size": found.head_size if own_size else None,
-        "qkv_bias": found.qkv_bias,
-        "out_bias": found.out_bias,
-        "rotary_fraction": 0.0 if found.alibi or not kind.turned else found.rotary_fraction,
-        "dropout": found.attention_dropout,
-        "qk_norm": found.qk_norm if kind.turned or found.qk_norm != "unscaled" else "none",
-        "alibi": found.alibi,
-        "softcap": found.softcap is not None,
-        "window": found.window if kind.local else None,
-        "window_kind": found.window_kind if kind.local else "sliding",
-        "sinks": found.sinks,
-        "rotary_scaled": found.rotary_scaled,
-    }
-
-
-def _feed_forward(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
-    """Return the dense MLP, or experts if the layer has them."""
-    activation = ACTIVATIONS[found.activation][found.gated]
-    if kind.sparse and found.experts is not None:
-        return found.experts | {"kind": "experts", "activation": activation}
-    width = found.ffn_hidden or 4 * found.hidden
-    return {"ffn_hidden": width, "activation": activation, "bias": found.mlp_bias}
 
 
 def _name(reader: Reader, family: str) -> str:

@@ -16,7 +16,8 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.unsupported_programs import program_of_command, refusal
 from flopcast.interop.megatron.flags import MODELLED, is_known
-from flopcast.interop.shell.script import Command, Script
+from flopcast.interop.shell.commands import Command
+from flopcast.interop.shell.script import Script
 from flopcast.interop.shell.variables import Word
 
 FEWEST_FLAGS = 3  # modelled ones; a command with fewer trains nothing that could be forecast

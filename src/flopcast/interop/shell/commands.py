@@ -5,7 +5,8 @@ Elsewhere: in which order commands are read (script.py).
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from flopcast.interop.shell.tokens import Token
@@ -15,6 +16,18 @@ SHELLS = ("bash", "sh")
 READ_BY = ("sbatch", *SHELLS)  # programs that run a here-document
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=")
 _TAKES_A_SCRIPT = re.compile(r"-[a-z]*c")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its arguments, the program first, and the variables set before it.
+
+    Where `bash -c "…"` runs a command, the words before `bash` stand before it here.
+    """
+
+    words: tuple[Word, ...]
+    environment: Mapping[str, Word]
+    line: int
 
 
 def assignments(words: Sequence[Token], anywhere: bool) -> list[tuple[Token, re.Match[str]]]:

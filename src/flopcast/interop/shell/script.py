@@ -1,8 +1,8 @@
 """Launch scripts: which commands does a shell script run, with which arguments? Nothing is executed.
 
 Answers: what are the commands of this text once its variables, arrays and option strings are filled in?
-Elsewhere: words and quotes (tokens.py), expansion and conditions (variables.py), what the flags of
-a training command mean (interop/megatron/launch_script.py).
+Elsewhere: words and quotes (lexer.py), expansion (variables.py), conditions (conditions.py), what the
+flags of a training command mean (interop/megatron/launch_script.py).
 
 A branch is skipped where the script alone decides so. Otherwise all branches are read in order, as if each
 were taken, and the last value stands; a loop's body is read once. Both are told in the notes. What only a
@@ -10,13 +10,13 @@ running shell knows does not replace a known value inside such a branch: `while 
 keeps the default of TP. No other file is read.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from flopcast.interop.shell.commands import (
     READ_BY,
+    Command,
     assignments,
     before_shell,
     inner_script,
@@ -24,16 +24,17 @@ from flopcast.interop.shell.commands import (
     wrapped_script,
     written_script,
 )
+from flopcast.interop.shell.conditions import decided
+from flopcast.interop.shell.lexer import document_parts, tokens_of
 from flopcast.interop.shell.parameters import with_values
 from flopcast.interop.shell.slurm import slurm_options, slurm_variables, submitted_options
 from flopcast.interop.shell.text import check_text, fault
-from flopcast.interop.shell.tokens import HERE_DOCUMENT, REDIRECTS, Token, document_parts, tokens_of
+from flopcast.interop.shell.tokens import HERE_DOCUMENT, REDIRECTS, Token
 from flopcast.interop.shell.variables import (
     MAX_NESTING,
     Value,
     Variables,
     Word,
-    decided,
     is_known,
     joined,
     text_of,
@@ -43,18 +44,6 @@ from flopcast.interop.shell.variables import (
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 _IGNORED = ("then", "do", "{", "}", "!", "time", "else", "elif", "fi", "done", "esac", "in")
 _UNDECIDED = "a condition that only a running shell decides: all branches are read, in order"
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command: its arguments, the program first, and the variables set before it.
-
-    Where `bash -c "…"` runs a command, the words before `bash` stand before it here.
-    """
-
-    words: tuple[Word, ...]
-    environment: Mapping[str, Word]
-    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +304,15 @@ class _Reader:
         rest = words[len(assigned) :]
         if declares or not rest:
             for token, named in assigned:
-                self._assign(token, named)
+                self._effects += 1
+                self.variables.assign(token, named, doubtful=bool(self._doubtful))
             return
+        held = self.variables
         environment = {
-            named.group(1): word_of(self._set(token, named), token.line) for token, named in assigned
+            named.group(1): word_of(held.value_assigned(token, named), token.line)
+            for token, named in assigned
         }
-        values = self.variables.elements(rest)
+        values = held.elements(rest)
         if values:
             self._run(values, environment, words[0].line)
 
@@ -375,26 +367,3 @@ class _Reader:
             self.read(tokens_of("".join(piece.text for piece in pieces), self._name, lines))
         self._depth -= 1
         self._outer = outside
-
-    def _set(self, token: Token, named: re.Match[str]) -> Value:
-        """Return the value of an assignment that is not an array, after its name and equals sign."""
-        first = token.parts[0]
-        rest = type(first)("text", first.text[named.end() :], first.line)
-        return self.variables.value((rest, *token.parts[1:]))
-
-    def _assign(self, token: Token, named: re.Match[str]) -> None:
-        """Carry an assignment out; an unknown value replaces no known one where that is in doubt.
-
-        A scalar and an array of one name replace each other, as the last to be written.
-        """
-        name, value = named.group(1), self._set(token, named)
-        self._effects += 1
-        appends, held = bool(named.group(2)), self.variables
-        if token.items is not None:
-            elements = held.elements(token.items)
-            held.arrays[name] = (*held.arrays.get(name, ()), *elements) if appends else elements
-            return
-        if self._doubtful and not is_known(value) and name in held.scalars:
-            return
-        held.scalars[name] = (*held.scalars.get(name, ()), *value) if appends else value
-        held.arrays.pop(name, None)

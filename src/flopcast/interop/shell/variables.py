@@ -13,10 +13,10 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from flopcast.interop.shell.lexer import quoted_parts
 from flopcast.interop.shell.text import fault
-from flopcast.interop.shell.tokens import Token, WordPart, quoted_parts
+from flopcast.interop.shell.tokens import Token, WordPart
 
 MAX_EXPANDED = 4_000_000  # characters of all values that a script makes
 MAX_NESTING = 20
@@ -39,14 +39,6 @@ _ARITHMETIC: Mapping[type[ast.AST], Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.Div: _quotient,
     ast.Mod: lambda a, b: a - b * _quotient(a, b),
-}
-_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-lt": operator.lt,
-    "-le": operator.le,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
 }
 
 
@@ -105,6 +97,25 @@ class Variables:
         self._spent = 0
         self._depth = 0
 
+    def value_assigned(self, token: Token, named: re.Match[str]) -> Value:
+        """Return the value of an assignment that is not an array, after its name and equals sign."""
+        first = token.parts[0]
+        rest = type(first)("text", first.text[named.end() :], first.line)
+        return self.value((rest, *token.parts[1:]))
+
+    def assign(self, token: Token, named: re.Match[str], doubtful: bool) -> None:
+        """Carry an assignment out; an unknown value replaces no known one where that is in doubt.
+
+        A scalar and an array of one name replace each other, as the last to be written.
+        """
+        name, value, appends = named.group(1), self.value_assigned(token, named), bool(named.group(2))
+        if token.items is not None:
+            elements = self.elements(token.items)
+            self.arrays[name] = (*self.arrays.get(name, ()), *elements) if appends else elements
+        elif not doubtful or is_known(value) or name not in self.scalars:
+            self.scalars[name] = (*self.scalars.get(name, ()), *value) if appends else value
+            self.arrays.pop(name, None)
+
     def set_arguments(self, values: Sequence[Value]) -> None:
         """Set the arguments of the script: `$1`, `$2`, … and all of them, `$@`."""
         for name in [name for name in self.scalars if name.isdecimal()]:
@@ -119,7 +130,7 @@ class Variables:
 
         Examples
         --------
-        >>> from flopcast.interop.shell.tokens import tokens_of
+        >>> from flopcast.interop.shell.lexer import tokens_of
         >>> variables = Variables("run.sh", {"ARGS": (Piece("--tp 8", 1),)})
         >>> [text_of(field) for field in variables.fields(tokens_of("$ARGS", "run.sh")[0])]
         ['--tp', '8']
@@ -297,67 +308,3 @@ def split(value: Value) -> list[Value]:
             if text:
                 chunks[-1].append(Piece(text, piece.line, piece.known))
     return [tuple(chunk) for chunk in chunks]
-
-
-def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
-    """Return whether a condition holds, None if only a running shell knows.
-
-    Tests of texts and numbers are understood, joined by `&&` and `||`; commands and files are not. A
-    variable that the script never sets may come from outside: a test of it is not decided.
-
-    Examples
-    --------
-    >>> from flopcast.interop.shell.tokens import tokens_of
-    >>> known = Variables("run.sh", {"TP": (Piece("8", 1),)})
-    >>> [decided(tokens_of(text, "run.sh"), known) for text in ("[ $TP -gt 1 ]", "[ -z $DP ]")]
-    [True, None]
-    """
-    words = [token for token in tokens if token.plain not in ("[", "]", "[[", "]]", "test")]
-    if len(words) == len(tokens):  # no test, but a command
-        return None
-    verdict, joined, segment = None, "", list[Token]()
-    for token in (*words, Token(0, text="end")):
-        if token.is_word:
-            segment.append(token)
-            continue
-        if token.text not in ("&&", "||", ";", "newline", "end"):
-            return None
-        if segment:
-            verdict = _join(verdict, joined, _test(segment, variables))
-            segment = []
-        joined = token.text if token.text in ("&&", "||") else joined
-    return verdict
-
-
-def _join(left: bool | None, how: str, right: bool | None) -> bool | None:
-    """Return two verdicts as one; with an unknown one, the other must decide alone."""
-    if not how:
-        return right
-    decisive = how == "||"
-    if left is decisive or right is decisive:
-        return decisive
-    return None if left is None or right is None else right
-
-
-def _test(tokens: list[Token], variables: Variables) -> bool | None:
-    """Return one test: `-z X`, `-n X`, `A = B`, `A -lt B`, or an empty text; `!` negates it."""
-    turned = tokens[0].plain == "!"
-    values = [variables.value(token.parts) for token in tokens[turned:]]
-    if not all(is_known(value) for value in values):
-        return None
-    verdict = _compared([text_of(value) for value in values])
-    return None if verdict is None else verdict != turned
-
-
-def _compared(texts: list[str]) -> bool | None:
-    """Return the test of known texts."""
-    if len(texts) == 1:
-        return bool(texts[0])
-    if len(texts) == 2 and texts[0] in ("-z", "-n"):
-        return bool(texts[1]) == (texts[0] == "-n")
-    if len(texts) == 3 and texts[1] in ("=", "==", "!="):
-        return fnmatchcase(texts[0], texts[2]) == (texts[1] != "!=")
-    compare = _COMPARISONS.get(texts[1]) if len(texts) == 3 else None
-    if compare is None or not all(re.fullmatch(r"-?[0-9]{1,18}", text) for text in texts[::2]):
-        return None
-    return compare(int(texts[0]), int(texts[2]))

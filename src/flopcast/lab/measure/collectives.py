@@ -7,18 +7,16 @@ All ranks walk the same list in step: the first rank decides whether there is ti
 repetition lasts as long as it does for the slowest rank of the group. Rank numbers run node by node.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
 from statistics import median
-from typing import Any
 
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.measure.operands import Tensor, Torch
-from flopcast.lab.measure.sample_pack import ALONE, OVERLAPPED, MessageSample
+from flopcast.lab.measure.collective_runs import COLLECTIVES, Entry, Peers, RankGroup, Ranks
+from flopcast.lab.measure.operands import Torch
+from flopcast.lab.measure.sample_pack import OVERLAPPED, MessageSample
 from flopcast.lab.measure.sampling_run import CANNOT, Unsupported, first_line
 from flopcast.lab.measure.timing import AbstractBench, Run
 
-ELEMENT_BYTES = 2  # messages of bf16
 LEAST_BYTES, MOST_BYTES = 2**10, 2**30
 SIZES = tuple(LEAST_BYTES * 2 ** (2 * i) for i in range(11))  # 1 KiB … 1 GiB, each four times the last
 ORDER = (0, 5, 8, 10, 3, 7, 1, 9, 6, 4, 2)  # any first few span the range
@@ -27,52 +25,6 @@ OVERLAP_SIDE = 4096  # of the square product that runs beside a collective
 OVERLAP_S = 0.02  # of each of the two
 MEMORY_FRACTION = 0.3
 STOP, SKIP, MEASURE = 0, 1, 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ranks:
-    """This process among its peers, as torchrun numbers them."""
-
-    rank: int
-    world: int
-    local_rank: int
-    local_world: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankGroup:
-    """Ranks that talk: `inside` of each of `nodes`, and who they are."""
-
-    inside: int
-    nodes: int
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One collective of one size over one group; overlapped ones run beside a product."""
-
-    collective: str
-    message_bytes: int
-    group: RankGroup
-    condition: str = ALONE
-
-    @property
-    def key(self) -> str:
-        """Return the key of the sample that it gives (`MessageSample.key`)."""
-        group = self.group
-        return f"{self.collective}|{self.message_bytes}|{group.inside}|{group.nodes}|{self.condition}"
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Peers:
-    """Torch's distributed package, set up; `handles` are its groups by their ranks."""
-
-    torch: Torch
-    device: str
-    ranks: Ranks
-    handles: Mapping[tuple[int, ...], Any]
-    bench: AbstractBench
 
 
 def ranks_of(environment: Mapping[str, str]) -> Ranks | None:
@@ -290,83 +242,6 @@ def _per_run(run: Run, bench: AbstractBench, count: int) -> float:
     last = bench.mark()
     bench.wait(last)
     return bench.between_s(first, last) / count
-
-
-def _buffer(peers: Peers, size_bytes: int) -> Tensor:
-    """Return memory for a message; the time does not depend on its values."""
-    torch = peers.torch
-    return torch.zeros(max(1, size_bytes // ELEMENT_BYTES), device=peers.device, dtype=torch.bfloat16)
-
-
-def _known(peers: Peers, name: str, before: str) -> Callable[..., object]:
-    """Return a function of torch.distributed by its name, or by its name before torch 2.13."""
-    package = peers.torch.distributed
-    found: Callable[..., object] = getattr(package, name, None) or getattr(package, before)
-    return found
-
-
-def _all_reduce(entry: Entry, peers: Peers) -> Run:
-    array, group = _buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
-    return lambda: peers.torch.distributed.all_reduce(array, group=group)
-
-
-def _all_gather(entry: Entry, peers: Peers) -> Run:
-    """Return an all-gather; `message_bytes` is the gathered array, in whole shards."""
-    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
-    shard = _buffer(peers, entry.message_bytes // ranks)
-    gathered = _buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
-    gather = _known(peers, "all_gather_single", "all_gather_into_tensor")
-    return lambda: gather(gathered, shard, group=group)
-
-
-def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
-    """Return a reduce-scatter; `message_bytes` is the full input of one rank."""
-    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
-    shard = _buffer(peers, entry.message_bytes // ranks)
-    full = _buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
-    scatter = _known(peers, "reduce_scatter_single", "reduce_scatter_tensor")
-    return lambda: scatter(shard, full, group=group)
-
-
-def _broadcast(entry: Entry, peers: Peers) -> Run:
-    """Return a broadcast; `message_bytes` is the array of the group's first rank."""
-    array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
-    return lambda: peers.torch.distributed.broadcast(array, ranks[0], group=peers.handles[ranks])
-
-
-def _reduce(entry: Entry, peers: Peers) -> Run:
-    """Return a reduction; `message_bytes` is each rank's summand; the group's first rank gets the sum."""
-    array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
-    return lambda: peers.torch.distributed.reduce(array, ranks[0], group=peers.handles[ranks])
-
-
-def _all_to_all(entry: Entry, peers: Peers) -> Run:
-    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each."""
-    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
-    sent = _buffer(peers, entry.message_bytes // ranks * ranks)
-    sent = sent[: sent.numel() // ranks * ranks]
-    received = peers.torch.empty_like(sent)
-    return lambda: peers.torch.distributed.all_to_all_single(received, sent, group=group)
-
-
-def _send_receive(entry: Entry, peers: Peers) -> Run:
-    """Return a transfer from the first rank of a pair to the second."""
-    array, group = _buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
-    first, second = entry.group.ranks
-    if peers.ranks.rank == first:
-        return lambda: peers.torch.distributed.send(array, second, group=group)
-    return lambda: peers.torch.distributed.recv(array, first, group=group)
-
-
-COLLECTIVES: dict[str, Callable[[Entry, Peers], Run]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "all_to_all": _all_to_all,
-    "send_receive": _send_receive,
-}
 
 
 def _doubling(most: int) -> list[int]:

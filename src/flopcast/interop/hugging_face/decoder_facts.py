@@ -1,0 +1,126 @@
+"""The facts of a decoder, and the mixer and feed-forward of its layers as a Model has them.
+
+Answers: what does a family's table and a config say of a decoder, and what is each of its layers?
+Elsewhere: how facts are read from a config, and the whole model (config.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import Probability
+
+ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
+    **dict.fromkeys(
+        ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
+        ("gelu", "geglu"),
+    ),
+    "silu": ("silu", "swiglu"),
+    "swish": ("silu", "swiglu"),
+    "relu": ("relu", ""),
+    "relu2": ("relu2", ""),
+    "xielu": ("gelu", ""),  # one pass with two numbers of its own for each layer, which are not counted
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecoderFacts:
+    """The facts of one decoder, as a family's table and a config give them.
+
+    Neach follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
+    MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
+    they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
+    all layers but the `dense_layers`; `latent` sizes make latent attention of all.
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    ffn_hidden: int | None
+    vocabulary: int
+    context: int
+    activation: str
+    gated: bool
+    tied: bool
+    norm: str
+    norm_bias: bool
+    norm_scale: bool = True
+    norm_placement: str = "before"
+    residual: str = "sequential"
+    embedding_norm: bool = False
+    kv_heads: int | None = None
+    head_size: int | None = None
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    rotary_fraction: float = 1.0
+    alibi: bool = False
+    learned: bool = False
+    position_offset: int = 0
+    qk_norm: str = "none"
+    softcap: object = None
+    logit_softcap: object = None
+    attention_dropout: Probability = 0.0
+    hidden_dropout: Probability = 0.0
+    embedding_dropout: Probability = 0.0
+    window: int | None = None
+    window_kind: str = "sliding"
+    local: tuple[int, ...] | None = None
+    unturned: tuple[int, ...] = ()
+    sinks: bool = False
+    rotary_scaled: bool = False
+    experts: dict[str, object] | None = None
+    dense_layers: tuple[int, ...] = ()
+    latent: dict[str, object] | None = None
+    mtp: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerKind:
+    """Whether a layer has experts, a window, rotary positions; equal layers are equal here."""
+
+    sparse: bool
+    local: bool
+    turned: bool
+
+
+def kind_of_layer(found: DecoderFacts, layer: int) -> LayerKind:
+    """Return what distinguishes one layer from others. A window of the whole context counts as none."""
+    windowed = found.window is not None and found.window < found.context
+    return LayerKind(
+        sparse=found.experts is not None and layer not in found.dense_layers,
+        local=windowed and (found.local is None or layer in found.local),
+        turned=layer not in found.unturned,
+    )
+
+
+def mixer_of(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
+    """Return attention, with latents or without; sizes that follow from others are omitted."""
+    if found.latent is not None:
+        whole = {"kind": "latent_attention", "heads": found.heads, "dropout": found.attention_dropout}
+        return whole | found.latent
+    own_size = found.head_size and found.head_size * found.heads != found.hidden
+    return {
+        "heads": found.heads,
+        "kv_heads": found.kv_heads if found.kv_heads != found.heads else None,
+        "head_size": found.head_size if own_size else None,
+        "qkv_bias": found.qkv_bias,
+        "out_bias": found.out_bias,
+        "rotary_fraction": 0.0 if found.alibi or not kind.turned else found.rotary_fraction,
+        "dropout": found.attention_dropout,
+        "qk_norm": found.qk_norm if kind.turned or found.qk_norm != "unscaled" else "none",
+        "alibi": found.alibi,
+        "softcap": found.softcap is not None,
+        "window": found.window if kind.local else None,
+        "window_kind": found.window_kind if kind.local else "sliding",
+        "sinks": found.sinks,
+        "rotary_scaled": found.rotary_scaled,
+    }
+
+
+def feed_forward_of(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
+    """Return the dense MLP, or experts if the layer has them."""
+    activation = ACTIVATIONS[found.activation][found.gated]
+    if kind.sparse and found.experts is not None:
+        return found.experts | {"kind": "experts", "activation": activation}
+    width = found.ffn_hidden or 4 * found.hidden
+    return {"ffn_hidden": width, "activation": activation, "bias": found.mlp_bias}

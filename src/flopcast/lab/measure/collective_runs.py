@@ -1,0 +1,139 @@
+"""Runs of torch's collectives: one function each, over the ranks of a group.
+
+Answers: how does torch run each collective, on which memory?
+Elsewhere: which groups and sizes are measured, and when (collectives.py), conventions of message sizes
+(operators/messages.py).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flopcast.lab.measure.operands import Tensor, Torch
+from flopcast.lab.measure.sample_pack import ALONE
+from flopcast.lab.measure.timing import AbstractBench, Run
+
+ELEMENT_BYTES = 2  # messages of bf16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranks:
+    """This process among its peers, as torchrun numbers them."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankGroup:
+    """Ranks that talk: `inside` of each of `nodes`, and who they are."""
+
+    inside: int
+    nodes: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One collective of one size over one group; overlapped ones run beside a product."""
+
+    collective: str
+    message_bytes: int
+    group: RankGroup
+    condition: str = ALONE
+
+    @property
+    def key(self) -> str:
+        """Return the key of the sample that it gives (`MessageSample.key`)."""
+        group = self.group
+        return f"{self.collective}|{self.message_bytes}|{group.inside}|{group.nodes}|{self.condition}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Peers:
+    """Torch's distributed package, set up; `handles` are its groups by their ranks."""
+
+    torch: Torch
+    device: str
+    ranks: Ranks
+    handles: Mapping[tuple[int, ...], Any]
+    bench: AbstractBench
+
+
+def message_buffer(peers: Peers, size_bytes: int) -> Tensor:
+    """Return memory for a message; the time does not depend on its values."""
+    torch = peers.torch
+    return torch.zeros(max(1, size_bytes // ELEMENT_BYTES), device=peers.device, dtype=torch.bfloat16)
+
+
+def _known(peers: Peers, name: str, before: str) -> Callable[..., object]:
+    """Return a function of torch.distributed by its name, or by its name before torch 2.13."""
+    package = peers.torch.distributed
+    found: Callable[..., object] = getattr(package, name, None) or getattr(package, before)
+    return found
+
+
+def _all_reduce(entry: Entry, peers: Peers) -> Run:
+    array, group = message_buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
+    return lambda: peers.torch.distributed.all_reduce(array, group=group)
+
+
+def _all_gather(entry: Entry, peers: Peers) -> Run:
+    """Return an all-gather; `message_bytes` is the gathered array, in whole shards."""
+    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
+    shard = message_buffer(peers, entry.message_bytes // ranks)
+    gathered = message_buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
+    gather = _known(peers, "all_gather_single", "all_gather_into_tensor")
+    return lambda: gather(gathered, shard, group=group)
+
+
+def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
+    """Return a reduce-scatter; `message_bytes` is the full input of one rank."""
+    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
+    shard = message_buffer(peers, entry.message_bytes // ranks)
+    full = message_buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
+    scatter = _known(peers, "reduce_scatter_single", "reduce_scatter_tensor")
+    return lambda: scatter(shard, full, group=group)
+
+
+def _broadcast(entry: Entry, peers: Peers) -> Run:
+    """Return a broadcast; `message_bytes` is the array of the group's first rank."""
+    array, ranks = message_buffer(peers, entry.message_bytes), entry.group.ranks
+    return lambda: peers.torch.distributed.broadcast(array, ranks[0], group=peers.handles[ranks])
+
+
+def _reduce(entry: Entry, peers: Peers) -> Run:
+    """Return a reduction; `message_bytes` is each rank's summand; the group's first rank gets the sum."""
+    array, ranks = message_buffer(peers, entry.message_bytes), entry.group.ranks
+    return lambda: peers.torch.distributed.reduce(array, ranks[0], group=peers.handles[ranks])
+
+
+def _all_to_all(entry: Entry, peers: Peers) -> Run:
+    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each."""
+    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
+    sent = message_buffer(peers, entry.message_bytes // ranks * ranks)
+    sent = sent[: sent.numel() // ranks * ranks]
+    received = peers.torch.empty_like(sent)
+    return lambda: peers.torch.distributed.all_to_all_single(received, sent, group=group)
+
+
+def _send_receive(entry: Entry, peers: Peers) -> Run:
+    """Return a transfer from the first rank of a pair to the second."""
+    array, group = message_buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
+    first, second = entry.group.ranks
+    if peers.ranks.rank == first:
+        return lambda: peers.torch.distributed.send(array, second, group=group)
+    return lambda: peers.torch.distributed.recv(array, first, group=group)
+
+
+COLLECTIVES: dict[str, Callable[[Entry, Peers], Run]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "all_to_all": _all_to_all,
+    "send_receive": _send_receive,
+}

@@ -1,0 +1,124 @@
+"""Chunks of pipeline stages: what they take, how rounds of them are grouped, and a division of blocks.
+
+Answers: which roles do chunks have, which rounds hold blocks of one kind alone?
+Elsewhere: which division has the least sum of seconds (stage_division.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Floats, Integers
+
+FIRST, INNER, LAST = range(3)  # chunks by what they hold besides blocks
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Chunks:
+    """Seconds of chunks, by role and blocks.
+
+    Attributes
+    ----------
+    chunk_s : array of shape (roles, cuts, cuts)
+        Seconds of one micro-batch on a chunk of the blocks between two cuts; infinite where none may stand.
+    runs : tuple of int
+        Blocks of each run of blocks that are alike.
+    stages, virtual : int
+        Stages, and chunks on each.
+    """
+
+    chunk_s: Floats
+    runs: tuple[int, ...]
+    stages: int
+    virtual: int
+
+    @property
+    def blocks(self) -> int:
+        """Return the number of blocks of the model."""
+        return sum(self.runs)
+
+    def role(self, stage: int, chunk: int) -> int:
+        """Return the role of a chunk: whether it also holds the embedding or the head."""
+        if (stage, chunk) == (0, 0):
+            return FIRST
+        return LAST if (stage, chunk) == (self.stages - 1, self.virtual - 1) else INNER
+
+    def roles(self, stage: int) -> Integers:
+        """Return the role of each chunk of a stage, (chunks,)."""
+        return np.array([self.role(stage, number) for number in range(self.virtual)])
+
+    def least_s(self) -> float:
+        """Return the least sum of the seconds of all chunks over all divisions."""
+        sums_s = np.where(np.arange(self.blocks + 1) == 0, 0.0, np.inf)
+        for number in range(self.stages * self.virtual):
+            role = self.role(number % self.stages, number // self.stages)
+            sums_s = (sums_s[:, None] + self.chunk_s[role]).min(axis=0)
+        return float(sums_s[-1])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Tracks:
+    """Rounds of their own, `leading` ones and `trailing` ones, and those between as one track, if any.
+
+    These hold blocks of the run from block `low` on and before `high` alone.
+    """
+
+    leading: int
+    trailing: int
+    together: int
+    low: int
+    high: int
+
+    @property
+    def alone(self) -> int:
+        """Return the number of rounds that are tracked separately."""
+        return self.leading + self.trailing
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Return the number of rounds."""
+        all_rounds = self.alone + self.together
+        return (*range(self.leading), *range(all_rounds - self.trailing, all_rounds))
+
+
+def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
+    """Return how rounds are grouped into tracks.
+
+    Every chunk but the ends of the model holds a block, so that n blocks before the largest run stand in
+    the first n + 1 chunks.
+
+    Examples
+    --------
+    >>> [tracks_of(runs, 4, 4).alone for runs in ((61,), (3, 58), (1,) * 61)]
+    [0, 1, 4]
+    """
+    place = int(np.argmax(runs))
+    before, after = sum(runs[:place]), sum(runs[place + 1 :])
+    leading, trailing = (rest // stages + 1 if rest else 0 for rest in (before, after))
+    if leading + trailing >= virtual:
+        leading, trailing = virtual, 0
+    together = virtual - leading - trailing
+    return Tracks(
+        leading=leading, trailing=trailing, together=together, low=before, high=before + runs[place]
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ChunkDivision:
+    """Blocks of every chunk, (stages, chunks); seconds of the slowest stage, all, and the longest chunk."""
+
+    held: Integers
+    slowest_s: float
+    sum_s: float
+    longest_s: float
+
+    def step_s(self, micro_batches: int) -> float:
+        """Return the step time in closed form."""
+        others_s = self.sum_s - self.slowest_s
+        return float(micro_batches * self.slowest_s + others_s / self.held.shape[1])
+
+    @property
+    def cuts(self) -> tuple[Integers, Integers]:
+        """Return the first and the last block of every chunk, (stages, chunks) each."""
+        stop = self.held.T.ravel().cumsum().reshape(self.held.T.shape).T
+        return stop - self.held, stop
