@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE, FactorBook, unexplained, unexplained_on
-from flopcast.cost.host import EXPERT_LOOP_S, ROUTER, graphed, launch_seconds
+from flopcast.cost.host import EXPERT_LOOP_S, graphed, launch_seconds
 from flopcast.cost.price import _Pricing
 from flopcast.cost.single_groups import single_groups, to_price
 from flopcast.dtypes import constant
+from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.library import catalog
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import host_work, kernel
@@ -86,9 +87,9 @@ def test_nothing_is_launched_where_there_is_nothing_to_do():
         ("attention.q", ("router",), False),
         ("attention_norm", ("attention",), False),
         ("experts.up", ("router",), False),
-        *((f"experts.{part}", ("router",), True) for part in ROUTER),
-        *((f"experts.{part}.dgrad", ("router",), True) for part in ROUTER),
-        *((f"experts.{part}", ("attention",), False) for part in ROUTER),
+        *((f"experts.{part}", ("router",), True) for part in ROUTER_PARTS),
+        *((f"experts.{part}.dgrad", ("router",), True) for part in ROUTER_PARTS),
+        *((f"experts.{part}", ("attention",), False) for part in ROUTER_PARTS),
     ],
 )
 def test_a_graph_replays_the_parts_that_it_was_made_of(item, graphs, replayed):

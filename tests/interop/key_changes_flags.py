@@ -167,6 +167,7 @@ CHANGES = """
 --moe-grouped-gemm
 --moe-aux-loss-coeff 0.01
 --overlap-moe-expert-parallel-comm
+--moe-router-fusion
 @ --num-experts 8 --moe-aux-loss-coeff 0.01
 --moe-router-load-balancing-type none
 @ --num-experts 8 --expert-interval 2

@@ -159,6 +159,7 @@ model.moe_router_force_load_balancing true
 model.moe_router_enable_expert_bias true
 model.moe_grouped_gemm false
 model.overlap_moe_expert_parallel_comm true
+model.moe_router_fusion true
 model.num_moe_experts 16
 @ mixtral_ep8.yaml gpus=16 model.moe_router_num_groups=4
 model.moe_router_num_groups 2

@@ -180,6 +180,7 @@ def test_more_picks_than_experts_are_told_at_their_line():
         ),
         ("--moe-flex-dispatcher-backend hybridep", {}),
         ("--overlap-moe-expert-parallel-comm", {"exchange_overlap": "other_micro_batch"}),
+        ("--moe-router-fusion", {"router_kernels": "fused"}),
     ],
 )
 def test_flags_say_what_carries_tokens_and_what_runs_meanwhile(flags, changes):

@@ -35,7 +35,7 @@ def graph_of(items, price_of, position):
     for item in items:
         runs = WHEN[item.when][POSITIONS.index(position)]
         price = price_of(item)
-        last["host"] = add(price.host_s.flat[0] * runs, ("host",))
+        last["host"] = add(price.host_s.flat[0] * item.count[0, 0] * runs, ("host",))
         seconds = float(price.alone_s[0, 0] * item.count[0, 0]) * runs
         last[item.stream] = add(seconds, {item.stream, "host", *item.waits})
     return nodes, last
@@ -88,7 +88,7 @@ def run_on(items, price_of, position, start_s, reduced_s, links):
     for item, link in zip(items, links, strict=True):
         runs = WHEN[item.when][at]
         price = price_of(item)
-        free["host"] += price.host_s.flat[0] * runs
+        free["host"] += price.host_s.flat[0] * item.count[0, 0] * runs
         begin = max(free[stream] for stream in {item.stream, "host", *item.waits})
         alone_s = float(price.alone_s[0, 0] * item.count[0, 0]) * runs
         free[item.stream] = begin + alone_s * (1 + (_at(link.own.fraction, at) if link else 0))

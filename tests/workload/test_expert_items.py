@@ -102,6 +102,31 @@ def test_a_router_with_fp32_scores_may_multiply_16_bits():
     assert dtypes == ["fp32", "bf16"]
 
 
+# forward kernels of the router and of what prepares an exchange, of DeepSeek-V3: docs/discussions/
+# deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM; without fused kernels, but with DeepEP, by subtraction
+@pytest.mark.parametrize(
+    ("kernels", "dispatcher", "expected"),
+    [
+        ("eager", "all_to_all", 72),
+        ("fused", "all_to_all", 31),
+        ("fused", "deepep", 17),
+        ("fused", "hybridep", 17),
+        ("eager", "hybridep", 72 - 31 + 17),
+    ],
+)
+def test_a_router_of_megatron_core_is_as_many_kernels_as_its_authors_counted(kernels, dispatcher, expected):
+    for model in (mixture(), mixture(selection_bias=True, auxiliary_loss=True)):
+        found = block(model=model, router_kernels=kernels, dispatcher=dispatcher)
+        router = [item for item in found.forward if graphed(item, ("router",))]
+        assert sum(item.count.item() for item in router) == expected
+
+        passes_back = [
+            [item.name for item in one.backward if graphed(item, ("router",))]
+            for one in (found, block(model=model, dispatcher=dispatcher))
+        ]
+        assert passes_back[0] == passes_back[1]  # masks and counts have no gradients
+
+
 def test_nothing_waits_for_exchanges_that_run_beside_another_micro_batch():
     found = block(exchange_overlap="other_micro_batch")
 

@@ -8,6 +8,7 @@ Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), what a prog
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats, constant
+from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.spec.stack import Stack
@@ -15,7 +16,6 @@ from flopcast.spec.stack import Stack
 # What the loop over experts does for each of them beside launches, a GEMM: a forward and a backward pass
 # of 64 experts take 1.2 and 2.1 ms where each GEMM is one kernel (NVIDIA/TransformerEngine, issue 2897).
 EXPERT_LOOP_S = (1.2e-3 + 2.1e-3) / 64 / 6
-ROUTER = ("router", "scores", "pick", "loss", "selection_bias", "group_limit")  # parts of an expert layer
 
 
 def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
@@ -84,5 +84,5 @@ def graphed(item: Item, graphs: tuple[str, ...]) -> bool:
     return (
         "iteration" in graphs
         or ("attention" in graphs and part == "attention")
-        or ("router" in graphs and part == "experts" and name.partition(".")[0] in ROUTER)
+        or ("router" in graphs and part == "experts" and name.partition(".")[0] in ROUTER_PARTS)
     )

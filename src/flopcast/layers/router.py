@@ -15,6 +15,8 @@ from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 
+PARTS = ("router", "scores", "pick", "loss", "selection_bias", "group_limit")  # names of its items
+
 
 def router_items(
     hidden: int, split: Split, *, experts: int, scores: str, dtype: str, before: tuple[str, ...], loss: bool

@@ -13,6 +13,12 @@ from flopcast.strict_model import StrictModel
 
 Library = Literal["all_to_all", "deepep", "hybridep"]
 
+# Kernels of the router, and of what prepares an exchange, in a forward pass; DeepEP and HybridEP prepare
+# theirs in one, which leaves 17 of 31: docs/discussions/deepseek-v3-gb200-optimization of
+# NVIDIA/Megatron-LM, sections 2.1.4 and 2.2.1.
+ROUTER_KERNELS = {"stated": 0, "fused": 31, "eager": 72}
+PREPARED_IN_ONE = 31 - 17
+
 
 class ExpertSoftware(StrictModel):
     """The settings of a stack for experts; without effect on models without any.
@@ -29,6 +35,10 @@ class ExpertSoftware(StrictModel):
     waits_for_counts : bool
         Whether the host reads back how many tokens each expert gets before it launches an exchange, as it
         must where no token is dropped and sizes are not padded (`cuda_sync_point` of Megatron-Core).
+    router_kernels : str
+        "stated": those of the model's router; "fused", "eager": also the small passes that Megatron-Core
+        runs between the router's product and the exchange, with and without its fused kernels
+        (`moe_router_fusion`).
     router_in_16_bits : bool
         Whether the product of a router whose scores are fp32 has 16-bit operands.
     """
@@ -38,12 +48,21 @@ class ExpertSoftware(StrictModel):
         default="none", description="what exchanges run beside"
     )
     waits_for_counts: bool = Field(default=False, description="the host stops before each exchange")
+    router_kernels: Literal["stated", "fused", "eager"] = Field(
+        default="stated", description="small kernels between a router's product and the exchange"
+    )
     router_in_16_bits: bool = Field(default=False, description="operands of a router with fp32 scores")
 
     @property
     def sends_every_row(self) -> bool:
         """Return whether rows are ordered at home and all of them travel, copies for one rank too."""
         return self.dispatcher == "all_to_all"
+
+    @property
+    def forward_router_kernels(self) -> int:
+        """Return the kernels of a router and before an exchange in a forward pass; 0: those of the layer."""
+        kernels = ROUTER_KERNELS[self.router_kernels]
+        return kernels if self.sends_every_row or not kernels else kernels - PREPARED_IN_ONE
 
     @property
     def counts_after_dispatch(self) -> bool:

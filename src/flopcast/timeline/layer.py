@@ -252,8 +252,7 @@ def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
     There is one position if the item runs in every micro-batch.
     """
     price = priced.of(item)
-    launched = np.minimum(item.count, 1.0)  # what no plan runs is not launched
-    seconds, launch_s = (price.alone_s * item.count)[None], (price.host_s * launched)[None]
+    seconds, launch_s = (price.alone_s * item.count)[None], (price.host_s * item.count)[None]
     if item.when == "every":
         return seconds, launch_s
     runs = np.array(WHEN[item.when])[:, None, None]

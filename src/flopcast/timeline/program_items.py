@@ -103,7 +103,7 @@ def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, 
     All are 0 where the item does not run.
     """
     runs = WHEN[item.when][position]
-    host_s = priced.of(item).host_s * np.minimum(item.count, 1.0)
+    host_s = priced.of(item).host_s * item.count
     lost_s = lost_in_program(item, priced) * priced.of(item).alone_s[None]
     place = min(position, len(lost_s) - 1), min(plan, lost_s.shape[1] - 1), 0
     return (

@@ -22,7 +22,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.dtypes import ELEMENT_BYTES, constant
+from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.operators.exchanges import AbstractExchange, Dispatch
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.matmul import Matmul
@@ -41,7 +42,29 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
         result = _without_home(result, software.dispatcher)
     if software.router_in_16_bits:
         result = tuple(_in_16_bits(item) for item in result)
+    if software.forward_router_kernels:
+        result = _with_small_passes(result, software.forward_router_kernels)
     return _waiting(result, software.counts_after_dispatch) if software.waits_for_counts else result
+
+
+def _with_small_passes(items: tuple[Item, ...], kernels: int) -> tuple[Item, ...]:
+    """Return items with the kernels behind a router's choice that the layer does not state by themselves.
+
+    Each reads and writes a number for every token and expert: masks, counts, sums for the loss.
+    """
+    stated = [item for item in items if item.name.removeprefix("experts.") in ROUTER_PARTS]
+    choice = next((item for item in stated if _name(item) == "pick"), None)
+    if choice is None or not isinstance(choice.work, MemoryBound):
+        return items
+    passes = replace(
+        choice,
+        name="experts.pick.others",
+        work=replace(choice.work, kind="selection_bias"),
+        inputs=(choice.output,),
+        count=constant(kernels - len(stated)),
+    )
+    place = items.index(choice) + 1
+    return (*items[:place], passes, *items[place:])
 
 
 def _every_row(item: Item) -> Item:

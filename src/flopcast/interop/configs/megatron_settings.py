@@ -86,7 +86,7 @@ ON: Names = {  # a section, its field that is true → the flag
         "moe_router_force_load_balancing": "--moe-router-force-load-balancing",
         "moe_pad_expert_input_to_capacity": "--moe-pad-expert-input-to-capacity",
         "moe_router_enable_expert_bias": "--moe-router-enable-expert-bias",
-        "moe_shared_expert_gate": "--moe-shared-expert-gate",
+        "moe_shared_expert_gate": "--moe-shared-expert-gate", "moe_router_fusion": "--moe-router-fusion",
         "overlap_moe_expert_parallel_comm": "--overlap-moe-expert-parallel-comm",
         "distribute_saved_activations": "--distribute-saved-activations",
     },

@@ -15,6 +15,7 @@ from flopcast.interop.megatron.experts import (
     CAPACITY,
     COUNTS,
     DISPATCHER,
+    FUSED_ROUTER,
     GATE,
     NUMBER,
     PADDED,
@@ -172,11 +173,12 @@ def _experts(job: Job) -> Flags:
 
 
 def _software(software: ExpertSoftware) -> Flags:
-    """Return flags of what sends tokens to experts, and what overlaps with exchanges."""
+    """Return flags of what sends tokens to experts, what overlaps with it, and the router's kernels."""
     library = software.dispatcher
     flex = [f"{DISPATCHER} flex", f"{BACKEND} {library}"]
     beside = [BESIDE] if software.exchange_overlap == "other_micro_batch" else []
-    return [*([f"{DISPATCHER} alltoall"] if library == "all_to_all" else flex), *beside]
+    fused = [FUSED_ROUTER] if software.router_kernels == "fused" else []
+    return [*([f"{DISPATCHER} alltoall"] if library == "all_to_all" else flex), *beside, *fused]
 
 
 def _shared(experts: Experts) -> Flags:

@@ -28,6 +28,7 @@ SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 DTYPES = {"fp32": "fp32", "fp64": "fp32"}
 DISPATCHERS = {"allgather": "allgather", "alltoall": "alltoall", "flex": "flex"}
 BACKEND = "--moe-flex-dispatcher-backend"
+FUSED_ROUTER = "--moe-router-fusion"
 LIBRARIES = {"deepep": "deepep", "hybridep": "hybridep"}
 BESIDE = "--overlap-moe-expert-parallel-comm"
 LINES = {  # field of experts → the flag that its faults are told by; else the number of experts
@@ -98,7 +99,7 @@ def _factor(args: Arguments) -> float:
 
 
 def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]:
-    """Return what sends tokens to experts, and what overlaps with exchanges, if not the stack's default.
+    """Return what the flags say of the stack's settings for experts where they differ from its own.
 
     "flex" stands for a library, DeepEP's unless another is named. Without a flag Megatron-LM gathers the
     tokens of all ranks; that is counted as an all-to-all, and told.
@@ -119,6 +120,9 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
     changes: dict[str, object] = {} if library == usual.dispatcher else {"dispatcher": library}
     if args.has(BESIDE) and usual.exchange_overlap == "none":
         changes["exchange_overlap"] = "other_micro_batch"
+    kernels = "fused" if args.has(FUSED_ROUTER) else "eager"
+    if usual.router_kernels not in ("stated", kernels):
+        changes["router_kernels"] = kernels
     return changes
 
 

@@ -23,7 +23,7 @@ SWITCHES = _names(  # modelled, without a value
     """
     --multi-latent-attention --moe-router-enable-expert-bias --moe-pad-expert-input-to-capacity
     --moe-grouped-gemm --moe-router-force-load-balancing --moe-shared-expert-gate
-    --overlap-moe-expert-parallel-comm
+    --overlap-moe-expert-parallel-comm --moe-router-fusion
     --group-query-attention --use-rotary-position-embeddings --no-position-embedding --swiglu
     --squared-relu --quick-geglu --disable-bias-linear --add-qkv-bias
     --untie-embeddings-and-output-weights --sequence-parallel --recompute-activations
@@ -240,7 +240,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     --linear-key-head-dim --linear-num-key-heads --linear-num-value-heads --linear-value-head-dim
     --min-offloaded-tensor-size --moe-deepep-num-sms --moe-eval-capacity-factor
     --moe-expert-rank-capacity-factor --moe-hybridep-num-sms --moe-min-capacity
-    --moe-per-layer-logging --moe-permute-fusion --moe-router-bias-update-rate --moe-router-fusion
+    --moe-per-layer-logging --moe-permute-fusion --moe-router-bias-update-rate
     --moe-router-padding-for-fp8 --moe-router-padding-for-quantization --moe-router-pre-softmax
     --moe-router-topk-scaling-factor --moe-token-drop-policy --moe-token-dropping --create-moe-param-group
     --moe-upcycling-granularity --mtp-loss-scaling-factor --output-layer-init-method
