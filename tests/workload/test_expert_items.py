@@ -102,8 +102,8 @@ def test_a_router_with_fp32_scores_may_multiply_16_bits():
     assert dtypes == ["fp32", "bf16"]
 
 
-# forward kernels of the router and of what prepares an exchange, of DeepSeek-V3: docs/discussions/
-# deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM; without fused kernels, but with DeepEP, by subtraction
+# Forward kernels of the router and of what prepares an exchange, DeepSeek-V3: docs/discussions/
+# deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM. Eager ones with HybridEP follow by subtraction.
 @pytest.mark.parametrize(
     ("kernels", "dispatcher", "expected"),
     [
