@@ -174,6 +174,6 @@ def test_a_fault_of_a_default_is_told_at_the_first_value_of_the_file(tmp_path):
     path = tmp_path / "a.yml"
     path.write_text("# sizes\nbase_num_query_heads: 8\n")
 
-    found = faults_in(path, file_kind="maxtext")
+    found = faults_in(path, kind="maxtext")
 
     assert (2, "model.blocks[0].mixer.kv_heads") in found

@@ -7,6 +7,8 @@ from spec_cases import DEEPSPEED, edited, edits, faults, key, mixture, model, pa
 
 from flopcast.errors import Problem
 from flopcast.library import catalog
+from flopcast.schedules import SCHEDULES, UNSUPPORTED
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import RULES, check
 
@@ -666,12 +668,17 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "at most 1,048,576: times stages",
     ),
 }
+REASONS_OF_SCHEDULES = ("blocks_because", "chunks_because", "unsupported_because")
 NAMES = [f"{field}: {because}" for field, because in BROKEN]
 EXAMPLES = [(rule, *example) for rule, example in BROKEN.items()]
 
 
 def test_every_rule_has_an_example_that_breaks_it():
-    assert sorted(rule.because for rule in RULES) == sorted(because for _, because in BROKEN)
+    by_rule = [rule.because for rule in RULES if isinstance(rule.because, str)]
+    known = {type(schedule) for schedule in (*SCHEDULES.values(), *UNSUPPORTED.values())} | {OwnSchedule}
+    by_schedule = {getattr(one, name) for one in known for name in REASONS_OF_SCHEDULES} - {""}
+
+    assert sorted([*by_rule, *by_schedule]) == sorted(because for _, because in BROKEN)
 
 
 @all_cases(("rule", "whole", "value", "allowed"), EXAMPLES)

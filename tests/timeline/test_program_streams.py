@@ -52,7 +52,7 @@ def built(*parts):
         items = tuple(item_of(entry, f"{part}.{number}") for number, entry in enumerate(found))
         segments.append(Segment(items=items, repeat=constant(repeat)))
         for item, entry in zip(items, found, strict=True):
-            prices[id(item)] = ItemPrice(
+            prices[item] = ItemPrice(
                 alone_s=constant(entry.seconds), host_s=constant(entry.launch_s), wholly=()
             )
     return segments, replace(any_priced(), prices=prices)
@@ -188,7 +188,7 @@ def test_each_chunk_class_repeats_its_layers_as_often_as_it_holds_them():
 def test_plans_of_a_batch_are_simulated_as_if_alone():
     segments, priced = built(([Entry(waits=("host",)), Entry(stream="tp", waits=("compute",))], 1))
     compute, message = segments[0].items
-    seconds = {id(compute): [1.0, 2.0, 0.5], id(message): [4.0, 0.0, 0.25]}
+    seconds = {compute: [1.0, 2.0, 0.5], message: [4.0, 0.0, 0.25]}
     prices = {
         key: ItemPrice(alone_s=np.array(column)[:, None], host_s=ZERO, wholly=())
         for key, column in seconds.items()

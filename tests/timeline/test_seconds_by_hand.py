@@ -107,14 +107,14 @@ def test_terms_of_a_step_are_turns_of_the_busiest_stage_and_the_way_through_all_
 
 
 def executions_of_a_step(programs, number):
-    """How often all stages of one plan run each item of its micro-batches, by its place in memory."""
+    """How often all stages of one plan run each item of its micro-batches, by item."""
     division, found = programs.stages.of(0), defaultdict(float)
     for segments in programs.passes:
         for segment in segments:
             repeats = np.broadcast_to(segment.repeat, (1, division.chunk_class.max() + 1))
             times = repeats[0, division.chunk_class.ravel()].sum()
             for item in segment.items:
-                found[id(item)] += times * item.count.max() * RUNS_IN[item.when](number)
+                found[item] += times * item.count.max() * RUNS_IN[item.when](number)
     return found
 
 
@@ -128,11 +128,11 @@ def test_devices_are_busy_with_every_kernel_as_often_as_micro_batches_and_blocks
     )
     by_place = executions_of_a_step(programs, number)
     within = [item for segments in programs.passes for s in segments for item in s.items]
-    kernels = {id(item): item for item in within if isinstance(item.work, AbstractOperator)}
+    kernels = {item: item for item in within if isinstance(item.work, AbstractOperator)}
 
     told = defaultdict(float)
     for share in run_step(priced).mean_attribution:
-        told[id(share.item)] += share.path_s
+        told[share.item] += share.path_s
 
     for place, item in kernels.items():
         expected_s = by_place[place] * priced.of(item).alone_s.max() / stages
@@ -150,9 +150,9 @@ def test_messages_keep_devices_no_longer_than_all_of_them_last(name):
     told = defaultdict(float)
 
     for share in timeline.mean_attribution:
-        told[id(share.item)] += share.path_s
+        told[share.item] += share.path_s
 
-    lasting_s = {id(item): priced.of(item).alone_s.max() for item in programs.items()}
+    lasting_s = {item: priced.of(item).alone_s.max() for item in programs.items()}
     for place in by_place.keys() & told.keys():
         assert told[place] <= 2 * by_place[place] * lasting_s[place] / stages * (1 + 1e-9)
     mean, busiest = (
@@ -220,9 +220,7 @@ def test_a_factor_that_is_a_tenth_faster_saves_what_is_told(plan):
         if name.startswith((*NO_LEVER, "host")):
             continue
         prices = {
-            id(item): replace(
-                price, alone_s=price.alone_s / 1.1 ** (price.moves * (name in price.names(0)))
-            )
+            item: replace(price, alone_s=price.alone_s / 1.1 ** (price.moves * (name in price.names(0))))
             for item in priced.programs.items()
             for price in [priced.of(item)]
         }

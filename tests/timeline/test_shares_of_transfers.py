@@ -71,8 +71,8 @@ def on_stage(priced, stage, seconds, name="optimizer.update"):
     classes = priced.programs.stages.of(0).stage_class
     only = np.zeros((1, int(classes.max()) + 1))
     only[0, classes[stage]] = seconds
-    known = {id(item): priced.of(item).alone_s for item in priced.programs.items()}
-    return repriced(priced, lambda item: only if item.name == name else known[id(item)])
+    known = {item: priced.of(item).alone_s for item in priced.programs.items()}
+    return repriced(priced, lambda item: only if item.name == name else known[item])
 
 
 @pytest.mark.parametrize("stage", [0, STAGES - 1])

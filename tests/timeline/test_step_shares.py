@@ -34,7 +34,7 @@ def nudged(priced, key, by):
     for item in priced.programs.items():
         price = priced.of(item)
         ratio = 1 + by if (item.name, item.phase) == key else 1.0
-        prices[id(item)] = replace(price, alone_s=price.alone_s * ratio)
+        prices[item] = replace(price, alone_s=price.alone_s * ratio)
     return run_step(replace(priced, prices=prices)).step_time_s
 
 

@@ -38,7 +38,7 @@ def repriced(priced, seconds_of):
     for item in priced.programs.items():
         known = priced.of(item)
         seconds = np.zeros_like(known.alone_s) + seconds_of(item)
-        prices[id(item)] = ItemPrice(alone_s=seconds, host_s=ZERO, wholly=known.factors, link=known.link)
+        prices[item] = ItemPrice(alone_s=seconds, host_s=ZERO, wholly=known.factors, link=known.link)
     return replace(priced, prices=prices)
 
 
@@ -49,7 +49,7 @@ def with_latency(priced, part_of):
         price = priced.of(item)
         if price.link is not None:
             link = replace(price.link, fraction=np.full_like(price.alone_s, 1.0 - part_of(item)))
-            prices[id(item)] = replace(price, link=link)
+            prices[item] = replace(price, link=link)
     return replace(priced, prices=prices)
 
 

@@ -60,7 +60,7 @@ class ExpertSoftware(StrictModel):
 
     @property
     def forward_router_kernels(self) -> int:
-        """Return the kernels of a router and before an exchange in a forward pass; 0: those of the layer."""
+        """Return the kernels of a router in a forward pass; 0 if they are those that the layer states."""
         kernels = ROUTER_KERNELS[self.router_kernels]
         return kernels if self.sends_every_row or not kernels else kernels - PREPARED_IN_ONE
 
