@@ -49,13 +49,10 @@ def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
         return compare_suite(suite, predict_unfitted)
     fitted_on = {source for constant in shipped().constants for source in constant.sources}
     if suite.published_as in fitted_on:
-        raise spec_error(
-            field="--leave-one-source-out",
-            value=suite.name,
-            allowed="a suite on which no constant was fitted",
-            because=f"constants were fitted on its runs, as {suite.published_as} of the published table",
-            fix=f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants",
-        )
+        allowed = "a suite on which no constant was fitted"
+        because = f"constants were fitted on its runs, as {suite.published_as} of the published table"
+        fix = f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants"
+        raise spec_error("--leave-one-source-out", suite.name, allowed, because, fix)
     return compare_suite(suite, predict)
 
 

@@ -54,13 +54,9 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     found = pack_samples(pack.samples, known, source)
     curves = fit_pack(found, known)
     if not curves:
-        raise spec_error(
-            field="--data",
-            value=str(data),
-            allowed=f"a pack with {LEAST_ROWS} usable rows of at least one class",
-            because="a curve needs that many rows",
-            fix="run flopcast measure again with the same --out: it continues an existing pack",
-        )
+        allowed = f"a pack with {LEAST_ROWS} usable rows of at least one class"
+        fix = "run flopcast measure again with the same --out: it continues an existing pack"
+        raise spec_error("--data", str(data), allowed, "a curve needs that many rows", fix)
     out.mkdir(parents=True, exist_ok=True)
     write_owner(out / f"{own_name}.json", own_name, list(curves.values()))
     tell(own_name, curves, say)
@@ -74,11 +70,6 @@ def _which_device(given: str | None, measured: str) -> Problem:
     """Return the fault of a missing or unknown device."""
     if given is not None:
         return catalog.unknown_name("devices", given, "--device")
-    return Problem(
-        field="--device",
-        value=None,
-        fault="is missing",
-        allowed="a name of flopcast catalog devices",
-        because=f"the pack holds only the name that the driver reports: {measured!r}",
-        fix="add --device NAME",
-    )
+    allowed = "a name of flopcast catalog devices"
+    because = f"the pack holds only the name that the driver reports: {measured!r}"
+    return Problem("--device", None, allowed, because, "add --device NAME", fault="is missing")

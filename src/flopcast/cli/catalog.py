@@ -33,13 +33,8 @@ def command(kind: str | None, name: str | None) -> None:
             click.echo(model)
         return
     if kind is not None and kind not in catalog.KINDS:
-        raise spec_error(
-            field="KIND",
-            value=kind,
-            allowed=", ".join((*catalog.KINDS, "hub")),
-            because="the catalogue has these kinds",
-            fix="choose one of them",
-        )
+        allowed = ", ".join((*catalog.KINDS, "hub"))
+        raise spec_error("KIND", kind, allowed, "the catalogue has these kinds", "choose one of them")
     if kind is not None and name is not None:
         print_json(catalog.document(kind, name).data)
         return

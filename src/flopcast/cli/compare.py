@@ -56,13 +56,9 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
     files = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in files)
     if len(files) > 2 or (len(files) < 2 and not changes):
-        raise spec_error(
-            field="compare",
-            value=" ".join(words),
-            allowed="two job files, or one job and at least one KEY=VALUE",
-            because="a comparison has two sides",
-            fix="flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2",
-        )
+        allowed = "two job files, or one job and at least one KEY=VALUE"
+        fix = "flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2"
+        raise spec_error("compare", " ".join(words), allowed, "a comparison has two sides", fix)
     if len(files) == 2:
         short = (Path(files[0]).name, Path(files[1]).name)
         names = short if short[0] != short[1] else (files[0], files[1])

@@ -52,10 +52,5 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
 
 def _swapped(what: str, job: str = "step") -> Problem:
     """Return the fault of a command line that names the file before the number."""
-    return Problem(
-        field="WHAT",
-        value=what,
-        allowed="the name of a number, then the job",
-        because="this is a file",
-        fix=f"flopcast explain {job} {what}",
-    )
+    allowed = "the name of a number, then the job"
+    return Problem("WHAT", what, allowed, "this is a file", f"flopcast explain {job} {what}")

@@ -50,14 +50,9 @@ def usage_problem(error: click.ClickException) -> Problem:
     if isinstance(error, click.NoSuchOption):
         known = sorted(_options(context)) if context is not None else []
         near = error.possibilities or difflib.get_close_matches(error.option_name, known, n=1)
-        return Problem(
-            field=error.option_name,
-            value=None,
-            allowed=", ".join(known) or "an option of this command",
-            because=f"{command} has no such option",
-            fix=f"did you mean {' or '.join(near)}?" if near else see,
-            fault="is not known",
-        )
+        allowed, because = ", ".join(known) or "an option of this command", f"{command} has no such option"
+        fix = f"did you mean {' or '.join(near)}?" if near else see
+        return Problem(error.option_name, None, allowed, because, fix, fault="is not known")
     parameter = getattr(error, "param", None)
     return Problem(
         field=_name(parameter) if parameter is not None else getattr(error, "option_name", "arguments"),

@@ -276,40 +276,25 @@ def _catalogue_name(asked: MeasureOptions, who: Identity) -> str:
         return own_name
     if name:
         raise SpecError([catalog.unknown_name("devices", name, "--as")])
-    raise spec_error(
-        field="--as",
-        value=None,
-        fault="is missing",
-        allowed="the catalogue's name of this device: see flopcast catalog devices",
-        because=f"a site file scales the curves of a device, and {who.name!r} is not known",
-        fix="add --as NAME, or remove --site",
-    )
+    allowed = "the catalogue's name of this device: see flopcast catalog devices"
+    because = f"a site file scales the curves of a device, and {who.name!r} is not known"
+    raise spec_error("--as", None, allowed, because, "add --as NAME, or remove --site", fault="is missing")
 
 
 def _reference_s(path: Path) -> float:
     """Return the seconds of a kernel launch in a pack of the reference host."""
     found = launch_s(read_pack(path).samples)
     if found is None:
-        raise spec_error(
-            field="--reference",
-            value=str(path),
-            allowed="a pack with a row of host.launch",
-            because=HOSTS,
-            fix="measure that host again; launches are measured first",
-        )
+        fix = "measure that host again; launches are measured first"
+        raise spec_error("--reference", str(path), "a pack with a row of host.launch", HOSTS, fix)
     return found
 
 
 def _no_out() -> Problem:
     """Return the fault of a missing output folder."""
-    return Problem(
-        field="--out",
-        value=None,
-        fault="is missing",
-        allowed="a folder for the sample pack",
-        because="each measurement is saved at once, so that a run can be interrupted and continued",
-        fix="add --out pack, or --plan-only to list what would be measured",
-    )
+    because = "each measurement is saved at once, so that a run can be interrupted and continued"
+    fix = "add --out pack, or --plan-only to list what would be measured"
+    return Problem("--out", None, "a folder for the sample pack", because, fix, fault="is missing")
 
 
 def _unread(

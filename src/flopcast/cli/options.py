@@ -140,13 +140,9 @@ def check_writable(option: str, path: Path | None) -> None:
     """
     if path is None or (path.parent.is_dir() and not path.is_dir()):
         return
-    raise spec_error(
-        field=option,
-        value=str(path),
-        allowed="a file in a folder that exists",
-        because="it is a folder" if path.is_dir() else f"there is no folder {path.parent}",
-        fix="make the folder, or choose another path",
-    )
+    allowed = "a file in a folder that exists"
+    because = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+    raise spec_error(option, str(path), allowed, because, "make the folder, or choose another path")
 
 
 def write_output(option: str, path: Path, content: str | bytes) -> None:
@@ -174,10 +170,5 @@ def writing(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise spec_error(
-            field=option,
-            value=str(path),
-            allowed="a path where files can be written",
-            because=error.strerror or str(error),
-            fix="choose another path",
-        ) from None
+        allowed, because = "a path where files can be written", error.strerror or str(error)
+        raise spec_error(option, str(path), allowed, because, "choose another path") from None

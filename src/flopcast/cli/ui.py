@@ -27,14 +27,8 @@ def command(host: str, port: int) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
-        raise spec_error(
-            field=str(error.name),
-            value=None,
-            fault="is not installed",
-            allowed="the extra `ui`",
-            because="the server needs it",
-            fix='pip install "flopcast[ui]"',
-        ) from None
+        allowed, because, fix = "the extra `ui`", "the server needs it", 'pip install "flopcast[ui]"'
+        raise spec_error(str(error.name), None, allowed, because, fix, fault="is not installed") from None
     try:
         serve(host, port, lambda address: click.echo(f"flopcast listens at {address}", err=True))
     except OSError as error:

@@ -47,10 +47,5 @@ def _check(suites: Sequence[str], judging: Judging) -> None:
 
 
 def _fault(field: str, value: str, allowed: str) -> Problem:
-    return Problem(
-        field=field,
-        value=value,
-        allowed=f"{allowed}, with --decisions",
-        because="decisions are printed as text, JSON or a page, and compare step times",
-        fix=f"remove {field} {value}",
-    )
+    because = "decisions are printed as text, JSON or a page, and compare step times"
+    return Problem(field, value, f"{allowed}, with --decisions", because, f"remove {field} {value}")

@@ -52,15 +52,8 @@ def _check(paths: Sequence[str], judging: Judging) -> None:
         if value is not None
     ]
     if not paths:
-        problems.append(
-            Problem(
-                field="--runs",
-                value=None,
-                fault="is missing",
-                allowed="a table of published runs",
-                because="suites hold too few runs of one machine",
-                fix="add --runs TABLE.csv",
-            )
-        )
+        allowed = "a table of published runs"
+        because, fix = "suites hold too few runs of one machine", "add --runs TABLE.csv"
+        problems.append(Problem("--runs", None, allowed, because, fix, fault="is missing"))
     if problems:
         raise SpecError(problems)

@@ -39,11 +39,5 @@ def not_expressible(field: str, value: object, said: str, target: str, change: s
     said : what the exported file would mean instead
     change : one KEY=VALUE, or another edit, that makes the job one that the target can say
     """
-    return Problem(
-        field=field,
-        value=value,
-        allowed=said,
-        because=f"{target} cannot express it, so the exported job would be another one",
-        fix=change,
-        fault=f"= {value!r} cannot be exported to {target}",
-    )
+    because = f"{target} cannot express it, so the exported job would be another one"
+    return Problem(field, value, said, because, change, fault=f"= {value!r} cannot be exported to {target}")

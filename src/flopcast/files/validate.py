@@ -83,16 +83,9 @@ def _convert(
     try:
         return parse_quantity(str(data), units)
     except ValueError as error:
-        problems.append(
-            Problem(
-                where=document.where(path),
-                field=dotted(path),
-                value=data,
-                allowed=str(error),
-                because="a bare number has no unit, and other spellings are ambiguous",
-                fix=f"write {path[-1]}: {data if not isinstance(data, str) else 1} {units[0]}",
-            )
-        )
+        because = "a bare number has no unit, and other spellings are ambiguous"
+        fix = f"write {path[-1]}: {data if not isinstance(data, str) else 1} {units[0]}"
+        problems.append(Problem(dotted(path), data, str(error), because, fix, where=document.where(path)))
         return 1.0
 
 
@@ -147,15 +140,8 @@ def _last_name(location: Path) -> str:
 def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
     names = sorted(known)
     near = nearest(key, names, least_ratio=0.6)
-    return Problem(
-        where=where,
-        field=field,
-        value=value,
-        fault="is not a known key",
-        allowed=", ".join(names),
-        because="flopcast never ignores a key",
-        fix=f"did you mean {near[0]}?" if near else f"remove {key}",
-    )
+    because, fix = "flopcast never ignores a key", f"did you mean {near[0]}?" if near else f"remove {key}"
+    return Problem(field, value, ", ".join(names), because, fix, where=where, fault="is not a known key")
 
 
 def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:

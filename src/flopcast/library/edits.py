@@ -55,16 +55,9 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
         short, equals, value = word.partition("=")
         name = long_names(Plan).get(short, short)
         if name in words or (equals and not value):
-            problems.append(
-                Problem(
-                    where=where,
-                    field=f"plan.{name}",
-                    value=word,
-                    allowed="each name once, as name=value",
-                    because="a plan has one value for each degree",
-                    fix=f"keep one {short}" if name in words else f"write {short}=1",
-                )
-            )
+            allowed, because = "each name once, as name=value", "a plan has one value for each degree"
+            fix = f"keep one {short}" if name in words else f"write {short}=1"
+            problems.append(Problem(f"plan.{name}", word, allowed, because, fix, where=where))
         words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)
@@ -96,14 +89,15 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
     for key, value in data.items():
         name = names.get(str(key), str(key))
         if name in renamed:
+            allowed, because = f"either {name} or its short form, once", "both name the same value"
             problems.append(
                 Problem(
+                    f"{part}.{key}",
+                    value,
+                    allowed,
+                    because,
+                    f"remove {key}",
                     where=document.where((part, key)),
-                    field=f"{part}.{key}",
-                    value=value,
-                    allowed=f"either {name} or its short form, once",
-                    because="both name the same value",
-                    fix=f"remove {key}",
                 )
             )
         renamed[name] = value
@@ -197,10 +191,6 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 
 
 def _not_a_change(change: str) -> Problem:
-    return Problem(
-        field="argument",
-        value=change,
-        allowed="KEY=VALUE, e.g. plan.tensor_parallel=4",
-        because="there is no such file, and a change of the job needs an equals sign",
-        fix="write it as KEY=VALUE, or name an existing file",
-    )
+    allowed = "KEY=VALUE, e.g. plan.tensor_parallel=4"
+    because = "there is no such file, and a change of the job needs an equals sign"
+    return Problem("argument", change, allowed, because, "write it as KEY=VALUE, or name an existing file")

@@ -290,15 +290,9 @@ def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Probl
 def _missing(key: str, document: Document) -> Problem:
     """Return the fault of omitting a part that a name of the catalogue could fill."""
     known, where = catalog.names(NOUNS[key][0]), document.where(())
-    return Problem(
-        where=where,
-        field=key,
-        value=None,
-        fault="is missing",
-        allowed=f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description",
-        because=f"a prediction needs a {key}",
-        fix=f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}",
-    )
+    allowed = f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description"
+    fix = f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}"
+    return Problem(key, None, allowed, f"a prediction needs a {key}", fix, where=where, fault="is missing")
 
 
 def load_catalog_job(name: str) -> Job:

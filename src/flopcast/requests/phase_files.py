@@ -37,13 +37,11 @@ def stated_phases(tokens: str | None, path: Path | None) -> tuple[StatedPhase, .
         Both or neither are given, or a fault in what is.
     """
     if (tokens is None) == (path is None):
+        allowed = "a number of tokens, or --phases FILE, not both"
+        because = "a run ends after this number of tokens"
+        fix = "add --tokens 2T" if tokens is None else "leave --phases out, or --tokens"
         raise spec_error(
-            field="--tokens",
-            value=tokens,
-            fault="is missing" if tokens is None else "",
-            allowed="a number of tokens, or --phases FILE, not both",
-            because="a run ends after this number of tokens",
-            fix="add --tokens 2T" if tokens is None else "leave --phases out, or --tokens",
+            "--tokens", tokens, allowed, because, fix, fault="is missing" if tokens is None else ""
         )
     if path is not None:
         return load_phases(path)

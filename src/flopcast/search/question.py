@@ -100,13 +100,8 @@ def _faults(question: Question) -> Iterator[Problem]:
         if name not in OBJECTIVES:
             yield _unknown(name)
     if not question.objectives:
-        yield Problem(
-            "objectives",
-            "none",
-            ", ".join(OBJECTIVES),
-            "plans are ranked by at least one objective",
-            "name one",
-        )
+        because = "plans are ranked by at least one objective"
+        yield Problem("objectives", "none", ", ".join(OBJECTIVES), because, "name one")
     known = [OBJECTIVES[name] for name in question.objectives if name in OBJECTIVES]
     yield from _of_needs(question, known)
     for job in question.jobs:
@@ -152,13 +147,9 @@ def _of_batches(question: Question) -> Iterator[Problem]:
         except SpecError as error:
             yield from error.problems
     if len(batches) > 1:
-        yield Problem(
-            "objective",
-            "step_time",
-            "tokens_per_s, where global batches differ",
-            f"a step of {max(batches)} sequences takes longer than one of {min(batches)} by itself",
-            "use tokens_per_s, or set one global batch",
-        )
+        because = f"a step of {max(batches)} sequences takes longer than one of {min(batches)} by itself"
+        fix = "use tokens_per_s, or set one global batch"
+        yield Problem("objective", "step_time", "tokens_per_s, where global batches differ", because, fix)
 
 
 def _unknown(name: str) -> Problem:
@@ -166,10 +157,5 @@ def _unknown(name: str) -> Problem:
     import difflib
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
-    return Problem(
-        "objective",
-        name,
-        ", ".join(OBJECTIVES),
-        "flopcast ranks plans only by these objectives",
-        f"write {near[0] if near else 'step_time'}",
-    )
+    allowed, because = ", ".join(OBJECTIVES), "flopcast ranks plans only by these objectives"
+    return Problem("objective", name, allowed, because, f"write {near[0] if near else 'step_time'}")

@@ -283,13 +283,10 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     if num_devices == cluster.num_devices:
         return cluster
     if others or (num_devices > per_node and num_devices % per_node):
-        raise spec_error(
-            field="space.num_devices",
-            value=num_devices,
-            allowed=f"a multiple of {per_node}, the devices of a node, or less than a node",
-            because="jobs on several nodes use whole nodes",
-            fix=f"set num_devices to {max(1, round(num_devices / per_node)) * per_node}",
-        )
+        allowed = f"a multiple of {per_node}, the devices of a node, or less than a node"
+        because = "jobs on several nodes use whole nodes"
+        fix = f"set num_devices to {max(1, round(num_devices / per_node)) * per_node}"
+        raise spec_error("space.num_devices", num_devices, allowed, because, fix)
     node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
     group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})
     return cluster.model_copy(update={"groups": (group,)})

@@ -79,12 +79,10 @@ def done_elsewhere(told: dict[str, str], program: str) -> str:
     """
     if program != program_digest():
         because = "its numbers would differ from those of the other workers"
+        allowed = f"the flopcast that asks ({program[:12]}), with the same catalogue"
+        fix = "install the same flopcast on every worker, and start them again"
         raise spec_error(
-            field="worker",
-            value=f"flopcast {flopcast.__version__} ({program_digest()[:12]})",
-            allowed=f"the flopcast that asks ({program[:12]}), with the same catalogue",
-            because=because,
-            fix="install the same flopcast on every worker, and start them again",
+            "worker", f"flopcast {flopcast.__version__} ({program_digest()[:12]})", allowed, because, fix
         )
     return done(Task(**told))
 

@@ -199,14 +199,9 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
     if fit is None:
         first, *others = documents
         names = ", ".join(document.name for document in others)
-        raise spec_error(
-            where=first.name,
-            field="further files",
-            value=names,
-            allowed=f"one file, or several of {' or '.join(several)}",
-            because="no other format consists of several files",
-            fix="give one file, or KEY=VALUE",
-        )
+        allowed = f"one file, or several of {' or '.join(several)}"
+        because, fix = "no other format consists of several files", "give one file, or KEY=VALUE"
+        raise spec_error("further files", names, allowed, because, fix, where=first.name)
     merged = KINDS[fit].merged
     return (merged(documents) if merged else documents[0]), fit
 

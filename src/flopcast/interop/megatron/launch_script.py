@@ -113,14 +113,10 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
     """
     for word in program:
         if trained := other_model(word.text):
-            raise spec_error(
-                where=where,
-                field="training program",
-                value=word.text,
-                allowed="a program that trains a GPT-like model: pretrain_gpt.py",
-                because=f"it trains {trained}, which is not supported yet",
-                fix="write pretrain_gpt.py to predict a decoder of the same blocks",
-            )
+            allowed = "a program that trains a GPT-like model: pretrain_gpt.py"
+            because = f"it trains {trained}, which is not supported yet"
+            fix = "write pretrain_gpt.py to predict a decoder of the same blocks"
+            raise spec_error("training program", word.text, allowed, because, fix, where=where)
 
 
 def ranks_of(document: Document) -> int:
@@ -136,12 +132,9 @@ def _line(problem: Problem) -> int:
 
 def _unknown_ranks(where: str) -> Problem:
     """Return the fault of a script that does not state its number of ranks."""
+    allowed = "numbers of nodes and of processes per node, or #SBATCH --nodes and --gpus-per-node"
+    because = "the data-parallel degree follows from the number of ranks and the other degrees"
+    fix = "give the number of devices, --gpus N"
     return Problem(
-        where=where,
-        field="world size",
-        value=None,
-        fault="is not stated in the script",
-        allowed="numbers of nodes and of processes per node, or #SBATCH --nodes and --gpus-per-node",
-        because="the data-parallel degree follows from the number of ranks and the other degrees",
-        fix="give the number of devices, --gpus N",
+        "world size", None, allowed, because, fix, where=where, fault="is not stated in the script"
     )

@@ -45,11 +45,7 @@ def check_text(text: str, name: str) -> None:
 
 def fault(name: str, line: int, field: str, value: object, allowed: str, fix: str = "") -> SpecError:
     """Return an error in the text of a script, after which the rest is not read."""
+    because = "a launch script is read as the shell would read it"
     return spec_error(
-        where=f"{name}:{line}",
-        field=field,
-        value=value,
-        allowed=allowed,
-        because="a launch script is read as the shell would read it",
-        fix=fix or "give a smaller script",
+        field, value, allowed, because, fix or "give a smaller script", where=f"{name}:{line}"
     )

@@ -240,13 +240,8 @@ def _terms(sequences: int, length: int) -> Counts:
 
 
 def _unsteady(config: Config, because: str) -> Problem:
-    return Problem(
-        field="model_type",
-        value=config.model_type,
-        allowed="a model that runs the same operators for every micro-batch",
-        because=because,
-        fix="describe the model by hand",
-    )
+    allowed = "a model that runs the same operators for every micro-batch"
+    return Problem("model_type", config.model_type, allowed, because, "describe the model by hand")
 
 
 def _ends(recording: Recording, config: Config) -> dict[str, Any]:
@@ -268,13 +263,9 @@ def _ends(recording: Recording, config: Config) -> dict[str, Any]:
     held = sum(parameter.elements for parameter in recording.parameters if parameter.layer == ENDS)
     total = sum(parameter.elements for parameter in recording.parameters)
     if abs(held - named) > 1e-3 * total or not 1 <= tables <= 2 or len(positions) > 1 or vectors > 4:
-        raise spec_error(
-            field="model_type",
-            value=config.model_type,
-            allowed="tables, learned positions, one norm and a head outside of the layers",
-            because=f"its parameters there have the shapes {sorted(set(shapes))}",
-            fix="describe the model by hand",
-        )
+        allowed = "tables, learned positions, one norm and a head outside of the layers"
+        because = f"its parameters there have the shapes {sorted(set(shapes))}"
+        raise spec_error("model_type", config.model_type, allowed, because, "describe the model by hand")
     ends: Mapping[str, Any] = {
         "hidden": hidden,
         "vocabulary": vocabulary,

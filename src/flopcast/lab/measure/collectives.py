@@ -256,10 +256,6 @@ def _doubling(most: int) -> list[int]:
 
 def _not_torchrun(name: str, value: str | None) -> Problem:
     """Return the fault of an environment that is only partly torchrun's."""
-    return Problem(
-        field=name,
-        value=value,
-        allowed="a whole number, as torchrun sets it",
-        because="WORLD_SIZE is set, which means that there are peers",
-        fix="start with torchrun --nproc-per-node GPUS -m flopcast measure --out PACK",
-    )
+    allowed = "a whole number, as torchrun sets it"
+    fix = "start with torchrun --nproc-per-node GPUS -m flopcast measure --out PACK"
+    return Problem(name, value, allowed, "WORLD_SIZE is set, which means that there are peers", fix)

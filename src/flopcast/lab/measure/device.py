@@ -57,13 +57,9 @@ def load_torch(device: str) -> Torch:
             fix="pip install torch   (or: flopcast measure --plan-only)",
         ) from None
     if device != "cpu" and not torch.cuda.is_available():
-        raise spec_error(
-            field="--device",
-            value="cuda",
-            allowed="a GPU that torch can use, or cpu",
-            because=f"torch {torch.__version__!s} finds no GPU",
-            fix="install torch for this driver, check CUDA_VISIBLE_DEVICES, or use --device cpu",
-        )
+        allowed = "a GPU that torch can use, or cpu"
+        fix = "install torch for this driver, check CUDA_VISIBLE_DEVICES, or use --device cpu"
+        raise spec_error("--device", "cuda", allowed, f"torch {torch.__version__!s} finds no GPU", fix)
     return torch
 
 

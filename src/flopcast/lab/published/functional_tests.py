@@ -67,14 +67,9 @@ def read_runs(path: Path) -> str:
     text = _text(path)
     missing = set(COLUMNS) - set(_names(text))
     if missing:
-        raise spec_error(
-            where=f"{path}:1",
-            field="--runs",
-            value=str(path),
-            allowed=f"a CSV with the columns {', '.join(COLUMNS)}",
-            because=f"{', '.join(sorted(missing))} missing: no table of Megatron-LM's functional tests",
-            fix="give another file",
-        )
+        allowed = f"a CSV with the columns {', '.join(COLUMNS)}"
+        because = f"{', '.join(sorted(missing))} missing: no table of Megatron-LM's functional tests"
+        raise spec_error("--runs", str(path), allowed, because, "give another file", where=f"{path}:1")
     return text
 
 
@@ -155,12 +150,9 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
     try:
         yield from reader
     except csv.Error as error:
+        allowed, because = "a line of CSV", "cells are separated by commas, and quotes are closed"
         raise spec_error(
-            field=f"line {reader.reader.line_num} of --runs",
-            value=str(error),
-            allowed="a line of CSV",
-            because="cells are separated by commas, and quotes are closed",
-            fix="mend this line",
+            f"line {reader.reader.line_num} of --runs", str(error), allowed, because, "mend this line"
         ) from None
 
 

@@ -63,13 +63,8 @@ def read_table(path: Path) -> RunTable:
     """
     rows = list(read_rows(path))
     if not rows:
-        raise spec_error(
-            field="--runs",
-            value=str(path),
-            allowed="a table with a row for each run",
-            because="it has a header and nothing below it",
-            fix="give a file with rows",
-        )
+        allowed, fix = "a table with a row for each run", "give a file with rows"
+        raise spec_error("--runs", str(path), allowed, "it has a header and nothing below it", fix)
     columns = tuple(name for name in rows[0][1] if name)
     header = header_of(columns)
     if header is None:
@@ -232,11 +227,7 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
         return len(missing(header)) / len(header.marks)
 
     name, header = min(HEADERS.items(), key=lambda entry: missing_fraction(entry[1]))
-    return Problem(
-        where=f"{path}:1",
-        field="--runs",
-        value=str(path),
-        allowed=f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests",
-        because=f"its header is of no known kind; for {name} it lacks {', '.join(missing(header))}",
-        fix="rename the columns, or use another file",
-    )
+    allowed = f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests"
+    because = f"its header is of no known kind; for {name} it lacks {', '.join(missing(header))}"
+    fix = "rename the columns, or use another file"
+    return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")

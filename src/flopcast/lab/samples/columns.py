@@ -190,11 +190,5 @@ def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
 
 def _unreadable(path: Path, why: str, line: int = 0) -> Problem:
     """Return the fault of a file that is not a table; `line` is where that shows, 0 if nowhere."""
-    return Problem(
-        where=f"{path}:{line}" if line else "",
-        field="file",
-        value=str(path),
-        allowed="a CSV file, plain or .gz",
-        because=why,
-        fix="check the file",
-    )
+    allowed, fix = "a CSV file, plain or .gz", "check the file"
+    return Problem("file", str(path), allowed, why, fix, where=f"{path}:{line}" if line else "")

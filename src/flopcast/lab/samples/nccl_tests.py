@@ -305,10 +305,5 @@ def _few(ranks: Iterable[int]) -> str:
 
 def _unusable(value: str, because: str) -> Problem:
     """Return the fault of a whole log."""
-    return Problem(
-        field="log",
-        value=value,
-        allowed="the output of nccl-tests or rccl-tests",
-        because=because,
-        fix="give what all_reduce_perf printed, with its header",
-    )
+    allowed = "the output of nccl-tests or rccl-tests"
+    return Problem("log", value, allowed, because, "give what all_reduce_perf printed, with its header")

@@ -31,10 +31,5 @@ def write_site(path: Path, site: Site, option: str = "--site") -> None:
     try:
         write_whole(path, site_text(site))
     except OSError as error:
-        raise spec_error(
-            field=option,
-            value=str(path),
-            allowed="a file that may be written",
-            because=error.strerror or str(error),
-            fix="give another place",
-        ) from None
+        allowed, because = "a file that may be written", error.strerror or str(error)
+        raise spec_error(option, str(path), allowed, because, "give another place") from None

@@ -82,14 +82,8 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
 
 def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
     """Return a fault of the whole file, or of the line that `where` names."""
-    return Problem(
-        where=where,
-        field="trace",
-        value=value,
-        allowed="a Chrome trace (JSON, plain or .gz), as torch.profiler exports it",
-        because=because,
-        fix=fix,
-    )
+    allowed = "a Chrome trace (JSON, plain or .gz), as torch.profiler exports it"
+    return Problem("trace", value, allowed, because, fix, where=where)
 
 
 def _members(text: "_Text") -> Iterator[tuple[str, object]]:

@@ -87,10 +87,5 @@ def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
     names = [name for group in known.values() for name in group]
     near = difflib.get_close_matches(what, names, n=1)
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in known.items() if group)
-    return Problem(
-        field="WHAT",
-        value=what,
-        allowed=listed,
-        because="a prediction of this job has no other parts",
-        fix=f"did you mean {near[0]}?" if near else "explain step",
-    )
+    because = "a prediction of this job has no other parts"
+    return Problem("WHAT", what, listed, because, f"did you mean {near[0]}?" if near else "explain step")
