@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE, FactorBook, unexplained, unexplained_on
 from flopcast.cost.host import EXPERT_LOOP_S, graphed, launch_seconds
-from flopcast.cost.price import _Pricing
+from flopcast.cost.pricing import Pricing
 from flopcast.cost.single_groups import single_groups, to_price
 from flopcast.dtypes import constant
+from flopcast.kept_results import NOTHING_KEPT
 from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.library import catalog
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -163,7 +164,7 @@ def test_what_runs_taught_and_what_a_site_measured_multiply_and_the_nearest_sigm
 @LAWS
 @given(sigmas=st.lists(sigma, min_size=1, max_size=6))
 def test_of_equal_factors_the_first_ratio_and_the_largest_sigma_hold(sigmas):
-    state = _Pricing(None, None, None, FactorBook(Site()), {}, {}, {})
+    state = Pricing(None, None, None, FactorBook(Site()), NOTHING_KEPT, None)
 
     ratios = {state.ratio_of(state.factors.get("host", each, 1.5)) for each in sigmas}
 
