@@ -36,9 +36,8 @@ def every_command(command=group, words=()):
 def completed(*words, shell="bash"):
     """What the shell is offered behind these words, the last of which is not finished."""
     told = {COMPLETE: f"{shell}_complete", "COMP_WORDS": " ".join(("flopcast", *words))}
-    called = environment(**told, COMP_CWORD=str(len(words)))
-    made = ran([sys.executable, "-m", "flopcast"], env=called)
-    return [line.partition(",")[2] for line in made.stdout.decode().splitlines()]
+    ended = flopcast(variables=told | {"COMP_CWORD": str(len(words))})
+    return [line.partition(",")[2] for line in ended.out.splitlines()]
 
 
 @all_cases("words", list(every_command()))
@@ -121,11 +120,11 @@ def test_a_job_may_be_piped_in(command, tmp_path):
 
     piped = process(command, "-", "--json", input=FILE.encode())
 
-    assert piped == Ended(0, process(command, place, "--json").out, piped.err)
+    assert piped == Ended(0, flopcast(command, place, "--json").out, piped.err)
 
 
 def test_a_config_may_be_piped_in():
-    ended = process("import", "hf", "-", input=CONFIG)
+    ended = flopcast("import", "hf", "-", input=CONFIG)
 
     assert ended.code == 0
     assert "hidden: 64" in ended.out
@@ -142,17 +141,18 @@ def test_a_config_may_be_piped_in():
     ],
     ids=["a change", "twice", "two phases", "two clusters"],
 )  # fmt: skip
-def test_what_is_piped_in_may_be_asked_for_more_than_once(tmp_path, words, told):
+def test_what_is_piped_in_may_be_asked_for_more_than_once(tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "phases.yaml").write_text(PHASES, encoding="utf-8")
 
-    ended = process(*words, input=FILE.encode(), cwd=tmp_path)
+    ended = flopcast(*words, input=FILE.encode())
 
     assert ended.code == 0, ended.err
     assert told in ended.out
 
 
 def test_a_model_alone_may_be_piped_in():
-    ended = process(
+    ended = flopcast(
         "memory", "--model", "-", "--cluster", "dgx-h100:1", "--plan", "dp=8 gbs=8", input=CONFIG
     )
 
@@ -161,7 +161,7 @@ def test_a_model_alone_may_be_piped_in():
 
 
 def test_faults_of_what_is_piped_in_have_their_lines():
-    ended = process("predict", "-", input=FILE.replace("micro_batch: 1", "micro_batch: none").encode())
+    ended = flopcast("predict", "-", input=FILE.replace("micro_batch: 1", "micro_batch: none").encode())
 
     assert ended.code == 1
     assert "-:7: plan.micro_batch" in ended.err

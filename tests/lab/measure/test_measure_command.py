@@ -1,13 +1,12 @@
 """`flopcast measure`: the plan without torch, the run with it, an answer where it is missing."""
 
 import json
-import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from children import ran
+from command_line import environment, flopcast
 
 from flopcast.cli.measure import MeasureOptions, _catalogue_name, _reference_s, _write_site
 from flopcast.errors import SpecError
@@ -16,8 +15,7 @@ from flopcast.lab.measure.sample_pack import Manifest, Sample
 from flopcast.lab.measure.shapes import Shape
 from flopcast.lab.samples.packs import open_pack, read_pack
 
-SOURCE = Path(__file__).resolve().parents[3] / "src"
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE)}
+TALKATIVE = environment(PYTHONWARNINGS="default")  # torch may warn
 HAS_TORCH = find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="kernels run through torch, which is not installed")
 PEERS = {
@@ -26,13 +24,6 @@ PEERS = {
     "LOCAL_RANK": "0",
     "LOCAL_WORLD_SIZE": "2",
 }  # as torchrun sets them
-
-
-def flopcast(*words, environment=None):
-    """One call as a process of its own."""
-    called = ENVIRONMENT | (environment or {})
-    made = ran([sys.executable, "-m", "flopcast", *words], text=True, env=called)
-    return made.returncode, made.stdout, made.stderr
 
 
 def asked(catalogue=""):
@@ -70,43 +61,43 @@ def a100_pack(tmp_path):
 
 
 def test_a_plan_needs_no_torch_and_its_seconds_add_up_to_the_budget():
-    code, out, err = flopcast("measure", "--plan-only", "--minutes", "0.5")
+    ended = flopcast("measure", "--plan-only", "--minutes", "0.5")
 
-    seconds = [float(line.split()[0]) for line in out.splitlines()]
-    assert code == 0
+    seconds = [float(line.split()[0]) for line in ended.out.splitlines()]
+    assert ended.code == 0
     assert 25 < sum(seconds) <= 30.5
-    assert "30.0 s" in err or "29." in err
+    assert "30.0 s" in ended.err or "29." in ended.err
 
 
 def test_a_plan_assumes_the_device_that_is_named():
-    code, out, _ = flopcast("measure", "--plan-only", "--quick", "--as", "h100-sxm5-80gb")
+    ended = flopcast("measure", "--plan-only", "--quick", "--as", "h100-sxm5-80gb")
 
-    assert code == 0
-    assert " fp8 " in out
+    assert ended.code == 0
+    assert " fp8 " in ended.out
 
 
 def test_an_unknown_device_is_refused():
-    code, _, err = flopcast("measure", "--plan-only", "--as", "h1000")
+    ended = flopcast("measure", "--plan-only", "--as", "h1000")
 
-    assert code == 1
-    assert "h1000" in err
+    assert ended.code == 1
+    assert "h1000" in ended.err
 
 
 def test_a_run_without_a_place_to_write_to_is_refused():
-    code, _, err = flopcast("measure", "--device", "cpu")
+    ended = flopcast("measure", "--device", "cpu")
 
-    assert code == 1
-    assert "add --out" in err
+    assert ended.code == 1
+    assert "add --out" in ended.err
 
 
 @pytest.mark.skipif(HAS_TORCH, reason="torch is installed: nothing is refused")
 def test_without_torch_a_run_says_how_to_install_it_and_writes_nothing(tmp_path):
     out = tmp_path / "pack"
 
-    code, _, err = flopcast("measure", "--device", "cpu", "--minutes", "0.05", "--out", out)
+    ended = flopcast("measure", "--device", "cpu", "--minutes", "0.05", "--out", out)
 
-    assert code == 1
-    assert "pip install torch" in err
+    assert ended.code == 1
+    assert "pip install torch" in ended.err
     assert not out.exists()
 
 
@@ -114,13 +105,13 @@ def test_without_torch_a_run_says_how_to_install_it_and_writes_nothing(tmp_path)
 def test_a_run_measures_and_the_same_command_goes_on(tmp_path):
     out = tmp_path / "pack"
     words = ("measure", "--device", "cpu", "--minutes", "0.05", "--out", out)
+    line = [sys.executable, "-m", "flopcast", *words]
 
-    first = flopcast(*words)
+    ran(line, env=TALKATIVE, check=True)
     before = len(read_pack(out).samples)
-    second = flopcast(*words)
+    ran(line, env=TALKATIVE, check=True)
 
     pack = read_pack(out)
-    assert (first[0], second[0]) == (0, 0)
     assert pack.problems == ()
     assert 0 < before < len(pack.samples)
     assert json.loads((out / "manifest.json").read_text())["device"] == "cpu"
@@ -132,7 +123,7 @@ def test_peers_measure_collectives(tmp_path):
     words = ("flopcast", "measure", "--device", "cpu", "--minutes", "0.05", "--out", str(out))
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m")
 
-    made = ran([*launcher, *words], env=ENVIRONMENT)
+    made = ran([*launcher, *words], env=TALKATIVE)
 
     found = read_pack(out).messages
     assert made.returncode == 0
@@ -143,11 +134,11 @@ def test_peers_measure_collectives(tmp_path):
 def test_a_site_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
     site = tmp_path / "missing" / "here.yaml"
 
-    code, _, err = flopcast("measure", "--out", tmp_path / "pack", "--site", site)
+    ended = flopcast("measure", "--out", tmp_path / "pack", "--site", site)
 
-    assert code == 1
-    assert err.count("--site = ") == 1
-    assert "torch" not in err
+    assert ended.code == 1
+    assert ended.err.count("--site = ") == 1
+    assert "torch" not in ended.err
     assert not (tmp_path / "pack").exists()
 
 
@@ -160,33 +151,33 @@ def test_a_site_that_cannot_be_written_is_told_before_anything_is_measured(tmp_p
     ],
 )
 def test_an_option_that_nothing_would_read_is_refused(tmp_path, words, needs):
-    code, _, err = flopcast("measure", "--out", tmp_path / "pack", *words)
+    ended = flopcast("measure", "--out", tmp_path / "pack", *words)
 
-    assert code == 1
-    assert f"add {needs}" in err
+    assert ended.code == 1
+    assert f"add {needs}" in ended.err
 
 
 def test_half_of_torchruns_environment_is_refused():
-    code, _, err = flopcast("measure", "--out", "never", environment={"WORLD_SIZE": "2", "RANK": "0"})
+    ended = flopcast("measure", "--out", "never", variables={"WORLD_SIZE": "2", "RANK": "0"})
 
-    assert code == 1
-    assert all(name in err for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun"))
+    assert ended.code == 1
+    assert all(name in ended.err for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun"))
 
 
 def test_a_site_file_of_many_ranks_is_refused():
-    code, _, err = flopcast("measure", "--out", "never", "--site", "never.yaml", environment=PEERS)
+    ended = flopcast("measure", "--out", "never", "--site", "never.yaml", variables=PEERS)
 
-    assert code == 1
-    assert "without torchrun" in err
+    assert ended.code == 1
+    assert "without torchrun" in ended.err
 
 
 def test_every_option_that_peers_would_not_read_is_told_at_once():
     words = ("--site", "never.yaml", "--as", "h20-96gb", "--seed", "0")
 
-    code, _, err = flopcast("measure", "--out", "never", *words, environment=PEERS)
+    ended = flopcast("measure", "--out", "never", *words, variables=PEERS)
 
-    assert code == 1
-    assert all(f"{option} = " in err for option in words[::2])
+    assert ended.code == 1
+    assert all(f"{option} = " in ended.err for option in words[::2])
 
 
 def test_names_of_torch_are_found_in_the_catalogue():
@@ -223,14 +214,14 @@ def test_a_site_file_of_a_pack_changes_a_prediction(a100_pack, tmp_path):
 
     _write_site(a100_pack, site, "a100-sxm4-80gb", 2.5e-6, 1.0)
 
-    plain = json.loads(flopcast("predict", *job, *plan)[1])
-    slow = json.loads(flopcast("predict", *job, *plan, "--site", site)[1])
+    plain = json.loads(flopcast("predict", *job, *plan).out)
+    slow = json.loads(flopcast("predict", *job, *plan, "--site", site).out)
     assert 1.2 < slow["step_time_s"] / plain["step_time_s"] < 2.2
     assert "ratio: 2.0" in site.read_text()  # of the host: 5 µs against 2.5
 
 
 def test_help_says_what_is_written_and_how_it_is_stopped():
-    code, out, _ = flopcast("measure", "--help")
+    ended = flopcast("measure", "--help")
 
-    assert code == 0
-    assert all(word in out for word in ("--out", "--site", "--quick", "--plan-only", "torchrun"))
+    assert ended.code == 0
+    assert all(word in ended.out for word in ("--out", "--site", "--quick", "--plan-only", "torchrun"))

@@ -4,7 +4,8 @@ import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from io import StringIO
+from io import BytesIO, TextIOWrapper
+from unittest.mock import patch
 
 from children import ran
 from conftest import PACKAGE
@@ -35,17 +36,20 @@ class Ended:
     err: str
 
 
-def flopcast(*words):
-    """One call in this process."""
-    out, err, before = StringIO(), StringIO(), sys.argv
-    sys.argv = ["flopcast", *map(str, words)]
+def flopcast(*words, input=b"", variables=None):
+    """One call in this process, with bytes on stdin and with more variables of the environment."""
+    out, err = (TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     try:
-        with redirect_stdout(out), redirect_stderr(err):
+        with (
+            patch("sys.argv", ["flopcast", *map(str, words)]),
+            patch("sys.stdin", TextIOWrapper(BytesIO(input))),
+            patch.dict(os.environ, variables or {}),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
             main()
     except SystemExit as end:
-        return Ended(end.code, out.getvalue(), err.getvalue())
-    finally:
-        sys.argv = before
+        return Ended(end.code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
     raise AssertionError("a command ends with an exit code")
 
 
