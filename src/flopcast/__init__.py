@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flopcast.accuracy import validate_suite
-    from flopcast.api import compare, predict, predict_memory, report_page, search_plans
+    from flopcast.api import compare, predict, predict_memory, report_page
+    from flopcast.best_plans import search_plans
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
     from flopcast.jobs import dump_job, export_job, job, load_job
     from flopcast.predictor import Predictor
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 _HOMES = {
     name: f"flopcast.{home}"
     for home, names in {
-        "api": ("compare", "predict", "predict_memory", "report_page", "search_plans"),
+        "api": ("compare", "predict", "predict_memory", "report_page"),
+        "best_plans": ("search_plans",),
         "accuracy": ("validate_suite",),
         "errors": ("FlopcastError", "InfeasibleError", "Problem", "SpecError"),
         "jobs": ("dump_job", "export_job", "job", "load_job"),

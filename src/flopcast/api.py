@@ -1,22 +1,15 @@
 """The few functions that a program calls: they load what the pure core needs.
 
 Answers: how do I get from a job to an answer?
-Elsewhere: jobs out of words and files (jobs.py); the same without files (prediction.py,
-lab/validation/compare.py).
+Elsewhere: the best plans (best_plans.py), jobs out of words and files (jobs.py); the same without files
+(prediction.py, lab/validation/compare.py).
 """
-
-from collections.abc import Sequence
-from functools import cache
 
 from flopcast.library.curves import load_book
 from flopcast.predictor import Predictor
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, versus
-from flopcast.search.find import OnProgress, SearchResult, find
-from flopcast.search.question import Question
-from flopcast.search.scaled import scaled
-from flopcast.search.space import Space
 from flopcast.spec.job import Job
 
 SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
@@ -104,58 +97,6 @@ def report_page(report: Report) -> str:
     (True, True)
     """
     from flopcast.render.report_page import as_html  # a prediction needs no page
+    from flopcast.search.scaled import scaled
 
     return as_html(report, scaled(report, load_book(report.job.cluster)))
-
-
-def search_plans(
-    jobs: Job | Sequence[Job],
-    space: Space | None = None,
-    objectives: Sequence[str] = ("step_time",),
-    total_tokens: float = 0.0,
-    deadline_s: float | None = None,
-    budget_usd: float | None = None,
-    told: OnProgress | None = None,
-) -> SearchResult:
-    """Return the best plans of a space, simulated exactly, ranked and explained.
-
-    Parameters
-    ----------
-    jobs : Job, or several that differ in their cluster or stack
-        Their plans give the fields that the space does not name (optimizer, rank order).
-    space : Space
-        What may vary; by default every degree and option that the stack has.
-    objectives : names of search.objectives.OBJECTIVES
-        Plans are ranked by the first; the front is of all of them.
-    total_tokens, deadline_s, budget_usd
-        Of the whole run: its tokens, the time by which it must end, and the most that it may cost.
-    told : callable
-        Called with messages about the progress of the search.
-
-    Raises
-    ------
-    SpecError
-        Every fault of the question.
-
-    Examples
-    --------
-    >>> from flopcast.requests.job_files import load_catalog_job
-    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
-    >>> found = search_plans(job, Space(gbs=64, cp=1, mbs=4, vpp=1, zero=1, recompute="full"))
-    >>> found.candidates >= found.possible >= found.feasible >= len(found.plans) - found.refined > 0
-    True
-    """
-    question = Question(
-        jobs=(jobs,) if isinstance(jobs, Job) else tuple(jobs),
-        space=space or Space(),
-        objectives=tuple(objectives),
-        total_tokens=total_tokens,
-        deadline_s=deadline_s,
-        budget_usd=budget_usd,
-    )
-    return answer(question, told)
-
-
-def answer(question: Question, told: OnProgress | None = None) -> SearchResult:
-    """Answer a complete question as `search_plans` does; the curves of each cluster are read once."""
-    return find(question, cache(load_book), told)

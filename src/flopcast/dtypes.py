@@ -31,5 +31,15 @@ def constant(value: float | int) -> Counts:
     return np.array([[float(value)]])
 
 
+def distinct(values: Integers) -> list[int]:
+    """Return the distinct values of an array of whole numbers from 0 on, in order.
+
+    >>> distinct(np.array([[3, 1], [1, 3]]))
+    [1, 3]
+    """
+    found: list[int] = np.bincount(values.ravel()).nonzero()[0].tolist()
+    return found
+
+
 ZERO = constant(0.0)
 ONE = constant(1.0)

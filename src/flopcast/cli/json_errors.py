@@ -4,7 +4,6 @@ Answers: when are errors printed as JSON, and how is a usage error of click repo
 Elsewhere: the shape of the JSON (render/error_json.py), exit codes (main.py).
 """
 
-import difflib
 import json
 from collections.abc import Sequence
 
@@ -48,6 +47,8 @@ def usage_problem(error: click.ClickException) -> Problem:
     command = context.command_path if context is not None else "flopcast"
     see = f"see {command} --help"
     if isinstance(error, click.NoSuchOption):
+        import difflib
+
         known = sorted(_options(context)) if context is not None else []
         near = error.possibilities or difflib.get_close_matches(error.option_name, known, n=1)
         allowed, because = ", ".join(known) or "an option of this command", f"{command} has no such option"

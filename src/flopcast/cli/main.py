@@ -115,6 +115,7 @@ def main() -> None:
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # matrices are small: threads only wait for each other
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them takes 10 ms
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old terminal may not know the letters of a bar

@@ -33,7 +33,7 @@ from flopcast.cost.kernels.unscaled import broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.cost.pricing import PricedItem, Pricing, place_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
-from flopcast.dtypes import ZERO, Floats, constant
+from flopcast.dtypes import ZERO, Floats, constant, distinct
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
@@ -278,7 +278,7 @@ def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
 def _fabrics(collective: str, cost: MessageCost, state: Pricing) -> tuple[_Partly, ...]:
     """Return the factors of the tiers that messages use, which may differ between plans."""
     found = []
-    for index in np.unique(cost.tier[cost.alone_s > 0]).tolist():
+    for index in distinct(cost.tier[cost.alone_s > 0]):
         tier = state.cluster.tiers[index]
         measured = index in cost.curves or collective in tier.library_fraction
         sigma = FABRIC_LOG_SIGMA if measured else UNMEASURED_FABRIC_LOG_SIGMA

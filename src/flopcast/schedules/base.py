@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Flags, Floats, Integers
+from flopcast.dtypes import Counts, Flags, Floats, Integers, distinct
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2  # with WEIGHT tasks, BACKWARD gives the input's gradient only
 
@@ -63,7 +63,7 @@ class Order:
         """
         of = self.kind * (self.chunk.max() + 1) + self.chunk
         turn = np.zeros(of.shape, dtype=np.intp)
-        for value in np.unique(of):
+        for value in distinct(of):
             same = of == value
             turn[same] = (same.cumsum(axis=1) - 1)[same]
         return turn

@@ -19,6 +19,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import InfeasibleError, SpecError
+from flopcast.kept_results import KeptResults
 from flopcast.prediction import predict
 from flopcast.search.grid import batches
 from flopcast.search.memory_limit import WHOLE_FRACTION
@@ -37,6 +38,7 @@ VIRTUAL_STAGES = (1, 2, 3, 4, 6)
 PLAYED = 8  # of the screened plans, exactly
 PLAYED_TASKS = 2**18  # of these plans' pipelines together: 8 plans of the largest known runs have fewer
 LEAST_GAIN_FRACTION = 0.01  # of the step, for which a plan lists blocks of stages, or orders ranks
+MOST_RESULTS = 4096  # that the simulations of one choice share
 REORDERED = 3  # of these, with their ranks in another order
 SHARDED = 3  # the ZeRO stage that shards parameters
 SEARCHED = (
@@ -125,12 +127,13 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     best = [
         Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)
     ]  # what is settled stays as it is, where it makes no difference too
-    steps_s = [predict(job.model_copy(update={"plan": plan}), book).step_time_s for plan in best]
+    kept = KeptResults(MOST_RESULTS)
+    steps_s = [predict(job.model_copy(update={"plan": plan}), book, kept).step_time_s for plan in best]
     if "stage_layers" not in fixed:
-        level = [_level(job, *each, book, room_fraction) for each in zip(best, steps_s, strict=True)]
+        level = [_level(job, *each, book, room_fraction, kept) for each in zip(best, steps_s, strict=True)]
         best, steps_s = [plan for plan, _ in level], [step_s for _, step_s in level]
     if "rank_order" not in fixed:
-        best, steps_s = _reordered(job, best, steps_s, book)
+        best, steps_s = _reordered(job, best, steps_s, book, kept)
     ranked = [best[index] for index in np.argsort(steps_s, kind="stable")]
     fastest_s, next_s = (sorted(steps_s) * 2)[:2]
     return ChosenPlan(
@@ -180,19 +183,19 @@ def _tasks(plan: Plan) -> int:
 
 
 def _level(
-    job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: float | None
+    job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: float | None, kept: KeptResults
 ) -> tuple[Plan, Number]:
     """Return the plan and its step, with more equal stages if a list of numbers is worth the gain."""
     asked = Refining(recompute=False, orders=False, headroom_fraction=room_fraction)
-    for one in refined([job.model_copy(update={"plan": plan})], [], asked, lambda _: book):
-        level_s = predict(one, book).step_time_s
+    for one in refined([job.model_copy(update={"plan": plan})], [], asked, lambda _: book, kept):
+        level_s = predict(one, book, kept).step_time_s
         if level_s < step_s * (1.0 - LEAST_GAIN_FRACTION):
             return one.plan, level_s
     return plan, step_s
 
 
 def _reordered(
-    job: Job, plans: list[Plan], steps_s: list[Number], book: CurveBook
+    job: Job, plans: list[Plan], steps_s: list[Number], book: CurveBook, kept: KeptResults
 ) -> tuple[list[Plan], list[Number]]:
     """Return the plans and their steps; the fastest few get another rank order if that is worth it."""
     found = dict(zip(plans, steps_s, strict=True))
@@ -202,9 +205,9 @@ def _reordered(
         for plan in fastest
         if _tasks(plan) <= PLAYED_TASKS // REORDERED
     ]
-    for one in refined(few, [], Refining(stages=False, recompute=False), lambda _: book):
+    for one in refined(few, [], Refining(stages=False, recompute=False), lambda _: book, kept):
         usual = one.plan.model_copy(update={"rank_order": Plan().rank_order})
-        step_s = predict(one, book).step_time_s
+        step_s = predict(one, book, kept).step_time_s
         if step_s < found[usual] * (1.0 - LEAST_GAIN_FRACTION):
             del found[usual]
             found[one.plan] = step_s

@@ -21,6 +21,7 @@ from itertools import chain, islice
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import crossings
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.search.memory_limit import within_memory
 from flopcast.search.uneven_stages import balanced_stages
@@ -48,7 +49,11 @@ class Refining:
 
 
 def refined(
-    best: Sequence[Job], lacking: Sequence[Job], asked: Refining, book_of: Callable[[Cluster], CurveBook]
+    best: Sequence[Job],
+    lacking: Sequence[Job],
+    asked: Refining,
+    book_of: Callable[[Cluster], CurveBook],
+    kept: KeptResults = NOTHING_KEPT,
 ) -> tuple[Job, ...]:
     """Return variants of good plans, each once; none that is among the plans.
 
@@ -58,6 +63,8 @@ def refined(
         With feasible plans, the best first.
     lacking : sequence of Job
         With plans that would be better but lack memory.
+    kept : KeptResults
+        Layers and prices of earlier predictions.
 
     Returns
     -------
@@ -68,11 +75,11 @@ def refined(
     if asked.recompute:
         whole = [job for job in best if job.plan.recompute_word == "full"]
         for job in (*whole[:AGAIN], *lacking[:AGAIN]):
-            found += _least_recompute(job, asked.headroom_fraction)
+            found += _least_recompute(job, asked.headroom_fraction, kept)
     if asked.stages:
         piped = [job for job in best if job.plan.pipeline_parallel > 1][:LEVELLED]
         for job in (*piped, *lacking, *found):
-            found += _levelled(job, book_of(job.cluster), asked.headroom_fraction)
+            found += _levelled(job, book_of(job.cluster), asked.headroom_fraction, kept)
     if asked.orders:
         for jobs in (best, found):
             others = chain.from_iterable(map(_reordered, jobs))
@@ -82,15 +89,17 @@ def refined(
     return tuple(job for key, job in distinct.items() if key not in known)
 
 
-def _levelled(job: Job, book: CurveBook, headroom_fraction: float | None) -> Iterator[Job]:
+def _levelled(
+    job: Job, book: CurveBook, headroom_fraction: float | None, kept: KeptResults
+) -> Iterator[Job]:
     """Yield the job with more equal stages, or None if its division does not change."""
-    layers = balanced_stages(job, book, headroom_fraction)
+    layers = balanced_stages(job, book, headroom_fraction, kept)
     if layers is None or layers == (job.plan.stage_layers or (layers[0],) * len(layers)):
         return
     yield from _possible(job, {"stage_layers": layers})
 
 
-def _least_recompute(job: Job, headroom_fraction: float | None) -> Iterator[Job]:
+def _least_recompute(job: Job, headroom_fraction: float | None, kept: KeptResults) -> Iterator[Job]:
     """Yield the job with as few recomputed blocks as fit: some of them, but not all."""
     plan, blocks = job.plan, job.model.num_blocks
     chunks = plan.pipeline_parallel * plan.virtual_stages
@@ -100,11 +109,13 @@ def _least_recompute(job: Job, headroom_fraction: float | None) -> Iterator[Job]
         return job.model_copy(update={"plan": partly_recomputed(plan, number)})
 
     low, high = 1, most  # the least number that fits is in low … high
-    if most < 2 or not _fits(with_blocks(most - 1), headroom_fraction):
+    if most < 2 or not _fits(with_blocks(most - 1), headroom_fraction, kept):
         return
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _fits(with_blocks(middle), headroom_fraction) else (middle + 1, high)
+        low, high = (
+            (low, middle) if _fits(with_blocks(middle), headroom_fraction, kept) else (middle + 1, high)
+        )
     yield from _possible(with_blocks(low), {})
 
 
@@ -151,7 +162,8 @@ def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
         yield changed
 
 
-def _fits(job: Job, headroom_fraction: float | None) -> bool:
+def _fits(job: Job, headroom_fraction: float | None, kept: KeptResults) -> bool:
     """Return whether the plan fits the part of the memory that may be used."""
-    memory = peak_memory(realise(lower(job.model, one_plan(job.plan), job.batch), job.software))
+    workload = lower(job.model, one_plan(job.plan), job.batch, kept)
+    memory = peak_memory(realise(workload, job.software, kept=kept))
     return bool(within_memory(memory, job.cluster, headroom_fraction).all())

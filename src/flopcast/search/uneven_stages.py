@@ -23,6 +23,7 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats, Integers
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import memory_on
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.memory_limit import within_memory
@@ -41,7 +42,7 @@ EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one 
 
 
 def balanced_stages(
-    job: Job, book: CurveBook, headroom_fraction: float | None = 1.0
+    job: Job, book: CurveBook, headroom_fraction: float | None = 1.0, kept: KeptResults = NOTHING_KEPT
 ) -> tuple[int, ...] | None:
     """Return the blocks of every chunk that make the step of the job's plan shortest, in closed form.
 
@@ -53,6 +54,8 @@ def balanced_stages(
         Curves of the job's cluster.
     headroom_fraction : float or None
         The part of the device's memory that a stage may use; None: as much as fits by memory/verdict.py.
+    kept : KeptResults
+        Layers and prices of earlier predictions.
 
     Returns
     -------
@@ -67,22 +70,26 @@ def balanced_stages(
     if own or stages == 1 or blocks > MOST_BLOCKS or stages * virtual > blocks + 2:
         return None
     plain = job.model_copy(update={"plan": plan.model_copy(update={"stage_layers": ()})})
-    held = (_in_chunks if virtual > 1 else _in_stages)(plain, book, headroom_fraction)
+    held = (_in_chunks if virtual > 1 else _in_stages)(plain, book, headroom_fraction, kept)
     return None if held is None else tuple(held.T.ravel().tolist())
 
 
-def _in_stages(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
+def _in_stages(
+    job: Job, book: CurveBook, headroom_fraction: float | None, kept: KeptResults
+) -> Integers | None:
     """Return the number of blocks of every stage, (stages, 1)."""
-    busy_s = busy_seconds(job, book, headroom_fraction)
+    busy_s = busy_seconds(job, book, headroom_fraction, kept)
     cuts = best_cuts(busy_s, job.plan.num_micro_batches)
     return None if cuts is None else np.diff(cuts)[:, None]
 
 
-def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
+def _in_chunks(
+    job: Job, book: CurveBook, headroom_fraction: float | None, kept: KeptResults
+) -> Integers | None:
     """Return the number of blocks of every chunk, (stages, chunks)."""
     plan, dealt = job.plan, _by_cuts(job.model.num_blocks)
-    programs = _programs(job, dealt.slices)
-    alone_s = _seconds(programs, job, book)
+    programs = _programs(job, dealt.slices, kept)
+    alone_s = _seconds(programs, job, book, kept)
     waits_s = alone_s[-1]  # for its transfers, however many chunks a stage has
     alone_s = alone_s - waits_s * (1.0 - 1.0 / plan.virtual_stages)
     kind = programs.stages.of(0).chunk_class[:, 0][dealt.row]
@@ -100,7 +107,9 @@ def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float | None) -> In
     return None if found is None else found.held
 
 
-def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -> Floats:
+def busy_seconds(
+    job: Job, book: CurveBook, headroom_fraction: float | None = 1.0, kept: KeptResults = NOTHING_KEPT
+) -> Floats:
     """Return the seconds of one micro-batch for every stage and slice, as `best_cuts` reads them.
 
     Returns
@@ -109,8 +118,8 @@ def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float | None = 1.
         Seconds; infinite if a slice does not fit on the stage, or no slice lies between two cuts.
     """
     dealt = _by_cuts(job.model.num_blocks)
-    programs = _programs(job, dealt.slices)
-    slice_s = _seconds(programs, job, book)
+    programs = _programs(job, dealt.slices, kept)
+    slice_s = _seconds(programs, job, book, kept)
     busy = []
     for stage, role in enumerate(_roles(job.plan.pipeline_parallel)):
         fits = _fits(programs, stage, job, headroom_fraction)
@@ -263,14 +272,15 @@ def _slices(role: Integers, low: Integers, high: Integers) -> CandidateStages:
     return CandidateStages(low=low, high=high, starts=starts, ends=ends)
 
 
-def _programs(job: Job, slices: CandidateStages) -> Programs:
+def _programs(job: Job, slices: CandidateStages, kept: KeptResults = NOTHING_KEPT) -> Programs:
     """Return the programs of slices as stages."""
-    return realise(lower(job.model, one_plan(job.plan), job.batch), job.software, slices.stages)
+    workload = lower(job.model, one_plan(job.plan), job.batch, kept)
+    return realise(workload, job.software, slices.stages, kept)
 
 
-def _seconds(programs: Programs, job: Job, book: CurveBook) -> Floats:
+def _seconds(programs: Programs, job: Job, book: CurveBook, kept: KeptResults) -> Floats:
     """Return the seconds of one micro-batch on every slice, (slices,)."""
-    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels), kept)
     slice_s: Floats = micro_batch_seconds(priced)[0, programs.stages.of(0).stage_class]
     return slice_s
 

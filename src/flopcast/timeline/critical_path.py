@@ -17,7 +17,7 @@ import numpy as np
 
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST
 from flopcast.cost.item_prices import Priced
-from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.dtypes import Counts, Floats, Integers, distinct
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
@@ -156,11 +156,11 @@ def _gather_shares(run: StepSimulation, held: int) -> list[TimeAttribution]:
     return _executed(run, run.forward, run.forward.reduction_counts, waited)
 
 
-def attribute_stage(run: StepSimulation, stage: int) -> tuple[tuple[TimeAttribution, ...], float]:
-    """Return the shares of a stage from one synchronisation to the next, with its waiting for others.
+def attribute_stage(run: StepSimulation, stage: int) -> tuple[TimeAttribution, ...]:
+    """Return the shares of a stage from one synchronisation to the next.
 
-    Inside a task only its critical path counts: hidden work takes none of the stage's time. Shares and
-    waiting sum to the step.
+    Inside a task only its critical path counts: hidden work takes none of the stage's time. The rest of the
+    step it waits for others.
     """
     g = run.played.graph
     size = g.order.kind.shape[1]
@@ -170,9 +170,7 @@ def attribute_stage(run: StepSimulation, stage: int) -> tuple[tuple[TimeAttribut
     shares += _phase_shares(run, run.programs.update, stage)
     shares += _end_shares(run, stage)
     shares += _exposed(run, stage)
-    shares = [share for share in shares if share.path_s != 0]
-    waiting = run.step_time_s - sum(share.path_s for share in shares)
-    return tuple(shares), max(0.0, waiting)
+    return tuple(share for share in shares if share.path_s != 0)
 
 
 def attribute_mean_stage(run: StepSimulation) -> tuple[TimeAttribution, ...]:
@@ -209,11 +207,12 @@ def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
     return counts
 
 
-def busiest_stage(run: StepSimulation) -> int:
-    """Return the stage with the most seconds of tasks, update and reduction; the first of equal ones."""
+def busy_seconds(run: StepSimulation) -> Floats:
+    """Return the seconds of tasks, update and reduction of every stage, (stages,)."""
     g = run.played.graph
-    tasks = run.played.duration_s[g.node_of_task].reshape(g.order.kind.shape).sum(axis=1)
-    return int(np.argmax(tasks + run.update_s + run.reduce_s))
+    tasks_s = run.played.duration_s[g.node_of_task].reshape(g.order.kind.shape).sum(axis=1)
+    busy_s: Floats = tasks_s + run.update_s + run.reduce_s
+    return busy_s
 
 
 def _end_shares(run: StepSimulation, stage: int) -> list[TimeAttribution]:
@@ -263,7 +262,7 @@ def _executed(
     found: list[TimeAttribution] = []
     rows = run.of_task.row[tasks]
     width = num_columns(simulated.columns)
-    for row in np.unique(rows).tolist():
+    for row in distinct(rows):
         times = run.of_task.summed(counts, tasks[rows == row])
         shifts = times[width:] if len(times) > width else np.zeros(width)
         for column, item in enumerate((*simulated.columns, None, None)):

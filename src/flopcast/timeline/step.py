@@ -8,8 +8,10 @@ step is measured from one such moment to the next: each stage updates its weight
 reduces its gradients and waits for the others. That period is exact without simulating a second step.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from flopcast.timeline.critical_path import (
     attribute_critical_path,
     attribute_mean_stage,
     attribute_stage,
-    busiest_stage,
+    busy_seconds,
     transfer_items,
 )
 from flopcast.timeline.max_plus import NEVER
@@ -32,8 +34,10 @@ from flopcast.timeline.pipeline import Graph, NodeTimes, graph, of_kinds, play
 from flopcast.timeline.program import Simulated, simulate
 from flopcast.timeline.serial import serial_seconds
 from flopcast.timeline.simulation import ProgramOfTask, StepSimulation
+from flopcast.timeline.steady import Shares, SteadyStep, steady_step
 from flopcast.workload.program import positions
 
+Amount = TypeVar("Amount", float, Floats)
 Passes = tuple[Simulated, ...]  # forward, backward, and weight gradients where they are apart
 
 
@@ -46,13 +50,34 @@ class Timeline:
     views of critical_path.py, which are worked out when they are first read.
     """
 
-    run: StepSimulation
-    rank_class: int  # of data-parallel ranks, where their micro-batches differ: the slowest one
+    play: Callable[[], StepSimulation]
+    rank_class: int = 0  # of data-parallel ranks, where their micro-batches differ: the slowest one
+    steady: SteadyStep | None = (
+        None  # of very many micro-batches, which are played when a task is asked for
+    )
+
+    @cached_property
+    def run(self) -> StepSimulation:
+        """Return the whole simulation."""
+        return self.play()
+
+    @property
+    def _ends(self) -> StepSimulation:
+        """Return a simulation that begins and ends as the step does."""
+        return self.run if self.steady is None else self.steady.longer
 
     @cached_property
     def step_time_s(self) -> float:
         """Return the period of repeated steps, without jitter."""
-        return self.run.step_time_s
+        return self._total(lambda run: run.step_time_s)
+
+    def _total(self, of: Callable[[StepSimulation], Amount]) -> Amount:
+        """Return what a function of a simulation returns for the whole step."""
+        return of(self.run) if self.steady is None else self.steady.total(of)
+
+    def _shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
+        """Return the shares that a function of a simulation returns for the whole step."""
+        return tuple(of(self.run)) if self.steady is None else self.steady.shares(of)
 
     @cached_property
     def stage(self) -> Integers:
@@ -98,66 +123,63 @@ class Timeline:
     @cached_property
     def shares(self) -> tuple[TimeAttribution, ...]:
         """Return what the step hangs on: shares of the critical path, which sum to the step."""
-        return attribute_critical_path(self.run)
+        return self._shares(attribute_critical_path)
 
     @cached_property
     def bottleneck(self) -> int:
         """Return the busiest stage."""
-        return busiest_stage(self.run)
-
-    @property
-    def bottleneck_attribution(self) -> tuple[TimeAttribution, ...]:
-        """Return what the busiest stage does."""
-        return self._bottleneck[0]
-
-    @property
-    def bottleneck_waits_s(self) -> float:
-        """Return how long the busiest stage waits: with what it does, the step."""
-        return self._bottleneck[1]
+        return int(np.argmax(self._total(busy_seconds)))
 
     @cached_property
-    def _bottleneck(self) -> tuple[tuple[TimeAttribution, ...], float]:
-        return attribute_stage(self.run, self.bottleneck)
+    def bottleneck_attribution(self) -> tuple[TimeAttribution, ...]:
+        """Return what the busiest stage does."""
+        return self._shares(lambda run: attribute_stage(run, self.bottleneck))
+
+    @cached_property
+    def bottleneck_waits_s(self) -> float:
+        """Return how long the busiest stage waits: with what it does, the step."""
+        busy_s = sum(share.path_s for share in self.bottleneck_attribution)
+        return max(0.0, self.step_time_s - busy_s)
 
     @cached_property
     def mean_attribution(self) -> tuple[TimeAttribution, ...]:
         """Return what the mean stage does."""
-        return attribute_mean_stage(self.run)
+        return self._shares(attribute_mean_stage)
 
     @property
     def forward(self) -> Simulated:
         """Return the forward programs."""
-        return self.run.forward
+        return self._ends.forward
 
     @property
     def backward(self) -> Simulated:
         """Return the backward programs."""
-        return self.run.backward
+        return self._ends.backward
 
     @property
     def weight(self) -> Simulated | None:
         """Return the programs of weight gradients, where the backward is split."""
-        return self.run.weight
+        return self._ends.weight
 
     @property
     def update_s(self) -> Floats:
         """Return the duration of the update, from the step's start, (stages,)."""
-        return self.run.update_s
+        return self._ends.update_s
 
     @property
     def reduce_start_s(self) -> Floats:
         """Return the start of the reductions after the last backward and what runs on, (stages,)."""
-        return self.run.reduce_start_s
+        return self._total(lambda run: run.reduce_start_s)
 
     @property
     def reduce_s(self) -> Floats:
         """Return the duration of these reductions, (stages,)."""
-        return self.run.reduce_s
+        return self._ends.reduce_s
 
     @property
     def synchronise_s(self) -> float:
         """Return the time that all stages take to agree."""
-        return self.run.synchronise_s
+        return self._ends.synchronise_s
 
 
 def simulate_passes(priced: Priced) -> Passes:
@@ -190,21 +212,35 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
         The schedule deadlocks with the stack's transfers (spec/checks.py refuses such plans).
     """
     passes = passes or simulate_passes(priced)
-    runs = [_run(priced, passes, plan, rows) for rows in priced.programs.workload.rows or ((),)]
+    plays = [partial(_run, priced, passes, plan, rows) for rows in priced.programs.workload.rows or ((),)]
+    if len(plays) == 1 and not priced.programs.workload.rows:
+        return Timeline(play=plays[0], steady=_steady(priced, plan, plays[0]))
+    runs = [play() for play in plays]
     slowest = int(np.argmax([run.step_time_s for run in runs]))
-    return Timeline(run=runs[slowest], rank_class=slowest)
+    return Timeline(play=lambda: runs[slowest], rank_class=slowest)
 
 
-def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> StepSimulation:
+def _steady(priced: Priced, plan: int, play: Callable[..., StepSimulation]) -> SteadyStep | None:
+    """Return the step of a plan of very many micro-batches without playing all of them."""
+    programs = priced.programs
+    stages, chunks = programs.stages.of(plan).chunk_class.shape
+    micro_batches = int(programs.plans.num_micro_batches[plan, 0])
+    return steady_step(lambda some: play(micro_batches=some), micro_batches, chunks, stages)
+
+
+def _run(
+    priced: Priced, passes: Passes, plan: int, kinds: Rows, micro_batches: int | None = None
+) -> StepSimulation:
     """Return the played pipeline of simulated programs with its start and end, without a breakdown.
 
-    `kinds` are those of its micro-batches, in order; empty where they are alike.
+    `kinds` are those of its micro-batches, in order; empty where they are alike. `micro_batches` are the
+    plan's, unless others are given.
     """
     programs = priced.programs
     structure = programs.plans.structure
     division = programs.stages.of(plan)
     stages, virtual = division.chunk_class.shape
-    micro = int(programs.plans.num_micro_batches[plan, 0])
+    micro = micro_batches or int(programs.plans.num_micro_batches[plan, 0])
     pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.transfers)
     update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
     programs_of_tasks = _rows(pipeline, division.chunk_class, micro, kinds, plan)
@@ -347,5 +383,4 @@ def _lost(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
 def simulated_seconds(priced: Priced, plan: int = 0) -> float:
     """Return the step time of a plan, simulated exactly as `run_step` does, without its shares."""
     passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
-    rows = priced.programs.workload.rows or ((),)
-    return max(_run(priced, passes, plan, kinds).step_time_s for kinds in rows)
+    return run_step(priced, plan, passes).step_time_s

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from urllib.parse import urlencode
 
-from flopcast import api
+from flopcast import api, best_plans
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.logs import prediction_check
 from flopcast.lab.logs.reader import read_log
@@ -250,7 +250,7 @@ def _found(words: Words, told: OnProgress) -> tuple[SearchResult, float, float]:
             shown_s = now_s
             told(f"{progress.doing}: {progress.done} of {progress.total}")
 
-    found = api.answer(question_from(words), hear)
+    found = best_plans.answer(question_from(words), hear)
     return found, time.perf_counter() - start_s, screening_s
 
 

@@ -16,7 +16,7 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Floats, distinct
 from flopcast.spec.cluster import Cluster, Tier
 
 RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
@@ -134,11 +134,11 @@ def message_seconds(
     seconds, bound_s, on_link_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     curves: dict[int, Curve] = {}
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
-    for index in np.unique(tier):
+    for index in distinct(tier):
         here = (tier == index) & (inside * nodes > 1) & (size > 0)
         if not here.any():
             continue
-        link = cluster.tiers[int(index)]
+        link = cluster.tiers[index]
         if index and domain_bytes is not None and FORMULAS[collective].one_copy_a_domain:
             domain = Group(inside=inside[here], nodes=np.ones(int(here.sum())))
             within = message_seconds(collective, size[here], domain, cluster, book)

@@ -1,0 +1,109 @@
+"""Steps of very many micro-batches: two short steps, extended by the period in which the pipeline repeats.
+
+Answers: is the state of a pipeline periodic, and what does each period add?
+Elsewhere: one step played whole (step.py).
+
+A pipeline is a max-plus recurrence that does not depend on when it begins. Let a longer step have one
+period of tasks more than a shorter one. Up to some task both run the same; from an earlier task on, the
+longer one runs what the shorter one runs, a constant time later. Where both hold over more tasks than any
+dependency reaches back, the state of all stages repeats. So every further period adds the same time and the
+same items.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from flopcast.dtypes import Flags, Floats
+from flopcast.schedules.base import Order
+from flopcast.timeline.critical_path import TimeAttribution
+from flopcast.timeline.simulation import StepSimulation
+
+PLAYED_TASKS = 32_768  # steps of fewer tasks are played whole
+SHORT_PERIODS = (12, 48)  # of the shorter step, tried one after the other
+WINDOW_PERIODS = 4  # over which the state must repeat: dependencies reach back less than two periods
+ROUNDING = 1e-13  # of a period
+Shares = Sequence[TimeAttribution]
+Amount = TypeVar("Amount", float, Floats)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class SteadyStep:
+    """A step that is `times` periods longer than `longer`, which is one period longer than `shorter`."""
+
+    shorter: StepSimulation
+    longer: StepSimulation
+    times: int
+
+    def total(self, of: Callable[[StepSimulation], Amount]) -> Amount:
+        """Return what grows by the same amount with every period, such as the time of the step."""
+        long = of(self.longer)
+        return long + self.times * (long - of(self.shorter))
+
+    def shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
+        """Return the shares of the step, each of one item."""
+        one: dict[object, TimeAttribution] = {}
+        path_s: dict[object, float] = defaultdict(float)
+        shift_s: dict[object, float] = defaultdict(float)
+        for run, weight in ((self.longer, 1.0 + self.times), (self.shorter, -float(self.times))):
+            for share in of(run):
+                key = share.item, share.row, share.moves_ratio, share.of_experts
+                one.setdefault(key, share)
+                path_s[key] += weight * share.path_s
+                shift_s[key] += weight * share.shift_s
+        return tuple(replace(share, path_s=path_s[key], shift_s=shift_s[key]) for key, share in one.items())
+
+
+def steady_step(
+    play: Callable[[int], StepSimulation], micro_batches: int, chunks: int, stages: int
+) -> SteadyStep | None:
+    """Return the step of many micro-batches, or None if it is short or its state does not repeat.
+
+    Parameters
+    ----------
+    play : callable
+        Simulates a step of some micro-batches exactly.
+    chunks, stages : int
+        Of the pipeline. A period has as many micro-batches as there are stages, as interleaved orders have.
+    """
+    for periods in SHORT_PERIODS:
+        short = periods * stages + micro_batches % stages
+        if 2 * stages * chunks * micro_batches < PLAYED_TASKS or micro_batches < 4 * short:
+            return None
+        shorter, longer = play(short), play(short + stages)
+        if _repeats(shorter, longer):
+            return SteadyStep(shorter=shorter, longer=longer, times=(micro_batches - short) // stages - 1)
+    return None
+
+
+def _repeats(shorter: StepSimulation, longer: StepSimulation) -> bool:
+    """Return whether every further period adds what the one adds that the longer step has more."""
+    short, long = shorter.played.graph.order, longer.played.graph.order
+    period = long.kind.shape[1] - short.kind.shape[1]
+    micro_batches = int(long.micro_batch.max() - short.micro_batch.max())
+    same = _alike(short, long, slice(None, -period), 0)
+    later = _alike(short, long, slice(period, None), micro_batches)
+    front = len(same) if same.all() else int(same.argmin())  # up to here both run the same
+    begin = front - WINDOW_PERIODS * period
+    if begin < 0 or not later[begin:].all():
+        return False
+    shift_s = (_ends(longer)[:, period:] - _ends(shorter))[:, begin:]
+    added_s = longer.reduce_start_s - shorter.reduce_start_s
+    most = ROUNDING * float(shift_s[0, 0])
+    return bool(
+        (abs(shift_s - shift_s[0, 0]) <= most).all() and (abs(added_s - shift_s[0, 0]) <= most).all()
+    )
+
+
+def _alike(short: Order, long: Order, columns: slice, later: int) -> Flags:
+    """Return which columns of the shorter order are columns of the longer one, `later` micro-batches on."""
+    kind, chunk = long.kind[:, columns] == short.kind, long.chunk[:, columns] == short.chunk
+    found: Flags = (kind & chunk & (long.micro_batch[:, columns] == short.micro_batch + later)).all(axis=0)
+    return found
+
+
+def _ends(run: StepSimulation) -> Floats:
+    """Return the end of every task, (stages, tasks of a stage)."""
+    g = run.played.graph
+    return run.played.end_s[g.node_of_task].reshape(g.order.kind.shape)

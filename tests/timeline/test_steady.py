@@ -1,0 +1,76 @@
+"""timeline/steady.py: a step that is extended by its period equals the whole play."""
+
+from collections import defaultdict
+
+import pytest
+from conftest import make_job
+
+from flopcast.library.curves import load_book
+from flopcast.prediction import predict
+from flopcast.timeline.critical_path import (
+    attribute_critical_path,
+    attribute_mean_stage,
+    attribute_stage,
+    busy_seconds,
+)
+
+CASES = (  # stack, plan without its global batch; micro-batches that do not divide by the stages among them
+    ("megatron-core", "pp=4 dp=2", 4096),
+    ("megatron-core", "pp=4 dp=2", 5003),
+    ("megatron-core", "pp=8", 3001),
+    ("megatron-core", "pp=4 dp=2 vpp=2", 2048),
+    ("megatron-core", "pp=4 dp=2 vpp=2 zero=1 recompute=full", 4096),
+    ("megatron-core", "pp=4 dp=2 stage_layers=5,3,4,4", 4097),
+    ("megatron-core", "pp=4 dp=2 schedule=zb_h1", 4099),
+    ("megatron-core", "pp=4 dp=2 schedule=zb_h2", 4096),
+    ("megatron-core", "pp=4 dp=2 schedule=zb_v vpp=2", 4098),
+    ("megatron-core", "pp=4 dp=2 schedule=eager_1f1b", 4097),
+    ("megatron-core", "dp=8", 20_000),
+    ("megatron-core", "dp=8 zero=2", 20_000),
+    ("deepspeed-zero", "dp=8 zero=3", 20_000),
+    ("megatron-deepspeed", "pp=4 dp=2 zero=1", 4099),
+    ("gpt-neox-deepspeed", "pp=4 dp=2 zero=1 recompute=full", 4096),
+)
+
+
+def played(stack, plan, micro_batches):
+    replicas = next((int(word[3:]) for word in plan.split() if word.startswith("dp=")), 1)
+    text = f"{plan} mbs=1 gbs={micro_batches * replicas}"
+    job = make_job(model="llama-3.2-1b", cluster="dgx-h100:1", stack=stack, plan=text, batch={"seq": 2048})
+    return predict(job, load_book(job.cluster)).timeline
+
+
+def seconds(shares):
+    found = defaultdict(float)
+    for share in shares:
+        found[share.item] += share.slope_s
+    return {item: each_s for item, each_s in found.items() if each_s}
+
+
+def test_an_extended_step_equals_the_whole_play_in_time_and_in_all_its_shares():
+    wrong, whole_plays = [], []
+    for case in CASES:
+        timeline = played(*case)
+        run = timeline.run
+        if timeline.steady is None:
+            whole_plays.append(case)
+        views = (
+            (timeline.shares, attribute_critical_path(run)),
+            (timeline.bottleneck_attribution, attribute_stage(run, timeline.bottleneck)),
+            (timeline.mean_attribution, attribute_mean_stage(run)),
+        )
+        step_s = run.step_time_s
+        right = timeline.step_time_s == pytest.approx(step_s, rel=1e-12)
+        right &= timeline.reduce_start_s.tolist() == pytest.approx(run.reduce_start_s.tolist(), rel=1e-12)
+        right &= timeline.bottleneck == busy_seconds(run).argmax()
+        for ours, theirs in views:
+            right &= seconds(ours) == pytest.approx(seconds(theirs), rel=1e-9, abs=1e-12 * step_s)
+        wrong += [] if right else [case]
+
+    assert wrong == []
+    assert whole_plays == []
+
+
+def test_a_step_of_few_tasks_or_without_a_period_is_played_whole():
+    assert played("megatron-core", "pp=4 dp=2", 1024).steady is None
+    assert played("megatron-core", "pp=4 dp=2 schedule=gpipe", 4096).steady is None
