@@ -11,8 +11,8 @@ import resource
 import sys
 import time
 
+from flopcast.jobs import job
 from flopcast.library.curves import load_book
-from flopcast.requests.job_request import job_from
 from flopcast.search.grid import batches, num_plans
 from flopcast.search.question import Question
 from flopcast.search.space import Space
@@ -38,13 +38,11 @@ PROBLEMS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"gbs": MANY, "zero": "0,1"},
     ),
 }
-NOTHING = {"price": None, "seq": None, "site": None, "stack": None}
 
 
 def job_of(words: dict[str, object]) -> Job:
     """A job from words of the command line."""
-    found: Job = job_from(None, (), **(NOTHING | words))
-    return found
+    return job(**words)
 
 
 def main(name: str) -> dict[str, float]:
