@@ -37,8 +37,9 @@ from flopcast.operators.quantise import Quantise
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.backward import exchanged_at_work
 from flopcast.workload.backward_memory import backward_peak
-from flopcast.workload.gradient_reduction import hidden_reductions, update_items
+from flopcast.workload.gradient_reduction import update_items
 from flopcast.workload.program import WHEN
+from flopcast.workload.reductions import hidden_reductions
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.rewrites.fused_experts import fused_experts
 from flopcast.workload.rewrites.weighted_experts import weighted_experts, weighted_joined_experts

@@ -41,7 +41,7 @@ from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.workload.optimizer import main_gradient_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
-from flopcast.workload.sharded import bucket_elements
+from flopcast.workload.reductions import bucket_elements
 
 Category = Callable[[Programs], Floats]
 

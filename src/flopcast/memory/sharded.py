@@ -18,7 +18,8 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
 from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.program import Layer, Programs
-from flopcast.workload.sharded import gather_times, reduction_times, unit_elements
+from flopcast.workload.reductions import reduction_times
+from flopcast.workload.sharded import gather_times, unit_elements
 
 
 def parameter_shards(programs: Programs) -> Floats:

@@ -32,7 +32,14 @@ from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
 from flopcast.workload.parameters import elements, is_expert, is_tied, update_bytes
-from flopcast.workload.sharded import bucket_elements, reduction_times, reductions, wait_for
+from flopcast.workload.reductions import (
+    bucket_of,
+    equal_buckets,
+    hidden_reductions,
+    reduction_times,
+    reductions,
+)
+from flopcast.workload.sharded import wait_for
 
 ONE_NUMBER_BYTES = constant(8.0)
 ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")  # what an item at the end of a step waits for
@@ -87,44 +94,11 @@ def micro_batch_items(
             hidden = hidden_reductions(stack, plans, axis) if plans.structure.zero < 2 else ONE
             for when, mask in times:
                 here = count * mask * hidden
-                whole, share = _bucket(stack, plans, here, on_stage)
+                whole, share = bucket_of(stack, plans, here, on_stage)
                 passes = (_over_gradients(stack, n, whole, phase="backward", when=when) for n in copies)
                 items += [replace(one, count=share) for one in passes]
                 items += _beside(stack, plans, (name, axis), here, (when, on_stage))
     return tuple(items)
-
-
-def hidden_reductions(stack: Stack, plans: Plans, axis: str) -> Counts:
-    """Return 1 if reductions over an axis overlap with the backward pass, 0 if they follow it; (plans, 1).
-
-    This is for ZeRO stages below 2. A rank without replicas reduces nothing, so its copies are not
-    overlapped.
-
-    Examples
-    --------
-    >>> from flopcast.spec.plan import Plan, one_plan
-    >>> stack = Stack(name="any", gradients={"overlap": True, "overlap_with_tensor": False})
-    >>> [hidden_reductions(stack, one_plan(Plan(dp=8, tp=tp)), "dp").item() for tp in (1, 8)]
-    [1.0, 0.0]
-    >>> hidden_reductions(Stack(name="any", gradients={"overlap": True}), one_plan(Plan()), "dp").item()
-    0.0
-    """
-    gradients = stack.gradients
-    ranks = plans.expert_replicas if axis == "expert_dp" else plans.replicas
-    hides = (ranks > 1) & gradients.overlaps(plans.structure.zero)
-    if not gradients.overlap_with_tensor:
-        hides = hides & (plans.tensor_parallel == 1)
-    return np.asarray(hides.astype(np.float64))
-
-
-def _bucket(stack: Stack, plans: Plans, held: Counts, on_stage: Counts) -> tuple[Counts, Counts]:
-    """Return the elements of a bucket, and how many buckets the `held` elements of a layer fill.
-
-    The number is below 1 if a bucket spans several layers. Parameters that are separate units (ZeRO-3) are
-    one bucket.
-    """
-    bucket = np.minimum(bucket_elements(stack, plans), on_stage) if plans.structure.zero < 3 else held
-    return bucket, held / np.maximum(bucket, 1.0)
 
 
 def _beside(
@@ -135,7 +109,7 @@ def _beside(
     `of` holds the suffix of the name and the axis, `at` the micro-batches and the elements of the stage. A
     bucket is one message. A stack without overlap waits for it.
     """
-    bucket, share = _bucket(stack, plans, held, at[1])
+    bucket, share = bucket_of(stack, plans, held, at[1])
     hidden = stack.gradients.overlaps(plans.structure.zero)
     items = [
         Item(
@@ -211,7 +185,7 @@ def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Count
     items = [_over_gradients(stack, name, copied) for name in _copies(stack, behind=False)]
     overlaps = stack.gradients.overlaps(plans.structure.zero)
     for end, axis, own in behind:
-        buckets, bucket = _buckets(stack, plans, own, overlaps)
+        buckets, bucket = equal_buckets(stack, plans, own, overlaps)
         items += [
             replace(_message(f"reduce{end}{ending}", message), count=buckets)
             for ending, message in reductions(stack, plans, bucket, axis).items()
@@ -244,16 +218,6 @@ def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str,
     if experts is None:
         return [("", "dp", parameters)]
     return [("", "dp", parameters - experts), ("_experts", "expert_dp", experts)]
-
-
-def _buckets(stack: Stack, plans: Plans, held: Counts, overlaps: bool) -> tuple[Counts, Counts]:
-    """Return the number of equal buckets that `held` elements fill, and the elements of each.
-
-    `overlaps`: whether the stack overlaps reductions of this plan's ZeRO stage.
-    """
-    most = bucket_elements(stack, plans, overlaps)
-    buckets = np.ceil(held / np.minimum(most, np.maximum(held, 1.0)))
-    return buckets, held / np.maximum(buckets, 1.0)
 
 
 def synchronise_items(stack: Stack) -> tuple[Item, ...]:
@@ -322,7 +286,7 @@ def update_items(
                 owners = _owners(plans, axis, held if tensors is None else tensors)
                 back: AbstractMessage = Broadcast(axis=f"{axis}_shard", message_bytes=held / owners * size)
             else:
-                owners, bucket = _buckets(stack, plans, held, overlaps)
+                owners, bucket = equal_buckets(stack, plans, held, overlaps)
                 back = AllGather(axis=f"{axis}_shard", message_bytes=bucket * size)
             items.append(replace(_message(f"gather_parameters{name}", back), count=owners))
     return tuple(items)

@@ -3,9 +3,9 @@
 Answers: which steps make programs out of logical items, in which order, and what does each change?
 Elsewhere: what a step does (rewrites/, and one file for each other step), the whole step (realise.py).
 
-Every pass has one signature, `(layer, software) -> layer`, or `(half, software) -> half` for the layers of
-a chunk in the order of a pass over them. `run_passes` compares items by identity: what a pass took out and
-put in is its account, and a pass that should keep FLOP is checked.
+Every pass has one signature, `(layer, software) -> layer`; those over whole chunks: chunk_passes.py.
+`run_passes` compares items by identity: what a pass took out and put in is its account, and a pass that
+should keep FLOP is checked.
 
 The order matters: rewrites first, for the backward is derived from the forward items that really run, and a
 fused kernel keeps other tensors than its parts. An attention kernel is the first rewrite, because it
@@ -15,7 +15,6 @@ replaces the run from scores to context whole: no part of it may be fused before
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from flopcast.dtypes import ZERO, Counts
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import activation_bytes
-from flopcast.operators.item import Item, blocking
-from flopcast.operators.messages import AllGather
+from flopcast.operators.item import Item
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import (
     WHOLE_LAYER,
@@ -38,13 +36,12 @@ from flopcast.workload.checkpoints import INNER
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.gradient_reduction import micro_batch_items
-from flopcast.workload.low_precision import agreement, low_precision_layer
-from flopcast.workload.program import Accounting, Layer, Segment, Workload
+from flopcast.workload.low_precision import low_precision_layer
+from flopcast.workload.program import Accounting, Layer, Workload
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
 from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.separate_groups import with_sums
-from flopcast.workload.sharded import gathered_segments
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.tensor_overlap import under_products
 
@@ -65,26 +62,6 @@ class Software:
         """Return whether neighbouring stages send activations in shares that layers do not work on."""
         scattered = self.stack.pipeline.payload == "scattered"
         return scattered and not self.workload.plans.structure.sequence_parallel
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Half:
-    """The layers of chunks in the order of one pass over them, "forward" or "backward".
-
-    `counts` says how many of each layer a chunk holds, (plans, chunk classes, layers).
-    """
-
-    phase: str
-    layers: tuple[Layer, ...]
-    counts: Counts
-    segments: tuple[Segment, ...]
-
-    def items(self) -> tuple[Item, ...]:
-        """Return the items of all segments."""
-        return tuple(item for segment in self.segments for item in segment.items)
-
-
-Part = TypeVar("Part", Layer, Half)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -197,34 +174,6 @@ def _tensor_overlap(layer: Layer, software: Software) -> Layer:
     return replace(layer, forward=run(layer.forward), backward=run(layer.backward))
 
 
-def _gathers(half: Half, software: Software) -> Half:
-    """Gather sharded parameters ahead of the layers that need them."""
-    kinds, weights = [layer.kind for layer in half.layers], [layer.weights for layer in half.layers]
-    backward, plans = half.phase == "backward", software.workload.plans
-    found = gathered_segments(half.segments, kinds, weights, software.stack, plans, backward)
-    return replace(half, segments=found)
-
-
-def _agreement(half: Half, software: Software) -> Half:
-    """Agree on the scales of the pass, under recipes that do."""
-    runs = [layer.backward if half.phase == "backward" else layer.forward for layer in half.layers]
-    found = agreement(runs, software.workload, half.counts, half.phase)
-    return replace(half, segments=(*half.segments, *found))
-
-
-def _received_shares(half: Half, software: Software) -> Half:
-    """Gather activations that a neighbour sends in shares first."""
-    if not software.scatters_transfers:
-        return half
-    end = half.counts[:, :, 0]  # the chunk that starts the pass receives nothing
-    hidden, split = software.workload.model.hidden, software.workload.split
-    gather = AllGather(axis="tp", message_bytes=activation_bytes(hidden, split))
-    item = replace(blocking("receive.gather", gather, "x.share", "x"), phase=half.phase)
-    holds_any = np.minimum(half.counts.sum(axis=2), 1.0)  # a class that pads the batch holds nothing
-    first = Segment(items=(item,), repeat=holds_any - np.minimum(end, 1.0))
-    return replace(half, segments=(first, *half.segments))
-
-
 BEFORE_REWRITES: dict[str, Pass] = {"expert_software": Pass(run=_expert_software)}
 BEHIND_REWRITES: dict[str, Pass] = {
     "fused_loss": Pass(run=_fused_loss),
@@ -238,11 +187,6 @@ BEHIND_BACKWARD: dict[str, Pass] = {
     "split": Pass(run=_split),
     "exchange_overlap": Pass(run=_exchange_overlap),
     "tensor_overlap": Pass(run=_tensor_overlap),
-}
-OF_CHUNKS: dict[str, Callable[[Half, Software], Half]] = {
-    "gathers": _gathers,
-    "agreement": _agreement,
-    "received_shares": _received_shares,
 }
 
 
@@ -327,23 +271,14 @@ def _after(passes: dict[str, Pass], layer: Layer, software: Software) -> tuple[L
         before, layer = layer, each.run(layer, software)
         if layer is before:
             continue
-        account = _account(name, layer.kind, before.items(), layer.items())
+        account = account_of(name, layer.kind, before.items(), layer.items())
         if account and each.keeps_flop and not account.keeps_flop:
             raise InternalError(f"rewrite {name!r} changed the FLOP of a {layer.kind}")
         accounting += [account] if account else []
     return layer, accounting
 
 
-def run_over_chunks(half: Half, software: Software, accounting: list[Accounting]) -> tuple[Segment, ...]:
-    """Return the segments of one pass over chunks; adds the accounts of what its layers did not have."""
-    for name, run in OF_CHUNKS.items():
-        before, half = half, run(half, software)
-        account = _account(name, half.phase, before.items(), half.items())
-        accounting += [account] if account else []
-    return half.segments
-
-
-def _account(name: str, part: str, before: Iterable[Item], after: Iterable[Item]) -> Accounting | None:
+def account_of(name: str, part: str, before: Iterable[Item], after: Iterable[Item]) -> Accounting | None:
     """Return what a pass took out and put in, or None if it changed nothing.
 
     Items are compared by identity: a pass that returns an item untouched has not changed it.

@@ -13,10 +13,11 @@ from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.messages import SendReceive
 from flopcast.spec.stack import Stack
+from flopcast.workload.chunk_passes import Half, run_over_chunks
 from flopcast.workload.gradient_reduction import reduce_items, synchronise_items, update_items
 from flopcast.workload.low_precision import with_low_precision_updates, with_wide_ends
 from flopcast.workload.parameters import Parameters
-from flopcast.workload.passes import Half, Software, run_over_chunks, run_passes
+from flopcast.workload.passes import Software, run_passes
 from flopcast.workload.program import Accounting, Layer, Programs, Segment, StageTransfer, Workload
 from flopcast.workload.recompute import kinds_of_layers
 from flopcast.workload.stages import Stages, divide_all

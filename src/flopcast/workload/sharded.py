@@ -28,20 +28,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
+from flopcast.dtypes import ONE, ZERO, Counts
 from flopcast.layers.base import Weight
-from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
-from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+from flopcast.operators.messages import AllGather, Replicate
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
 from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_tied, update_bytes
 from flopcast.workload.program import Segment
+from flopcast.workload.reductions import Times, bucket_elements
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
-Times = tuple[tuple[str, Counts], ...]  # `Item.when`, and 1 for plans that it holds for, (plans, 1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -60,24 +59,6 @@ class _Unit:
     def here(self) -> Counts:
         """Return 1 where a chunk holds the unit, else 0."""
         return np.minimum(self.repeat, 1.0)
-
-
-def reduction_times(stack: Stack, plans: Plans) -> Times:
-    """Return the micro-batches in which gradients are reduced: the last, or all if only shards are kept.
-
-    Examples
-    --------
-    >>> from flopcast.spec.plan import Plan, one_plan
-    >>> times = reduction_times(Stack(name="any"), one_plan(Plan(dp=8, zero=3)))
-    >>> [(when, mask.item()) for when, mask in times]
-    [('every', 1.0), ('last', 0.0)]
-    """
-    if plans.structure.zero < 2 or stack.sharding.reduces == "last_micro_batch":
-        return (("last", ONE),)
-    if not stack.sharding.holds_in_pipeline:
-        return (("every", ONE),)
-    alone = (plans.pipeline_parallel == 1).astype(np.float64)
-    return (("every", alone), ("last", 1.0 - alone))
 
 
 def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
@@ -110,35 +91,6 @@ def gathers_run_ahead(plans: Plans) -> Counts:
     """
     interleaved = (plans.pipeline_parallel > 1) & (plans.virtual_stages > 1)
     return np.asarray(interleaved.astype(np.float64))
-
-
-def bucket_elements(stack: Stack, plans: Plans, overlapped: bool = True) -> Counts:
-    """Return the elements of one bucket of gradients or gathered parameters, (plans, 1).
-
-    There may be fewer elements than that. `overlapped` says whether the message overlaps with compute; some
-    stacks send everything that does not in one message, whose bucket is infinite.
-    """
-    gradients = stack.gradients
-    if gradients.single_bucket_after_backward and not overlapped:
-        return np.full_like(plans.data_parallel, np.inf)
-    return np.maximum(gradients.bucket_elements, gradients.bucket_elements_per_rank * plans.data_parallel)
-
-
-def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[str, AbstractMessage]:
-    """Return the messages that sum a bucket of gradients over `axis`, "dp" or "expert_dp", by name suffix.
-
-    The ZeRO stage and the stack choose the collective. A reduce-scatter runs over the ranks that share one
-    set of shards; if there are several sets, an all-reduce then sums each shard over the ranks that hold it
-    (HSDP). An all-reduce gives every rank the whole sum.
-    """
-    size_bytes = bucket * ELEMENT_BYTES[stack.gradients.dtype]
-    if not stack.gradients.scatters(plans.structure.zero):
-        return {"": AllReduce(axis=axis, message_bytes=size_bytes)}
-    shards = plans.expert_state_shards if axis == "expert_dp" else plans.state_shards
-    return {
-        "": ReduceScatter(axis=f"{axis}_shard", message_bytes=size_bytes),
-        "_across_groups": AllReduce(axis=f"{axis}_replicate", message_bytes=size_bytes / shards),
-    }
 
 
 def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
