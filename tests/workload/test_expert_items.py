@@ -127,6 +127,20 @@ def test_a_router_of_megatron_core_is_as_many_kernels_as_its_authors_counted(ker
         assert passes_back[0] == passes_back[1]  # masks and counts have no gradients
 
 
+@pytest.mark.parametrize(("dispatcher", "messages"), [("all_to_all", 1), ("deepep", 0), ("hybridep", 0)])
+def test_nccl_sends_a_probability_for_each_row_in_a_message_of_its_own(dispatcher, messages):
+    stack = stack_with(
+        experts={"dispatcher": dispatcher}, rewrites=("weighted_experts", "separate_experts")
+    )
+    found = block_of(realised(mixture(), stack, SPREAD))
+
+    for items in (found.forward, found.backward):
+        sent = [
+            item.work for item in items if item.name.startswith("experts.") and "probabilities" in item.name
+        ]
+        assert [work.message_bytes.item() for work in sent] == [LENGTH * PICKS * 4.0] * messages
+
+
 def test_nothing_waits_for_exchanges_that_run_beside_another_micro_batch():
     found = block(exchange_overlap="other_micro_batch")
 

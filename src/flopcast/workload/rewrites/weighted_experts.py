@@ -7,6 +7,8 @@ the gradients of the weights need, the input of the activation, is kept anyway.
 
 from dataclasses import replace
 
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.operators.exchanges import OF_LIBRARIES, Dispatch
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
@@ -27,7 +29,7 @@ def weighted_experts(items: Items) -> Items:
     megatron/core/transformer/moe/experts.py: `TEGroupedMLP._apply_bias`; linear_fc1 is built with
     skip_bias_add=False, linear_fc2 with True.
     """
-    return _weighed(items, "epilogue_bias")
+    return _with_probabilities(_weighed(items, "epilogue_bias"))
 
 
 def weighted_joined_experts(items: Items) -> Items:
@@ -42,6 +44,25 @@ def weighted_joined_experts(items: Items) -> Items:
     nemo_automodel/components/moe/layers.py: `GroupedExpertsDeepEP._apply_bias`, after each of its products.
     """
     return _weighed(items, "joined_bias")
+
+
+def _with_probabilities(items: Items) -> Items:
+    """Return items with an exchange of one probability in fp32 for each row behind every row's own.
+
+    NCCL sends an array at a time; the kernels of DeepEP and HybridEP carry probabilities with their rows
+    (megatron/core/transformer/moe/token_dispatcher.py, `MoEAlltoAllTokenDispatcher.token_dispatch`).
+    """
+    products = [item.work for item in items if isinstance(item.work, GroupedMatmul)]
+    result: list[Item] = []
+    for item in items:
+        result.append(item)
+        if isinstance(item.work, Dispatch) and item.work.collective not in OF_LIBRARIES and products:
+            row_bytes = products[0].k * ELEMENT_BYTES[products[0].dtype]
+            sent_bytes = item.work.rows_bytes / row_bytes * ELEMENT_BYTES["fp32"]
+            work = replace(item.work, message_bytes=sent_bytes, rows_bytes=sent_bytes, routing=None)
+            name, output = beside(item, "probabilities"), f"{item.output}.probabilities"
+            result.append(replace(item, name=name, work=work, output=output))
+    return tuple(result)
 
 
 def _weighed(items: Items, first: str) -> Items:
