@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from flopcast.cli.measurement_folder import MeasurementFolder
 from flopcast.files.yaml_text import Document
 from flopcast.lab.published.predictions import PublishedTables
 from flopcast.library import catalog
@@ -20,35 +21,37 @@ SHARED = REPOSITORY.parent / "shared"
 PACKAGE = REPOSITORY / "src" / "flopcast"
 
 
-PUBLISHED = (  # files whose tests share `published_runs`, which is too costly to be made twice
-    "test_accuracy_pages.py",
-    "test_decisions_accuracy.py",
-    "test_from_one_run.py",
-    "test_held_out_runs.py",
-    "test_published.py",
-    "test_published_accuracy.py",
-    "test_verdict.py",
-)
+SHARING = {  # files whose tests share a fixture that is too costly to be made twice
+    "published_runs": (
+        "test_accuracy_pages.py",
+        "test_decisions_accuracy.py",
+        "test_from_one_run.py",
+        "test_held_out_runs.py",
+        "test_published.py",
+        "test_published_accuracy.py",
+        "test_verdict.py",
+    ),
+    "measurements": ("test_score.py", "test_fitting.py", "test_peers.py"),
+}
 FIRST = (  # the longest groups, so that workers end together
-    *PUBLISHED,
+    *SHARING["published_runs"],
+    *SHARING["measurements"],
     "test_clusters.py",
     "test_screen_is_right.py",
     "test_docs.py",
     "test_search_command.py",
-    "test_score.py",
     "test_advice_of_choices.py",
     "test_export_round_trip.py",
     "test_exported_predictions.py",
     "test_screen.py",
     "test_workers.py",
     "test_catalogue_entries.py",
-    "test_fitting.py",
 )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Run all tests of a file in one worker, since they share its fixtures, and `PUBLISHED` in one, too.
+    """Run all tests of a file in one worker, since they share its fixtures; so too those of `SHARING`.
 
     pytest-xdist 3.8 overlooks `xdist_group` under pytest 9.2 (pytest-xdist issue 1386).
     """
@@ -59,7 +62,7 @@ def pytest_xdist_make_scheduler(config, log):
 
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return "published" if Path(file).name in PUBLISHED else file
+            return next((name for name, files in SHARING.items() if Path(file).name in files), file)
 
     config.option.loadscopereorder = False
     return Grouped(config, log)
@@ -67,8 +70,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_modifyitems(items):
     """Put the longest groups first."""
-    others = {i.path.name for i in items if "published_runs" in i.fixturenames} - {*PUBLISHED}
-    assert not others, f"add to PUBLISHED: {others}"
+    for name, files in SHARING.items():
+        others = {item.path.name for item in items if name in item.fixturenames} - {*files}
+        assert not others, f"add to SHARING: {others}"
     place = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.name, len(FIRST)))
 
@@ -123,6 +127,12 @@ def published_runs(shared):
 def development_runs(published_runs):
     """The runs that were used to mend the tool; `judged` as of the published ones, by the same worker."""
     return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "held_out_runs.csv"])
+
+
+@pytest.fixture(scope="session")
+def measurements(shared):
+    """The measured tables of kernels and collectives, read once."""
+    return MeasurementFolder(shared / "data", lambda _: None)
 
 
 @pytest.fixture(scope="session")

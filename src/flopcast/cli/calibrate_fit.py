@@ -30,25 +30,33 @@ Curves = dict[str, Curve]  # of one owner, by class
 
 
 def fit_all(data: Path, out: Path, say: Say) -> None:
-    """Fit every curve that `data` has measurements for, and write one file per device and fabric.
-
-    An interrupted fit resumes where it stopped (fit_progress.py).
+    """Fit every curve that `data` has measurements for, as `fit_folder` does.
 
     Parameters
     ----------
     data : Path
         A folder with operators/SYSTEM/*.csv, collectives/ and peers/.
-    out : Path
-        The folder for the curve files; it is made if it is missing.
-    say : callable
-        Receives one line for each curve and for each comparison of two sources.
 
     Raises
     ------
     SpecError
         The folder holds no known measurements.
     """
-    published = MeasurementFolder(data, say)
+    fit_folder(MeasurementFolder(data, say), out, say)
+
+
+def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
+    """Fit every curve that these measurements give, and write one file per device and fabric.
+
+    An interrupted fit resumes where it stopped (fit_progress.py).
+
+    Parameters
+    ----------
+    out : Path
+        The folder for the curve files; it is made if it is missing.
+    say : callable
+        Receives one line for each curve and for each comparison of two sources.
+    """
     ledger = open_fit_progress(out, published.digest())
     fitted: dict[str, Curves] = {}
 

@@ -14,6 +14,7 @@ import click
 from flopcast.cli.options import FILE, print_json
 
 if TYPE_CHECKING:
+    from flopcast.cli.measurement_folder import MeasurementFolder
     from flopcast.lab.calibration.score import Say, Score
     from flopcast.lab.calibration.subjects import RejectedRows, Subject
 
@@ -53,7 +54,14 @@ def score_all(data: Path, say: "Say") -> "Score":
     SpecError
         The folder holds no known measurements.
     """
-    from flopcast.cli.measurement_folder import SYSTEMS, MeasurementFolder, by_latency, tier_of
+    from flopcast.cli.measurement_folder import MeasurementFolder
+
+    return score_folder(MeasurementFolder(data, say), say)
+
+
+def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":
+    """Return the score of every class that these files measure."""
+    from flopcast.cli.measurement_folder import SYSTEMS, by_latency, tier_of
     from flopcast.lab.calibration.peer_fit import peer_devices
     from flopcast.lab.calibration.score import score as judge
     from flopcast.lab.calibration.subjects import (
@@ -64,7 +72,6 @@ def score_all(data: Path, say: "Say") -> "Score":
     )
     from flopcast.library import catalog
 
-    published = MeasurementFolder(data, say)
     found: list[tuple[list[Subject], list[RejectedRows]]] = []
     for system, files in published.systems.items():
         device = catalog.device(SYSTEMS[system])

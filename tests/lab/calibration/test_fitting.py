@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 
-from flopcast.cli.calibrate_fit import fit_all
+from flopcast.cli.calibrate_fit import fit_all, fit_folder
 from flopcast.cli.measurement_folder import SYSTEMS
 from flopcast.errors import SpecError
 from flopcast.lab.calibration.collective_files import FABRICS
@@ -19,11 +19,11 @@ OWNERS = sorted(path.name.removesuffix(".json") for path in catalog.folder("curv
 
 
 @pytest.fixture(scope="module")
-def refitted(shared, tmp_path_factory):
+def refitted(measurements, tmp_path_factory):
     """Every curve fitted again: its folder, and the lines that were said."""
     out = tmp_path_factory.mktemp("curves")
     lines: list[str] = []
-    fit_all(shared / "data", out, lines.append)
+    fit_folder(measurements, out, lines.append)
     return out, lines
 
 

@@ -1,7 +1,6 @@
 """Other projects' measurements: conventions as their notes state them, and the curves that they give."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -82,9 +81,9 @@ def made_up(times_s, sizes=(4.0, 8.0, 16.0), name="made_up"):
 
 
 @pytest.fixture(scope="module")
-def gemms(shared):
-    """Columns of the bf16 products, read once."""
-    return read_columns(shared / "data" / "peers" / GEMM_TABLE).columns
+def gemms(measurements):
+    """Columns of the bf16 products."""
+    return measurements.peers[GEMM_TABLE]
 
 
 @pytest.fixture(scope="module")
@@ -185,11 +184,6 @@ def test_an_efficiency_of_the_whole_square_becomes_the_seconds_that_were_measure
     assert seconds.item() == pytest.approx(2.803e-4, rel=1e-3)
 
 
-@cache
-def columns_of(path):
-    return read_columns(path).columns
-
-
 def test_fractions_of_infersim_are_of_the_fp8_peak(shared):
     """64 × 6144 × 2048 in 10.696 us at 0.508719 is 296 TFLOP/s: H20's fp8, twice its bf16."""
     columns = read_columns(shared / "data" / "peers" / SMALL[0]).columns
@@ -201,12 +195,9 @@ def test_fractions_of_infersim_are_of_the_fp8_peak(shared):
 
 
 @all_cases("number", range(len(PEER_FILES)))
-def test_a_table_names_devices_of_the_catalogue_and_gives_rows_that_can_be(shared, number):
+def test_a_table_names_devices_of_the_catalogue_and_gives_rows_that_can_be(measurements, number):
     file = PEER_FILES[number]
-    columns = columns_of(shared / "data" / "peers" / file.path) if file is not GEMM else None
-    if columns is None:
-        columns = {name: np.array([1.0, 512.0]) for name in ("m", "n", "k", "latency_ms")}
-        columns |= dict.fromkeys((*file.devices, "framework_name=vllm"), np.ones(2))
+    columns = measurements.peers[file.path]
 
     for mark, name in file.devices.items():
         samples = samples_of(file, columns, mark, catalog.device(name))

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from flopcast.cli.calibrate_score import score as command
-from flopcast.cli.calibrate_score import score_all
+from flopcast.cli.calibrate_score import score_all, score_folder
 from flopcast.cost.kernels.curve_book import flat_curve
 from flopcast.errors import SpecError
 from flopcast.lab.calibration.collective_files import FabricFile
@@ -626,9 +626,9 @@ def test_a_folder_without_measurements_is_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def scored(shared):
+def scored(measurements):
     """Every class of data/operators and every collective, judged once."""
-    return score_all(shared / "data", silent)
+    return score_folder(measurements, silent)
 
 
 @pytest.fixture(scope="module")
