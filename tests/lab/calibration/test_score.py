@@ -39,7 +39,6 @@ from flopcast.lab.calibration.subjects import (
     peer_subjects,
     sized_samples,
 )
-from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 from flopcast.render.kernel_scores import as_json, as_markdown, as_text, mean_by_split
 from flopcast.spec.cluster import Tier
@@ -266,12 +265,11 @@ def test_the_sigma_of_normal_errors_is_their_own(spread):
     assert log_sigma(errors) == pytest.approx(spread, rel=0.03)
 
 
-def test_rows_that_peers_measured_and_nobody_uses_are_told_by_reason(shared):
+def test_rows_that_peers_measured_and_nobody_uses_are_told_by_reason(measurements):
     path = "aiconfigurator/moe_fused_experts.csv.gz"
-    table = read_columns(shared / "data" / "peers" / path).columns
     device = catalog.device("h100-sxm5-80gb")
 
-    subjects, rejected = peer_subjects(device, {path: table}, frozenset())
+    subjects, rejected = peer_subjects(device, {path: measurements.peers[path]}, frozenset())
 
     counted = {s.name: sum(r.rows for r in rejected if r.kernel_class == s.name) for s in subjects}
     left_out = {s.name: s.samples.rejected + sum(a.rejected for a in s.aside.values()) for s in subjects}
