@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Result = TypeVar("Result")
+FEW_PLANS = 16
 
 
 class KeptResults:
@@ -64,6 +65,10 @@ class KeptResults:
             self._newer, self._older = {}, self._newer
         if self._most:
             self._newer[key] = result
+
+    def of_few(self, plans: int) -> "KeptResults":
+        """Return these results for a batch of few plans; of many, keys would be as long as results."""
+        return self if plans <= FEW_PLANS else NOTHING_KEPT
 
     def __bool__(self) -> bool:
         """Return whether results are kept at all."""

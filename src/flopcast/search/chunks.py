@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import plans_by_structure, plans_from
 from flopcast.search.question import Question
@@ -71,14 +72,16 @@ def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
         yield start, first, waiting
 
 
-def screened(question: Question, chunk: Chunk, book_of: BookOf) -> TopCandidates:
+def screened(
+    question: Question, chunk: Chunk, book_of: BookOf, kept: KeptResults = NOTHING_KEPT
+) -> TopCandidates:
     """Return the sieve after all plans of a chunk."""
     job = tuple(question.sized())[chunk.place]
     parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
-    return TopCandidates().after_all(question, ((job, plans) for plans in parts), book_of)
+    return TopCandidates().after_all(question, ((job, plans) for plans in parts), book_of, kept)
 
 
-def played(jobs: Sequence[Job], book_of: BookOf) -> tuple[Exact, ...]:
+def played(jobs: Sequence[Job], book_of: BookOf, kept: KeptResults = NOTHING_KEPT) -> tuple[Exact, ...]:
     """Return the jobs of one group, simulated."""
-    found = dict(play_each(jobs, book_of))
+    found = dict(play_each(jobs, book_of, kept))
     return tuple(found[place] for place in range(len(jobs)))

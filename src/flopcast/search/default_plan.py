@@ -116,7 +116,8 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     spaces = [usual_space(job, fixed)]
     if "zero" not in fixed and _shards_more(job):
         spaces.append(usual_space(job, dict(fixed) | {"zero": SHARDED}))
-    found, room_fraction = _top_candidates(asked, spaces, book)
+    kept = KeptResults(MOST_RESULTS)
+    found, room_fraction = _top_candidates(asked, spaces, book, kept)
     if found.nearest is None:
         conflicts = advised(job, fixed)
         if conflicts:
@@ -127,7 +128,6 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     best = [
         Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)
     ]  # what is settled stays as it is, where it makes no difference too
-    kept = KeptResults(MOST_RESULTS)
     steps_s = [predict(job.model_copy(update={"plan": plan}), book, kept).step_time_s for plan in best]
     if "stage_layers" not in fixed:
         level = [_level(job, *each, book, room_fraction, kept) for each in zip(best, steps_s, strict=True)]
@@ -147,7 +147,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
 
 
 def _top_candidates(
-    job: Job, spaces: Sequence[Space], book: CurveBook
+    job: Job, spaces: Sequence[Space], book: CurveBook, kept: KeptResults
 ) -> tuple[TopCandidates, float | None]:
     """Return the fastest plans of the first space that has a plan that fits or, if none has, a tight one.
 
@@ -160,7 +160,7 @@ def _top_candidates(
             question = Question(
                 jobs=(job,), space=space.model_copy(update={"headroom_fraction": room_fraction})
             )
-            part = TopCandidates(most=PLAYED).after_all(question, batches(job, space), lambda _: book)
+            part = TopCandidates(most=PLAYED).after_all(question, batches(job, space), lambda _: book, kept)
             found = found.joined(part)
             if found.best:
                 return found, room_fraction

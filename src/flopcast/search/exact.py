@@ -18,6 +18,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory, seen_bytes
 from flopcast.memory.verdict import Verdict, verdict
 from flopcast.report.report import breakdown, whole_step
@@ -75,7 +76,9 @@ class Exact:
         return self.verdict != "does not fit"
 
 
-def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> Iterator[tuple[int, Exact]]:
+def play_each(
+    jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook], kept: KeptResults = NOTHING_KEPT
+) -> Iterator[tuple[int, Exact]]:
     """Simulate jobs that differ only in their plans, clusters, stacks and sites.
 
     Parameters
@@ -84,6 +87,8 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
         Each keeps every rule; their batches list no micro-batches.
     book_of : callable
         The curves of a cluster.
+    kept : KeptResults
+        Layers and prices of earlier batches, for a batch of few plans.
 
     Yields
     ------
@@ -100,7 +105,7 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
     """
     for places in groups(jobs):
         some = [jobs[place] for place in places]
-        yield from zip(places, _batch(some, book_of(some[0].cluster)), strict=True)
+        yield from zip(places, _batch(some, book_of(some[0].cluster), kept.of_few(len(some))), strict=True)
 
 
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
@@ -115,12 +120,13 @@ def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
+def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[Exact]:
     """Simulate jobs whose plans have one structure, on one machine; the array form of prediction.py."""
     one = jobs[0]
-    programs = realise(lower(one.model, batch_plans([job.plan for job in jobs]), one.batch), one.software)
+    workload = lower(one.model, batch_plans([job.plan for job in jobs]), one.batch, kept)
+    programs = realise(workload, one.software, kept=kept)
     memory = peak_memory(programs)
-    priced = price(programs, one.cluster, book, FactorBook(one.site, book.levels))
+    priced = price(programs, one.cluster, book, FactorBook(one.site, book.levels), kept)
     passes = simulate_passes(priced)
     used = seen_bytes(memory, one.cluster).max(axis=1)
     expected, high = memory.needed_bytes.max(axis=1), memory.high_bytes.max(axis=1)

@@ -17,6 +17,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats
 from flopcast.errors import Problem, SpecError
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
@@ -46,7 +47,7 @@ class Screened:
     high_bytes: Floats  # high end of its interval
 
 
-def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
+def screen(job: Job, plans: Plans, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Screened:
     """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used.
 
     Parameters
@@ -56,6 +57,8 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
         Of one structure, as grid.py makes them.
     book : CurveBook
         Curves of the job's cluster (library/curves.py).
+    kept : KeptResults
+        Layers and prices of earlier batches, for a batch of few plans.
 
     Returns
     -------
@@ -73,14 +76,13 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     case = Case(
         model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=plans, site=job.site
     )
-    kept = np.flatnonzero(valid(case)[:, 0])
-    if not len(kept):
+    rows = np.flatnonzero(valid(case)[:, 0])
+    if not len(rows):
         return result
-    result.possible[kept] = True
-    batch = rows_of(plans, kept)
-    step_s, used, high, fit = _estimates(batch, job, book)
-    result.step_time_s[kept], result.device_used_bytes[kept] = step_s, used
-    result.high_bytes[kept], result.fits[kept] = high, fit
+    result.possible[rows] = True
+    step_s, used, high, fit = _estimates(rows_of(plans, rows), job, book, kept.of_few(len(rows)))
+    result.step_time_s[rows], result.device_used_bytes[rows] = step_s, used
+    result.high_bytes[rows], result.fits[rows] = high, fit
     return result
 
 
@@ -93,7 +95,9 @@ def _of_one_program(plans: Plans) -> EqualRows:
     return runs([of_equal_program(plans).group, plans.num_micro_batches[:, 0] == 1])
 
 
-def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats, Floats, Flags]:
+def _estimates(
+    plans: Plans, job: Job, book: CurveBook, kept: KeptResults
+) -> tuple[Floats, Floats, Floats, Flags]:
     """Return step times, memory of the fullest stage, its high end, and whether it fits; all (plans,).
 
     Memory differs between plans of one program until their pipelines are full. Plans are estimated in parts
@@ -104,11 +108,11 @@ def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats,
     found: list[tuple[StepTerms, Floats, Floats, Flags]] = []
     for start in range(0, equal.size, CORE_ROWS):
         core = rows_of(plans, equal.first[start : start + CORE_ROWS])
-        programs = realise(lower(job.model, core, job.batch), job.software)
+        programs = realise(lower(job.model, core, job.batch, kept), job.software, kept=kept)
         plan = equal.group[pairs.first] - start
         here = (plan >= 0) & (plan < core.size)
         memory = peaks(programs, plan[here], filled[pairs.first[here]])
-        priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+        priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels), kept)
         used_bytes = seen_bytes(memory, job.cluster).max(axis=1)
         high_bytes = memory.high_bytes.max(axis=1)
         found.append((step_terms(priced), used_bytes, high_bytes, fits(memory, job.cluster)))

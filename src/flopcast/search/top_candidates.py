@@ -14,6 +14,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Floats, Integers
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.grid import plan_at
 from flopcast.search.memory_limit import memory_ratio
 from flopcast.search.objectives import Estimates
@@ -77,6 +78,7 @@ class TopCandidates:
         question: Question,
         batches: Iterable[tuple[Job, Plans]],
         book_of: Callable[[Cluster], CurveBook],
+        kept: KeptResults = NOTHING_KEPT,
     ) -> Iterator["TopCandidates"]:
         """Screen batches of plans, as grid.py makes them: the sieve after each of them.
 
@@ -84,6 +86,8 @@ class TopCandidates:
         ----------
         book_of : callable
             The curves of a cluster; asked once for each batch, so it should remember them.
+        kept : KeptResults
+            Layers and prices of earlier batches of few plans.
 
         Raises
         ------
@@ -93,7 +97,7 @@ class TopCandidates:
         candidates_kept = self
         for job, plans in batches:
             candidates_kept = candidates_kept.with_batch(
-                question, job, plans, screen(job, plans, book_of(job.cluster))
+                question, job, plans, screen(job, plans, book_of(job.cluster), kept)
             )
             yield candidates_kept
 
@@ -102,10 +106,11 @@ class TopCandidates:
         question: Question,
         batches: Iterable[tuple[Job, Plans]],
         book_of: Callable[[Cluster], CurveBook],
+        kept: KeptResults = NOTHING_KEPT,
     ) -> "TopCandidates":
         """Return the top candidates after the last batch."""
         candidates_kept = self
-        for after in self.after_each(question, batches, book_of):
+        for after in self.after_each(question, batches, book_of, kept):
             candidates_kept = after
         return candidates_kept
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import flopcast
 from flopcast.errors import spec_error
+from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.search.chunk_text import candidates_text, exact_text, plan_data, read_question
 from flopcast.search.chunks import Chunk, played, screened
@@ -25,6 +26,7 @@ from flopcast.spec.plan import Plan
 
 SCREEN, PLAY = "screen", "play"
 book_of = cache(load_book)  # one process reads the curves of a cluster once
+KEPT = KeptResults(4096)  # what the tasks of one process have in common
 as_question = lru_cache(maxsize=8)(read_question)
 
 
@@ -58,8 +60,8 @@ def done(task: Task) -> str:
     """Do a task: what it leaves, as text."""
     question = as_question(task.question)
     if task.kind == SCREEN:
-        return candidates_text(screened(question, Chunk(**json.loads(task.part)), book_of))
-    return exact_text(played(_jobs(question, task.part), book_of))
+        return candidates_text(screened(question, Chunk(**json.loads(task.part)), book_of, KEPT))
+    return exact_text(played(_jobs(question, task.part), book_of, KEPT))
 
 
 def _jobs(question: Question, part: str) -> list[Job]:
