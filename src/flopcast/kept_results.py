@@ -6,16 +6,13 @@ Elsewhere: what a `Predictor` keeps (predictor.py), and what each result depends
 
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Result = TypeVar("Result")
 FEW_PLANS = 16
+_NAMES: dict[type, tuple[str, ...]] = {}  # of the fields of dataclasses; none of other types
 
 
 class KeptResults:
@@ -91,15 +88,10 @@ def content(value: object) -> Hashable:
     if isinstance(value, np.ndarray):
         return value.dtype.char, value.shape, value.tobytes()
     if isinstance(value, tuple):
-        return tuple(map(content, value))
-    if is_dataclass(value):
-        return type(value), *(
-            content(getattr(value, name)) for name in _names(cast("Hashable", type(value)))
-        )
-    return value
-
-
-@cache
-def _names(kind: Hashable) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields."""
-    return tuple(field.name for field in fields(cast("DataclassInstance", kind)))
+        return tuple([content(part) for part in value])
+    kind = type(value)
+    names = _NAMES.get(kind)
+    if names is None:
+        names = tuple(field.name for field in fields(value)) if is_dataclass(value) else ()
+        _NAMES[kind] = names
+    return (kind, *[content(getattr(value, name)) for name in names]) if names else value

@@ -75,7 +75,10 @@ class Amount:
     def hanging_on(self, name: str, log_sigma_factor: float, change: Number | None = None) -> "Amount":
         """Return the amount with one more factor, in proportion to it unless `change` says otherwise."""
         moved = self.value if change is None else change
-        return self + Amount(0.0, {name: Slope(log_sigma_factor=log_sigma_factor, change=moved)})
+        slope = Slope(log_sigma_factor=log_sigma_factor, change=moved)
+        if name in self.by_factor:
+            return self + Amount(0.0, {name: slope})
+        return Amount(self.value, {**self.by_factor, name: slope})
 
     def __add__(self, other: "Amount") -> "Amount":
         """Return the sum; the changes of a shared factor are added before they are squared."""
