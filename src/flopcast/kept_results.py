@@ -6,13 +6,14 @@ Elsewhere: what a `Predictor` keeps (predictor.py), and what each result depends
 
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
+from functools import cache
+from operator import attrgetter
 from typing import TypeVar, cast
 
 import numpy as np
 
 Result = TypeVar("Result")
 FEW_PLANS = 16
-_NAMES: dict[type, tuple[str, ...]] = {}  # of the fields of dataclasses; none of other types
 
 
 class KeptResults:
@@ -88,10 +89,15 @@ def content(value: object) -> Hashable:
     if isinstance(value, np.ndarray):
         return value.dtype.char, value.shape, value.tobytes()
     if isinstance(value, tuple):
-        return tuple([content(part) for part in value])
-    kind = type(value)
-    names = _NAMES.get(kind)
-    if names is None:
-        names = tuple(field.name for field in fields(value)) if is_dataclass(value) else ()
-        _NAMES[kind] = names
-    return (kind, *[content(getattr(value, name)) for name in names]) if names else value
+        return tuple(map(content, value))
+    parts = _parts_of(cast("Hashable", type(value)))
+    return value if parts is None else (type(value), *map(content, parts(value)))
+
+
+@cache
+def _parts_of(kind: Hashable) -> Callable[[object], tuple[object, ...]] | None:
+    """Return the function that gives the values of a dataclass's fields; None for other types."""
+    if not is_dataclass(kind):
+        return None
+    names = [field.name for field in fields(kind)]
+    return attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
