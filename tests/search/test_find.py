@@ -90,11 +90,11 @@ def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
 def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
     screen, calls = sifting.screen, []
 
-    def interrupted(job, plans, book):
+    def interrupted(job, plans, book, kept):
         calls.append(plans.size)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return screen(job, plans, book)
+        return screen(job, plans, book, kept)
 
     monkeypatch.setattr(sifting, "screen", interrupted)
 

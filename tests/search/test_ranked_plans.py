@@ -47,7 +47,7 @@ class World:
             if half:
                 yield job, batch_plans(half)
 
-    def screen(self, job, plans, book):
+    def screen(self, job, plans, book, kept):
         rows = [self.row(plan_at(plans, row)) for row in range(plans.size)]
         seconds, _, used, possible = (np.array(each) for each in zip(*rows, strict=True))
         return Screened(
@@ -58,7 +58,7 @@ class World:
             high_bytes=np.where(possible, used * DEVICE_BYTES, np.nan) / 0.95,
         )
 
-    def predict(self, job, book):
+    def predict(self, job, book, kept):
         self.played.append(job.plan)
         return SimpleNamespace(step_time_s=self.row(job.plan)[1])
 
