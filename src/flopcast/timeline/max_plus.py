@@ -9,6 +9,7 @@ seconds of the items · counts = time of the path.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -87,8 +88,19 @@ def joined(first: Paths, second: Paths) -> Paths:
 def _counted(first: Counts, second: Counts, through: Integers) -> Counts:
     """Return the sum of counts of both halves of every path; `through` is the stream between them."""
     rest, columns = through.shape[2:], first.shape[-1:]
-    before = np.broadcast_to(first, (*first.shape[:2], *rest, *columns))
-    behind = np.broadcast_to(second, (*second.shape[:2], *rest, *columns))
-    start, end, *others = np.ogrid[tuple(slice(size) for size in through.shape)]
+    before = _wide(first, (*first.shape[:2], *rest, *columns))
+    behind = _wide(second, (*second.shape[:2], *rest, *columns))
+    start, end, *others = _grid(through.shape)
     both: Counts = before[start, through, *others] + behind[through, end, *others]
     return both
+
+
+def _wide(counts: Counts, shape: tuple[int, ...]) -> Counts:
+    """Return counts in a shape that they may have already."""
+    return counts if counts.shape == shape else np.broadcast_to(counts, shape)
+
+
+@lru_cache(maxsize=64)
+def _grid(shape: tuple[int, ...]) -> tuple[Integers, ...]:
+    """Return the index of every entry along each axis, as `np.ogrid` does."""
+    return tuple(np.ogrid[tuple(slice(size) for size in shape)])
