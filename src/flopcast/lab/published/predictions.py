@@ -26,7 +26,9 @@ from flopcast.library.curves import load_book
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 
-MOST_RESULTS = 16384  # of earlier predictions: programs, prices, times of layers
+# Programs, prices and times of layers of earlier predictions. A pass over 700 runs makes 39,000 of them;
+# with fewer kept, the next pass finds none.
+MOST_RESULTS = 49152
 Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
 
@@ -161,6 +163,11 @@ class _Predictions:
         self._book, self._kept = cache(load_book), KeptResults(MOST_RESULTS)
 
     def of(self, job: Job, levels: Mapping[str, FittedLevel] | None) -> Report:
-        """Return the report of a job; `levels` as in `predict_with`."""
+        """Return the report of a job; `levels` as in `predict_with`, and no memory depends on them."""
         book = self._book(job.cluster)
-        return prediction.predict(job, book if levels is None else replace(book, levels=levels), self._kept)
+        known = book if levels is None else replace(book, levels=levels)
+        report = prediction.predict(job, known, self._kept)
+        programs = report.priced.programs
+        key = "memory", id(programs), job.cluster
+        _, vars(report)["memory"] = self._kept.of(key, lambda: (programs, report.memory))
+        return report
