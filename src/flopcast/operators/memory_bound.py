@@ -28,7 +28,7 @@ class Kind:
     with a bias beside its scale. `follows_reduction`: a pass over gradients that have been reduced.
     `permutes`: rows of experts made of tokens, or added up again. `between`: tensors between the kernels of
     a chain in its backward, beside the gradient (of x / rms: the gradient of rms is a product of x's size,
-    and so is its own).
+    and so is its own). `is_one_call`: one call of the framework launches it, without a module around it.
 
     >>> layernorm = KINDS["layernorm"]  # reads x, writes y; backward reads x and dy, writes dx
     >>> layernorm.forward, layernorm.backward, layernorm.reduces, layernorm.saves
@@ -48,6 +48,7 @@ class Kind:
     follows_reduction: bool = False
     permutes: bool = False
     between: int = 0
+    is_one_call: bool = False
 
 
 X = (("input:0", 1),)
@@ -86,6 +87,7 @@ KINDS: dict[str, Kind] = {
     "top_k": Kind(forward=1, backward=1, reduces=True),  # what it picks is small beside what it reads
     "router_loss": Kind(forward=1, backward=2),
     "selection_bias": Kind(forward=2),  # steers the choice, and no gradient reaches it
+    "router_pass": Kind(forward=2, is_one_call=True),  # a mask, a count or a sum; none has a gradient
     "group_limit": Kind(forward=3),  # best scores of each group, then the others' scores masked
     "permute": Kind(forward=2, backward=2, permutes=True),  # counted in rows of the permuted tensor
     "unpermute": Kind(forward=2, backward=3, saves=X, permutes=True),  # weighs rows

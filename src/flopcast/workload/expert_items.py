@@ -59,7 +59,7 @@ def _with_small_passes(items: tuple[Item, ...], kernels: int) -> tuple[Item, ...
     passes = replace(
         choice,
         name="experts.pick.others",
-        work=replace(choice.work, kind="selection_bias"),
+        work=replace(choice.work, kind="router_pass"),
         inputs=(choice.output,),
         count=constant(kernels - len(stated)),
     )
