@@ -53,6 +53,7 @@ TRAFFIC = {
     "top_k": ("scores ->", "-> dscores"),
     "router_loss": ("scores ->", "scores -> dscores"),
     "selection_bias": ("scores -> scores", ""),
+    "router_pass": ("scores -> mask", ""),
     "group_limit": ("scores -> ; scores -> scores", ""),  # the best of each group; the others' masked
     "permute": IN_PLACE,
     "unpermute": ACTIVATION,  # y = Σ weight · x: the weights' gradients need x

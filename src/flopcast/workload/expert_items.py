@@ -42,19 +42,19 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
         result = _without_home(result, software.dispatcher)
     if software.router_in_16_bits:
         result = tuple(_in_16_bits(item) for item in result)
-    if software.forward_router_kernels:
-        result = _with_small_passes(result, software.forward_router_kernels)
+    result = _with_small_passes(result, software)
     return _waiting(result, software.counts_after_dispatch) if software.waits_for_counts else result
 
 
-def _with_small_passes(items: tuple[Item, ...], kernels: int) -> tuple[Item, ...]:
+def _with_small_passes(items: tuple[Item, ...], software: ExpertSoftware) -> tuple[Item, ...]:
     """Return items with the kernels behind a router's choice that the layer does not state by themselves.
 
     Each reads and writes a number for every token and expert: masks, counts, sums for the loss.
     """
     stated = [item for item in items if item.name.removeprefix("experts.") in ROUTER_PARTS]
     choice = next((item for item in stated if _name(item) == "pick"), None)
-    if choice is None or not isinstance(choice.work, MemoryBound):
+    kernels = software.forward_router_kernels([_name(item) for item in stated])
+    if choice is None or not isinstance(choice.work, MemoryBound) or not kernels:
         return items
     passes = replace(
         choice,
