@@ -22,7 +22,8 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.workload.backward import derive_backward
 from flopcast.workload.lower import lower
-from flopcast.workload.realise import realise, rewrite_names
+from flopcast.workload.passes import rewrite_names
+from flopcast.workload.realise import realise
 from flopcast.workload.rewrites import REWRITES
 from fuzz.kinds import Input
 
