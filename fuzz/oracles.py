@@ -220,11 +220,17 @@ FLAG = re.compile(rb"^\s+(--[\w-]+)(?: [\w.@/:-]+)? \\\n$")
 
 
 def _flags(random: Random, data: bytes) -> bytes | None:
-    """The flags of a run of lines that hold one flag each, in another order."""
+    """The flags of a run of lines that hold one flag each, in another order.
+
+    The last one stays where a stray word behind it would be taken for its value.
+    """
     lines = data.splitlines(keepends=True)
     found = [number for number, line in enumerate(lines) if FLAG.match(line)]
     run = [n for n in found if n - found[0] == found.index(n)] if found else []
     flags = re.findall(rb"--[\w-]+", data)
+    behind = lines[run[-1] + 1].lstrip() if run and run[-1] + 1 < len(lines) else b""
+    if behind[:1].isalnum():
+        run = run[:-1]
     if len(run) < 2 or len(set(flags)) < len(flags):
         return None
     for number, line in zip(run, random.sample([lines[n] for n in run], len(run)), strict=True):
