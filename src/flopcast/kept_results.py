@@ -40,7 +40,7 @@ class KeptResults:
     def of(self, key: Hashable, make: Callable[[], Result]) -> Result:
         """Return the kept result, or the one that `make` returns, which is then kept.
 
-        A key that holds the `id` of an object asks of `make` that its result keep the object alive.
+        If a key holds the `id` of an object, the result must keep that object alive.
         """
         found = self.get(key)
         if found is None:
@@ -65,7 +65,7 @@ class KeptResults:
             self._newer[key] = result
 
     def of_few(self, plans: int) -> "KeptResults":
-        """Return these results for a batch of few plans; of many, keys would be as long as results."""
+        """Return these results for a batch of few plans; for many, whose keys are long, NOTHING_KEPT."""
         return self if plans <= FEW_PLANS else NOTHING_KEPT
 
     def __bool__(self) -> bool:

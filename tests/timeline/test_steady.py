@@ -1,4 +1,4 @@
-"""timeline/steady.py: a step that is extended by its period equals the whole play."""
+"""timeline/steady.py: a step that is extended by its period equals the step simulated in full."""
 
 from collections import defaultdict
 

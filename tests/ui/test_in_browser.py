@@ -33,7 +33,7 @@ def browser():
 
 @pytest.fixture(autouse=True)
 def _pages_closed(browser):
-    """Close the pages of each test: those that stay open go on taking time."""
+    """Close the pages of each test, because open pages keep the processor busy."""
     yield
     for context in browser.contexts:
         context.close()

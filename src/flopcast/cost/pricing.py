@@ -65,7 +65,7 @@ class Pricing:
             self._add(item, cast("PricedItem", known[key]))
 
     def _key(self, item: Item, ranks: Hashable) -> Hashable:
-        """Return all that the price of an item depends on; where nothing is kept, the item itself."""
+        """Return what the price of an item depends on, as a key; the item itself where nothing is kept."""
         if not self.kept:
             return item
         launch = graphed(item, self.stack.host.graphs), item.phase in ("forward", "recompute")

@@ -1,8 +1,8 @@
-"""What a user enters to describe a job: one shape for the command line, Python and HTTP.
+"""A request for a job as a user enters it, the same for the command line, Python and HTTP.
 
 Answers: which values may a request have?
-Elsewhere: the job that they stand for (resolve.py), the files among them (sources.py), the settings of a
-search (search_request.py).
+Elsewhere: the job that a request describes (resolve.py), the files that it names (sources.py), settings
+of a search (search_request.py).
 """
 
 from collections.abc import Sequence

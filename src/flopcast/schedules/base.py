@@ -120,7 +120,7 @@ class AbstractSchedule(ABC):
         return False
 
     def takes_chunks(self, virtual: Counts) -> Flags:
-        """Return where a stage may hold this many chunks."""
+        """Return for which plans the schedule allows this number of chunks on a stage."""
         return np.asarray((virtual >= self.least_chunks) & (virtual <= self.most_chunks))
 
     @abstractmethod

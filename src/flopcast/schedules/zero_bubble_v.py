@@ -40,7 +40,7 @@ class ZeroBubbleV(AbstractSplitSchedule):
 
     @property
     def skews_steps(self) -> bool:
-        """Return that they are: no moment is left at which all stages are done."""
+        """Return True, because stages never finish a step at the same moment."""
         return True
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:

@@ -85,28 +85,28 @@ class Parameters:
 
     @property
     def all(self) -> Counts:
-        """Return all elements."""
+        """Return the number of all parameters."""
         return self.of(lambda _: True)
 
     @property
     def trained(self) -> Counts:
-        """Return elements with gradients and optimizer states."""
+        """Return the number of parameters with gradients and optimizer states."""
         return self.of(lambda weight: weight.trained)
 
     @property
     def frozen(self) -> Counts | None:
-        """Return elements without gradients; None if all have them."""
+        """Return the number of parameters without gradients; None if all have gradients."""
         is_frozen: Wanted = lambda weight: not weight.trained  # noqa: E731
         return self.of(is_frozen) if self.any(is_frozen) else None
 
     @property
     def experts(self) -> Counts | None:
-        """Return elements of experts; None without experts."""
+        """Return the number of parameters in experts; None for models without experts."""
         return self.of(is_expert) if self.any(is_expert) else None
 
     @property
     def trained_experts(self) -> Counts | None:
-        """Return elements of experts that are trained; None if there are none."""
+        """Return the number of trained parameters in experts; None if there are none."""
 
         def wanted(weight: Weight) -> bool:
             return weight.expert and weight.trained
@@ -115,7 +115,7 @@ class Parameters:
 
     @property
     def by_other_dtype(self) -> dict[str, Counts]:
-        """Return elements stored in another dtype than the plan's, by dtype."""
+        """Return the number of parameters stored in each dtype other than the plan's."""
         dtypes = {weight.stored for layer in self.layers for weight in layer.weights if weight.stored}
 
         def stored_as(dtype: str) -> Wanted:

@@ -4,8 +4,8 @@ Answers: which steps make programs out of logical items, in which order, and wha
 Elsewhere: what a step does (rewrites/, and one file for each other step), the whole step (realise.py).
 
 Every pass has one signature, `(layer, software) -> layer`; those over whole chunks: chunk_passes.py.
-`run_passes` compares items by identity: what a pass took out and put in is its account, and a pass that
-should keep FLOP is checked.
+`run_passes` compares items by identity: the items that a pass removed and added are its account, and a pass
+that should keep FLOP is checked.
 
 The order matters: rewrites first, for the backward is derived from the forward items that really run, and a
 fused kernel keeps other tensors than its parts. An attention kernel is the first rewrite, because it
@@ -106,9 +106,9 @@ def _quantise(layer: Layer, software: Software) -> Layer:
 def _backward(layer: Layer, software: Software) -> Layer:
     """Derive the backward, with what runs again, what is kept for it and what is alive while it runs.
 
-    While its backward runs, a layer has all of its tensors (all of its group's, where blocks are recomputed
-    in groups), those that it keeps anyway counted once. A checkpoint that was cut over ranks is gathered
-    into a tensor of its own.
+    During its backward, all tensors of a layer are in memory; where blocks are recomputed in groups, those
+    of the whole group are. A tensor that the layer keeps anyway counts once. A checkpoint that was cut over
+    ranks is gathered into a tensor of its own.
     """
     logical, workload, stack = layer.logical, software.workload, software.stack
     forward, recomputed = layer.forward, recomputed_modules(logical, workload, stack)
@@ -257,7 +257,7 @@ def run_passes(
 
 
 def _as_layers_see(software: Software) -> Software:
-    """Return the software with a plan that has no schedule and no stages, which no layer hangs on."""
+    """Return the software with a plan without schedule and stages, on which no layer depends."""
     plans = software.workload.plans
     structure = plans.structure.model_copy(update={"schedule": "auto", "stage_layers": ()})
     workload = replace(software.workload, plans=replace(plans, structure=structure))
@@ -279,7 +279,7 @@ def _after(passes: dict[str, Pass], layer: Layer, software: Software) -> tuple[L
 
 
 def account_of(name: str, part: str, before: Iterable[Item], after: Iterable[Item]) -> Accounting | None:
-    """Return what a pass took out and put in, or None if it changed nothing.
+    """Return the items that a pass removed and added, or None if it changed nothing.
 
     Items are compared by identity: a pass that returns an item untouched has not changed it.
     """

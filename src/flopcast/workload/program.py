@@ -119,7 +119,7 @@ class Layer:
 
     @property
     def kind(self) -> str:
-        """Return the layer's own word."""
+        """Return the kind of the layer, such as "block" or "head"."""
         return self.logical.kind
 
     @property
@@ -169,27 +169,27 @@ class Accounting:
 
     @property
     def keeps_flop(self) -> bool:
-        """Return whether what was put in has the FLOP of what was taken out."""
+        """Return whether the items added have the FLOP of the items removed."""
         return np.allclose(self.before_flop, self.after_flop, rtol=1e-12)
 
     @property
     def before_flop(self) -> Floats:
-        """Return the FLOP of what was taken out."""
+        """Return the FLOP of the items removed by the pass."""
         return _totals(self.taken)[0]
 
     @property
     def after_flop(self) -> Floats:
-        """Return the FLOP of what was put in."""
+        """Return the FLOP of the items added by the pass."""
         return _totals(self.put)[0]
 
     @property
     def before_bytes(self) -> Floats:
-        """Return the bytes that what was taken out moves."""
+        """Return the bytes that the items removed by the pass move."""
         return _totals(self.taken)[1]
 
     @property
     def after_bytes(self) -> Floats:
-        """Return the bytes that what was put in moves."""
+        """Return the bytes that the items added by the pass move."""
         return _totals(self.put)[1]
 
 

@@ -52,7 +52,7 @@ MEASURED: dict[str, str] = {
 
 
 def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
-    """Return how much longer the stack's kernel takes than the measured one (a ratio), and its log sigma.
+    """Return the time of the stack's kernel over that of the measured one, and the log sigma of this ratio.
 
     Parameters
     ----------

@@ -226,12 +226,12 @@ class ConfigReader:
         self.fault(key, f"a file of {self.keys.program} without it", f"{what} is not supported yet", fix)
 
     def assume(self, text: str, key: str = "") -> None:
-        """Say aloud what a forecast takes for granted, with the place of the key that it is about."""
+        """Report an assumption of the prediction, with the line of the key that it concerns."""
         place = f" ({self.where(key)})" if key and key in self._values else ""
         self.assumptions.append(f"{text}{place}")
 
     def put_optimizer(self, kind: str, *keys: str) -> None:
-        """Put the plan's optimizer, unless it is the usual one."""
+        """Set the plan's optimizer, unless it is the default."""
         if kind != Plan.model_fields["optimizer"].default:
             self.put(("plan", "optimizer"), kind, *keys)
 

@@ -173,7 +173,7 @@ class Arguments:
             )
 
     def assume(self, text: str, flag: str = "") -> None:
-        """Say aloud what a forecast takes for granted, with the line of the flag that it is about."""
+        """Report an assumption of the prediction, with the line of the flag that it concerns."""
         place = f" ({self.where(flag)})" if flag and self.has(flag) else ""
         self.assumptions.append(f"{text}{place}")
 

@@ -54,7 +54,7 @@ def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
 
 
 def _join(left: bool | None, how: str, right: bool | None) -> bool | None:
-    """Return two verdicts as one; with an unknown one, the other must decide alone."""
+    """Return two conditions joined by `&&` or `||`; None where an unknown one could change the result."""
     if not how:
         return right
     decisive = how == "||"
@@ -74,7 +74,7 @@ def _test(tokens: list[Token], variables: Variables) -> bool | None:
 
 
 def _compared(texts: list[str]) -> bool | None:
-    """Return the test of known texts."""
+    """Return whether a test holds whose words are all known."""
     if len(texts) == 1:
         return bool(texts[0])
     if len(texts) == 2 and texts[0] in ("-z", "-n"):

@@ -150,7 +150,7 @@ class _Lexer:
         return WordPart("text", text, self._line(self._at if at is None else at), quoted=True)
 
     def _line(self, at: int) -> int:
-        """Return the script's line of an offset."""
+        """Return the line number in the script at an offset of the text."""
         return self._lines[bisect_right(self._offsets, at) - 1]
 
     def _ahead(self, *texts: str) -> bool:

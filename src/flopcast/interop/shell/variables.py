@@ -104,7 +104,7 @@ class Variables:
         return self.value((rest, *token.parts[1:]))
 
     def assign(self, token: Token, named: re.Match[str], doubtful: bool) -> None:
-        """Carry an assignment out; an unknown value replaces no known one where that is in doubt.
+        """Assign a value. An unknown value does not replace a known one if the assignment may not run.
 
         A scalar and an array of one name replace each other, as the last to be written.
         """

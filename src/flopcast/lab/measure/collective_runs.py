@@ -1,4 +1,4 @@
-"""Runs of torch's collectives: one function each, over the ranks of a group.
+"""Functions that run the collectives of torch, one for each collective, over the ranks of a group.
 
 Answers: how does torch run each collective, on which memory?
 Elsewhere: which groups and sizes are measured, and when (collectives.py), conventions of message sizes
@@ -28,7 +28,7 @@ class Ranks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankGroup:
-    """Ranks that talk: `inside` of each of `nodes`, and who they are."""
+    """The ranks of one collective: their numbers, with `inside` of them on each of `nodes`."""
 
     inside: int
     nodes: int

@@ -163,7 +163,7 @@ class _Predictions:
         self._book, self._kept = cache(load_book), KeptResults(MOST_RESULTS)
 
     def of(self, job: Job, levels: Mapping[str, FittedLevel] | None) -> Report:
-        """Return the report of a job; `levels` as in `predict_with`, and no memory depends on them."""
+        """Return the report of a job; memory does not depend on `levels` (see `predict_with`)."""
         book = self._book(job.cluster)
         known = book if levels is None else replace(book, levels=levels)
         report = prediction.predict(job, known, self._kept)
