@@ -1,20 +1,21 @@
-"""Processor seconds of predictions, medians of five: `python -m benchmarks.predictions`.
+"""Processor seconds of predictions, medians of five: `python -m benchmarks predictions [--once]`.
 
-Cold: a process from start to end, with a plan and without one. Warm: each of 60 plans of five pairs of a
-model and a machine, dense and of experts, by a `Predictor` that saw the plans before it; the median plan.
-Repeated: the same jobs again. Many: one step of 32,768 micro-batches on eight stages. `PAIRS` and `plans`
-are a grid, so that plans differ from their neighbours in one field or a few, as those of a sweep do.
+Cold: a process from start to end, with a plan and without one, and `flopcast --help`. Warm: each of 60
+plans of five pairs of a model and a machine, dense and of experts, by a `Predictor` that saw the plans
+before it; the median plan. Repeated: the same jobs again. Many: one step of 32,768 micro-batches on
+eight stages. `PAIRS` and `plans` are a grid, so that plans differ from their neighbours in one field or
+a few, as those of a sweep do. With --once, every one of the 60 plans is predicted once, and nothing is
+printed.
 """
 
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
 
 import flopcast
-from benchmarks.__main__ import RUNS, median, started
+from benchmarks.timing import RUNS, median_s, process_s, taken_s
 from flopcast import Job, Predictor
 from flopcast.timeline import pipeline
 
@@ -30,17 +31,29 @@ PAIRS = (  # model, cluster, devices, stack
 )
 
 
-def main() -> None:
-    """Print every figure."""
+def main(arguments: Sequence[str]) -> int:
+    """Print every figure, or predict each plan once."""
     jobs = [flopcast.job(**words) for words in grid()]
+    if arguments:
+        predict_once(jobs)
+        return 0
     rows = [
-        ("flopcast predict, plan given, cold", median(lambda: started(predict(*PLAN)))),
-        ("flopcast predict, plan chosen, cold", median(lambda: started(predict()))),
+        ("flopcast --help, cold", median_s(lambda: process_s(flopcast_command("--help"))[0])),
+        ("flopcast predict, plan given, cold", median_s(lambda: process_s(predict(*PLAN))[0])),
+        ("flopcast predict, plan chosen, cold", median_s(lambda: process_s(predict())[0])),
         *named(jobs),
-        ("32,768 micro-batches on 8 stages, warm", median(many(flopcast.job(**long_step())))),
+        ("32,768 micro-batches on 8 stages, warm", median_s(many(flopcast.job(**long_step())))),
     ]
     for name, seconds in rows:
         print(f"{name:42} {seconds:9.5f} s")
+    return 0
+
+
+def predict_once(jobs: Sequence[Job]) -> None:
+    """Predict every job by one new predictor."""
+    predictor = Predictor()
+    for job in jobs:
+        predictor.predict(job)
 
 
 def grid() -> Iterator[dict[str, object]]:
@@ -82,7 +95,12 @@ def long_step() -> dict[str, object]:
 
 def predict(*words: str) -> list[str]:
     """Return the command line of a prediction."""
-    return [sys.executable, "-m", "flopcast", "predict", *COMMAND, *words]
+    return flopcast_command("predict", *COMMAND, *words)
+
+
+def flopcast_command(*words: str) -> list[str]:
+    """Return a command line of flopcast."""
+    return [sys.executable, "-m", "flopcast", *words]
 
 
 def named(jobs: list[Job]) -> list[tuple[str, float]]:
@@ -92,8 +110,8 @@ def named(jobs: list[Job]) -> list[tuple[str, float]]:
         flopcast.predict(job)  # reads the files of the catalogue
     for _ in range(RUNS):
         predictor = Predictor()
-        new.append([taken(partial(predictor.predict, job)) for job in jobs])
-        again += [taken(partial(predictor.predict, job)) for job in jobs[-PLANS_OF_A_PAIR:]]
+        new.append([taken_s(partial(predictor.predict, job)) for job in jobs])
+        again += [taken_s(partial(predictor.predict, job)) for job in jobs[-PLANS_OF_A_PAIR:]]
     return [
         ("a new plan, warm", statistics.median(map(statistics.median, new))),
         ("a new plan, warm, mean", statistics.median(map(statistics.mean, new))),
@@ -106,17 +124,10 @@ def many(job: Job) -> Callable[[], float]:
 
     def run() -> float:
         pipeline.graph.cache_clear()
-        return taken(partial(Predictor().predict, job))
+        return taken_s(partial(Predictor().predict, job))
 
     return run
 
 
-def taken(call: Callable[[], object]) -> float:
-    """Return the processor seconds of one call."""
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
