@@ -1,4 +1,10 @@
-"""Files with keys set to other values, and what a reader makes of them."""
+"""Files with keys set to other values, and what a reader makes of them.
+
+For every key that a reader counts as read, key_changes/FORMAT.txt has a file and another value that the key
+may have. A line "@ FILE gpus=N KEY=VALUE …" names a right file with what is put into it; the lines below
+give a key and its other value, both as YAML. A key may occur several times. What is set in goes on from the
+line before. In flags.txt, of scripts of Megatron-LM, a line "@ FLAGS" is a script with more flags.
+"""
 
 from copy import deepcopy
 from functools import cache
@@ -6,7 +12,6 @@ from math import prod
 
 import yaml
 from foreign_cases import FOREIGN
-from key_changes_flags import LEFT_OUT
 from megatron_cases import job_on, script_of
 
 from flopcast.errors import SpecError
@@ -16,6 +21,18 @@ from flopcast.interop.configs.formats import parsed, read_kind
 from flopcast.interop.megatron.launch_script import launch_document
 from flopcast.requests.job_files import job_of
 
+CHANGES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((FOREIGN.parent / "key_changes").glob("*.txt"))
+}
+CHANGES_OF_FLAGS = CHANGES.pop("flags")
+LEFT_OUT = {  # a word of a context → flags of the small script that it goes without
+    "tokenizer": ("--vocab-size",),
+    "layers": ("--num-layers",),
+    "length": ("--seq-length",),
+    "neither": ("--bf16",),
+    "fp16": ("--bf16",),
+}
 AXES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 
 

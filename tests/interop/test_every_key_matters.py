@@ -6,13 +6,9 @@ what is told are listed here with their reasons.
 
 from functools import cache
 
-import key_changes
-import key_changes_flags
-import key_changes_megatron
-import key_changes_trainers
 import pytest
 from all_cases import all_cases
-from key_cases import after, before, cases, outcome_of_script, put
+from key_cases import CHANGES, CHANGES_OF_FLAGS, after, before, cases, outcome_of_script, put
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
@@ -20,9 +16,8 @@ from flopcast.interop.configs.formats import KINDS
 from flopcast.interop.configs.keys import covered, keys_of
 from flopcast.interop.megatron.flags import MODELLED
 
-CHANGES = key_changes.CHANGES | key_changes_megatron.CHANGES | key_changes_trainers.CHANGES
 ALL = [(kind, *case) for kind, table in CHANGES.items() for case in cases(table)]
-FLAGS = cases(key_changes_flags.CHANGES)
+FLAGS = cases(CHANGES_OF_FLAGS)
 LENGTHS = "lengths of sequences are not in the file: each is counted as long as the longest"
 NO_FP32 = "training in fp32 is not supported: bf16 is counted where no other type is asked for"
 RAMP = "a long run has the size after the ramp for most of its steps"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.interop.configs import (
     axolotl,
@@ -55,89 +56,22 @@ class ConfigFormat:
     keys: Keys | None = None
 
 
+_TOLD = read_table(__package__, "tables/formats.yaml")
 KINDS: Mapping[str, ConfigFormat] = {
-    "deepspeed": ConfigFormat(
-        told="a configuration of DeepSpeed (JSON)",
-        read=deepspeed.read,
-        signs="""train_batch_size train_micro_batch_size_per_gpu zero_optimization zero_optimization.stage
-        gradient_accumulation_steps fp16.enabled bf16.enabled steps_per_print""",
-    ),
+    "deepspeed": ConfigFormat(**_TOLD["deepspeed"], read=deepspeed.read),
     "gpt-neox": ConfigFormat(
-        told="one or more configurations of GPT-NeoX (YAML)",
-        read=gpt_neox.read,
-        signs="""pipe_parallel_size model_parallel_size num_layers num_attention_heads pos_emb
-        no_weight_tying gpt_j_residual attention_config checkpoint_activations
-        scaled_upper_triang_masked_softmax_fusion rotary_pct max_position_embeddings""",
-        renamed=gpt_neox.underscored,
-        merged=gpt_neox.merged,
+        **_TOLD["gpt-neox"], read=gpt_neox.read, renamed=gpt_neox.underscored, merged=gpt_neox.merged
     ),
-    "torchtitan": ConfigFormat(
-        told="a configuration of torchtitan (TOML, or a dump of its Python)",
-        read=torchtitan.read,
-        signs="""training.seq_len training.local_batch_size training.batch_size model.flavor
-        model_spec.flavor parallelism.tensor_parallel_degree activation_checkpoint.mode
-        job.dump_folder training.steps""",
-        helper="torchtitan_dump.py",
-    ),
-    "axolotl": ConfigFormat(
-        told="a configuration of Axolotl (YAML)",
-        read=axolotl.read,
-        signs="""base_model sequence_len micro_batch_size datasets adapter sample_packing
-        pad_to_sequence_len flash_attention num_epochs""",
-    ),
-    "llama-factory": ConfigFormat(
-        told="a configuration of LLaMA-Factory (YAML)",
-        read=llama_factory.read,
-        signs="""model_name_or_path stage finetuning_type cutoff_len template per_device_train_batch_size
-        dataset lora_target""",
-    ),
-    "torchtune": ConfigFormat(
-        told="a configuration of torchtune (YAML)",
-        read=torchtune.read,
-        signs="""model._component_ tokenizer._component_ dataset._component_ optimizer._component_
-        loss._component_ checkpointer._component_ enable_activation_checkpointing""",
-    ),
-    "llm-foundry": ConfigFormat(
-        told="a configuration of LLM Foundry (YAML)",
-        read=llm_foundry.read,
-        signs="""train_loader.name train_loader.dataset.max_seq_len variables.max_seq_len global_seed
-        device_train_microbatch_size global_train_batch_size model.attn_config.attn_impl
-        fsdp_config.mixed_precision max_duration model.pretrained_model_name_or_path""",
-    ),
-    "trl": ConfigFormat(
-        told="a configuration of TRL (YAML), with one of accelerate or DeepSpeed as second file",
-        read=trl.read,
-        signs="""model_name_or_path dataset_name dataset_mixer per_device_train_batch_size max_seq_length
-        max_length attn_implementation use_peft gradient_checkpointing torch_dtype dataset_text_field
-        lora_target_modules output_dir""",
-        merged=trl.merged,
-    ),
-    "nanotron": ConfigFormat(
-        told="a configuration of nanotron (YAML)",
-        read=nanotron.read,
-        signs="""model.model_config tokens.micro_batch_size tokens.sequence_length parallelism.dp
-        parallelism.tp parallelism.pp_engine optimizer.zero_stage tokens.batch_accumulation_per_replica""",
-    ),
-    "maxtext": ConfigFormat(
-        told="a configuration of MaxText (YAML)",
-        read=maxtext.read,
-        signs="""base_config per_device_batch_size max_target_length base_emb_dim base_num_decoder_layers
-        ici_fsdp_parallelism dcn_data_parallelism ici_tensor_parallelism remat_policy run_name hardware""",
-    ),
-    "megatron-bridge": ConfigFormat(
-        told="a configuration of Megatron-Bridge, or overrides of one (YAML)",
-        read=megatron_bridge.read,
-        signs="""_target_=megatron.bridge model.num_layers model.hidden_size model.seq_length
-        train.micro_batch_size train.global_batch_size ddp.use_distributed_optimizer
-        model.tensor_model_parallel_size""",
-    ),
-    "nemo": ConfigFormat(
-        told="a configuration of NeMo 1.x for GPT-like models (YAML)",
-        read=nemo.read,
-        signs="""trainer.devices trainer.num_nodes trainer.precision model.encoder_seq_length
-        model.megatron_amp_O2 model.optim.name model.num_layers model.hidden_size model.micro_batch_size
-        model.tensor_model_parallel_size model.activations_checkpoint_granularity""",
-    ),
+    "torchtitan": ConfigFormat(**_TOLD["torchtitan"], read=torchtitan.read, helper="torchtitan_dump.py"),
+    "axolotl": ConfigFormat(**_TOLD["axolotl"], read=axolotl.read),
+    "llama-factory": ConfigFormat(**_TOLD["llama-factory"], read=llama_factory.read),
+    "torchtune": ConfigFormat(**_TOLD["torchtune"], read=torchtune.read),
+    "llm-foundry": ConfigFormat(**_TOLD["llm-foundry"], read=llm_foundry.read),
+    "trl": ConfigFormat(**_TOLD["trl"], read=trl.read, merged=trl.merged),
+    "nanotron": ConfigFormat(**_TOLD["nanotron"], read=nanotron.read),
+    "maxtext": ConfigFormat(**_TOLD["maxtext"], read=maxtext.read),
+    "megatron-bridge": ConfigFormat(**_TOLD["megatron-bridge"], read=megatron_bridge.read),
+    "nemo": ConfigFormat(**_TOLD["nemo"], read=nemo.read),
 }
 
 

@@ -12,11 +12,9 @@ keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may in
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
+from flopcast.files.package_table import read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
-from flopcast.files.yaml_text import read_yaml
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,9 +101,7 @@ def keys_of(name: str) -> Keys:
     >>> keys_of("axolotl").program, keys_of("axolotl").costs_nothing("learning_rate")
     ('Axolotl', True)
     """
-    place = files(__package__).joinpath("tables", f"{name}.yaml")
-    data = read_yaml(place.read_bytes(), f"{name}.yaml").data
-    table: dict[str, Any] = dict(data) if isinstance(data, dict) else {}
+    table = read_table(__package__, f"tables/{name}.yaml")
     included = table.pop("includes", None)
     own = table.get("read", "").split()
     other = keys_of(included) if included else Keys(program="")

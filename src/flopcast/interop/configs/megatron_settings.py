@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from flopcast.errors import Problem
+from flopcast.files.package_table import read_table
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.flags import LISTED
@@ -23,99 +24,23 @@ from flopcast.interop.megatron.stack import switched
 from flopcast.interop.shell.variables import Word
 from flopcast.library import catalog
 
-Names = Mapping[str, Mapping[str, str]]
-VALUES: Names = {  # a section, its field → the flag with the same value
-    "model": {
-        "num_layers": "--num-layers", "hidden_size": "--hidden-size",
-        "ffn_hidden_size": "--ffn-hidden-size", "num_attention_heads": "--num-attention-heads",
-        "kv_channels": "--kv-channels", "normalization": "--normalization",
-        "hidden_dropout": "--hidden-dropout", "attention_dropout": "--attention-dropout",
-        "rotary_percent": "--rotary-percent",
-        "make_vocab_size_divisible_by": "--make-vocab-size-divisible-by",
-        "vocab_size": "--vocab-size", "position_embedding_type": "--position-embedding-type",
-        "seq_length": "--seq-length", "max_position_embeddings": "--max-position-embeddings",
-        "tensor_model_parallel_size": "--tensor-model-parallel-size",
-        "pipeline_model_parallel_size": "--pipeline-model-parallel-size",
-        "virtual_pipeline_model_parallel_size": "--num-virtual-stages-per-pipeline-rank",
-        "context_parallel_size": "--context-parallel-size", "cp_comm_type": "--cp-comm-type",
-        "expert_model_parallel_size": "--expert-model-parallel-size",
-        "expert_tensor_parallel_size": "--expert-tensor-parallel-size",
-        "num_layers_in_first_pipeline_stage": "--decoder-first-pipeline-num-layers",
-        "num_layers_in_last_pipeline_stage": "--decoder-last-pipeline-num-layers",
-        "pipeline_model_parallel_layout": "--pipeline-model-parallel-layout",
-        "recompute_granularity": "--recompute-granularity", "recompute_method": "--recompute-method",
-        "recompute_num_layers": "--recompute-num-layers", "recompute_modules": "--recompute-modules",
-        "num_moe_experts": "--num-experts", "moe_layer_freq": "--moe-layer-freq",
-        "moe_router_topk": "--moe-router-topk", "moe_ffn_hidden_size": "--moe-ffn-hidden-size",
-        "moe_shared_expert_intermediate_size": "--moe-shared-expert-intermediate-size",
-        "moe_router_score_function": "--moe-router-score-function",
-        "moe_router_dtype": "--moe-router-dtype",
-        "moe_token_dispatcher_type": "--moe-token-dispatcher-type",
-        "moe_flex_dispatcher_backend": "--moe-flex-dispatcher-backend",
-        "moe_router_load_balancing_type": "--moe-router-load-balancing-type",
-        "moe_aux_loss_coeff": "--moe-aux-loss-coeff",
-        "moe_expert_capacity_factor": "--moe-expert-capacity-factor",
-        "moe_router_num_groups": "--moe-router-num-groups",
-        "moe_router_group_topk": "--moe-router-group-topk", "mtp_num_layers": "--mtp-num-layers",
-        "window_size": "--window-size", "window_attn_skip_freq": "--window-attn-skip-freq",
-        "softmax_type": "--softmax-type", "q_lora_rank": "--q-lora-rank", "kv_lora_rank": "--kv-lora-rank",
-        "qk_head_dim": "--qk-head-dim", "v_head_dim": "--v-head-dim",
-        "qk_pos_emb_head_dim": "--qk-pos-emb-head-dim", "transformer_impl": "--transformer-impl",
-    },
-    "train": {"micro_batch_size": "--micro-batch-size", "global_batch_size": "--global-batch-size",
-              "rampup_batch_size": "--rampup-batch-size"},
-    "ddp": {"data_parallel_sharding_strategy": "--data-parallel-sharding-strategy"},
-    "optimizer": {
-        "optimizer": "--optimizer", "sgd_momentum": "--sgd-momentum",
-        "main_params_dtype": "--main-params-dtype",
-        "exp_avg_dtype": "--exp-avg-dtype", "exp_avg_sq_dtype": "--exp-avg-sq-dtype",
-    },
-    "dist": {},
-    "mixed_precision": {
-        "num_layers_at_start_in_bf16": "--num-layers-at-start-in-bf16",
-        "num_layers_at_end_in_bf16": "--num-layers-at-end-in-bf16",
-    },
-}  # fmt: skip
-ON: Names = {  # a section, its field that is true → the flag
-    "model": {
-        "sequence_parallel": "--sequence-parallel", "qk_layernorm": "--qk-layernorm",
-        "add_qkv_bias": "--add-qkv-bias", "tp_comm_overlap": "--tp-comm-overlap",
-        "moe_grouped_gemm": "--moe-grouped-gemm", "multi_latent_attention": "--multi-latent-attention",
-        "account_for_embedding_in_pipeline_split": "--account-for-embedding-in-pipeline-split",
-        "account_for_loss_in_pipeline_split": "--account-for-loss-in-pipeline-split",
-        "moe_router_force_load_balancing": "--moe-router-force-load-balancing",
-        "moe_pad_expert_input_to_capacity": "--moe-pad-expert-input-to-capacity",
-        "moe_router_enable_expert_bias": "--moe-router-enable-expert-bias",
-        "moe_shared_expert_gate": "--moe-shared-expert-gate", "moe_router_fusion": "--moe-router-fusion",
-        "overlap_moe_expert_parallel_comm": "--overlap-moe-expert-parallel-comm",
-        "distribute_saved_activations": "--distribute-saved-activations",
-    },
-    "train": {},
-    "ddp": {
-        "use_distributed_optimizer": "--use-distributed-optimizer",
-        "overlap_grad_reduce": "--overlap-grad-reduce", "overlap_param_gather": "--overlap-param-gather",
-        "average_in_collective": "--ddp-average-in-collective", "use_megatron_fsdp": "--use-megatron-fsdp",
-    },
-    "optimizer": {
-        "use_distributed_optimizer": "--use-distributed-optimizer",
-        "use_precision_aware_optimizer": "--use-precision-aware-optimizer",
-        "optimizer_cpu_offload": "--optimizer-cpu-offload",
-    },
-    "dist": {"use_tp_pp_dp_mapping": "--use-tp-pp-dp-mapping", "use_torch_fsdp2": "--use-torch-fsdp2"},
-    "mixed_precision": {
-        "bf16": "--bf16", "fp16": "--fp16", "fp8_param_gather": "--fp8-param-gather",
-        "first_last_layers_bf16": "--first-last-layers-bf16",
-    },
-}  # fmt: skip
-OFF: Mapping[str, str] = {  # a field of the model that is false → its flag
-    "add_bias_linear": "--disable-bias-linear",
-    "share_embeddings_and_output_weights": "--untie-embeddings-and-output-weights",
-    "gradient_accumulation_fusion": "--no-gradient-accumulation-fusion",
-    "apply_rope_fusion": "--no-rope-fusion",
-    "masked_softmax_fusion": "--no-masked-softmax-fusion",
-    "bias_activation_fusion": "--no-bias-gelu-fusion",
-    "bias_dropout_fusion": "--no-bias-dropout-fusion",
-}
+Names = Mapping[str, Mapping[str, str]]  # a section, its field → the flag
+SECTIONS = ("model", "train", "ddp", "optimizer", "dist", "mixed_precision")
+_TABLE = read_table(__package__, "tables/megatron_core_fields.yaml")
+
+
+def _flags(fields: Mapping[str, str]) -> Names:
+    """Return the flag of each field of each section, which has its name unless it is renamed."""
+    renamed: Mapping[str, str] = _TABLE["renamed"]
+    return {
+        section: {name: renamed.get(name, f"--{name.replace('_', '-')}") for name in words.split()}
+        for section, words in (dict.fromkeys(SECTIONS, "") | dict(fields)).items()
+    }
+
+
+VALUES = _flags(_TABLE["values"])  # flags with the value of the field
+ON = _flags(_TABLE["on"])  # flags that say that a field is true
+OFF: Mapping[str, str] = _TABLE["off"]  # a field of the model that is false → its flag
 TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "fp8"}
 FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 

@@ -3,14 +3,14 @@
 Answers: which program does this file belong to, and what can the user do instead?
 Elsewhere: formats with a reader (formats.py). To add one, write its reader and move its entry there.
 
-The files of different trainers share many keys, so the reader of another trainer would give a wrong job
-without a warning. These programs are recognised by keys that no supported format has.
+The programs are in tables/unsupported_programs.yaml.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flopcast.errors import Problem
+from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
 
 FEWEST_SIGNS = 2
@@ -22,48 +22,14 @@ class UnsupportedProgram:
     """A program: dotted keys of its files, its commands, why it has no reader, and what to do instead."""
 
     signs: str
-    commands: tuple[str, ...] = ()
+    commands: Sequence[str] = ()
     because: str = "no reader of it is built, and another's would be wrong"
     way: str = BY_HAND
 
 
 UNREAD: Mapping[str, UnsupportedProgram] = {
-    "LitGPT": UnsupportedProgram(
-        signs="""train.lr_warmup_steps train.global_batch_size logger_name checkpoint_dir data.class_path
-        lora_projection lora_mlp initial_checkpoint_dir""",
-        commands=("litgpt",),
-    ),
-    "OLMo": UnsupportedProgram(
-        signs="""model.mlp_ratio model.mlp_hidden_size model.block_type model.layer_norm_type
-        model.embedding_size fsdp.wrapping_strategy distributed_strategy"""
-    ),
-    "veRL": UnsupportedProgram(
-        signs="""actor_rollout_ref.model.path actor_rollout_ref.actor.strategy algorithm.adv_estimator
-        trainer.n_gpus_per_node trainer.nnodes trainer.total_epochs trainer.default_local_dir
-        data.train_files data.max_prompt_length model.partial_pretrain data.micro_batch_size_per_gpu
-        trainer.test_freq""",
-        commands=("verl.trainer",),
-    ),
-    "ms-swift": UnsupportedProgram(
-        signs="""train_type tuner_type rlhf_type freeze_vit freeze_aligner split_dataset_ratio model_author
-        load_from_cache_file swift_version sft_type""",
-        commands=("swift sft", "swift pt", "swift rlhf", "megatron sft", "megatron pt"),
-    ),
-    "OpenRLHF": UnsupportedProgram(
-        signs="ds.zero_stage ds.adam_offload actor.model_name_or_path vllm.num_engines",
-        commands=("openrlhf.cli",),
-    ),
-    "Primus": UnsupportedProgram(
-        signs="""work_group exp_name workspace modules.pre_trainer.framework modules.pre_trainer.config
-        modules.pre_trainer.model modules.post_trainer.framework modules.post_trainer.model""",
-        way="give the script or configuration that Primus makes for Megatron-LM or torchtitan",
-    ),
-    "accelerate": UnsupportedProgram(
-        signs="""distributed_type compute_environment num_processes num_machines machine_rank
-        mixed_precision""",
-        because="it only states how ranks are started, and another file what they train",
-        way="give the Trainer's file first and this one behind it: flopcast predict sft.yaml FILE",
-    ),
+    name: UnsupportedProgram(**row)
+    for name, row in read_table(__package__, "tables/unsupported_programs.yaml").items()
 }
 
 
