@@ -56,7 +56,6 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
 
 
 def _fitted(paths: tuple[str, ...]) -> "Fitted":
-    """Return the constants fitted on the runs of some tables."""
     from flopcast.lab.published.predictions import PublishedTables
     from flopcast.lab.validation.leave_one_out import fit_runs
 

@@ -28,7 +28,6 @@ def job_commands() -> list[click.Command]:
 
 
 def _command(kind: str, told: str, has_helper: bool) -> click.Command:
-    """Return the command of one format."""
 
     def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted:

@@ -208,7 +208,6 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
 
 
 def _option(name: str, value: object, allowed: str, because: str) -> Problem:
-    """Return a fault of one option."""
     return Problem(name, value, allowed, because, f"change {name}")
 
 

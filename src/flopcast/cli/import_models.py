@@ -68,7 +68,6 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
 
 
 def _import(config: str, out: Path | None) -> None:
-    """Import the model that a config describes."""
     from flopcast.cli.options import check_writable
     from flopcast.interop.hugging_face.config import model_from_config
     from flopcast.requests.sources import read_model_file

@@ -144,14 +144,12 @@ def _run_as_json(words: list[str]) -> int:
 
 
 def _invoke(words: list[str]) -> None:
-    """Run the command of a command line."""
     with group.make_context("flopcast", words) as context:
         group.invoke(context)
     _flush()
 
 
 def _print(text: str) -> None:
-    """Print a text on stdout."""
     click.echo(text, nl=False)
     _flush()
 

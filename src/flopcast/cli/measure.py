@@ -66,7 +66,6 @@ class MeasureOptions:
 
 
 def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> float | None:
-    """Convert minutes to seconds."""
     return None if value is None else value * 60.0
 
 
@@ -252,7 +251,6 @@ def _manifest(asked: MeasureOptions, who: Identity) -> Manifest:
 def _write_site(
     pack_path: Path, site_path: Path, named: str, reference_s: float | None, speed_ratio: float
 ) -> None:
-    """Write the site file of a pack, and print its factors."""
     device = catalog.device(named)
     owners = (device.curves or device.name, *device.relatives)
     book = CurveBook(curves={k: curve for owner in owners for k, curve in load_owner(owner).items()})
@@ -282,7 +280,6 @@ def _catalogue_name(asked: MeasureOptions, who: Identity) -> str:
 
 
 def _reference_s(path: Path) -> float:
-    """Return the seconds of a kernel launch in a pack of the reference host."""
     found = launch_s(read_pack(path).samples)
     if found is None:
         fix = "measure that host again; launches are measured first"
@@ -291,7 +288,6 @@ def _reference_s(path: Path) -> float:
 
 
 def _no_out() -> Problem:
-    """Return the fault of a missing output folder."""
     because = "each measurement is saved at once, so that a run can be interrupted and continued"
     fix = "add --out pack, or --plan-only to list what would be measured"
     return Problem("--out", None, "a folder for the sample pack", because, fix, fault="is missing")

@@ -107,7 +107,6 @@ class MeasurementFolder:
         return [file for file in known if (self.data / file.path).is_file()]
 
     def _columns(self, path: Path) -> Columns:
-        """Return the columns of a file; report and skip rows that cannot be read."""
         measured = read_columns(path)
         for problem in measured.problems[:MOST_TOLD]:
             self.say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")

@@ -67,5 +67,4 @@ def _files(incomplete: str) -> list[CompletionItem]:
 
 
 def _beginning(names: list[str] | tuple[str, ...], incomplete: str) -> list[CompletionItem]:
-    """Return the names that begin with `incomplete`."""
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -153,7 +153,6 @@ def _unknown(document: Document, key: str) -> Problem:
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """Return a fault of the file."""
     return Problem(
         field, value, allowed, because, fix or "see docs/sweep.md", where=document.where((field,))
     )

@@ -36,7 +36,6 @@ def print_decisions(
 
 
 def _check(suites: Sequence[str], judging: Judging) -> None:
-    """Refuse every option that does not apply to decisions; report all of them together."""
     problems = []
     if judging.report is not None:
         problems.append(_fault("--report", str(judging.report), "--json, --markdown or neither"))

@@ -37,7 +37,6 @@ def print_from_one_run(
 
 
 def _check(paths: Sequence[str], judging: Judging) -> None:
-    """Refuse what is not about calibrated runs, all at once."""
     given = {"--leave-out": judging.left_out, "--report": judging.report}
     given["--leave-one-generation-out"] = "given" if judging.generations else None
     problems = [

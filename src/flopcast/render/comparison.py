@@ -135,7 +135,6 @@ def _verdicts_of_costs(compared: ReportComparison) -> list[str]:
 
 
 def _warned(compared: ReportComparison) -> list[str]:
-    """Return the warnings of both jobs, each with the label of its job."""
     pairs = zip(LABELS, (compared.first, compared.second), strict=True)
     return [f"warning   {label}: {text}" for label, report in pairs for text in report.warnings]
 

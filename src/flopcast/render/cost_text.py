@@ -21,7 +21,6 @@ def as_text(cost: StepCost, drawn: PowerDraw | None) -> list[str]:
 
 
 def _money(cost: StepCost) -> str:
-    """Return the dollars of a step and of 1e12 tokens."""
     many = cost.many_tokens_usd
     if cost.step_usd is None or many is None:
         return NO_PRICE
@@ -33,7 +32,6 @@ def _money(cost: StepCost) -> str:
 
 
 def _limits(drawn: PowerDraw) -> list[str]:
-    """Return lines about the peak power and the power limit of least energy."""
     at_limit = f"{drawn.at_limit_fraction:.0%} of the step runs at the power limit"
     return [
         f"peak      {drawn.peak_w:.0f} W per device, averaged over the busiest 0.1 s; {at_limit}",

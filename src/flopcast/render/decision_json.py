@@ -35,7 +35,6 @@ def decisions_as_json(judged: Judged) -> dict[str, object]:
 
 
 def _sweep(sweep: Sweep) -> dict[str, object]:
-    """Return one sweep with its choices as JSON data, fastest first."""
     taken = sweep.recommended[0]
     rank, trivial_rank = sweep.spearman, sweep.trivial_spearman
     return {

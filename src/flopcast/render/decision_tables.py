@@ -63,7 +63,6 @@ def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:
 
 
 def _one_by_one(sweeps: Sequence[Sweep]) -> PrintedTable:
-    """Return the table with one line per sweep."""
     lines = tuple(
         (
             ", ".join((sweep.source, sweep.fixed["model"], f"{sweep.fixed['devices']} devices")),
@@ -78,7 +77,6 @@ def _one_by_one(sweeps: Sequence[Sweep]) -> PrintedTable:
 
 
 def _cells(sweeps: Sequence[Sweep]) -> list[str]:
-    """Return the statistics of `of_sweeps` as cells under `HEADINGS`."""
     found = of_sweeps(sweeps)
     rank, trivial_rank = found["mean_spearman"], found["trivial_mean_spearman"]
     right = found["right"]

@@ -53,12 +53,10 @@ def no_plan(message: str) -> dict[str, object]:
 
 
 def _document(faults: list[dict[str, object]]) -> dict[str, object]:
-    """Return the whole JSON object."""
     return {"format_version": FORMAT_VERSION, "faults": faults}
 
 
 def _of_problem(problem: Problem) -> dict[str, object]:
-    """Return one problem under the keys of FIELDS."""
     return {
         "kind": INPUT,
         "message": problem.message,

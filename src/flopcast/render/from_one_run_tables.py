@@ -74,12 +74,10 @@ def _machines(guesses: Sequence[Guess]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _of_family(guesses: Sequence[Guess], family: str) -> list[Guess]:
-    """Return the guesses about models of a family."""
     return [guess for guess in guesses if guess.row.family == family]
 
 
 def _cells(guesses: Sequence[Guess]) -> list[str]:
-    """Return statistics under HEADINGS, as text."""
     found = statistics_of(guesses)
     mean, median = (
         [f"{found[f'{name}_{time}']:.1%}" for time in ("before", "after")] for name in ("mean", "median")
@@ -119,5 +117,4 @@ def from_one_run_as_json(found: Calibrated) -> dict[str, object]:
 
 
 def _legend() -> str:
-    """Return what the headings mean."""
     return "; ".join(f"{heading}: {meaning}" for heading, meaning in LEGEND.items())

@@ -77,7 +77,6 @@ def _pairs(measured: LogComparison) -> tuple[tuple[str, float | None, float, str
 
 
 def _line(name: str, theirs: Number, ours: Number, unit: str) -> str:
-    """Return the line of one quantity: measured, predicted, difference."""
     return f"{name:10}{show(theirs, unit)} measured, {show(ours, unit)} predicted ({_off(ours, theirs)})"
 
 
@@ -113,5 +112,4 @@ def as_json(measured: LogComparison) -> dict[str, object]:
 
 
 def _rounded(value: object) -> object:
-    """Return a float rounded to nine digits, and any other value unchanged."""
     return nine_digits(value) if isinstance(value, float) else value

@@ -27,7 +27,6 @@ def memory_as_text(name: str, rows: Sequence[ComparedMemory], left_out: Mapping[
 
 
 def _summary_text(rows: Sequence[ComparedMemory]) -> str:
-    """Return the errors of all rows in one line."""
     if not rows:
         return "no rows"
     found = summary(rows)

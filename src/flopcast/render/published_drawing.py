@@ -115,7 +115,6 @@ def _marks(
 
 
 def _told(row: ComparedRun) -> str:
-    """Return the text of a run's mark."""
     measured, predicted = show_seconds(row.measured_step_time_s), show_seconds(row.predicted_step_time_s)
     return (
         f"{row.run.id}: {row.run.model}, {row.job.cluster.num_devices} ×"
@@ -125,7 +124,6 @@ def _told(row: ComparedRun) -> str:
 
 
 def _whole(key: str, drawn: Iterable[str], across: Axis, up: Axis, name_up: str) -> str:
-    """Return the drawing with the names of its axes."""
     title = f"{name_up} against measured step".capitalize()
     described = "A mark a run; both axes are logarithmic. The tables below hold what sources add up to."
     inside = "".join(drawn) + names(across, up, "measured step", name_up)

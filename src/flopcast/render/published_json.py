@@ -61,7 +61,6 @@ def runs_as_json(published: Published) -> dict[str, object]:
 
 
 def _row(row: ComparedRun) -> dict[str, object]:
-    """Return one run as JSON data."""
     measured = row.measured_memory_bytes
     return {
         "id": row.run.id,
@@ -90,7 +89,6 @@ def _row(row: ComparedRun) -> dict[str, object]:
 
 
 def _diagnosis(suspect: Diagnosis) -> dict[str, object]:
-    """Return the first suspect of a row's error."""
     return {
         "factor": suspect.factor,
         "share": nine_digits(suspect.share),

@@ -125,7 +125,6 @@ def _worst(published: Published) -> PrintedTable:
 
 
 def _unfitted(published: Published) -> PrintedTable:
-    """Return the table of runs that are scored like all others but never fitted on."""
     lines = tuple(
         (row.run.id, [f"{row.relative_error:+.1%}", row.run.judged_only]) for row in published.unfitted
     )

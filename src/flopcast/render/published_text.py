@@ -60,7 +60,6 @@ def _lines(published: Published) -> Iterator[str]:
 
 
 def _line(name: str, found: dict[str, float]) -> str:
-    """Return one line of the table."""
     return f"{name:{NAME_WIDTH}}" + " ".join(f"{cell:>7}" for cell in cells(found)).rstrip()
 
 

@@ -160,7 +160,6 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
 
 
 def _power_as_json(drawn: PowerDraw | None) -> dict[str, float] | None:
-    """Return watts of a device by name; None if no board power is known."""
     if drawn is None:
         return None
     return {name: nine_digits(value) for name, value in asdict(drawn).items()}

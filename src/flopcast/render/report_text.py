@@ -58,7 +58,6 @@ def _answer(report: Report) -> list[str]:
 
 
 def _verdict(memory: MemoryReport) -> str:
-    """Return the verdict, in capitals if the job does not fit."""
     return memory.verdict if memory.fits else memory.verdict.upper()
 
 

@@ -116,7 +116,6 @@ def setting_as_json(setting: Setting, found: SearchResult) -> dict[str, object]:
 
 
 def _names_of(job: Job) -> dict[str, object]:
-    """Return the names of the cluster, size and stack of a job."""
     return {
         "cluster": job.cluster.name,
         "devices": job.cluster.num_devices,

@@ -137,13 +137,11 @@ def shared_words(plans: Sequence[Ranked]) -> list[str]:
 
 
 def _without(shared: Sequence[str], one: Ranked) -> str:
-    """Return a plan's text without those fields."""
     words = one.played.plan.short().split()
     return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
 
 
 def _pairs(found: SearchResult, one: Ranked) -> Iterator[tuple[Objective, Loss]]:
-    """Return pairs of an objective and the plan's loss."""
     return zip(found.question.asked, one.losses, strict=True)
 
 
@@ -153,7 +151,6 @@ def objective_name(objective: Objective) -> str:
 
 
 def _bounds(objective: Objective, loss: Loss) -> str:
-    """Return the 90 % interval of a value."""
     low, high = sorted(objective.shown(bound) for bound in loss.bounds)
     return f"{objective.show(low)} to {objective.show(high)}"
 
@@ -172,7 +169,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _reasons(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
-    """Return one sentence per plan."""
     first, *others = plans
     lines = ["why (time relative to the first plan; = cannot be told apart from the best)"]
     lines.append(f"  1  {reason_recommended(found)}")

@@ -38,7 +38,6 @@ def as_text(told: Training) -> str:
 
 
 def _certainty(run: TrainingRun) -> list[str]:
-    """Return the factors that widen the interval of the run's time most."""
     lines = []
     for factor in run.wall_s.factors[:5]:
         wide = abs(factor.share) * factor.log_sigma_factor
@@ -50,7 +49,6 @@ def _certainty(run: TrainingRun) -> list[str]:
 
 
 def _days(wall_s: Amount) -> str:
-    """Return the time of the run with its interval, in days or a shorter unit."""
     low, high = (show_seconds(bound, like=wall_s.value) for bound in wall_s.bounds)
     return f"{show_seconds(wall_s.value)}   (90 %: {low} to {high})"
 
@@ -66,7 +64,6 @@ def _goodput(run: TrainingRun) -> str:
 
 
 def _money(run: TrainingRun) -> str:
-    """Return the cost with its interval and the price behind it."""
     price = run.phases[0].cost.price
     if run.usd is None or price is None:
         return NO_PRICE
@@ -75,7 +72,6 @@ def _money(run: TrainingRun) -> str:
 
 
 def _energy(run: TrainingRun) -> str:
-    """Return the energy of the building with its interval."""
     if run.joules is None:
         return NO_POWER
     hours = run.joules * (1000 / KWH_J)
@@ -90,7 +86,6 @@ def _warnings(told: Training) -> list[str]:
 
 
 def _phases(told: Training) -> list[str]:
-    """Return a table with one line per phase."""
     lines = [f"{'phase':12} {'tokens':>12} {'steps':>9} {'step':>9} {'time':>9} {'cost':>9}  plan"]
     for phase, report in zip(told.run.phases, told.reports, strict=True):
         usd = "" if phase.usd is None else show_usd(phase.usd.value)
@@ -135,7 +130,6 @@ def as_json(told: Training) -> dict[str, object]:
 
 
 def _phase(phase: Phase, report: Report) -> dict[str, object]:
-    """Return one phase as JSON data."""
     return {
         "name": phase.name,
         "job": job_as_json(report.job),
@@ -153,6 +147,5 @@ def _phase(phase: Phase, report: Report) -> dict[str, object]:
 
 
 def _costs(usd: Amount | None, joules: Amount | None) -> dict[str, object]:
-    """Return the cost and energy as JSON data."""
     kwh = None if joules is None else joules * (1 / KWH_J)
     return with_bounds("cost_usd", usd) | with_bounds("energy_kwh", kwh)

@@ -141,7 +141,6 @@ class _Design:
 def _design(
     observed: Sequence[ObservedStep], priors: Mapping[str, Prior], at: Mapping[str, FittedLevel]
 ) -> _Design:
-    """Return the linear model of the observations."""
     names = tuple(sorted({name for one in observed for name in one.shares if name in priors}))
     place = {name: column for column, name in enumerate(names)}
     told = np.zeros((len(observed), len(names)))
@@ -292,7 +291,6 @@ def _moved(one: ObservedStep, priors: Mapping[str, Prior], at: Mapping[str, Fitt
 def _carried(
     design: _Design, observed: Sequence[ObservedStep], noise: Mapping[str, float]
 ) -> list[Constant]:
-    """Return how much constants differ between contexts: one constant for each kind of context."""
     if any(distance not in one.context for one in observed for distance in DISTANCES):
         return []
     shares, sigmas = design.told, design.prior_log_sigmas[: design.told.shape[1]]
@@ -338,7 +336,6 @@ def _constant(
     observed: Sequence[ObservedStep],
     rows: Iterable[bool],
 ) -> Constant:
-    """Return a constant and the runs that support it."""
     behind = [one for one, holds in zip(observed, rows, strict=True) if holds]
     seen = {
         distance: tuple(sorted({one.context[distance] for one in behind if distance in one.context}))

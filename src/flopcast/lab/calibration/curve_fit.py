@@ -127,7 +127,6 @@ def curve_of_table(samples: Samples, device: Device, table: FittedTable, names: 
 
 
 def _evidence(samples: Samples, table: FittedTable) -> CurveEvidence:
-    """Return the evidence of a curve, with the error that its table estimated, if any."""
     return CurveEvidence(
         source=samples.source,
         rows=len(samples.measured_s),
@@ -185,7 +184,6 @@ def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
 
 
 def _most(name: str) -> float:
-    """Return the largest coefficient that a term may have."""
     if name.startswith("wave"):
         return MOST_WAVES
     return MOST_PADDED_ROWS if name.startswith("padding_m") else np.inf
@@ -294,7 +292,6 @@ def _latency_of(samples: Samples) -> float:
 
 
 def _message_rows(samples: Samples, launch_s: float) -> Rows:
-    """Return messages as the rows of a fit: no terms, a latency subtracted."""
     return Rows(
         log2=np.log2(samples.coordinates),
         log_efficiency=np.log(samples.bound_s / (samples.measured_s - launch_s)),

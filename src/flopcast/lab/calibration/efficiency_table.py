@@ -273,7 +273,6 @@ def _penalty(axes: tuple[Counts, ...]) -> Counts:
 
 
 def _is_even(axis: Counts) -> bool:
-    """Return whether nodes are evenly spaced rather than at measured values."""
     return len(axis) < 3 or float(np.ptp(np.diff(axis))) < 1e-9
 
 

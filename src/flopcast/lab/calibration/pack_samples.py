@@ -85,6 +85,5 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
 
 
 def _ratio(forward: Curve, gradient: Samples, device: Device) -> float:
-    """Return the median of measured / predicted seconds, with gradients priced as forwards."""
     ratios = gradient.measured_s / predicted_s(forward, gradient, device.multiprocessors)
     return round(float(np.median(ratios)), 4)

@@ -318,7 +318,6 @@ def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
 
 
 def _slowness(curve: Curve, samples: Samples, device: Device) -> float:
-    """Return the median of measured over predicted seconds."""
     return float(np.median(samples.measured_s / predicted_s(curve, samples, device.multiprocessors)))
 
 

@@ -108,7 +108,6 @@ def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:
 
 
 def _rows_of(file: PeerFile, columns: Columns, mark: str) -> Columns:
-    """Return the rows of one class and device."""
     mine = (columns[mark] == 1) & file.belongs(columns)
     return {name: values[mine] for name, values in columns.items()}
 

@@ -102,5 +102,4 @@ def join(parts: list[Samples]) -> Samples:
 
 
 def _sizes(part: Samples) -> Counts:
-    """Return one size per row, (rows,), NaN if none is known."""
     return np.full(part.measured_s.shape, np.nan) if part.size is None else part.size

@@ -132,7 +132,6 @@ def score(subjects: Sequence[Subject], rejected: Sequence[RejectedRows], say: Sa
 
 
 def _added(errors: Sequence[_Errors], split: str, kind: str) -> float:
-    """Return the sigma that one split adds, from all classes of a kind."""
     return added_log_sigma([_judged(e) for e in errors if (e.split, e.subject.kind) == (split, kind)])
 
 
@@ -237,7 +236,6 @@ def _judged(errors: _Errors) -> Judged:
 
 
 def _result(judged: _Errors, errors: Sequence[_Errors]) -> Result:
-    """Return sizes of the errors, and the coverage by a sigma from other rows."""
     subject, relative = judged.subject, np.abs(np.expm1(judged.log_errors))
     coverage, sigma = _coverage(judged, errors)
     return Result(
@@ -291,7 +289,6 @@ def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
 
 
 def _noises(subject: Subject) -> Iterator[Noise]:
-    """Yield the noise among the rows of a class, and against each source that was not fitted with them."""
     samples = subject.samples
     found = {"rows": noise(samples.coordinates, samples.measured_s)}
     for source, others in subject.aside.items():

@@ -115,7 +115,6 @@ def unrecognised(trace: Trace) -> tuple[ClassTotal, ...]:
 
 
 def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTotal, ...]:
-    """Return totals of the chosen kernels by the words of a column."""
     seconds = np.bincount(column[chosen], (trace.end_s - trace.start_s)[chosen], len(trace.words))
     counts = np.bincount(column[chosen], minlength=len(trace.words))
     found = [

@@ -88,7 +88,6 @@ class _Call:
 
 
 def _call(trace: Trace, at: int) -> _Call:
-    """Return the call that a kernel belongs to."""
     words = trace.words
     sends = kind_of(words[trace.kernel_class[at]]) == COMMUNICATION and not math.isnan(
         trace.message_bytes[at]

@@ -258,7 +258,6 @@ def _mlperf(line: str) -> LogLine | None:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a JSON value is a number that a float can hold."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_VALUE
 
 

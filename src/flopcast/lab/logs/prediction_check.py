@@ -129,7 +129,6 @@ def _tokens_per_s(log: Log, step: SteadyTime | None, step_tokens: Number, device
 
 
 def _largest(log: Log, name: str) -> float | None:
-    """Return the largest value over the ranks of one field of RankMemory."""
     sizes = [size for rank in log.memory if (size := getattr(rank, name)) is not None]
     return max(sizes, default=None)
 

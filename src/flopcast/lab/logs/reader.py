@@ -134,7 +134,6 @@ class _LogState:
         self._remember_nearest(line)
 
     def _keep_memory(self, rank: int | None, told: dict[str, float]) -> None:
-        """Keep the largest of each size, by rank."""
         kept = self.memory.setdefault(UNLABELLED if rank is None else rank, {})
         for name, size in told.items():
             kept[name] = max(size, kept.get(name, 0.0))
@@ -163,7 +162,6 @@ class _LogState:
 
 
 def _read(lines: Iterable[str], name: str) -> Log:
-    """Read all lines, and return the log of the first framework that printed a step."""
     reading = _LogState()
     for line in lines:
         reading.take(line)
@@ -225,5 +223,4 @@ def _nothing(reading: _LogState, name: str) -> Problem:
 
 
 def _fault(value: str, allowed: str, because: str, fix: str) -> Problem:
-    """Return a fault of the whole log."""
     return Problem("log", value, allowed, because, fix)

@@ -235,7 +235,6 @@ def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: in
 
 
 def _per_run(run: Run, bench: AbstractBench, count: int) -> float:
-    """Return mean seconds of `count` consecutive runs."""
     first = bench.mark()
     for _ in range(count):
         run()

@@ -71,7 +71,6 @@ def _scaled_gemm(m: int, n: int, k: int, place: Place) -> Run:
 
 
 def _scores(shape: Shape, place: Place) -> Run:
-    """Return Q @ K.T of every head."""
     batch, length, width = (shape.size(name) for name in ("batch", "queries", "head_size"))
     query = place.random(batch, length, width, dtype=shape.dtype)
     key = place.random(batch, length, width, dtype=shape.dtype).transpose(1, 2)
@@ -80,7 +79,6 @@ def _scores(shape: Shape, place: Place) -> Run:
 
 
 def _context(shape: Shape, place: Place) -> Run:
-    """Return P @ V of every head."""
     batch, length, width = (shape.size(name) for name in ("batch", "queries", "head_size"))
     weights = place.random(batch, length, length, dtype=shape.dtype)
     value = place.random(batch, length, width, dtype=shape.dtype)
@@ -151,7 +149,6 @@ def _torch_attention(place: Place, causal: bool, cudnn: bool, grouped: bool) -> 
 
 
 def _embedding(shape: Shape, place: Place) -> Run:
-    """Return a look-up of rows of a table by random ids."""
     vocabulary, hidden = shape.size("vocabulary"), shape.size("hidden")
     table = place.random(vocabulary, hidden, dtype=shape.dtype)
     ids = place.ids(shape.size("tokens"), vocabulary)
@@ -159,7 +156,6 @@ def _embedding(shape: Shape, place: Place) -> Run:
 
 
 def _embedding_backward(shape: Shape, place: Place) -> Run:
-    """Return the dense gradient of the table."""
     vocabulary, tokens = shape.size("vocabulary"), shape.size("tokens")
     gradient = place.random(tokens, shape.size("hidden"), dtype=shape.dtype)
     ids = place.ids(tokens, vocabulary)

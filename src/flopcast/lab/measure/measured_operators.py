@@ -96,7 +96,6 @@ def need_of(shape: Shape) -> Need:
 
 
 def _streaming(kind: str, shape: Shape, columns: Columns) -> MemoryBound:
-    """Return an operator over rows of `width`; only kinds that reduce rows depend on it."""
     return MemoryBound(
         kind=kind,
         elements=columns["tokens"] * columns["width"],
@@ -120,7 +119,6 @@ def _matmul(shape: Shape, columns: Columns) -> Matmul:
 
 
 def _grouped(shape: Shape) -> GroupedMatmul:
-    """Return groups of `m` rows each, all equally full."""
     groups, m, n, k = (constant(shape.size(name)) for name in ("groups", "m", "n", "k"))
     return GroupedMatmul(groups=groups, rows=groups * m, n=n, k=k, imbalance=ONE, dtype=shape.dtype)
 

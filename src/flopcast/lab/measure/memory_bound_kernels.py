@@ -128,14 +128,12 @@ def _compiled(name: str, torch: Torch) -> Forward:
 
 
 def _copy(shape: Shape, place: Place) -> Run:
-    """Copy into memory of the same layout."""
     x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
     out = place.torch.empty_like(x)
     return lambda: out.copy_(x)
 
 
 def _transpose(shape: Shape, place: Place) -> Run:
-    """Copy into memory with rows and columns exchanged."""
     x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
     out = place.empty(shape.size("width"), shape.size("tokens"), dtype=shape.dtype)
     return lambda: out.copy_(x.t())
@@ -149,7 +147,6 @@ def _cast(shape: Shape, place: Place) -> Run:
 
 
 def _accumulate(shape: Shape, place: Place) -> Run:
-    """Add a 16-bit gradient to an fp32 one."""
     x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
     main = place.random(shape.size("tokens"), shape.size("width"), dtype="fp32")
     return lambda: main.add_(x)

@@ -202,7 +202,6 @@ def message_of(row: Mapping[str, str], device: str) -> MessageSample:
 
 
 def _times(repetitions_us: tuple[float, ...]) -> dict[str, str]:
-    """Return repetitions and their median with six digits, far more than the accuracy of any timer."""
     return {
         "repetitions_us": ";".join(f"{value:.6g}" for value in repetitions_us),
         "median_us": f"{median(repetitions_us):.6g}",
@@ -214,7 +213,6 @@ def _number(value: float | Celsius | None) -> str:
 
 
 def _complete(row: Mapping[str, str], names: tuple[str, ...], device: str) -> None:
-    """Check that a row has every column, and is of the device of the pack."""
     if any(row.get(name) is None for name in names) or None in row:
         raise ValueError(f"{len(names)} columns: {', '.join(names)}")
     if row["device"] != device:
@@ -261,7 +259,6 @@ def _finite(text: str) -> float:
 
 
 def _size(word: str) -> tuple[str, int]:
-    """Return one of the sizes: "m=4096"."""
     name, _, value = word.partition("=")
     if not name or not value.isdecimal() or int(value) == 0:
         raise ValueError(f"sizes as m=4096;n=1024, whole numbers above 0, not {word!r}")

@@ -153,7 +153,6 @@ def _points(space: SamplingSpace, number: int, speed: Speed, seed: int) -> list[
 
 
 def _possible(shape: Shape, speed: Speed) -> bool:
-    """Return whether the device knows the dtype, holds the tensors, and is quick enough."""
     if shape.dtype not in speed.peak_flop_per_s:
         return False
     fits = need_of(shape).held_bytes <= MEMORY_FRACTION * speed.memory_bytes
@@ -178,5 +177,4 @@ def _cost(planned: Planned) -> float:
 
 
 def _needs(shape: Shape) -> str:
-    """Return the package that a shape's class needs in addition to torch."""
     return next((s.needs for s in SPACES if s.kernel == shape.kernel), "")

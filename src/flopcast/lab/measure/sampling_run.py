@@ -114,7 +114,6 @@ def _attempt(item: Planned, device: BenchmarkDevice, effort: Effort, cooled: boo
 
 
 def _one(item: Planned, device: BenchmarkDevice, effort: Effort) -> Sample:
-    """Return the sample after set-up, warm-up and repetitions."""
     bench, shape = device.bench, item.shape
     runs = [device.make(shape) for _ in range(_sets(item, device))]
     once_s = warm_up(runs, bench)

@@ -85,14 +85,12 @@ def is_of_functional_tests(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file, without byte order mark and with newlines alone."""
     return (
         read_file(path, MOST_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
     )
 
 
 def _names(text: str) -> list[str]:
-    """Return the names of the columns of a CSV."""
     return next(csv.reader(text.split("\n", 1)[:1]), [])
 
 
@@ -184,7 +182,6 @@ def _counts(cell: str) -> bool:
 
 
 def _float(cell: str) -> float:
-    """Return the number of a cell, NaN if it is not a number."""
     try:
         return float(cell)
     except ValueError:
@@ -192,7 +189,6 @@ def _float(cell: str) -> float:
 
 
 def _job(row: Mapping[str, str]) -> dict[str, object]:
-    """Return the document of one row's job."""
     return {
         "model": _model(row),
         "cluster": "dgx-a100:1",
@@ -234,7 +230,6 @@ def _model(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _stack(row: Mapping[str, str]) -> dict[str, object]:
-    """Return Megatron-Core with the row's switches."""
     engine = row["transformer_impl"] != "local"
     workspace_bytes = LAUNCHING_THREADS * CUBLAS_BYTES[TRUTH[row["deterministic_mode"]]]
     workspace_bytes += TRANSFORMER_ENGINE_BYTES if engine else 0

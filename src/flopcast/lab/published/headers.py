@@ -59,7 +59,6 @@ class Header:
 
 
 def _part(part: str, **columns: str) -> dict[str, Column]:
-    """Return columns of one part of a run: field=column."""
     return {column: Column(to=(part, name)) for name, column in columns.items()}
 
 

@@ -133,7 +133,6 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
 
 
 def _degree(plan: Mapping[str, object], name: str) -> int:
-    """Return a degree of the plan, 1 if it states none."""
     value = plan.get(name, 1)
     return value if isinstance(value, int) else 1
 
@@ -282,7 +281,6 @@ def _missing(run: Run, field: str, value: object, primitive: str, because: str) 
 
 
 def _at(run: Run, problem: Problem) -> Problem:
-    """Return a rule's fault, at the row's line."""
     return Problem(
         problem.field, problem.value, problem.allowed, problem.because, problem.fix, where=run.where
     )

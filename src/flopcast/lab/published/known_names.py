@@ -206,5 +206,4 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _holds(where: Mapping[str, str], facts: Mapping[str, str]) -> bool:
-    """Return whether a run has all the facts that an entry requires."""
     return all(re.search(pattern, facts[name]) for name, pattern in where.items())

@@ -137,7 +137,6 @@ def _ordered(row: Mapping[str, str]) -> list[str]:
 
 
 def _is_amd(row: Mapping[str, str]) -> bool:
-    """Return whether the accelerator is from AMD."""
     return bool(AMD.search(row.get("accelerator", "")))
 
 

@@ -41,7 +41,6 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
 
 
 def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]:
-    """Return a block of the catalogue in the row's sizes."""
     sizes = run.architecture
     heads = sizes.heads or assumed_heads(sizes.hidden or 0)
     if sizes.heads is None:
@@ -84,7 +83,6 @@ def _agrees(run: Run, own: Model) -> None:
 
 
 def _is_latent(own: Model) -> bool:
-    """Return whether a model's blocks have multi-head latent attention."""
     return isinstance(own.blocks[-1].mixer, LatentAttention)
 
 
@@ -149,5 +147,4 @@ def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
 
 
 def _fault(run: Run, field: str, value: object, allowed: str, because: str) -> Problem:
-    """Return why a row's model is not known."""
     return Problem(field, value, allowed, because, "leave the row out", where=run.where)

@@ -95,7 +95,6 @@ class PublishedTables:
 
     @cached_property
     def _unfitted(self) -> leave_one_out.FirstPass:
-        """Return the predictions from kernels and data sheets alone."""
         return leave_one_out.first_pass(self.predicted)
 
     def _without_each(self, constants: Constants) -> Published:
@@ -108,7 +107,6 @@ class PublishedTables:
 
     @cached_property
     def _by_catalogue(self) -> Published:
-        """Return the predictions with the constants of the catalogue."""
         return self.predicted()
 
     def predicted(
@@ -138,7 +136,6 @@ class PublishedTables:
 
 
 def _job_or_faults(run: Run) -> Job | SpecError:
-    """Return the job of a run, or why it has none."""
     try:
         return reproduce(run)
     except SpecError as error:

@@ -213,7 +213,6 @@ def _torn(row: Mapping[str, str], place: str) -> Problem:
 
 
 def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
-    """Return the fault of one row, which is skipped."""
     return Problem(field, value, allowed, because, "correct or remove the row", where=place)
 
 

@@ -168,7 +168,6 @@ def _floats(cells: Cells) -> Floats:
 
 
 def _is_number(text: str | None) -> bool:
-    """Return whether `float` reads a text; a gap is not a number."""
     try:
         float(text or "")
     except ValueError:
@@ -177,7 +176,6 @@ def _is_number(text: str | None) -> bool:
 
 
 def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
-    """Return what a bad row should hold."""
     numbers = {name: text for name, text in row.items() if name not in words}
     if not all(name is not None and _is_number(text) for name, text in numbers.items()):
         return "a number in every column"

@@ -184,7 +184,6 @@ class _NcclState:
         self.open, self.printed = False, []
 
     def _row(self, number: int, words: Sequence[str]) -> None:
-        """Read one row of a table, both of its halves."""
         columns = self.columns or DEFAULT_COLUMNS.get(len(words), ())
         if len(words) != len(columns):
             because = f"it has {len(words)} entries where its table has {len(columns)} columns: it was cut"
@@ -299,11 +298,9 @@ def _figure(word: str) -> float | None:
 
 
 def _few(ranks: Iterable[int]) -> str:
-    """Return the first ranks as text."""
     return ", ".join(map(str, list(ranks)[:6])) + ", …"
 
 
 def _unusable(value: str, because: str) -> Problem:
-    """Return the fault of a whole log."""
     allowed = "the output of nccl-tests or rccl-tests"
     return Problem("log", value, allowed, because, "give what all_reduce_perf printed, with its header")

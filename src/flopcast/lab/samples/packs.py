@@ -108,7 +108,6 @@ class PackWriter:
         rows.clear()
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        """Replace the manifest."""
         write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
 
 

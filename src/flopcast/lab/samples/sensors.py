@@ -93,7 +93,6 @@ def driver_facts(uuid: str) -> dict[str, str]:
 
 
 def _number(word: str) -> float | None:
-    """Return a number that is not negative, or None."""
     try:
         value = float(word)
     except ValueError:

@@ -102,7 +102,6 @@ def _members(text: "_Text") -> Iterator[tuple[str, object]]:
 
 
 def _elements(text: "_Text") -> Iterator[tuple[str, object]]:
-    """Yield the list of events, up to its bracket."""
     text.take()
     while text.next_character() != "]":
         yield EVENTS, text.value()

@@ -105,7 +105,6 @@ def _trace(path: Path, database: sqlite3.Connection) -> Trace:
 
 
 def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
-    """Return tables and the names of their columns."""
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     return {
         name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')}
@@ -283,5 +282,4 @@ def _in_backward(stack: tuple[_Range, ...]) -> int:
 
 
 def _fault(path: Path, because: str, fix: str) -> Problem:
-    """Return a fault of the whole file."""
     return Problem("trace", str(path), "a report of Nsight Systems exported to SQLite", because, fix)

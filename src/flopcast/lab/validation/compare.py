@@ -212,7 +212,6 @@ def _jitter_sigma(report: Report) -> float:
 
 
 def _with_host(job: Job, ratio: float | None) -> Job:
-    """Return the job on a site whose host takes `ratio` times as long."""
     if ratio is None:
         return job
     site = Site(name="cross-fitted host", factors=(SiteFactor(name="host", ratio=ratio),))

@@ -246,6 +246,5 @@ def _shortest(choices: Iterable[Choice], time_s: Callable[[Choice], float]) -> t
 
 
 def _bounds(one: Choice, other: Choice) -> tuple[float, float]:
-    """Return the 90 % bounds of the predicted ratio of two times."""
     log_ratio = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
     return difference(one.factors, other.factors, log_ratio)

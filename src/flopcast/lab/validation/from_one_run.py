@@ -78,7 +78,6 @@ def by_others(rows: Sequence[ComparedRun]) -> Iterator[Guess]:
 
 
 def _runs(rows: Sequence[ComparedRun]) -> list[SiteRun]:
-    """Return the runs as a site keeps them."""
     return [step_run(row.factors, 1.0 / (1.0 + row.relative_error), NOISE_LOG_SIGMA) for row in rows]
 
 

@@ -199,7 +199,6 @@ def _posterior(
     checks: tuple[Check, ...],
     runs: tuple[SiteRun, ...],
 ) -> Posterior:
-    """Return the result for what was known before and after the run."""
     before, after = known
     names, sigmas, left = before.names, np.sqrt(before.after_variances), np.sqrt(after.after_variances)
     moves = after.log_ratios - before.log_ratios
@@ -264,7 +263,6 @@ def _refuse(observed: ObservedRun, known: set[str]) -> None:
 
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
-    """Return a fault of one observation."""
     fix = "observe another part of the run, or remove it"
     return Problem(f"observed.{field}", value, allowed, because, fix)
 
@@ -322,7 +320,6 @@ def _worth_a_line(one: FactorUpdate) -> bool:
 
 
 def _rounded(run: SiteRun) -> SiteRun:
-    """Return a run as a file holds it."""
     shares = [
         share.model_copy(
             update={

@@ -137,7 +137,6 @@ def leave_each_out(
 
 
 def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) -> tuple[ComparedRun, ...]:
-    """Return runs predicted with constants fitted on all other runs."""
     return predict_runs(known.without(ids).levels(), ids).rows if ids else ()
 
 
@@ -147,7 +146,6 @@ def _seen(published: Published) -> tuple[ObservedStep, ...]:
 
 
 def _observed(row: ComparedRun) -> ObservedStep:
-    """Return a run in the form of the fit."""
     return ObservedStep(
         id=row.run.id,
         source=row.run.source,
@@ -176,7 +174,6 @@ def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
 
 
 def _wider(known: Prior | None, factor: Sensitivity, job: Job) -> Prior:
-    """Return the prior with the larger sigma."""
     sigma = max(factor.log_sigma_factor, known.log_sigma_factor if known else 0.0)
     shared = factor.name.startswith(f"{SHARED_DERATE}[") and not job.stack.derate.own
     return Prior(log_sigma_factor=sigma, shared=shared)

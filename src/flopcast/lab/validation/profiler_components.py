@@ -101,7 +101,6 @@ def sums_in_layer(report: Report, backward: bool) -> int:
 
 
 def _hop(report: Report) -> float:
-    """Return the time of a transfer between adjacent stages, without waiting for the other side."""
     return sum(_item_seconds(report, item, 0) for item in report.priced.programs.hop_across.forward)
 
 
@@ -118,12 +117,10 @@ def _checks(report: Report, stage: int) -> float:
 
 
 def _optimizer(report: Report, stage: int) -> float:
-    """Return the time from the end of the reduction to the end of the parameter all-gather."""
     return _checks(report, stage) + float(report.timeline.update_s[stage])
 
 
 def _reduction(report: Report, stage: int) -> float:
-    """Return the time of the gradient reduction over data-parallel ranks, including buffer copies."""
     return _named(report, report.priced.programs.reduce, REDUCTION, stage)
 
 

@@ -260,7 +260,6 @@ def _peak_flop_per_s(job: Job) -> float:
 
 
 def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) -> ComparedRun:
-    """Return one run with its prediction."""
     memory, audit = report.memory, flop_audit(run, job)
     notes = (told, audit.phrase() if audit else "")
     return ComparedRun(
@@ -349,5 +348,4 @@ def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
 
 
 def _fault(run: Run, field: str, value: object, because: str) -> Problem:
-    """Return why a row's measurement cannot be compared with a prediction."""
     return Problem(field, value, "seconds of a step", because, "leave the row out", where=run.where)

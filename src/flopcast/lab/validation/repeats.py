@@ -77,7 +77,6 @@ def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
 
 
 def _groups(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], Hashable]) -> list[list[ComparedRun]]:
-    """Return rows grouped by one property, in the order of its first row."""
     groups: dict[Hashable, list[ComparedRun]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
@@ -98,7 +97,6 @@ def sweep_of(row: ComparedRun) -> Hashable:
 
 
 def _version(row: ComparedRun) -> Hashable:
-    """Return the release as the row names it."""
     return row.run.software.version
 
 

@@ -89,7 +89,6 @@ def _sweeps(runs: Sequence[MeasuredChoice]) -> tuple[Sweep, ...]:
 
 
 def _sweep(free: str, members: Sequence[MeasuredChoice], choices: tuple[Choice, ...]) -> Sweep:
-    """Return a sweep with what all of its runs have in common."""
     jobs = [run.job for run in members]
     told: dict[str, list[str]] = {
         "model": [job.model.name for job in jobs],
@@ -155,5 +154,4 @@ def _of_row(row: ComparedRow, job: Job) -> MeasuredChoice:
 
 
 def _scaled(breakdown: Mapping[str, float], per_token_s: float) -> dict[str, float]:
-    """Return components of a step in device-seconds per token."""
     return {name: seconds * per_token_s for name, seconds in breakdown.items()}

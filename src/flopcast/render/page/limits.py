@@ -47,7 +47,6 @@ def by_limit(report: Report) -> dict[str, float]:
 
 
 def _limit(report: Report, item: Item | None) -> str:
-    """Return the limit of an item."""
     if item is not None and isinstance(item.work, AbstractMessage):
         return LIMITS[2]
     if item is None or not isinstance(item.work, AbstractOperator):

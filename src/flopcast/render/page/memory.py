@@ -89,7 +89,6 @@ def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
 
 
 def _by_name(levels: dict[str, Floats], names: list[str]) -> dict[str, Floats]:
-    """Return the levels of the named categories, and the sum of all others."""
     found = {name: levels[name] for name in names if name in levels}
     rest = [level for name, level in levels.items() if name not in names]
     return found | ({OTHERS: np.sum(rest, axis=0)} if rest else {})

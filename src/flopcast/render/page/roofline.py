@@ -90,7 +90,6 @@ def kernels(report: Report) -> tuple[KernelPoint, ...]:
 def _kernel(
     report: Report, work: AbstractOperator, alone: np.ndarray, key: tuple[str, str], path_s: float
 ) -> KernelPoint:
-    """Return the longest execution of an operator."""
     device, need = report.job.cluster.node.device, work.work()
     flop, moved_bytes, alone_s = np.broadcast_arrays(need.flop, need.moved_bytes, alone)
     at = np.unravel_index(int(alone_s.argmax()), alone_s.shape)
@@ -126,7 +125,6 @@ def roofline(report: Report) -> Section:
 
 
 def _units(products: list[KernelPoint]) -> list[str]:
-    """Return the precisions of the products, each once."""
     return list(dict.fromkeys(one.unit for one in products))
 
 
@@ -175,7 +173,6 @@ def _drawing(report: Report, products: list[KernelPoint]) -> str:
 
 
 def _line(points: Sequence[tuple[float, float]]) -> str:
-    """Return a roof through its corners as SVG."""
     return f'<path class="rule" d="M{"L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
 
@@ -197,7 +194,6 @@ def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
 
 
 def _table(found: tuple[KernelPoint, ...]) -> str:
-    """Return the table of all kernels: work, time, and the share of the roof."""
     rows: list[tuple[Cell, ...]] = []
     number = 0
     for one in found:

@@ -24,7 +24,6 @@ HUES = sum(name.startswith("hue-") for name in LIGHT)
 
 
 def _variables(colours: Mapping[str, str]) -> str:
-    """Return a palette as CSS variables of the root element."""
     return ":root{" + "".join(f"--{name}:{colour};" for name, colour in colours.items()) + "}\n"
 
 

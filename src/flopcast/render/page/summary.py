@@ -31,7 +31,6 @@ def answer(report: Report) -> str:
 
 
 def _times(report: Report) -> tuple[Tile, ...]:
-    """Return the tiles of the step time, the rate and the MFU."""
     metrics = report.metrics
     low, high = (markup(seconds(bound, report.step_time_s)) for bound in report.bounds_s)
     per_device = markup(rate(metrics.device_tokens_per_s, "tokens/s"))
@@ -78,6 +77,5 @@ def _costs(report: Report) -> tuple[Tile, ...]:
 
 
 def _amount(amount: Amount, told: Callable[[Number], str]) -> tuple[str, str]:
-    """Return an amount and its bounds as HTML."""
     low, high = (markup(Quantity(bound, told(bound))) for bound in amount.bounds)
     return markup(Quantity(amount.value, told(amount.value))), f"90 %: {low} to {high}"

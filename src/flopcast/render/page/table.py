@@ -110,7 +110,6 @@ def _is_numeric(cells: Sequence[Cell]) -> bool:
 
 
 def _line(cells: Sequence[Cell], kinds: Sequence[str]) -> str:
-    """Return one row as HTML: its name, then its cells."""
     rest = "".join(
         f"<td{kind}>{markup(cell)}</td>" for kind, cell in zip(kinds[1:], cells[1:], strict=True)
     )
