@@ -1,54 +1,49 @@
-"""`flopcast calibrate fit`: fits curve files to a folder of published measurements.
+"""`flopcast calibrate fit`: fits curve files to a folder of published measurements, or to a sample pack.
 
-Answers: which measurements of a data folder give the curves of which device or fabric?
-Elsewhere: what the folder holds (measurement_folder.py), how a curve is fitted
-(lab/calibration/curve_fit.py, peer_fit.py), how it is written (library/curves.py).
+Answers: which measurements give the curves of which device or fabric, and how does a broken-off fit resume?
+Elsewhere: what the folder holds (measurement_folder.py), how a curve is fitted (lab/calibration), how it is
+written (library/curves.py).
 
 The curves of the catalogue depend only on the data folder, so that fitting again gives the same bytes. Our
 measurements of a device (SYSTEMS, fallback devices first) take precedence over tables of other projects.
 Those supply the missing classes; where both exist, they are compared.
+
+A fit takes minutes. The file of each owner (a device or a fabric) is written as soon as its curves are
+fitted, and a ledger in the same folder then lists the owner. A later fit into that folder skips the listed
+owners and gives the same bytes as an uninterrupted fit. The ledger is valid for one state of the
+measurements and one version of the program; otherwise it is ignored. A fit that completes deletes it.
 """
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from flopcast.cli.fit_progress import open_fit_progress
+import flopcast
 from flopcast.cli.measurement_folder import SYSTEMS, Measured, MeasurementFolder, by_latency, tier_of
 from flopcast.cost.kernels.classes import BASES
 from flopcast.cost.kernels.curve import Curve
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.atomic_write import write_whole
 from flopcast.lab.calibration.broken_operators import replacements
 from flopcast.lab.calibration.curve_fit import fit_fabric, fit_operators, samples_by_class
+from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
 from flopcast.lab.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
+from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
+from flopcast.library.curves import read_owner, write_owner
 
 LENDERS_OF_LAYOUTS = (
     "a100-pcie-80gb",
 )  # times gradients separately; fitted before the devices that borrow its ratios
+LEDGER = "unfinished-fit.json"
 Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class
 
 
-def fit_all(data: Path, out: Path, say: Say) -> None:
-    """Fit every curve that `data` has measurements for, as `fit_folder` does.
-
-    Parameters
-    ----------
-    data : Path
-        A folder with operators/SYSTEM/*.csv, collectives/ and peers/.
-
-    Raises
-    ------
-    SpecError
-        The folder holds no known measurements.
-    """
-    fit_folder(MeasurementFolder(data, say), out, say)
-
-
 def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
     """Fit every curve that these measurements give, and write one file per device and fabric.
-
-    An interrupted fit resumes where it stopped (fit_progress.py).
 
     Parameters
     ----------
@@ -131,3 +126,103 @@ def tell(owner: str, curves: Curves, say: Say) -> None:
             f"{owner:20} {name:34} {evidence.rows:6} rows {evidence.rejected:5} rejected"
             f"  error {evidence.relative_error:6.1%}"
         )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FitProgress:
+    """The finished owners (devices and fabrics) of a folder; `digest` identifies the measurements."""
+
+    folder: Path
+    digest: str
+    done: list[str] = field(default_factory=list)
+
+    def finished(self, owner: str) -> dict[str, Curve] | None:
+        """Return the curves of an owner by class, or None if its file is not finished."""
+        if owner not in self.done:
+            return None
+        text = (self.folder / f"{owner}.json").read_text(encoding="utf-8")
+        return {name: curve for (_, name), curve in read_owner(text, owner).items()}
+
+    def write(self, owner: str, curves: dict[str, Curve]) -> dict[str, Curve]:
+        """Write the file of an owner, then its name in the ledger; without curves, write nothing.
+
+        Returns
+        -------
+        dict
+            The curves as rounded in the file, so that a resumed fit and an uninterrupted one agree.
+        """
+        if not curves:
+            return {}
+        write_owner(self.folder / f"{owner}.json", owner, list(curves.values()))
+        self.done.append(owner)
+        entries = {"digest": self.digest, "version": flopcast.__version__, "done": self.done}
+        write_whole(self.folder / LEDGER, json.dumps(entries))
+        return self.finished(owner) or {}
+
+    def close(self) -> None:
+        """Delete the ledger at the end of a complete fit."""
+        (self.folder / LEDGER).unlink(missing_ok=True)
+
+
+def open_fit_progress(folder: Path, digest: str) -> FitProgress:
+    """Return the ledger of a folder, empty if it is missing or of other measurements; make the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        found = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
+        same = (found["digest"], found["version"]) == (digest, flopcast.__version__)
+        done = [name for name in found["done"] if (folder / f"{name}.json").is_file()] if same else []
+    except (OSError, ValueError, KeyError, TypeError):
+        done = []
+    return FitProgress(folder, digest, done)
+
+
+def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> None:
+    """Fit the curves of the device that a pack was measured on.
+
+    Parameters
+    ----------
+    data : Path
+        The pack; rows that cannot be read are reported and skipped.
+    out : Path
+        The folder for the curve file; it is made if it is missing.
+    device : str or None
+        The name of the device in the catalogue; a pack holds only the name that the driver reports.
+    say : callable
+        Receives one line for each curve, and one with the classes that have too few rows.
+    warn : callable
+        Receives one line for each row that is skipped.
+
+    Raises
+    ------
+    SpecError
+        The device is missing or unknown, or the pack has too few usable rows.
+    """
+    pack = read_pack(data)
+    own_name = catalog.known("devices", device or "")
+    if own_name is None:
+        raise SpecError([_which_device(device, pack.manifest.device)])
+    for problem in pack.problems:
+        warn(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+    known, source = catalog.device(own_name), f"flopcast measure on {pack.manifest.device}"
+    found = pack_samples(pack.samples, known, source)
+    curves = fit_pack(found, known)
+    if not curves:
+        allowed = f"a pack with {LEAST_ROWS} usable rows of at least one class"
+        fix = "run flopcast measure again with the same --out: it continues an existing pack"
+        raise spec_error("--data", str(data), allowed, "a curve needs that many rows", fix)
+    out.mkdir(parents=True, exist_ok=True)
+    write_owner(out / f"{own_name}.json", own_name, list(curves.values()))
+    tell(own_name, curves, say)
+    few = [name for name in found if name not in curves]
+    few = [name for name in few if not name.endswith("_gradient")]
+    if few:
+        say(f"{device:20} fewer than {LEAST_ROWS} rows, no curve: {', '.join(sorted(few))}")
+
+
+def _which_device(given: str | None, measured: str) -> Problem:
+    """Return the fault of a missing or unknown device."""
+    if given is not None:
+        return catalog.unknown_name("devices", given, "--device")
+    allowed = "a name of flopcast catalog devices"
+    because = f"the pack holds only the name that the driver reports: {measured!r}"
+    return Problem("--device", None, allowed, because, "add --device NAME", fault="is missing")

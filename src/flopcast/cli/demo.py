@@ -28,8 +28,8 @@ def command(out: Path) -> None:
     from flopcast.api import predict, report_page
     from flopcast.cli.options import writing
     from flopcast.interop.exports.trace_files import write_trace
-    from flopcast.render.demo_text import compared_text
     from flopcast.render.report_text import as_text
+    from flopcast.render.suite_comparison import compared_text
 
     comparison = validate_suite("paper")
     row = next(row for row in comparison.suite.rows if row.id == RUN)

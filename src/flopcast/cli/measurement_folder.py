@@ -3,7 +3,7 @@
 Answers: which systems, kernel tables of other projects and collective tables does a data folder hold?
 Elsewhere: what the columns mean (lab/calibration/operator_files.py, collective_files.py, peer_operators.py,
 peer_attention.py, peer_grouped.py, peer_collectives.py), what uses them (calibrate_fit.py,
-calibrate_score.py).
+calibrate.py).
 """
 
 import hashlib

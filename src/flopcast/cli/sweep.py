@@ -121,6 +121,7 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
 def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
     """Return one line per scenario: the values that vary, and the recommended plan or why none fits."""
     from flopcast.cli.sweep_file import AXES
+    from flopcast.render.tables import aligned
     from flopcast.units import show, show_seconds
 
     several = [name for name in AXES if len({str(answer[name]) for answer in answers}) > 1]
@@ -139,10 +140,8 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
         memory = show(best["peak_memory_bytes"], "B") + tight
         row += [show(best["tokens_per_s"], "tokens/s"), memory, best["short"]]
         rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     plans = sum(answer["candidates"] for answer in answers)
     if not answers:
         return "no scenario is finished"
     counts = f"{len(answers)} scenario{'s' if len(answers) > 1 else ''}, {plans} plans"
-    return "\n".join([counts, "", *(line.rstrip() for line in lines)])
+    return "\n".join([counts, "", *aligned(rows)])

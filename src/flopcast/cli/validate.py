@@ -6,15 +6,12 @@ from pathlib import Path
 import click
 
 from flopcast.cli.options import FILE, check_writable, print_json, with_progress, write_output
-from flopcast.cli.validate_decisions import print_decisions
-from flopcast.cli.validate_options import Judging
-from flopcast.cli.validate_sites import print_from_one_run
+from flopcast.cli.validate_options import Judging, ignored
+from flopcast.errors import Problem, SpecError
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
 ALL_SUITES = (*SUITES, *OF_MEMORY)
-
-
 EXAMPLES = """\b
 flopcast validate
 flopcast validate --suite paper --json
@@ -140,12 +137,11 @@ def published_runs(
     """Print the results of tables of published runs, or return them as JSON data under "published"."""
     from flopcast.accuracy import validate_published
     from flopcast.render.published_json import runs_as_json
-    from flopcast.render.published_markdown import runs_as_markdown
+    from flopcast.render.published_tables import runs_as_markdown
     from flopcast.render.published_text import runs_as_text
 
     judging.check()
-    left_out = (judging.left_out,) if judging.left_out else ()
-    found = validate_published(paths, judging.constants, left_out, with_progress)
+    found = validate_published(paths, judging.constants, judging.sources, with_progress)
     if judging.report is not None:
         from flopcast.render.published_page import runs_as_html
 
@@ -154,3 +150,77 @@ def published_runs(
         return {"published": runs_as_json(found)}
     click.echo(runs_as_markdown(found) if wants_markdown else runs_as_text(found))
     return {}
+
+
+def print_decisions(
+    suites: Sequence[str], paths: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
+) -> None:
+    """Print how well plans were chosen in the sweeps of tables and suites.
+
+    Raises
+    ------
+    SpecError
+        An option does not apply to sweeps.
+    """
+    from flopcast.accuracy import validate_decisions
+    from flopcast.render.decisions import decisions_as_json, decisions_as_markdown, decisions_as_text
+
+    because = "decisions are printed as text, JSON or a page, and compare step times"
+    page = "--json, --markdown or neither, with --decisions"
+    problems = [
+        *ignored({"--report": judging.report}, page, because, f"remove --report {judging.report}"),
+        *ignored(
+            {"--suite": "memory" if "memory" in suites else None},
+            "suites of step times, with --decisions",
+            because,
+            "remove --suite memory",
+        ),
+    ]
+    if problems:
+        raise SpecError(problems)
+    judging.check()
+    if not paths:
+        judging.refuse()
+    ways = judging.ways if paths else ()
+    judged = validate_decisions(paths, suites, ways, judging.sources, with_progress)
+    if wants_json:
+        print_json({"decisions": decisions_as_json(judged)})
+    else:
+        click.echo(decisions_as_markdown(judged) if wants_markdown else decisions_as_text(judged))
+
+
+def print_from_one_run(
+    paths: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
+) -> None:
+    """Print how much the runs of a machine help to predict its other runs.
+
+    Raises
+    ------
+    SpecError
+        There is no table, or an option chooses constants that do not apply.
+    """
+    from flopcast.accuracy import validate_published
+    from flopcast.lab.validation.from_one_run import calibrated
+    from flopcast.render.from_one_run_tables import (
+        from_one_run_as_json,
+        from_one_run_as_markdown,
+        from_one_run_as_text,
+    )
+
+    given = {"--leave-out": judging.left_out, "--report": judging.report}
+    given["--leave-one-generation-out"] = "given" if judging.generations else None
+    allowed = "--leave-one-source-out, --no-constants or neither, beside --from-one-run"
+    because = "machines are calibrated beyond the constants of other sources, or beyond none"
+    problems = ignored(given, allowed, because, "leave {} out")
+    if not paths:
+        allowed = "a table of published runs"
+        because, fix = "suites hold too few runs of one machine", "add --runs TABLE.csv"
+        problems.append(Problem("--runs", None, allowed, because, fix, fault="is missing"))
+    if problems:
+        raise SpecError(problems)
+    published = validate_published(paths, "none" if judging.bare else "others", (), with_progress)
+    found = calibrated(published.rows)
+    if wants_json:
+        print_json({"from_one_run": from_one_run_as_json(found)})
+    else:
+        click.echo(from_one_run_as_markdown(found) if wants_markdown else from_one_run_as_text(found))

@@ -1,5 +1,6 @@
 """The options of `flopcast validate` that choose constants, and which of them exclude each other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,11 @@ class Judging:
 
         named = self.left_out or self.each_out or self.generations or self.models or self.bare
         return WAYS if not named else ("others",) if self.left_out else (self.constants,)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return the sources to leave out."""
+        return (self.left_out,) if self.left_out else ()
 
     @property
     def constants(self) -> "Constants":
@@ -83,16 +89,16 @@ class Judging:
             "--leave-one-model-out": self.models or None,
             "--no-constants": (self.bare and not of_suites) or None,
         }
-        problems = [
-            Problem(
-                field=name,
-                value=str(value),
-                allowed="together with --runs and a table of published runs",
-                because="it applies to predicted and measured steps of such runs",
-                fix=f"add --runs TABLE.csv, or remove {name}",
-            )
-            for name, value in given.items()
-            if value is not None
-        ]
-        if problems:
+        allowed = "together with --runs and a table of published runs"
+        because = "it applies to predicted and measured steps of such runs"
+        if problems := ignored(given, allowed, because, "add --runs TABLE.csv, or remove {}"):
             raise SpecError(problems)
+
+
+def ignored(given: Mapping[str, object], allowed: str, because: str, fix: str) -> list[Problem]:
+    """Return the faults of options that were given, but that nothing would read; `fix` may name each."""
+    return [
+        Problem(name, str(value), allowed, because, fix.replace("{}", name))
+        for name, value in given.items()
+        if value is not None
+    ]

@@ -6,6 +6,7 @@ Elsewhere: ratios and their intervals (report/versus.py).
 
 from flopcast.render.report_json import FORMAT_VERSION, with_bounds
 from flopcast.render.report_json import as_json as report_as_json
+from flopcast.render.tables import aligned
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, settled
 from flopcast.units import nine_digits, show, show_seconds, show_usd
@@ -22,17 +23,11 @@ def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
     names : names of the jobs, such as those of their files
     """
     first, second = compared.first, compared.second
-    rows = rows_of(compared)
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
     who = [
         f"{label}  {name}: {report.job.plan.short()} {report.job.batch.told()}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
-    return "\n".join([*who, "", *table, "", *verdicts(compared), *_warned(compared)])
+    return "\n".join([*who, "", *aligned(rows_of(compared)), "", *verdicts(compared), *_warned(compared)])
 
 
 def rows_of(compared: ReportComparison) -> list[tuple[str, str, str]]:

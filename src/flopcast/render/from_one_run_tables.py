@@ -5,13 +5,10 @@ Elsewhere: the guesses and their statistics (lab/validation/from_one_run.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import wrap
 
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.from_one_run import Guess, machine_of, statistics_of
-from flopcast.render.decision_tables import text_lines
-from flopcast.render.published_markdown import WIDTH, table_as_markdown
-from flopcast.render.published_tables import PrintedTable
+from flopcast.render.tables import PrintedTable, as_markdown, as_text, legend_text
 
 Calibrated = Mapping[str, Sequence[Guess]]
 
@@ -35,18 +32,9 @@ LEGEND = {
 def tables(found: Calibrated) -> Iterator[PrintedTable]:
     """Yield all runs together, then each machine; of the guesses that `calibrated` gives."""
     yield PrintedTable(first="calibrated with", headings=HEADINGS, lines=tuple(_together(found)))
-    yield PrintedTable(
-        title="Each machine, calibrated with one other run",
-        first="machine",
-        headings=HEADINGS,
-        lines=tuple(_machines(found["one"])),
-    )
-    yield PrintedTable(
-        title="Each machine, calibrated with all other runs",
-        first="machine",
-        headings=HEADINGS,
-        lines=tuple(_machines(found["others"])),
-    )
+    for way, told in (("one", "one other run"), ("others", "all other runs")):
+        title, lines = f"Each machine, calibrated with {told}", tuple(_machines(found[way]))
+        yield PrintedTable(title=title, first="machine", headings=HEADINGS, lines=lines)
 
 
 def _together(found: Calibrated) -> Iterator[tuple[str, list[str]]]:
@@ -90,18 +78,12 @@ def _cells(guesses: Sequence[Guess]) -> list[str]:
 
 def from_one_run_as_text(found: Calibrated) -> str:
     """Return all results as text."""
-    lines = wrap(_legend(), WIDTH)
-    for table in tables(found):
-        lines += text_lines(table)
-    return "\n".join(lines)
+    return as_text(legend_text(LEGEND), tables(found))
 
 
 def from_one_run_as_markdown(found: Calibrated) -> str:
     """Return the page of the documentation, without its last line break."""
-    lines = [HEAD, "", *wrap(f"{_legend()}.", WIDTH)]
-    for table in tables(found):
-        lines += table_as_markdown(table)
-    return "\n".join(lines)
+    return as_markdown(HEAD, legend_text(LEGEND), tables(found))
 
 
 def from_one_run_as_json(found: Calibrated) -> dict[str, object]:
@@ -114,7 +96,3 @@ def from_one_run_as_json(found: Calibrated) -> dict[str, object]:
         }
         for way, guesses in found.items()
     }
-
-
-def _legend() -> str:
-    return "; ".join(f"{heading}: {meaning}" for heading, meaning in LEGEND.items())

@@ -4,14 +4,10 @@ Answers: what does `flopcast predict --log` print about the measured run?
 Elsewhere: what is compared with what (lab/logs/prediction_check.py).
 """
 
-from dataclasses import fields
-
-from flopcast.lab.logs.log import SteadyTime
 from flopcast.lab.logs.prediction_check import LogComparison
+from flopcast.render.report_json import FORMAT_VERSION, fields_of
 from flopcast.report.flop_conventions import CONVENTIONS, WORST_MISMATCH
-from flopcast.units import Number, nine_digits, show, show_seconds
-
-FORMAT_VERSION = 1
+from flopcast.units import Number, show, show_seconds
 
 
 def as_text(measured: LogComparison) -> str:
@@ -95,21 +91,11 @@ def as_json(measured: LogComparison) -> dict[str, object]:
         SteadyTime with the prefix `measured_`; `convention` holds its name, source and mismatch, and
         whether the mismatch is within 5 %. Floats are rounded to nine digits.
     """
-    told: dict[str, object] = {"format_version": FORMAT_VERSION}
-    told |= {field.name: _rounded(getattr(measured, field.name)) for field in fields(LogComparison)}
-    told["warnings"] = list(measured.warnings)
+    told = {"format_version": FORMAT_VERSION, **fields_of(measured)}
     if step := measured.step:
-        values = {field.name: _rounded(getattr(step, field.name)) for field in fields(SteadyTime)}
+        values = fields_of(step)
         told["step"] = {(f"measured_{k}" if k.endswith("_s") else k): value for k, value in values.items()}
     if match := measured.convention:
-        told["convention"] = {
-            "name": match.name,
-            "source": CONVENTIONS[match.name].source,
-            "mismatch_ratio": nine_digits(match.mismatch_ratio),
-            "known": match.known,
-        }
+        source = {"source": CONVENTIONS[match.name].source}
+        told["convention"] = fields_of(match, "name") | source | fields_of(match, "mismatch_ratio", "known")
     return told
-
-
-def _rounded(value: object) -> object:
-    return nine_digits(value) if isinstance(value, float) else value

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from flopcast.lab.validation.memory import ComparedMemory, summary
-from flopcast.units import nine_digits, show
+from flopcast.render.report_json import fields_of, plain
+from flopcast.units import show
 
 Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and reasons of others
 
@@ -40,16 +41,8 @@ def memory_as_json(tables: Tables) -> object:
     """Return, by name of a suite or file, all rows, their summary, and the rows left out with reasons."""
     return {
         name: {
-            "summary": {key: nine_digits(value) for key, value in summary(rows).items()},
-            "rows": [
-                {
-                    "id": row.id,
-                    "quantity": row.quantity,
-                    "measured_bytes": nine_digits(row.measured_bytes),
-                    "predicted_bytes": nine_digits(row.predicted_bytes),
-                }
-                for row in rows
-            ],
+            "summary": plain(summary(rows)),
+            "rows": [fields_of(row) for row in rows],
             "left_out": dict(left_out),
         }
         for name, (rows, left_out) in tables.items()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from html import escape
 
 from flopcast.lab.validation.published import ComparedRun
-from flopcast.render.page.drawing import WIDTH, Axis, figure, grid, names
+from flopcast.render.page.drawing import WIDTH, Axis, figure, grid, line, names
 from flopcast.render.published_text import plan_words
 from flopcast.units import show_seconds
 
@@ -43,8 +43,8 @@ def times_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
     band = [(x, x * BAND_RATIO) for x, _ in ends] + [(x, x / BAND_RATIO) for x, _ in reversed(ends)]
     drawn = [
         *grid(across, up, show_seconds, show_seconds),
-        _line(band, across, up, "band"),
-        _line(ends, across, up, "rule"),
+        line(band, across, up, "band"),
+        line(ends, across, up, "rule"),
         *_marks(rows, sources, across, up, lambda _: 1.0),
     ]
     return _whole("times", drawn, across, up, "predicted step")
@@ -66,8 +66,8 @@ def ratios_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
     band = [(x, BAND_RATIO) for x, _ in ends] + [(x, 1 / BAND_RATIO) for x, _ in reversed(ends)]
     drawn = [
         *grid(across, up, show_seconds, lambda ratio: f"× {ratio:g}"),
-        _line(band, across, up, "band"),
-        _line(ends, across, up, "rule"),
+        line(band, across, up, "band"),
+        line(ends, across, up, "rule"),
         *_marks(rows, sources, across, up, lambda row: row.measured_step_time_s),
     ]
     return _whole("ratios", drawn, across, up, "predicted over measured")
@@ -88,11 +88,6 @@ def _decades(times_s: Sequence[float]) -> tuple[float, float]:
     """Return the powers of ten around all times; at least one decade."""
     low, high = math.floor(math.log10(min(times_s))), math.ceil(math.log10(max(times_s)))
     return 10.0**low, 10.0 ** max(high, low + 1)
-
-
-def _line(points: Iterable[tuple[float, float]], across: Axis, up: Axis, style: str) -> str:
-    corners = "L".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in points)
-    return f'<path class="{style}" d="M{corners}"/>'
 
 
 def _marks(

@@ -4,7 +4,6 @@ Answers: what does `flopcast validate --runs TABLE --json` print?
 Elsewhere: the statistics (lab/validation/published_statistics.py).
 """
 
-from flopcast.lab.validation.diagnosis import Diagnosis
 from flopcast.lab.validation.published import ComparedRun, Published
 from flopcast.lab.validation.published_statistics import (
     KINDS,
@@ -14,9 +13,7 @@ from flopcast.lab.validation.published_statistics import (
     grouped,
     of_rows,
 )
-from flopcast.units import nine_digits
-
-FORMAT_VERSION = 1
+from flopcast.render.report_json import FORMAT_VERSION, fields_of
 
 
 def runs_as_json(published: Published) -> dict[str, object]:
@@ -44,59 +41,23 @@ def runs_as_json(published: Published) -> dict[str, object]:
         "families": {source: by_family(members) for source, members in by_source(rows).items()},
         "rows": [_row(row) for row in rows],
         "does_not_fit": [
-            {
-                "id": row.run.id,
-                "used_fraction": nine_digits(row.used_fraction),
-                "largest_categories": list(row.largest_categories),
-            }
+            {"id": row.run.id, **fields_of(row, "used_fraction", "largest_categories")}
             for row in rows
             if not row.fits
         ],
-        "left_out": [
-            {"id": row.id, "source": row.source, "where": row.where, "reasons": list(row.reasons)}
-            for row in published.left_out
-        ],
+        "left_out": [fields_of(row) for row in published.left_out],
         "twice": list(published.twice),
     }
 
 
 def _row(row: ComparedRun) -> dict[str, object]:
-    measured = row.measured_memory_bytes
     return {
-        "id": row.run.id,
-        "source": row.run.source,
-        "where": row.run.where,
-        "fully_specified": row.run.fully_specified,
+        **fields_of(row.run, "id", "source", "where", "fully_specified"),
         "plan": row.job.plan.short(),
         "stack": row.job.stack.label,
         "cluster": row.job.cluster.name,
-        "measured_step_time_s": nine_digits(row.measured_step_time_s),
-        "predicted_step_time_s": nine_digits(row.predicted_step_time_s),
-        "low_s": nine_digits(row.low_s),
-        "high_s": nine_digits(row.high_s),
-        "measured_memory_bytes": None if measured is None else nine_digits(measured),
-        "predicted_memory_bytes": nine_digits(row.predicted_memory_bytes),
-        "used_fraction": nine_digits(row.used_fraction),
-        "assumptions": list(row.assumptions),
-        "likely": _diagnosis(row.likely),
-        "flop_audit": row.audit
-        and {
-            "formula": row.audit.formula,
-            "nearest": row.audit.nearest,
-            "mismatch_ratio": nine_digits(row.audit.mismatch_ratio),
-        },
-    }
-
-
-def _diagnosis(suspect: Diagnosis) -> dict[str, object]:
-    return {
-        "factor": suspect.factor,
-        "share": nine_digits(suspect.share),
-        "log_sigma_factor": nine_digits(suspect.log_sigma_factor),
-        "needed_ratio": None if suspect.needed_ratio is None else nine_digits(suspect.needed_ratio),
-        "component": suspect.component,
-        "component_share": nine_digits(suspect.component_share),
-        "surprise_ratio": nine_digits(suspect.surprise_ratio),
-        "extrapolated": list(suspect.extrapolated),
-        "phrase": suspect.phrase(),
+        **fields_of(row, "measured_step_time_s", "predicted_step_time_s", "low_s", "high_s"),
+        **fields_of(row, "measured_memory_bytes", "predicted_memory_bytes", "used_fraction", "assumptions"),
+        "likely": fields_of(row.likely) | {"phrase": row.likely.phrase()},
+        "flop_audit": row.audit and fields_of(row.audit),
     }

@@ -15,7 +15,8 @@ from flopcast.render.page.frame import Section, document
 from flopcast.render.page.table import Cell, Markup
 from flopcast.render.page.table import table as as_table
 from flopcast.render.published_drawing import mark, ratios_drawing, times_drawing
-from flopcast.render.published_tables import LEGEND, PrintedTable, tables
+from flopcast.render.published_tables import LEGEND, tables
+from flopcast.render.tables import PrintedTable, legend_text
 
 NUMBER = re.compile(r"^–$|^[+-]?\d[\d.,]*( ?%| [a-zµ]+)?$")
 
@@ -48,8 +49,7 @@ def _tables(published: Published) -> Iterator[str]:
     """Yield the meaning of the headings, then every table."""
     sources = list(by_source(published.rows))
     if published.rows:
-        legend = "; ".join(f"<em>{heading}</em>: {meaning}" for heading, meaning in LEGEND.items())
-        yield f"<p>{legend}.</p>"
+        yield f"<p>{legend_text(LEGEND, '<em>', '</em>')}.</p>"
     for each in tables(published):
         yield _table(each, sources)
 

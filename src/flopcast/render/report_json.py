@@ -6,11 +6,11 @@ Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps
 a rate. A change of meaning raises FORMAT_VERSION.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.power import PowerDraw
 from flopcast.economics.step import StepCost
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
@@ -20,6 +20,20 @@ from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import nine_digits
 
 FORMAT_VERSION = 1
+
+
+def plain(value: object) -> object:
+    """Return a value for JSON, whatever it holds: floats have nine digits, tuples are lists."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return nine_digits(value) if isinstance(value, float) else value
+
+
+def fields_of(thing: Any, *names: str) -> dict[str, object]:  # noqa: ANN401 - any dataclass
+    """Return attributes by name as `plain` values; without names, every field of a dataclass."""
+    return {name: plain(getattr(thing, name)) for name in names or [each.name for each in fields(thing)]}
 
 
 def as_json(report: Report) -> dict[str, object]:
@@ -36,10 +50,7 @@ def as_json(report: Report) -> dict[str, object]:
     return {
         "format_version": FORMAT_VERSION,
         "job": job_as_json(job),
-        "step_time_s": nine_digits(report.step_time_s),
-        "step_time_low_s": nine_digits(report.step_time_low_s),
-        "step_time_high_s": nine_digits(report.step_time_high_s),
-        "clean_step_time_s": nine_digits(report.clean_step_time_s),
+        **fields_of(report, "step_time_s", "step_time_low_s", "step_time_high_s", "clean_step_time_s"),
         "tokens_per_s": nine_digits(metrics.tokens_per_s),
         "tokens_per_s_per_device": nine_digits(metrics.device_tokens_per_s),
         "model_tflops_per_device": nine_digits(metrics.device_flop_per_s / 1e12),
@@ -51,22 +62,16 @@ def as_json(report: Report) -> dict[str, object]:
         "active_parameters": job.model.active_parameters(),
         "trained_parameters": job.model.trained_parameters(),
         "frozen_parameters": job.model.parameters() - job.model.trained_parameters(),
-        "model_flop": nine_digits(metrics.model_flop),
-        "hardware_flop": nine_digits(metrics.hardware_flop),
-        "breakdown": {name: nine_digits(seconds) for name, seconds in report.breakdown.items()},
+        **fields_of(metrics, "model_flop", "hardware_flop"),
+        **fields_of(report, "breakdown"),
         "factors": factors_as_json(report.factors),
         "memory": memory_as_json(report.memory),
         **cost_as_json(report.cost),
-        "power": _power_as_json(report.watts),
+        "power": None if report.watts is None else fields_of(report.watts),
         "assumptions": list(report.assumptions),
         "evidence": [
-            {
-                "curve": e.curve,
-                "source": e.source,
-                "relative_error": e.relative_error,
-                "extrapolated": e.extrapolated,
-            }
-            for e in report.evidence
+            {name: getattr(each, name) for name in ("curve", "source", "relative_error", "extrapolated")}
+            for each in report.evidence
         ],
         "warnings": list(report.warnings),
     }
@@ -107,31 +112,13 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
         `per_stage`, at that stage's own fullest moment, with the task that runs then (-1: none, at the
         update).
     """
+    moment = ("stage", "moment", "chunk", "micro_batch")
+    sizes = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "by_category")
     return {
-        "allocated_bytes": nine_digits(memory.allocated_bytes),
-        "resident_bytes": nine_digits(memory.resident_bytes),
-        "reserved_bytes": nine_digits(memory.reserved_bytes),
-        "device_used_bytes": nine_digits(memory.device_used_bytes),
+        **fields_of(memory, "allocated_bytes", "resident_bytes", "reserved_bytes", "device_used_bytes"),
         "capacity_bytes": memory.capacity_bytes,
-        "low_bytes": nine_digits(memory.low_bytes),
-        "expected_bytes": nine_digits(memory.expected_bytes),
-        "high_bytes": nine_digits(memory.high_bytes),
-        "verdict": memory.verdict,
-        "fits": memory.fits,
-        "by_category": {name: nine_digits(size) for name, size in memory.by_category.items()},
-        "per_stage": [
-            {
-                "stage": stage.stage,
-                "moment": stage.moment,
-                "chunk": stage.chunk,
-                "micro_batch": stage.micro_batch,
-                "allocated_bytes": nine_digits(stage.allocated_bytes),
-                "reserved_bytes": nine_digits(stage.reserved_bytes),
-                "device_used_bytes": nine_digits(stage.device_used_bytes),
-                "by_category": {name: nine_digits(size) for name, size in stage.by_category.items()},
-            }
-            for stage in memory.per_stage
-        ],
+        **fields_of(memory, "low_bytes", "expected_bytes", "high_bytes", "verdict", "fits", "by_category"),
+        "per_stage": [fields_of(stage, *moment, *sizes) for stage in memory.per_stage],
     }
 
 
@@ -155,14 +142,8 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
         **with_bounds("energy_j_per_step", joules),
         **with_bounds("energy_kwh_per_1e12_tokens", cost.many_tokens_kwh),
         **with_bounds("mean_power_w_per_device", power),
-        "busy": None if cost.energy is None else {k: nine_digits(v) for k, v in cost.energy.busy.items()},
+        "busy": None if cost.energy is None else plain(cost.energy.busy),
     }
-
-
-def _power_as_json(drawn: PowerDraw | None) -> dict[str, float] | None:
-    if drawn is None:
-        return None
-    return {name: nine_digits(value) for name, value in asdict(drawn).items()}
 
 
 def with_bounds(key: str, amount: Amount | None) -> dict[str, object]:

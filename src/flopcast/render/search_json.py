@@ -5,7 +5,7 @@ Elsewhere: what the numbers mean (search/find.py, search/rank.py, search/objecti
 (search_text.py).
 """
 
-from flopcast.render.report_json import FORMAT_VERSION, cost_as_json, factors_as_json
+from flopcast.render.report_json import FORMAT_VERSION, cost_as_json, factors_as_json, fields_of
 from flopcast.render.search_reasons import (
     broken_rules,
     gap_to_best,
@@ -44,13 +44,10 @@ def as_json(found: SearchResult, top: int, seconds: Number, screening_s: Number)
     return {
         "format_version": FORMAT_VERSION,
         "objectives": [objective.key for objective in found.question.asked],
-        "candidates": found.candidates,
-        "possible": found.possible,
-        "feasible": found.feasible,
+        **fields_of(found, "candidates", "possible", "feasible"),
         "screened": found.candidates,
         "screened_per_s": nine_digits(found.candidates / screening_s) if screening_s else 0.0,
-        "played": found.played,
-        "refined": found.refined,
+        **fields_of(found, "played", "refined"),
         "seconds": nine_digits(seconds),
         "partial": found.partial,
         "front_thinned": found.thinned,
@@ -78,7 +75,7 @@ def plan_as_json(one: Ranked, found: SearchResult, why: str) -> dict[str, object
         "plan": played.plan.model_dump(mode="json"),
         "short": played.plan.short(),
         **_names_of(played.job),
-        "step_time_s": nine_digits(played.step_time_s),
+        **fields_of(played, "step_time_s"),
         "low_s": nine_digits(played.step_low_s),
         "high_s": nine_digits(played.step_high_s),
         "tokens_per_s": nine_digits(played.job.step_tokens / played.step_time_s),
@@ -87,18 +84,19 @@ def plan_as_json(one: Ranked, found: SearchResult, why: str) -> dict[str, object
         "high_memory_bytes": nine_digits(played.high_bytes),
         "memory_verdict": played.verdict,
         **cost_as_json(played.cost),
-        "objectives": {
-            objective.key: nine_digits(objective.shown(loss.value))
-            for objective, loss in zip(found.question.asked, one.losses, strict=True)
-        },
+        "objectives": _objectives(one, found),
         "ratio_to_best": nine_digits(one.ratio),
-        "ratio_low": nine_digits(one.ratio_low),
-        "ratio_high": nine_digits(one.ratio_high),
+        **fields_of(one, "ratio_low", "ratio_high"),
         "equal_to_best": one.equal,
-        "breakdown": {name: nine_digits(seconds) for name, seconds in played.breakdown.items()},
+        **fields_of(played, "breakdown"),
         "factors": factors_as_json(played.factors),
         "why": why,
     }
+
+
+def _objectives(one: Ranked, found: SearchResult) -> dict[str, float]:
+    pairs = zip(found.question.asked, one.losses, strict=True)
+    return {objective.key: nine_digits(objective.shown(loss.value)) for objective, loss in pairs}
 
 
 def setting_as_json(setting: Setting, found: SearchResult) -> dict[str, object]:
@@ -107,9 +105,7 @@ def setting_as_json(setting: Setting, found: SearchResult) -> dict[str, object]:
     why = reason_no_plan(setting, found) if best is None else sentence_of(best, found)
     return {
         **_names_of(setting.job),
-        "candidates": setting.candidates,
-        "possible": setting.possible,
-        "feasible": setting.feasible,
+        **fields_of(setting, "candidates", "possible", "feasible"),
         "best": None if best is None else plan_as_json(best, found, why),
         "why": why,
     }
@@ -147,20 +143,16 @@ def as_rows(found: SearchResult) -> list[dict[str, object]]:
     rows = []
     for rank, one in enumerate(found.plans, 1):
         told = plan_as_json(one, found, sentence_of(one, found))
-        plan = {name: _flat(value) for name, value in one.played.plan.model_dump(mode="json").items()}
-        objectives = {
-            objective.key: nine_digits(objective.shown(loss.value))
-            for objective, loss in zip(found.question.asked, one.losses, strict=True)
+        plan = {
+            name: ",".join(map(str, value)) if isinstance(value, list) else value
+            for name, value in one.played.plan.model_dump(mode="json").items()
         }
         numbers = {key: value for key, value in told.items() if not isinstance(value, (dict, list))}
-        rows.append({"rank": rank, **plan, **numbers, **objectives, "on_front": one in on_front})
+        rows.append(
+            {"rank": rank, **plan, **numbers, **_objectives(one, found), "on_front": one in on_front}
+        )
     for setting in found.settings:
         if setting.best is None:
             empty: dict[str, object] = dict.fromkeys(rows[0]) if rows else {"rank": None}
             rows.append(empty | _names_of(setting.job) | {"why": reason_no_plan(setting, found)})
     return rows
-
-
-def _flat(value: object) -> object:
-    """Return a value of a plan for one cell of a table."""
-    return ",".join(map(str, value)) if isinstance(value, list) else value

@@ -16,6 +16,7 @@ from flopcast.render.search_reasons import (
     reason_recommended,
     reason_slower,
 )
+from flopcast.render.tables import aligned
 from flopcast.search.find import SearchResult
 from flopcast.search.objectives import OBJECTIVES, Loss, Objective
 from flopcast.search.question import Question
@@ -87,7 +88,7 @@ def _table(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
     """Return one line per plan, and above them what all plans share."""
     shared = shared_words(plans)
     told = [f"every plan: {' '.join(shared)}"] if shared else []
-    return [*told, *_aligned(rows_of(found, plans, shared))]
+    return [*told, *aligned(rows_of(found, plans, shared), num_left=2)]
 
 
 def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
@@ -153,19 +154,6 @@ def objective_name(objective: Objective) -> str:
 def _bounds(objective: Objective, loss: Loss) -> str:
     low, high = sorted(objective.shown(bound) for bound in loss.bounds)
     return f"{objective.show(low)} to {objective.show(high)}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as aligned lines: the plan to the left, numbers to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    left = [column < 2 for column in range(len(widths))]
-    return [
-        "  ".join(
-            cell.ljust(width) if to_left else cell.rjust(width)
-            for cell, width, to_left in zip(row, widths, left, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _reasons(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:

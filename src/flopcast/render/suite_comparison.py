@@ -1,6 +1,6 @@
 """A compared suite of measured runs, as text, JSON and Markdown.
 
-Answers: what does `flopcast validate --suite` print?
+Answers: what do `flopcast validate --suite` and `flopcast demo` print?
 Elsewhere: how a row is predicted (lab/validation/compare.py), errors by source
 (lab/validation/statistics.py).
 """
@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
 from flopcast.lab.validation.statistics import by_component, by_source
-from flopcast.units import nine_digits, show_seconds
-
-FORMAT_VERSION = 1
+from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
+from flopcast.units import show, show_seconds
 
 
 def as_json(comparisons: Sequence[ComparedSuite]) -> dict[str, object]:
@@ -26,13 +25,8 @@ def as_json(comparisons: Sequence[ComparedSuite]) -> dict[str, object]:
         "format_version": FORMAT_VERSION,
         "rows": [_row(row, comparison) for comparison in comparisons for row in comparison.rows],
         "components": [
-            {
-                "id": entry.id,
-                "component": entry.component,
-                "stage": entry.stage,
-                "measured_s": entry.measured_s,
-                "predicted_s": None if entry.predicted_s is None else nine_digits(entry.predicted_s),
-            }
+            fields_of(entry, "id", "component", "stage")
+            | {"measured_s": entry.measured_s, "predicted_s": plain(entry.predicted_s)}
             for comparison in comparisons
             for entry in comparison.components
         ],
@@ -49,19 +43,13 @@ def _row(row: ComparedRow, comparison: ComparedSuite) -> dict[str, object]:
     """Return one run and reference; its jitter comes from other runs, or is None for the cluster's own."""
     jitter = comparison.jitter_ratio.get(row.id) if row.reference == "mean" else None
     return {
-        "id": row.id,
-        "source": row.source,
-        "system": row.system,
-        "reference": row.reference,
-        "measured_step_time_s": nine_digits(row.measured_step_time_s),
-        "predicted_step_time_s": nine_digits(row.predicted_step_time_s),
-        "low_s": nine_digits(row.low_s),
-        "high_s": nine_digits(row.high_s),
+        **fields_of(row, "id", "source", "system", "reference"),
+        **fields_of(row, "measured_step_time_s", "predicted_step_time_s", "low_s", "high_s"),
         "measured_memory_bytes": row.measured_memory_bytes,
-        "predicted_memory_bytes": nine_digits(row.predicted_memory_bytes),
+        **fields_of(row, "predicted_memory_bytes"),
         "measured_resident_bytes": row.measured_resident_bytes,
-        "predicted_resident_bytes": nine_digits(row.predicted_resident_bytes),
-        "jitter_ratio": None if jitter is None else nine_digits(jitter),
+        **fields_of(row, "predicted_resident_bytes"),
+        "jitter_ratio": plain(jitter),
         "refused": None,
         "assumptions": list(row.assumptions),
     }
@@ -161,3 +149,33 @@ def _markdown_of(comparison: ComparedSuite) -> Iterable[str]:
     if suite.remarks:
         yield ""
         yield from (f"- {remark}" for remark in suite.remarks)
+
+
+def compared_text(comparison: ComparedSuite, run: str) -> str:
+    """Return the step, memory and components of one run of a suite: measured, predicted, error."""
+    rows = [row for row in comparison.rows if row.id == run]
+    parts = [entry for entry in comparison.components if entry.id == run]
+    lines = [
+        f"compared with what was measured (run {run} of {comparison.suite.source.partition(';')[0]}; host"
+        " cost fitted on the other system, jitter on other runs)",
+        f"  {'':50} {'measured':>10} {'predicted':>10} {'error':>7}",
+    ]
+    for row in rows:
+        name = {"best": "best step", "mean": "mean steady step"}[row.reference]
+        measured, predicted = row.measured_step_time_s, row.predicted_step_time_s
+        lines.append(_line(name, show_seconds(measured), show_seconds(predicted), row.relative_error))
+    memory = rows[0].measured_memory_bytes
+    if memory:
+        predicted = rows[0].predicted_memory_bytes
+        name = "peak allocated memory, first stage"
+        lines.append(_line(name, show(memory, "B"), show(predicted, "B"), predicted / memory - 1))
+    for entry in parts:
+        if entry.predicted_s is not None and entry.relative_error is not None:
+            name = f"{entry.component}, {entry.stage} stage"
+            shown = show_seconds(entry.measured_s), show_seconds(entry.predicted_s)
+            lines.append(_line(name, *shown, entry.relative_error))
+    return "\n".join(lines)
+
+
+def _line(name: str, measured: str, predicted: str, error: float) -> str:
+    return f"  {name:50} {measured:>10} {predicted:>10} {error:+7.1%}"

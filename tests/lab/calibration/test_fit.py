@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from flopcast.cli.calibrate_fit import SYSTEMS
+from flopcast.cli.measurement_folder import SYSTEMS
 from flopcast.cost.kernels.curve import log_efficiency
 from flopcast.lab.calibration.broken_operators import REPLACEMENTS, replacements
 from flopcast.lab.calibration.collective_files import FabricFile

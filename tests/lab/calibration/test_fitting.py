@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 
-from flopcast.cli.calibrate_fit import fit_all, fit_folder
-from flopcast.cli.measurement_folder import SYSTEMS
+from flopcast.cli.calibrate_fit import fit_folder
+from flopcast.cli.measurement_folder import SYSTEMS, MeasurementFolder
 from flopcast.errors import SpecError
 from flopcast.lab.calibration.collective_files import FABRICS
 from flopcast.lab.calibration.operator_files import FILES
@@ -25,6 +25,11 @@ def refitted(measurements, tmp_path_factory):
     lines: list[str] = []
     fit_folder(measurements, out, lines.append)
     return out, lines
+
+
+def fit_all(data, out, say):
+    """What the command does with a folder."""
+    fit_folder(MeasurementFolder(data, say), out, say)
 
 
 def write_system(folder, system, spoilt=""):

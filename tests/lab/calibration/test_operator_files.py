@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 
-from flopcast.cli.calibrate_fit import SYSTEMS
+from flopcast.cli.measurement_folder import SYSTEMS
 from flopcast.lab.calibration.operator_files import BROKEN, FILES, kept_rows
 from flopcast.lab.samples.columns import read_columns
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from flopcast.cli.calibrate_score import score as command
-from flopcast.cli.calibrate_score import score_all, score_folder
+from flopcast.cli.calibrate import score as command
+from flopcast.cli.calibrate import score_folder
+from flopcast.cli.measurement_folder import MeasurementFolder
 from flopcast.cost.kernels.curve_book import flat_curve
 from flopcast.errors import SpecError
 from flopcast.lab.calibration.collective_files import FabricFile
@@ -607,14 +608,14 @@ def test_a_row_that_cannot_be_read_is_told_with_its_line(tmp_path):
     path.write_text(path.read_text() + "1,2,1024,2048,16,-5,7\n", encoding="utf-8")
     lines: list[str] = []
 
-    score_all(tmp_path, lines.append)
+    score_folder(MeasurementFolder(tmp_path, lines.append), lines.append)
 
     assert any("linear_mlp_up.csv:62" in line for line in lines)
 
 
 def test_a_folder_without_measurements_is_refused(tmp_path):
     with pytest.raises(SpecError) as caught:
-        score_all(tmp_path, silent)
+        score_folder(MeasurementFolder(tmp_path, silent), silent)
 
     (problem,) = caught.value.problems
     assert (problem.field, problem.value) == ("--data", str(tmp_path))

@@ -13,9 +13,8 @@ from flopcast.api import predict
 from flopcast.errors import Problem, SpecError
 from flopcast.render.page.drawing import WIDTH
 from flopcast.render.published_drawing import COLOURS, EDGE, mark, ratios_drawing
-from flopcast.render.published_markdown import runs_as_markdown
 from flopcast.render.published_page import runs_as_html
-from flopcast.render.published_tables import tables
+from flopcast.render.published_tables import runs_as_markdown, tables
 
 REPORT = predict(JOB)
 

@@ -11,8 +11,14 @@ from made_up_runs import judged, run
 from flopcast.accuracy import validate_suite
 from flopcast.lab.validation.decision_statistics import by_source, gained, of_sweeps, wrong
 from flopcast.lab.validation.sweeps import DECISIONS, sweeps_of_runs, sweeps_of_suite
-from flopcast.render.decision_json import decisions_as_json
-from flopcast.render.decision_tables import FREE, HEADINGS, decisions_as_markdown, decisions_as_text, tables
+from flopcast.render.decisions import (
+    FREE,
+    HEADINGS,
+    decisions_as_json,
+    decisions_as_markdown,
+    decisions_as_text,
+    tables,
+)
 
 PLAN = "dp=8 mbs=1 gbs=16 precision=fp16"
 CUT = "dp=4 tp=2 mbs=2 gbs=16 precision=fp16"

@@ -1,7 +1,7 @@
 """Decisions in numbers: a source's sweeps together, as JSON, and why a wrong plan was recommended.
 
 Answers: how well does flopcast choose among the plans of a source, beside the trivial model?
-Elsewhere: one sweep (decisions.py), the printed tables (render/decision_tables.py).
+Elsewhere: one sweep (decisions.py), the printed tables (render/decisions.py).
 Sources are never pooled, nor decisions of different kinds.
 """
 

@@ -8,7 +8,7 @@ Lengths are in units of the drawing, which scales with the page; y increases dow
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -83,6 +83,20 @@ def grid(
         y = up.at(tick)
         yield f'<path class="grid" d="M{across.start},{y:.1f}H{across.end}"/>'
         yield label(across.start - 8, y + 4.5, name_up(tick), "end")
+
+
+def line(points: Iterable[tuple[Number, Number]], across: Axis, up: Axis, kind: str) -> str:
+    """Return a line through points, which are values of both axes, as SVG."""
+    corners = "L".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in points)
+    return f'<path class="{kind}" d="M{corners}"/>'
+
+
+def mark(told: str, kind: str, shape: str, x: Number, y: Number) -> str:
+    """Return a mark with its text, which browsers show without any script."""
+    return (
+        f'<g><title>{escape(told)}</title><path class="{kind}" d="{shape}"'
+        f' transform="translate({x:.1f},{y:.1f})"/></g>'
+    )
 
 
 def names(across: Axis, up: Axis, below: str, beside: str) -> str:

@@ -13,14 +13,13 @@ References
 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
 from flopcast.operators.base import AbstractOperator
-from flopcast.render.page.drawing import Axis, figure, grid, label, names, spanning
+from flopcast.render.page.drawing import Axis, figure, grid, label, line, mark, names, spanning
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, rate, seconds, share, size, table
 from flopcast.report.report import Report
@@ -151,7 +150,7 @@ def _drawing(report: Report, products: list[KernelPoint]) -> str:
         bend = peak / device.memory_bytes_per_s
         corners = ((low, low * device.memory_bytes_per_s), (bend, peak), (across.high, peak))
         lines.append(
-            _line([(across.at(x), up.at(y)) for x, y in corners])
+            line(corners, across, up, "rule")
             + label(RIGHT - 4, up.at(peak) - 5, f"{unit}: {show(peak, 'FLOP/s')}", "end", "soft")
         )
     marks, numbered = [], list[tuple[float, float]]()
@@ -172,10 +171,6 @@ def _drawing(report: Report, products: list[KernelPoint]) -> str:
     return figure("roofline-drawing", "Roofline of one device", described, HEIGHT, drawn, escape(described))
 
 
-def _line(points: Sequence[tuple[float, float]]) -> str:
-    return f'<path class="rule" d="M{"L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
-
-
 def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
     """Return the mark of a kernel, whose colour and shape depend on the pass."""
     hue, shape = {
@@ -187,10 +182,7 @@ def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
         f"{number}. {one.name}, {one.phase}: {show(one.attained_flop_per_s, 'FLOP/s')},"
         f" {one.bound_share:.0%} of its roof"
     )
-    return (
-        f'<g><title>{escape(told)}</title><path class="hue-{hue}" d="{shape}"'
-        f' transform="translate({x:.1f},{y:.1f})"/></g>'
-    )
+    return mark(told, f"hue-{hue}", shape, x, y)
 
 
 def _table(found: tuple[KernelPoint, ...]) -> str:

@@ -6,9 +6,8 @@ Elsewhere: these predictions (search/scaled.py).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from flopcast.render.page.drawing import Axis, figure, grid, legend, names
+from flopcast.render.page.drawing import Axis, figure, grid, legend, line, mark, names
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, Quantity, rate, seconds, share, table
 from flopcast.search.scaled import GROWN, KEPT, ScaledStep
@@ -97,17 +96,14 @@ def drawing(steps: Sequence[ScaledStep], curve: ScalingCurve) -> str:
     lines = [*grid(across, up, lambda value: f"{value:g}", curve.show)]
     for batch, (hue, shape) in SHAPES.items():
         mine = sorted((one for one in steps if one.batch == batch), key=lambda one: one.num_devices)
-        points = [(across.at(one.num_devices), up.at(curve.of(one))) for one in mine]
+        points = [(one.num_devices, curve.of(one)) for one in mine]
         if len(points) > 1:
-            corners = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            lines.append(f'<path class="line-{hue}" d="M{corners}"/>')
-        for one, (x, y) in zip(mine, points, strict=True):
-            told = f"{one.num_devices} devices, {batch}: {curve.show(curve.of(one))}"
+            lines.append(line(points, across, up, f"line-{hue}"))
+        for one, (devices, value) in zip(mine, points, strict=True):
+            told = f"{one.num_devices} devices, {batch}: {curve.show(value)}"
+            told += "" if one.fits else "; does not fit"
             kind = f"hue-{hue}" if one.fits else f"line-{hue}"
-            lines.append(
-                f"<g><title>{escape(told)}{'' if one.fits else '; does not fit'}</title>"
-                f'<path class="{kind}" d="{shape}" transform="translate({x:.1f},{y:.1f})"/></g>'
-            )
+            lines.append(mark(told, kind, shape, across.at(devices), up.at(value)))
     drawn = "".join(lines) + names(across, up, "devices", curve.name)
     title = f"{curve.name.capitalize()} by devices"
     shown = [(hue, name) for name, (hue, _) in SHAPES.items() if any(one.batch == name for one in steps)]

@@ -1,19 +1,18 @@
-"""Tables of decisions: what `flopcast validate --decisions` prints, and docs/accuracy/decisions.md.
+"""Decisions judged against measurements, as text, as docs/accuracy/decisions.md and as JSON.
 
-Answers: how are sweeps of plans told, as text and as a page?
-Elsewhere: the statistics (lab/validation/decision_statistics.py), tables of Markdown
-(published_markdown.py).
+Answers: what does `flopcast validate --decisions` print?
+Elsewhere: the statistics (lab/validation/decision_statistics.py), how tables are written (tables.py).
 """
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.lab.validation.decision_statistics import LARGEST, Judged, by_source, gained, of_sweeps, wrong
 from flopcast.lab.validation.decisions import Sweep
 from flopcast.lab.validation.published import JUDGED, Constants
-from flopcast.render.published_markdown import WIDTH, table_as_markdown
-from flopcast.render.published_tables import PrintedTable
+from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
+from flopcast.render.tables import PrintedTable, as_markdown, as_text, legend_text
+from flopcast.units import nine_digits
 
 HEADINGS = (
     "sweeps", "plans", "rank", "regret", "worst", "trivial rank", "trivial regret", "trivial worst",
@@ -119,32 +118,62 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
 
 def decisions_as_text(judged: Judged) -> str:
     """Return all results as text."""
-    lines = wrap("; ".join(f"{heading}: {meaning}" for heading, meaning in LEGEND.items()), WIDTH)
-    for way, sweeps in judged.items():
-        for table in tables(way, sweeps):
-            lines += text_lines(table)
-    return "\n".join(lines)
-
-
-def text_lines(table: PrintedTable) -> Iterator[str]:
-    """Yield a table as lines with aligned columns."""
-    yield ""
-    if table.title or table.told:
-        yield ": ".join(part for part in (table.title, table.told) if part)
-    if not table.lines:
-        return
-    rows = [(table.first, *table.headings), *((name, *found) for name, found in table.lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        first, *others = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join([first, *others]).rstrip()
+    return as_text(legend_text(LEGEND), _all_tables(judged))
 
 
 def decisions_as_markdown(judged: Judged) -> str:
     """Return the page of the documentation, without its last line break."""
-    legend = "; ".join(f"*{heading}*: {meaning}" for heading, meaning in LEGEND.items())
-    lines = [HEAD, "", *wrap(f"{legend}.", WIDTH)]
+    return as_markdown(HEAD, legend_text(LEGEND, "*", "*"), _all_tables(judged))
+
+
+def _all_tables(judged: Judged) -> Iterator[PrintedTable]:
     for way, sweeps in judged.items():
-        for table in tables(way, sweeps):
-            lines += table_as_markdown(table)
-    return "\n".join(lines)
+        yield from tables(way, sweeps)
+
+
+def decisions_as_json(judged: Judged) -> dict[str, object]:
+    """Return the results as JSON data; keys may be added, never renamed.
+
+    `ways` holds, for each way of judging, `sources` (statistics of `of_sweeps` by what is free and source)
+    and every sweep. `free` is what plans may differ in beside themselves; `fixed` what they share.
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "tied_ratio": TIED_RATIO,
+        "ways": {
+            way: {
+                "sources": [
+                    {"source": source, "free": free, **of_sweeps(members)}
+                    for (free, source), members in by_source(sweeps).items()
+                ],
+                "sweeps": [_sweep(sweep) for sweep in sweeps],
+            }
+            for way, sweeps in judged.items()
+        },
+    }
+
+
+def _sweep(sweep: Sweep) -> dict[str, object]:
+    taken = sweep.recommended[0]
+    return {
+        **fields_of(sweep, "source", "free", "fixed"),
+        "plans": len(sweep.choices),
+        **fields_of(sweep, "spearman"),
+        "regret": nine_digits(sweep.regret_ratio),
+        "recommended": [choice.name for choice in sweep.recommended],
+        "fastest": sweep.fastest.name,
+        "fastest_equal": sweep.fastest_is_called_equal,
+        **fields_of(sweep, "trivial_spearman"),
+        "trivial_regret": nine_digits(sweep.trivial_regret_ratio),
+        "gained": plain(gained(taken, sweep.fastest)),
+        "choices": [
+            {
+                "id": choice.name,
+                "plan": choice.plan,
+                "measured_device_s_per_token": nine_digits(choice.measured_s),
+                "predicted_device_s_per_token": nine_digits(choice.predicted_s),
+                "fits": choice.fits,
+            }
+            for choice in sorted(sweep.choices, key=lambda choice: choice.measured_s)
+        ],
+    }

@@ -1,0 +1,70 @@
+"""Tables of texts, printed on a terminal and written as pages of the documentation.
+
+Answers: how are columns aligned, and how does a table become Markdown below its legend?
+Elsewhere: tables of HTML pages (page/table.py), which tables there are (published_tables.py, decisions.py,
+from_one_run_tables.py).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+WIDTH = 108  # characters of a line of text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrintedTable:
+    """One table; `title` and `told` stand before it, where they are not empty.
+
+    `lines` are the name of a line, under the heading `first`, and its cells under `headings`.
+    """
+
+    first: str
+    headings: tuple[str, ...]
+    lines: tuple[tuple[str, list[str]], ...]
+    title: str = ""
+    told: str = ""
+
+
+def aligned(rows: Sequence[Sequence[str]], num_left: int | None = None) -> list[str]:
+    """Return rows as lines whose columns are aligned: the first `num_left` (or all) left, others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    num_left = len(widths) if num_left is None else num_left
+    signs = "<" * num_left + ">" * (len(widths) - num_left)
+    formats = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
+    return ["  ".join(map(format, row, formats)).rstrip() for row in rows]
+
+
+def legend_text(legend: Mapping[str, str], start: str = "", end: str = "") -> str:
+    """Return what each heading means, in one sentence; `start` and `end` stand around every heading."""
+    return "; ".join(f"{start}{heading}{end}: {meaning}" for heading, meaning in legend.items())
+
+
+def as_text(legend: str, tables: Iterable[PrintedTable]) -> str:
+    """Return a legend and tables for a terminal."""
+    lines = wrap(legend, WIDTH)
+    for table in tables:
+        told = ": ".join(part for part in (table.title, table.told) if part)
+        lines += ["", told] if told else [""]
+        if table.lines:
+            rows = [(table.first, *table.headings), *((name, *found) for name, found in table.lines)]
+            lines += aligned(rows)
+    return "\n".join(lines)
+
+
+def as_markdown(head: str, legend: str, tables: Iterable[PrintedTable]) -> str:
+    """Return a page of the documentation below its heading, without its last line break."""
+    lines = (line for table in tables for line in _markdown_lines(table))
+    return "\n".join([head, "", *wrap(f"{legend}.", WIDTH), *lines])
+
+
+def _markdown_lines(table: PrintedTable) -> Iterator[str]:
+    for told in (f"## {table.title}" if table.title else "", table.told):
+        if told:
+            yield from ("", told)
+    if not table.headings:
+        return
+    headings = " | ".join(table.headings)
+    yield from ("", f"| {table.first} | {headings} |", "|---" * (len(table.headings) + 1) + "|")
+    for name, found in table.lines:
+        yield f"| {name} | " + " | ".join(found) + " |"
