@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flopcast.api import predict
 from flopcast.cost.site_runs import condition, prior_log_sigmas
-from flopcast.lab.validation.from_run import Observation, ObservedRun, site_after, update
+from flopcast.lab.validation.from_run import Observation, site_after, update
 from flopcast.spec.site import RunShare, Site, SiteRun
 from flopcast.timeline.uncertainty import Sensitivity
 
@@ -115,7 +115,7 @@ def test_what_is_unexplained_is_as_unsure_as_the_ratio_of_two_plans():
 def calibrated(job, ratio):
     """The job on a site where it took so many times its prediction."""
     report = predict(job)
-    observed = ObservedRun(observations=(Observation(observed_s=report.step_time_s * ratio),))
+    observed = (Observation(observed_s=report.step_time_s * ratio),)
     site = site_after(update(report, observed), Site(), "here", "a test")
     return job.model_copy(update={"site": site})
 

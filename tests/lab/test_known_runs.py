@@ -3,7 +3,6 @@
 import pytest
 
 from flopcast.lab.published import known_names as tables
-from flopcast.lab.published.audit import CLOSE_FRACTION, printed_token_flop, trains_mtp
 from flopcast.lab.published.known_names import (
     Default,
     KnownCluster,
@@ -16,6 +15,7 @@ from flopcast.lab.published.known_names import (
     model_of,
     software_of,
 )
+from flopcast.lab.published.model import CLOSE_FRACTION, printed_token_flop, trains_mtp
 from flopcast.lab.validation.run import Architecture, Machine, Mapping, Observed, Run, Software
 from flopcast.library import catalog
 

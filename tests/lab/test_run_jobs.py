@@ -8,9 +8,9 @@ from run_tables import row_of, run_in, written
 
 from flopcast.api import predict
 from flopcast.errors import SpecError
-from flopcast.lab.published.audit import packed_documents, trains_mtp
 from flopcast.lab.published.job import chunk_layers, reproduce
 from flopcast.lab.published.known_names import clusters, model_of, models, software
+from flopcast.lab.published.model import packed_documents, trains_mtp
 from flopcast.lab.published.table import read_table
 from flopcast.library import catalog
 

@@ -58,13 +58,13 @@ def from_run(
     """
     from flopcast.api import predict
     from flopcast.lab.samples.sites import write_site
-    from flopcast.lab.validation.from_run import ObservedRun, site_after, update
+    from flopcast.lab.validation.from_run import site_after, update
 
     check_writable("--out", out)
     asked = resolve(request)
     report = predict(asked)
     observations = _observations(report, observed_step, trace, log, noise)
-    posterior = update(report, ObservedRun(observations=observations), asked.site.runs)
+    posterior = update(report, observations, asked.site.runs)
     title = f"flopcast calibrate from-run on {asked.model.name}, {asked.plan.short()}"
     site = site_after(posterior, asked.site, out.stem if out else "site", title)
     again = predict(asked.model_copy(update={"site": site}))

@@ -5,14 +5,8 @@ Elsewhere: the statistics (lab/validation/published_statistics.py).
 """
 
 from flopcast.lab.validation.published import ComparedRun, Published
-from flopcast.lab.validation.published_statistics import (
-    KINDS,
-    by_family,
-    by_source,
-    formulas,
-    grouped,
-    of_rows,
-)
+from flopcast.lab.validation.published_statistics import KINDS, by_family, by_source, formulas, of_rows
+from flopcast.lab.validation.statistics import grouped
 from flopcast.render.report_json import FORMAT_VERSION, fields_of
 
 

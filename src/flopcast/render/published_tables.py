@@ -14,11 +14,11 @@ from flopcast.lab.validation.published_statistics import (
     by_family,
     by_source,
     formulas,
-    grouped,
     of_rows,
     reasons,
     worst,
 )
+from flopcast.lab.validation.statistics import grouped
 from flopcast.render.published_text import HEADINGS, cells, plan_words
 from flopcast.render.tables import PrintedTable, as_markdown, legend_text
 from flopcast.units import show_seconds

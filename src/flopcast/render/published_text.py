@@ -7,15 +7,8 @@ Elsewhere: the statistics (lab/validation/published_statistics.py), the rows (la
 from collections.abc import Iterator
 
 from flopcast.lab.validation.published import ComparedRun, Published
-from flopcast.lab.validation.published_statistics import (
-    KINDS,
-    by_source,
-    formulas,
-    grouped,
-    of_rows,
-    reasons,
-    worst,
-)
+from flopcast.lab.validation.published_statistics import KINDS, by_source, formulas, of_rows, reasons, worst
+from flopcast.lab.validation.statistics import grouped
 from flopcast.units import show_seconds
 
 HEADINGS = (

@@ -15,14 +15,13 @@ from flopcast.cost.factors import NINETY_PERCENT, SHARED_DERATE, unexplained
 from flopcast.lab.calibration.constant_fit import (
     EXPECTED_NOISE,
     FEWEST_ROWS,
-    INSIDE,
     LEAST_SHARE,
     SHARED_LOG_SIGMA,
     SURER,
     Prior,
     fit,
 )
-from flopcast.lab.calibration.observations import ObservedStep
+from flopcast.lab.calibration.observations import INSIDE, ObservedStep
 
 NAME, OTHER = "gemm_level[a]", "fabric[b]"
 WIDE = {NAME: Prior(log_sigma_factor=0.2), OTHER: Prior(log_sigma_factor=0.2)}

@@ -9,7 +9,7 @@ from made_up_runs import judged, run
 
 from flopcast.api import predict
 from flopcast.lab.validation.from_one_run import by_one, by_others, calibrated, machines, statistics_of
-from flopcast.lab.validation.from_run import Observation, ObservedRun, site_after, update
+from flopcast.lab.validation.from_run import Observation, site_after, update
 from flopcast.spec.site import Site
 
 PLANS = (
@@ -34,7 +34,7 @@ def test_a_guess_is_what_a_prediction_with_the_site_file_gives():
     rows = machine((1.05, 1.05, 1.05))
     for guess in by_one(rows[:2]):
         other = next(row for row in rows[:2] if row is not guess.row)
-        seen = ObservedRun(observations=(Observation(observed_s=other.measured_step_time_s),))
+        seen = (Observation(observed_s=other.measured_step_time_s),)
         site = site_after(update(predict(other.job), seen), Site(), "here", "a test")
         exact = predict(guess.row.job.model_copy(update={"site": site}))
 

@@ -26,14 +26,7 @@ from flopcast.errors import SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
 from flopcast.lab.samples.sites import site_text
-from flopcast.lab.validation.from_run import (
-    NOISE_LOG_SIGMA,
-    FactorUpdate,
-    Observation,
-    ObservedRun,
-    site_after,
-    update,
-)
+from flopcast.lab.validation.from_run import NOISE_LOG_SIGMA, FactorUpdate, Observation, site_after, update
 from flopcast.lab.validation.step_parts import components
 from flopcast.operators.item import HostWork, Item, kernel
 from flopcast.operators.matmul import Matmul
@@ -91,7 +84,7 @@ def test_one_factor_gets_the_mean_weighted_by_precisions(prior, noise, share, ra
     # the observation alone says log(ratio) / share, with sigma noise / share
     precision, told = prior**-2, (noise / share) ** -2
 
-    found = update(report_of(("gemm", prior, share)), ObservedRun(observations=(step(ratio, noise),)))
+    found = update(report_of(("gemm", prior, share)), (step(ratio, noise),))
 
     (factor,) = found.factors
     assert math.log(factor.ratio) == pytest.approx(
@@ -104,7 +97,7 @@ def test_one_factor_gets_the_mean_weighted_by_precisions(prior, noise, share, ra
 def test_two_factors_of_one_share_divide_the_discrepancy_as_their_variances(first, second, share, ratio):
     report = report_of(("gemm", first, share), ("derate", second, share))
 
-    found = named(update(report, ObservedRun(observations=(step(ratio),))))
+    found = named(update(report, (step(ratio),)))
 
     moves = math.log(found["gemm"].ratio), math.log(found["derate"].ratio)
     assert moves[0] / moves[1] == pytest.approx((first / second) ** 2)
@@ -113,16 +106,14 @@ def test_two_factors_of_one_share_divide_the_discrepancy_as_their_variances(firs
 def test_a_factor_that_the_step_does_not_hang_on_never_moves():
     report = report_of(("gemm", 0.05, 0.8), ("unused", 0.3, 0.0))
 
-    found = named(update(report, ObservedRun(observations=(step(1.2),))))
+    found = named(update(report, (step(1.2),)))
 
     assert (found["unused"].ratio, found["unused"].taken_share) == (1.0, 0.0)
     assert found["unused"].log_sigma_factor == pytest.approx(0.3)
 
 
 def test_a_factor_that_is_certain_never_moves():
-    found = named(
-        update(report_of(("gemm", 0.0, 1.0), ("host", 0.1, 0.2)), ObservedRun(observations=(step(1.2),)))
-    )
+    found = named(update(report_of(("gemm", 0.0, 1.0), ("host", 0.1, 0.2)), (step(1.2),)))
 
     assert (found["gemm"].ratio, found["gemm"].log_sigma_factor) == (1.0, 0.0)
 
@@ -132,8 +123,8 @@ def test_the_order_of_observations_does_not_matter(rows):
     report = report_of(("gemm", 0.05, 0.6), ("fabric", 0.2, 0.3))
     observations = tuple(step(ratio, sigma) for ratio, sigma in rows)
 
-    forth = named(update(report, ObservedRun(observations=observations)))
-    back = named(update(report, ObservedRun(observations=observations[::-1])))
+    forth = named(update(report, observations))
+    back = named(update(report, observations[::-1]))
 
     for name, factor in forth.items():
         assert back[name].ratio == pytest.approx(factor.ratio, rel=1e-9)
@@ -143,8 +134,8 @@ def test_the_order_of_observations_does_not_matter(rows):
 def test_an_observation_made_twice_is_one_of_half_the_variance():
     report = report_of(("gemm", 0.05, 0.6), ("fabric", 0.2, 0.3))
 
-    twice = update(report, ObservedRun(observations=(step(1.1, 0.04), step(1.1, 0.04))))
-    once = update(report, ObservedRun(observations=(step(1.1, 0.04 / math.sqrt(2)),)))
+    twice = update(report, (step(1.1, 0.04), step(1.1, 0.04)))
+    once = update(report, (step(1.1, 0.04 / math.sqrt(2)),))
 
     assert twice.step_time_s == pytest.approx(once.step_time_s)
     assert twice.step_time_high_s == pytest.approx(once.step_time_high_s)
@@ -154,7 +145,7 @@ def test_an_observation_made_twice_is_one_of_half_the_variance():
 def test_what_the_factors_take_and_what_is_left_are_the_whole_discrepancy():
     report = report_of(("gemm", 0.05, 0.6), ("fabric", 0.2, 0.3), ("jitter", 0.03, 1.0))
 
-    found = update(report, ObservedRun(observations=(step(1.15),)))
+    found = update(report, (step(1.15),))
 
     taken = sum(factor.taken_share for factor in found.factors)
     left = math.log(found.unexplained_ratio) / math.log(1.15)
@@ -168,7 +159,7 @@ def test_the_new_interval_is_the_priors_and_the_noises_precisions_added():
     report = report_of(("gemm", 0.05, 0.6), ("fabric", 0.2, 0.3))
     prior_precision = 1 / (0.03**2 + 0.06**2)
 
-    found = update(report, ObservedRun(observations=(step(1.1, 0.01),)))
+    found = update(report, (step(1.1, 0.01),))
 
     sigma = (prior_precision + 0.01**-2) ** -0.5
     assert found.step_time_high_s / found.step_time_s == pytest.approx(math.exp(1.6449 * sigma))
@@ -179,9 +170,7 @@ def test_the_new_interval_is_the_priors_and_the_noises_precisions_added():
 def test_a_run_more_than_three_sigmas_off_is_said_to_be_another_job(sigmas_off, warned):
     sigma = math.hypot(0.05, 0.02)
 
-    found = update(
-        report_of(("gemm", 0.05, 1.0)), ObservedRun(observations=(step(math.exp(sigmas_off * sigma)),))
-    )
+    found = update(report_of(("gemm", 0.05, 1.0)), (step(math.exp(sigmas_off * sigma)),))
 
     assert found.checks[0].surprise_ratio == pytest.approx(abs(sigmas_off))
     assert bool(found.warnings) == warned
@@ -197,9 +186,7 @@ def test_a_component_moves_only_the_factors_that_scale_it():
     row = np.array([1.0, 0.25, 0.0])
     prior = np.array([0.1, 0.2, 0.3]) ** 2
 
-    found = update(
-        report, ObservedRun(observations=(Observation(name="gemm", observed_s=4.4, log_sigma_factor=0.02),))
-    )
+    found = update(report, (Observation(name="gemm", observed_s=4.4, log_sigma_factor=0.02),))
 
     expected = prior * row * math.log(1.1) / (row @ (prior * row) + 0.02**2)
     assert [math.log(named(found)[n].ratio) for n in ("level", "borrowed", "host")] == pytest.approx(
@@ -218,7 +205,7 @@ def test_components_of_two_kinds_tell_apart_what_the_step_alone_cannot():
         Observation(name="host", observed_s=5.0, log_sigma_factor=0.001),
     )
 
-    found = named(update(report, ObservedRun(observations=(step(1.1), *parts))))
+    found = named(update(report, (step(1.1), *parts)))
 
     assert found["level"].ratio == pytest.approx(1.2, rel=2e-3)
     assert found["host"].ratio == pytest.approx(1.0, abs=2e-3)
@@ -232,7 +219,7 @@ def test_every_fault_of_the_observations_is_told_at_once():
     )
 
     with pytest.raises(SpecError) as caught:
-        update(report_of(("gemm", 0.1, 1.0)), ObservedRun(observations=bad))
+        update(report_of(("gemm", 0.1, 1.0)), bad)
 
     assert [problem.field for problem in caught.value.problems] == [
         "observed.name", "observed.observed_s", "observed.log_sigma_factor",
@@ -241,7 +228,7 @@ def test_every_fault_of_the_observations_is_told_at_once():
 
 def test_no_observation_is_refused():
     with pytest.raises(SpecError, match="at least one"):
-        update(report_of(("gemm", 0.1, 1.0)), ObservedRun(observations=()))
+        update(report_of(("gemm", 0.1, 1.0)), ())
 
 
 @cache
@@ -265,9 +252,7 @@ def test_shares_of_a_real_step_are_its_reaction_to_each_factor():
     factor = SiteFactor(name=GEMM, ratio=1.01)
     slower = predict(make_job().model_copy(update={"site": Site(factors=(factor,))}))
 
-    share = named(update(report, ObservedRun(observations=(Observation(observed_s=report.step_time_s),))))[
-        GEMM
-    ].step_share
+    share = named(update(report, (Observation(observed_s=report.step_time_s),)))[GEMM].step_share
 
     assert math.log(slower.step_time_s / report.step_time_s) / math.log(1.01) == pytest.approx(
         share, rel=0.02
@@ -279,7 +264,7 @@ def test_a_machine_with_slower_products_is_learnt_from_its_step():
     truth = Site(factors=(SiteFactor(name=GEMM, ratio=1.15),))
     slow_s = predict(job.model_copy(update={"site": truth})).step_time_s
 
-    posterior = update(real_report(), ObservedRun(observations=(Observation(observed_s=slow_s),)))
+    posterior = update(real_report(), (Observation(observed_s=slow_s),))
     learnt = predict(job.model_copy(update={"site": site_after(posterior, job.site, "slow", "a test")}))
 
     assert abs(math.log(learnt.step_time_s / slow_s)) < NOISE_LOG_SIGMA
@@ -294,9 +279,7 @@ def test_a_trace_that_shows_the_products_puts_the_blame_on_them():
         for name, seconds in components(slow).items()
     )
 
-    posterior = update(
-        real_report(), ObservedRun(observations=(Observation(observed_s=slow.step_time_s), *seen))
-    )
+    posterior = update(real_report(), (Observation(observed_s=slow.step_time_s), *seen))
 
     after = {check.name: check for check in posterior.checks}
     assert after["gemm"].updated_s / after["gemm"].predicted_s == pytest.approx(1.15, abs=0.01)
@@ -406,7 +389,7 @@ def test_two_runs_in_turn_say_what_both_say_at_once(job, tmp_path):
     """In either order: a site file keeps its runs."""
     bare = predict(make_job_from(job, None))
     both = [1.01 * bare.step_time_s, 1.03 * bare.step_time_s]
-    at_once = update(bare, ObservedRun(observations=tuple(Observation(observed_s=each) for each in both)))
+    at_once = update(bare, tuple(Observation(observed_s=each) for each in both))
     ratios = {one.name: one.ratio for one in at_once.factors}
     files = {}
     for order in (both, both[::-1]):

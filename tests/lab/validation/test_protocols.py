@@ -8,9 +8,8 @@ from conftest import make_job
 from flopcast.accuracy import predict_unfitted as predict
 from flopcast.lab.published.suite_files import load_suite
 from flopcast.lab.validation.compare import compare
-from flopcast.lab.validation.conventions import step_time_of_rate
 from flopcast.lab.validation.profiler_components import COMPONENTS, component_seconds, sums_in_layer
-from flopcast.lab.validation.suite import MeasuredComponent, MeasuredRun, Suite, SuiteRow
+from flopcast.lab.validation.suite import MeasuredComponent, MeasuredRun, Suite, SuiteRow, step_time_of_rate
 
 GPT = {
     "model": "gpt3-175b",

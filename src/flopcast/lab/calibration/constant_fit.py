@@ -32,7 +32,7 @@ from flopcast.cost.constant_transfer import DISTANCES, GENERATION, FittedLevel, 
 from flopcast.cost.constants import Constant, Fitted
 from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, unexplained
 from flopcast.dtypes import Counts, Flags, Logs
-from flopcast.lab.calibration.observations import ObservedStep, Prior
+from flopcast.lab.calibration.observations import ObservedStep, Prior, constant_of, least_log_sigma
 from flopcast.lab.calibration.plan_pairs import between_plans
 from flopcast.lab.calibration.variance_components import Gaps, component_log_sigmas
 
@@ -60,7 +60,6 @@ OWNED = (
     "expert_launch",
 )
 OF_DEVICE = ("gemm_level", "attention_level", "memory_level", "uncalibrated", "fabric")
-INSIDE = 0.9
 
 
 def fit(
@@ -100,21 +99,11 @@ def fit(
         rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
         common = float(logs[-1]), float(sigmas[-1])
         kept.insert(0, _constant(SHARED_DERATE, common, SHARED_LOG_SIGMA, observed, rows))
-    kept += _carried(design, observed, noise)
+    kept += _carried(design, observed, logs, noise)
     bare = [replace(one, log_gap_factor=one.log_gap_factor + _moved(one, priors, at)) for one in observed]
     kept += between_plans(bare, priors, {one.name: one.level for one in kept})
-    unexplained_sigmas = _unexplained(design)
-    kept += [
-        Constant(
-            name=unexplained(family),
-            ratio=1.0,
-            log_sigma_factor=_three_digits(sigma),
-            prior_log_sigma_factor=0.0,
-            rows=sum(o.family == family for o in observed),
-            sources=tuple(sorted({o.source for o in observed if o.family == family})),
-        )
-        for family, sigma in unexplained_sigmas.items()
-    ]
+    for family, sigma in _unexplained(design).items():
+        kept.append(constant_of(unexplained(family), [o for o in observed if o.family == family], sigma))
     return Fitted(constants=tuple(kept), noise_log_sigmas=noise)
 
 
@@ -230,7 +219,7 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
             if rows.any():
                 told = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
                 noise[rows] = math.sqrt(told / (float(weights[rows].sum()) + EXPECTED_ROWS))
-        trust = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
+        trust = _trust(left, noise)
     open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(
         np.float64
     )  # without the extra precision
@@ -243,12 +232,9 @@ def _least_log(name: str) -> float:
     return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
 
 
-def _trust(design: _Design) -> Counts:
-    """Return the weight of each row after the fit, (rows,); rows that are far off weigh little."""
-    logs, _, noise = _solve(design, np.ones(len(design.gaps)))
-    left = design.gaps - design.shares @ logs
-    each = np.array([noise[name] for name in design.families])
-    found: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / each) ** 2)
+def _trust(left: Logs, noise: Counts) -> Counts:
+    """Return the weight of each row, (rows,), by Student's distribution; rows far off weigh little."""
+    found: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
     return found
 
 
@@ -289,7 +275,7 @@ def _moved(one: ObservedStep, priors: Mapping[str, Prior], at: Mapping[str, Fitt
 
 
 def _carried(
-    design: _Design, observed: Sequence[ObservedStep], noise: Mapping[str, float]
+    design: _Design, observed: Sequence[ObservedStep], logs: Logs, noise: Mapping[str, float]
 ) -> list[Constant]:
     if any(distance not in one.context for one in observed for distance in DISTANCES):
         return []
@@ -297,36 +283,26 @@ def _carried(
     if design.shared.any():
         shares = np.hstack([shares, design.shares[:, -1:]])
         sigmas = design.prior_log_sigmas
+    noises = np.array([noise[name] for name in design.families])
     runs = Gaps(
         gaps=design.gaps,
         shares=shares,
         prior_log_sigmas=sigmas,
-        noise=np.array([noise[name] ** 2 for name in design.families]) / design.weights / _trust(design),
+        noise=noises**2 / design.weights / _trust(design.gaps - design.shares @ logs, noises),
         contexts={distance: [one.context[distance] for one in observed] for distance in DISTANCES},
     )
-    return [
-        Constant(
-            name=carried(distance),
-            ratio=1.0,
-            log_sigma_factor=_three_digits(sigma),
-            prior_log_sigma_factor=0.0,
-            rows=len(observed),
-            sources=tuple(sorted({one.source for one in observed})),
-        )
-        for distance, sigma in component_log_sigmas(runs).items()
-    ]
+    sigmas_of = component_log_sigmas(runs)
+    return [constant_of(carried(distance), observed, sigma) for distance, sigma in sigmas_of.items()]
 
 
 def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
-    """Return the sigma that, added to `own`, makes 90 % of the gaps fit; by bisection, to 1e-4."""
-    low, high = 0.0, 2.0
-    while high - low > 1e-4:
-        middle = (low + high) / 2.0
-        inside = gaps <= NINETY_PERCENT * np.hypot(own, middle)
-        low, high = (
-            (low, middle) if float(np.average(inside, weights=weights)) >= INSIDE else (middle, high)
-        )
-    return high
+    """Return the sigma that, added to `own`, makes 90 % of the gaps fit."""
+
+    def inside_share(log_sigma_factor: float) -> float:
+        reach = NINETY_PERCENT * np.hypot(own, log_sigma_factor)
+        return float(np.average(gaps <= reach, weights=weights))
+
+    return least_log_sigma(inside_share, 2.0)
 
 
 def _constant(
@@ -342,17 +318,11 @@ def _constant(
         for distance in DISTANCES
         if not (distance == GENERATION and name.startswith(OF_DEVICE))
     }
-    return Constant(
-        name=name,
-        ratio=_three_digits(math.exp(found[0])),
-        log_sigma_factor=_three_digits(found[1]),
-        prior_log_sigma_factor=_three_digits(prior_factor),
-        rows=len(behind),
-        sources=tuple(sorted({one.source for one in behind})),
+    return constant_of(
+        name,
+        behind,
+        found[1],
+        ratio=math.exp(found[0]),
+        prior_log_sigma_factor=prior_factor,
         seen={distance: contexts for distance, contexts in seen.items() if contexts},
     )
-
-
-def _three_digits(any_factor: float) -> float:
-    """Return a number rounded to thousandths, the precision of constants."""
-    return round(any_factor, 3)

@@ -1,14 +1,17 @@
-"""Constants fitted on whole runs: what a constant is, and the data of each run that the fit needs.
+"""The data of each run that fits of constants need, and what all of these fits share.
 
-Answers: what does a constant mean, which sources support it, in which contexts?
-Elsewhere: the fit (constant_fit.py), the file (library/constants.py), how a prediction uses them
-(cost/factors.py).
+Answers: which runs support a constant, which sigma makes intervals hold the runs?
+Elsewhere: the fits (constant_fit.py, plan_pairs.py), the file (library/constants.py), how a prediction uses
+constants (cost/factors.py).
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flopcast.cost.constant_transfer import FAMILY, Context
+from flopcast.cost.constants import Constant
+
+INSIDE = 0.9  # share of the runs that 90 % intervals must hold
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -55,3 +58,36 @@ class Prior:
 
     log_sigma_factor: float
     shared: bool = False
+
+
+def constant_of(
+    name: str,
+    runs: Sequence[ObservedStep],
+    log_sigma_factor: float,
+    *,
+    ratio: float = 1.0,
+    prior_log_sigma_factor: float = 0.0,
+    seen: Mapping[str, tuple[str, ...]] | None = None,
+) -> Constant:
+    """Return a constant that these runs support, its numbers rounded to thousandths."""
+    return Constant(
+        name=name,
+        ratio=round(ratio, 3),
+        log_sigma_factor=round(log_sigma_factor, 3),
+        prior_log_sigma_factor=round(prior_log_sigma_factor, 3),
+        rows=len(runs),
+        sources=tuple(sorted({one.source for one in runs})),
+        seen=seen or {},
+    )
+
+
+def least_log_sigma(inside_share: Callable[[float], float], most_factor: float) -> float:
+    """Return the smallest sigma, to 1e-4, with which intervals hold enough runs; by bisection.
+
+    `inside_share` gives the share of the runs that the intervals of a sigma hold; it grows with the sigma.
+    """
+    low, high = 0.0, most_factor
+    while high - low > 1e-4:
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if inside_share(middle) >= INSIDE else (middle, high)
+    return high

@@ -65,7 +65,6 @@ def _simumax_attention(which: str) -> PeerFile:
         "batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", is_gradient=which == "sdp_bwd"
     )
     return PeerFile(
-        source="simumax",
         path="simumax/attention_efficiency.csv",
         name=f"flash_attention{ATTENTION_PASSES[which]}",
         devices=SIMUMAX,
@@ -87,7 +86,6 @@ def _simumax_latent(which: str) -> PeerFile:
     wide, narrow = LATENT_SIZES
     counted_ratio = 2.0 * (5 * (wide + narrow) / (2 * (3 * wide + 2 * narrow)) if backward else 1.0)
     return PeerFile(
-        source="simumax",
         path="simumax/attention_efficiency.csv",
         name=f"flash_attention.latent{ATTENTION_PASSES[which]}",
         devices=SIMUMAX,
@@ -119,7 +117,6 @@ def _infersim_latent(r: Columns) -> AbstractOperator:
 
 ATTENTION_FILES: tuple[PeerFile, ...] = (
     PeerFile(
-        source="aiconfigurator",
         path="aiconfigurator/attention_prefill_bf16.csv.gz",
         name="flash_attention",
         devices=SYSTEMS,
@@ -131,7 +128,6 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         remark="bf16, causal",
     ),
     PeerFile(
-        source="aiconfigurator",
         path="aiconfigurator/mla_prefill_bf16.csv.gz",
         name="flash_attention.latent",
         devices={mark: name for mark, name in SYSTEMS.items() if mark != "system=b60"},
@@ -142,7 +138,6 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
     ),
     *(make(which) for make in (_simumax_attention, _simumax_latent) for which in ATTENTION_PASSES),
     PeerFile(
-        source="infersim",
         path="infersim/mha_prefill.csv",
         name="flash_attention",
         devices={"gpu=h20": "h20-96gb"},
@@ -152,7 +147,6 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         remark="bf16, causal, one sequence",
     ),
     PeerFile(
-        source="infersim",
         path="infersim/mla_prefill.csv",
         name="flash_attention.latent",
         devices={"gpu=h800": "h800-sxm-80gb"},

@@ -137,7 +137,6 @@ def _layers(word: str) -> PeerFile:
     narrow = "" if word == "bfloat16" else f".{word}"
     devices, peak = PRECISIONS[word]
     return PeerFile(
-        source="aiconfigurator",
         path="aiconfigurator/moe_fused_experts.csv.gz",
         name=f"grouped_gemm{narrow}",
         devices=devices,
@@ -159,7 +158,6 @@ def _of_training(layout: str) -> PeerFile:
         return grouped(r["ng"], r["ng"] * r["M"], shape, np.ones_like(r["M"]), layout=layout)
 
     return PeerFile(
-        source="simumax",
         path="simumax/grouped_gemm_efficiency.csv",
         name="grouped_gemm",
         devices=SIMUMAX,
@@ -187,7 +185,7 @@ def _of_serving(phase: str, product: str) -> PeerFile:
         return grouped(r["num_local_experts"], rows, (n, k), np.ones_like(rows), "fp8")
 
     return PeerFile(
-        source=f"infersim {phase}",
+        table=phase,
         path=f"infersim/grouped_gemm_{phase}.csv",
         name="grouped_gemm.fp8",
         devices=INFERSIM,

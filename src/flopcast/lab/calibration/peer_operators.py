@@ -55,7 +55,6 @@ SERVING = "of serving kernels: slower than training sustains"
 def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
     """Return a table of 8-bit products; an element counts one byte: inputs have fewer, results more."""
     return PeerFile(
-        source="aiconfigurator",
         path="aiconfigurator/gemm_low_precision.csv.gz",
         name=f"gemm.{dtype}",
         devices=devices,
@@ -69,7 +68,6 @@ def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
 
 AICONFIGURATOR = (
     PeerFile(
-        source="aiconfigurator",
         path="aiconfigurator/gemm_bf16.csv.gz",
         name="gemm",
         devices=SYSTEMS,
@@ -98,7 +96,6 @@ def _simumax_gemm(layout: str) -> PeerFile:
     """Return products of one layout; a weight gradient is added to fp32 in place."""
     make = matmul("bf16", layout)
     return PeerFile(
-        source="simumax",
         path="simumax/gemm_efficiency.csv",
         name="gemm",
         devices=SIMUMAX,
@@ -131,7 +128,6 @@ def _llama_layer(layer: str) -> PeerFile:
     """Return one linear layer of Llama 3.1 8B on one device, by tokens."""
     n, k = LLAMA_8B[layer]
     return PeerFile(
-        source="llmservingsim",
         path="llmservingsim/vllm_dense.csv.gz",
         name="gemm",
         devices={"gpu=RTX4090": "rtx-4090-24gb", "gpu=RTXPRO6000": "rtx-pro-6000-96gb"},
@@ -167,7 +163,6 @@ def _vidur_layer(name: str) -> PeerFile:
         return matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
 
     return PeerFile(
-        source="vidur",
         path="vidur/layer_ops.csv.gz",
         name="gemm",
         devices={"gpu=a40": "a40-48gb", "gpu=h100": "h100-sxm5-80gb"},
@@ -181,7 +176,6 @@ def _vidur_layer(name: str) -> PeerFile:
 OTHERS = (
     *(_simumax_gemm(layout) for layout in LAYOUTS),
     PeerFile(
-        source="infersim",
         path="infersim/gemm.csv",
         name="gemm.fp8",
         devices=INFERSIM,
@@ -193,7 +187,6 @@ OTHERS = (
     *(_llama_layer(layer) for layer in LLAMA_8B),
     *(_vidur_layer(name) for name in VIDUR),
     PeerFile(
-        source="apex",
         path="apex/gemm_v100_fp16.csv.gz",
         name="gemm",
         devices={"gpu=V100-PCIE-16GB": "v100-pcie-16gb"},

@@ -38,8 +38,7 @@ class PeerFile:
     which shorter ones, each measured on its own, have not met yet (`under_load`).
     """
 
-    source: str
-    path: str  # under data/peers
+    path: str  # under data/peers, in a folder of its source
     name: str  # of the curve
     devices: Mapping[str, str]
     operator: Callable[[Columns], AbstractOperator]
@@ -50,6 +49,12 @@ class PeerFile:
     peak: str = ""
     layout: str = "forward"
     sustained_from_s: float = np.inf
+    table: str = ""  # where a source has several that differ, which it is
+
+    @property
+    def source(self) -> str:
+        """Return the name of the project, and of the table if it differs from others of the project."""
+        return f"{self.path.partition('/')[0]} {self.table}".strip()
 
 
 def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:

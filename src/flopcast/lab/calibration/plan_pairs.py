@@ -19,9 +19,8 @@ from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import Constant
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.dtypes import Counts, Logs
-from flopcast.lab.calibration.observations import ObservedStep, Prior
+from flopcast.lab.calibration.observations import ObservedStep, Prior, constant_of, least_log_sigma
 
-INSIDE = 0.9
 MOST = 0.5  # upper limit of the sigma
 FEWEST_PAIRS = 20
 
@@ -31,19 +30,10 @@ def between_plans(
 ) -> list[Constant]:
     """Return the constant `between_plans`; an empty list if the runs hold too few pairs of plans."""
     sigma = between_plans_log_sigma(observed, priors, levels)
+    swept = [one for one in observed if one.sweep is not None]
     if sigma is None:
         return []
-    swept = [one for one in observed if one.sweep is not None]
-    return [
-        Constant(
-            name=BETWEEN_PLANS,
-            ratio=1.0,
-            log_sigma_factor=round(sigma, 3),
-            prior_log_sigma_factor=OWN_LOG_SIGMA_FACTOR,
-            rows=len(swept),
-            sources=tuple(sorted({one.source for one in swept})),
-        )
-    ]
+    return [constant_of(BETWEEN_PLANS, swept, sigma, prior_log_sigma_factor=OWN_LOG_SIGMA_FACTOR)]
 
 
 def between_plans_log_sigma(
@@ -69,13 +59,13 @@ def between_plans_log_sigma(
     by_source = Counter(one.source for one, _ in pairs)
     weights = np.array([1.0 / by_source[one.source] for one, _ in pairs])
     left, variance, own = _parts(pairs, priors, levels)
-    low, high = 0.0, MOST
-    while high - low > 1e-4:
-        middle = (low + high) / 2.0
-        reach = NINETY_PERCENT * np.sqrt(variance + 2.0 * (middle * own) ** 2) + np.log(TIED_RATIO)
-        enough = float(np.average(np.abs(left) <= reach, weights=weights)) >= INSIDE
-        low, high = (low, middle) if enough else (middle, high)
-    return high
+
+    def inside_share(log_sigma_factor: float) -> float:
+        sigma = np.sqrt(variance + 2.0 * (log_sigma_factor * own) ** 2)
+        reach = NINETY_PERCENT * sigma + np.log(TIED_RATIO)
+        return float(np.average(np.abs(left) <= reach, weights=weights))
+
+    return least_log_sigma(inside_share, MOST)
 
 
 def _parts(

@@ -113,6 +113,19 @@ def _pairs(line: str) -> Fields:
     return fields
 
 
+def _ruled(rule: re.Pattern[str], **scales: float) -> Callable[[str], LogLine | None]:
+    """Return a reader of lines whose fields, times their scales, are the groups of a rule, in order."""
+
+    def read(line: str) -> LogLine | None:
+        found = rule.search(line)
+        if not found:
+            return None
+        named = zip(scales.items(), found.groups(), strict=True)
+        return LogLine(fields={name: number(text) * scale for (name, scale), text in named if text})
+
+    return read
+
+
 def _iteration(line: str) -> Fields | None:
     """Return a line of the Megatron family: numbered, and with the time of an iteration."""
     numbered = _ITERATION.search(line)
@@ -149,23 +162,6 @@ def _gpt_neox(line: str) -> LogLine | None:
     return LogLine(fields=fields)
 
 
-def _deepspeed_pipeline(line: str) -> LogLine | None:
-    """Read PipelineEngine: mean time of the steps since the last line."""
-    found = _PIPELINE.search(line)
-    if not found:
-        return None
-    step, time_s, rate = (number(text) for text in found.groups())
-    return LogLine(fields={"step": step, "step_time_s": time_s, "samples_per_s": rate})
-
-
-def _deepspeed(line: str) -> LogLine | None:
-    """Read ThroughputTimer: the current rate, or in its first releases the mean since the start."""
-    found = _THROUGHPUT.search(line)
-    if not found:
-        return None
-    return LogLine(fields={"step": number(found.group(1)), "samples_per_s": number(found.group(2))})
-
-
 def _deepspeed_timers(line: str) -> LogLine | None:
     """Read SynchronizedWallClockTimer: forward, backward and update, summed over micro-batches."""
     found = [_PAIR.match(part) for part in line.split("|")[1:]]
@@ -187,29 +183,10 @@ def _deepspeed_profiler(line: str) -> LogLine | None:
     return LogLine(fields={"samples_per_s": number(samples.group(1))}) if samples else None
 
 
-def _torchtitan(line: str) -> LogLine | None:
-    """Read tokens per second of one device (tps, once wps); the step time is not printed."""
-    found = _TITAN.search(line)
-    if not found:
-        return None
-    fields = {"step": number(found.group(1)), "device_tokens_per_s": number(found.group(2))}
-    if found.group(3):
-        fields["device_flop_per_s"] = number(found.group(3)) * 1e12
-    return LogLine(fields=fields)
-
-
 def _nemo(line: str) -> LogLine | None:
     """Read NeMo 2: one line per step."""
     fields = _pairs(line)
     return LogLine(fields=fields) if {"step", "step_time_s"} <= fields.keys() else None
-
-
-def _nemo_bar(line: str) -> LogLine | None:
-    """Read NeMo 1: the state of a progress bar, printed again and again."""
-    found = _BAR.search(line)
-    if not found:
-        return None
-    return LogLine(fields={"step": number(found.group(1)), "step_time_s": number(found.group(2))})
 
 
 def _trainer(line: str) -> LogLine | None:
@@ -285,22 +262,25 @@ FORMATS = {
     ),
     "nemo-progress-bar": LogFormat(
         cues=("train_step_timing in s=",),
-        read=_nemo_bar,
+        read=_ruled(_BAR, step=1.0, step_time_s=1.0),  # NeMo 1, printed again and again
         example="Epoch 0: 10%| | 10/100 […, global_step=9.000, …, train_step_timing in s=…]",
     ),
     "torchtitan": LogFormat(
         cues=("tps: ", "wps: "),
-        read=_torchtitan,
+        # tokens per second of one device (tps, once wps); the step time is not printed
+        read=_ruled(_TITAN, step=1.0, device_tokens_per_s=1.0, device_flop_per_s=1e12),
         example="step: 10  loss: …  memory: …GiB(…%)  tps: …  tflops: …  mfu: …%",
     ),
     "deepspeed-pipeline": LogFormat(
         cues=("iter time (s):",),
-        read=_deepspeed_pipeline,
+        # PipelineEngine: mean time of the steps since the last line
+        read=_ruled(_PIPELINE, step=1.0, step_time_s=1.0, samples_per_s=1.0),
         example="steps: 10 loss: … iter time (s): … samples/sec: …",
     ),
     "deepspeed": LogFormat(
         cues=("SamplesPerSec=",),
-        read=_deepspeed,
+        # ThroughputTimer: the current rate, or in its first releases the mean since the start
+        read=_ruled(_THROUGHPUT, step=1.0, samples_per_s=1.0),
         example="global_step=10, RunningAvgSamplesPerSec=…, CurrSamplesPerSec=…",
     ),
     "deepspeed-timers": LogFormat(

@@ -15,7 +15,7 @@ from flopcast.lab.measure.collective_runs import COLLECTIVES, Entry, Peers, Rank
 from flopcast.lab.measure.operands import Torch
 from flopcast.lab.measure.sample_pack import OVERLAPPED, MessageSample
 from flopcast.lab.measure.sampling_run import CANNOT, Unsupported, first_line
-from flopcast.lab.measure.timing import AbstractBench, Run
+from flopcast.lab.measure.timing import AbstractBench, Run, mean_run_s
 
 LEAST_BYTES, MOST_BYTES = 2**10, 2**30
 SIZES = tuple(LEAST_BYTES * 2 ** (2 * i) for i in range(11))  # 1 KiB … 1 GiB, each four times the last
@@ -186,14 +186,10 @@ def _times(run: Run, peers: Peers, repetitions: int) -> tuple[float, ...]:
     An untimed one goes before each: a collective ends on all ranks at about the same moment, so that
     the timed one begins on all of them at about the same moment too.
     """
-    bench, times = peers.bench, []
+    times = []
     for _ in range(repetitions):
         run()
-        first = bench.mark()
-        run()
-        last = bench.mark()
-        bench.wait(last)
-        times.append(bench.between_s(first, last))
+        times.append(mean_run_s(run, peers.bench))
     return tuple(times)
 
 
@@ -217,7 +213,7 @@ def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: in
     side = torch.randn(OVERLAP_SIDE, OVERLAP_SIDE, device=peers.device, dtype=torch.bfloat16)
     out = torch.empty_like(side)
     message_s = median(_slowest(_times(run, peers, 3), entry, peers))
-    product_s = _per_run(lambda: torch.mm(side, side, out=out), bench, 20)
+    product_s = mean_run_s(lambda: torch.mm(side, side, out=out), bench, 20)
     messages, products = max(1, round(OVERLAP_S / message_s)), max(1, round(OVERLAP_S / product_s))
     stream, times, beside = torch.cuda.Stream(), [], []
     for _ in range(repetitions):
@@ -227,20 +223,11 @@ def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: in
             for _ in range(messages):
                 run()
             ended = bench.mark()
-        beside.append(_per_run(lambda: torch.mm(side, side, out=out), bench, products))
+        beside.append(mean_run_s(lambda: torch.mm(side, side, out=out), bench, products))
         bench.wait(ended)
         times.append(bench.between_s(begun, ended) / messages)
     slowest = _slowest(tuple(times), entry, peers)
     return _sample(entry, name, slowest, (product_s, median(beside)))
-
-
-def _per_run(run: Run, bench: AbstractBench, count: int) -> float:
-    first = bench.mark()
-    for _ in range(count):
-        run()
-    last = bench.mark()
-    bench.wait(last)
-    return bench.between_s(first, last) / count
 
 
 def _doubling(most: int) -> list[int]:

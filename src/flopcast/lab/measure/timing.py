@@ -52,15 +52,21 @@ class AbstractBench(ABC):
         """Return the host's clock."""
 
 
+def mean_run_s(run: Run, bench: AbstractBench, count: int = 1) -> float:
+    """Return mean seconds of `count` runs in a row, between two marks."""
+    first = bench.mark()
+    for _ in range(count):
+        run()
+    last = bench.mark()
+    bench.wait(last)
+    return bench.between_s(first, last) / count
+
+
 def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
     """Run three times, so that libraries settle; return the seconds of the last run."""
     for _ in range(WARM_UP - 1):
         runs[-1]()
-    first = bench.mark()
-    runs[0]()
-    last = bench.mark()
-    bench.wait(last)
-    return bench.between_s(first, last)
+    return mean_run_s(runs[0], bench)
 
 
 def cold(run: Run, bench: AbstractBench, repetitions: int, idle_s: float) -> tuple[float, ...]:
@@ -82,11 +88,7 @@ def cold(run: Run, bench: AbstractBench, repetitions: int, idle_s: float) -> tup
     for _ in range(repetitions):
         bench.idle(idle_s)
         bench.flush()
-        first = bench.mark()
-        run()
-        last = bench.mark()
-        bench.wait(last)
-        times.append(bench.between_s(first, last))
+        times.append(mean_run_s(run, bench))
     return tuple(times)
 
 

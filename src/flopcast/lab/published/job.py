@@ -3,7 +3,7 @@
 Answers: which job is this row, what of it does the row not say, and, where there is none, what is missing?
 Elsewhere: what printed names stand for (known_names.py), sizes of models (model.py), the rules that a job
 must keep (workload/checks.py). Nothing here looks at what was measured, but for the audit of FLOP
-(audit.py).
+(model.py).
 """
 
 import re
@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.lab.published.audit import packed_documents, trains_mtp
 from flopcast.lab.published.cells import (
     DEGREES,
     NO_WORDS,
@@ -26,7 +25,7 @@ from flopcast.lab.published.cells import (
     sharding,
 )
 from flopcast.lab.published.known_names import Default, KnownSoftware, cluster_of, defaults_of, software_of
-from flopcast.lab.published.model import model_document
+from flopcast.lab.published.model import model_document, packed_documents, trains_mtp
 from flopcast.lab.validation.run import Run
 from flopcast.layers.experts import Experts
 from flopcast.library import catalog
@@ -80,7 +79,7 @@ def reproduce(run: Run) -> Job:
     try:
         job = job_of(Document(run.where, data, {}))
     except SpecError as error:
-        raise SpecError(_at(run, problem) for problem in error.problems) from None
+        raise SpecError(replace(each, where=run.where) for each in error.problems) from None
     return job.model_copy(update={"assumptions": tuple(assumed)})
 
 
@@ -277,10 +276,4 @@ def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
 def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
     """Return why a row cannot become a job: what flopcast or the row lacks."""
     allowed = f"rows without {primitive}" if primitive else "a row that says it"
-    return Problem(field, value, allowed, because, "leave the row out", where=run.where)
-
-
-def _at(run: Run, problem: Problem) -> Problem:
-    return Problem(
-        problem.field, problem.value, problem.allowed, problem.because, problem.fix, where=run.where
-    )
+    return run.fault(field, value, allowed, because)

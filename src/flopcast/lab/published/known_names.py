@@ -7,8 +7,8 @@ of a table that matches holds, so that narrow ones stand before wide ones.
 """
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from pydantic import Field
@@ -97,24 +97,11 @@ def _entries(name: str, noun: type[Entry]) -> tuple[Entry, ...]:
     return tuple(noun.model_validate(entry) for entry in entries)
 
 
-def clusters() -> tuple[KnownCluster, ...]:
-    """Return known hardware."""
-    return _entries("clusters", KnownCluster)
-
-
-def models() -> tuple[KnownModel, ...]:
-    """Return known models."""
-    return _entries("models", KnownModel)
-
-
-def software() -> tuple[KnownSoftware, ...]:
-    """Return known software; the last entry matches everything."""
-    return _entries("stacks", KnownSoftware)
-
-
-def unfitted() -> tuple[Unfitted, ...]:
-    """Return runs on which no constant is fitted."""
-    return _entries("unfitted", Unfitted)
+# Known hardware, models and software (the last of which matches everything), and runs of no constant.
+clusters: Callable[[], tuple[KnownCluster, ...]] = partial(_entries, "clusters", KnownCluster)
+models: Callable[[], tuple[KnownModel, ...]] = partial(_entries, "models", KnownModel)
+software: Callable[[], tuple[KnownSoftware, ...]] = partial(_entries, "stacks", KnownSoftware)
+unfitted: Callable[[], tuple[Unfitted, ...]] = partial(_entries, "unfitted", Unfitted)
 
 
 def judged_only(run: Run) -> str:

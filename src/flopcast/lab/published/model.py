@@ -1,21 +1,28 @@
-"""The model that a published run trained, from its name and sizes.
+"""The model that a published run trained, from its name and sizes, and by its printed FLOP.
 
-Answers: which entry of the catalogue is it, with which sizes?
-Elsewhere: names of models (catalog/runs/models.yaml), what is special of a training (job.py).
+Answers: which entry of the catalogue is it, with which sizes? Do the FLOP that a row counts for a token
+include a module of multi-token prediction? How long are the documents of packed sequences, by the attention
+that is left in them?
+Elsewhere: names of models (catalog/runs/models.yaml), what is special of a training (job.py), conventions
+of FLOP (report/flop_conventions.py). A row that prints TFLOP/s and tokens/s says how many FLOP its source
+counts for a token. They are compared with what the model counts for one; times play no part in it.
 """
 
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError
 from flopcast.lab.published.cells import assumed_heads
 from flopcast.lab.published.known_names import KnownModel, model_of
-from flopcast.lab.validation.run import Architecture, Run
+from flopcast.lab.validation.run import PASSES, Architecture, Run
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.library import catalog
 from flopcast.library.edits import merged
 from flopcast.spec.model import Model
 
+MOST_DOCUMENTS = 64  # in a sequence: shorter ones leave less attention than printed digits tell
+ROUNDING_FRACTION = 0.01  # rates are printed with three or four digits
+CLOSE_FRACTION = 0.05  # further off, the row counts by a formula of its own, and nothing is concluded
 VOCABULARY_TOLERANCE = 0.02  # tables print padded vocabularies or bare ones
 
 
@@ -31,7 +38,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
     if known is None or known.refused:
         because = "no model of this name is in the catalogue, nor are all sizes in the row"
         because = known.refused if known else because
-        raise SpecError([_fault(run, "model", run.model, "a model of the catalogue, or sizes", because)])
+        raise SpecError([run.fault("model", run.model, "a model of the catalogue, or sizes", because)])
     if known.sized:
         assumed.append(f"model {known.base}'s block: {known.because}")
         return _sized(run, known, assumed)
@@ -79,7 +86,7 @@ def _agrees(run: Run, own: Model) -> None:
     wrong = [name for name, (said, ours) in pairs.items() if said and said != ours]
     if wrong:
         because = f"the catalogue's model of that name has another {', '.join(wrong)}"
-        raise SpecError([_fault(run, "model", run.model, "sizes of the model that is named", because)])
+        raise SpecError([run.fault("model", run.model, "sizes of the model that is named", because)])
 
 
 def _is_latent(own: Model) -> bool:
@@ -110,7 +117,7 @@ def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, objec
         because = (
             f"{own.name} has {kinds} kinds of blocks, and a model of {layers} layers lacks one of them"
         )
-        raise SpecError([_fault(run, "layers", layers, f"{own.num_blocks}, or some fewer", because)])
+        raise SpecError([run.fault("layers", layers, f"{own.num_blocks}, or some fewer", because)])
     changed = {
         str(place): {"count": count}
         for place, (count, block) in enumerate(zip(counts, own.blocks, strict=True))
@@ -139,12 +146,58 @@ def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
         before = [place for place, kind in enumerate(experts) if not kind]
         if len(before) > 1 or (dense and not before):
             because = f"{own.name} does not have one run of dense layers that could have another length"
-            raise SpecError([_fault(run, "n_dense_layers", dense, "an empty cell", because)])
+            raise SpecError([run.fault("n_dense_layers", dense, "an empty cell", because)])
         if before:
             counts[before[0]] = dense
     counts[stretched] = layers - (sum(counts) - counts[stretched])
     return counts
 
 
-def _fault(run: Run, field: str, value: object, allowed: str, because: str) -> Problem:
-    return Problem(field, value, allowed, because, "leave the row out", where=run.where)
+def printed_token_flop(run: Run) -> float | None:
+    """Return FLOP per token by the source; None if it prints a single rate, or counts recompute."""
+    seen = run.observed
+    if not seen.device_flop_per_s or not seen.device_tokens_per_s or seen.flop_convention == "hardware":
+        return None
+    return seen.device_flop_per_s / seen.device_tokens_per_s
+
+
+def trains_mtp(run: Run, model: Model) -> bool | None:
+    """Return whether the printed FLOP per token are nearer to those with multi-token prediction.
+
+    By the attention convention that the row names, or else by whichever is nearer; None where the row does
+    not say enough, or neither count is within 5 %.
+    """
+    printed, length = printed_token_flop(run), run.sequence_length
+    if printed is None or length is None or not model.mtp:
+        return None
+    conventions = {"full": (False,), "causal": (True,)}.get(run.observed.attention, (False, True))
+    off = {
+        (modules, causal): abs(
+            PASSES * model.model_copy(update={"mtp": modules}).forward_flop(length, causal=causal) / length
+            - printed
+        )
+        for modules in (0, model.mtp)
+        for causal in conventions
+    }
+    nearest = min(off, key=lambda case: off[case])
+    return nearest[0] > 0 if off[nearest] < CLOSE_FRACTION * printed else None
+
+
+def packed_documents(run: Run, model: Model) -> tuple[int, ...] | None:
+    """Return lengths of the documents that are packed into a sequence, as equal ones.
+
+    As many documents as leave the printed FLOP of a token their attention: of n equal ones, 1 / n of a
+    whole sequence's full attention. None where the row prints too little, or less than all weights'
+    products (frozen ones are half as much), or more than whole attention.
+    """
+    printed, length = printed_token_flop(run), run.sequence_length
+    if printed is None or length is None:
+        return None
+    attention = PASSES * model.attention_flop(length, windows=False) / length
+    products = PASSES * model.forward_flop(length, windows=False) / length - attention
+    fraction = (printed - products) / attention
+    least, most = products * (1.0 - ROUNDING_FRACTION), (products + attention) * (1.0 + ROUNDING_FRACTION)
+    if not least <= printed <= most:
+        return None
+    count = round(1.0 / min(max(fraction, 1.0 / MOST_DOCUMENTS), 1.0))
+    return (*[length // count] * (count - 1), length - length // count * (count - 1))

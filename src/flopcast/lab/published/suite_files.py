@@ -10,15 +10,8 @@ from flopcast.requests.job_files import job_of, load_catalog_job
 
 
 def load_memory_suite(name: str) -> MemorySuite:
-    """Return a suite of measured memory by name, its jobs loaded and checked.
-
-    Raises
-    ------
-    SpecError
-        No such suite, or a fault in its file.
-    """
-    found, data = _described(name)
-    return build(MemorySuite, found, data)
+    """Return a suite of measured memory by name, as `load_suite` does."""
+    return build(MemorySuite, *_described(name))
 
 
 def load_suite(name: str) -> Suite:
@@ -29,8 +22,7 @@ def load_suite(name: str) -> Suite:
     SpecError
         No such suite, or a fault in its file.
     """
-    found, data = _described(name)
-    return build(Suite, found, data)
+    return build(Suite, *_described(name))
 
 
 def _described(name: str) -> tuple[Document, dict[str, object]]:

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.samples.pack_faults import bad_row
 from flopcast.lab.samples.unpacked import read_unpacked
 
 Cells = tuple[str | None, ...]
@@ -183,6 +182,15 @@ def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
         "times above 0"
         if all(math.isfinite(float(text)) for text in numbers.values())
         else "finite numbers"
+    )
+
+
+def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> Problem:
+    """Return the fault of one row, with its file and line."""
+    because = "the row was left out, the others are kept"
+    fix = "correct or remove the row, or measure it again: skipped rows do not count as measured"
+    return Problem(
+        "row", ",".join(str(value) for value in row.values()), allowed, because, fix, where=f"{path}:{line}"
     )
 
 

@@ -1,8 +1,8 @@
 """Sample packs: a folder with manifest.json, samples.csv and collectives.csv; written, resumed, read.
 
 Answers: which rows of a pack are good, what is wrong with the others, how is a pack continued?
-Elsewhere: what a row means (lab/measure/sample_pack.py), what is told of a bad one (pack_faults.py), who
-measures (cli/measure.py), site files (sites.py).
+Elsewhere: what a row means (lab/measure/sample_pack.py), who measures (cli/measure.py), site files
+(sites.py).
 
 Rows are only ever appended and reach the disk in batches: a run that is cut off keeps what it measured.
 A bad row is told with its line and left out, the good ones are kept.
@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -33,7 +33,7 @@ from flopcast.lab.measure.sample_pack import (
     sample_of,
     sample_row,
 )
-from flopcast.lab.samples.pack_faults import bad_header, bad_row, no_folder, not_a_pack, other_device
+from flopcast.lab.samples.columns import bad_row
 from flopcast.requests.job_files import read_file
 
 MANIFEST, SAMPLES, MESSAGES = "manifest.json", "samples.csv", "collectives.csv"
@@ -127,14 +127,14 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
         folder.mkdir(parents=True, exist_ok=True)
         others = {path.name for path in folder.iterdir()} - {MANIFEST, SAMPLES, MESSAGES}
     except OSError as error:
-        raise SpecError([no_folder(folder, error.strerror or str(error))]) from None
+        raise SpecError([_no_folder(folder, error.strerror or str(error))]) from None
     if not (folder / MANIFEST).exists():
         if others - {MANIFEST + PARTIAL}:
-            raise SpecError([no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
+            raise SpecError([_no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
         return PackWriter(folder, manifest, frozenset())
     device = _manifest(folder / MANIFEST).device
     if device != manifest.device:
-        raise SpecError([other_device(folder, device, manifest.device)])
+        raise SpecError([_other_device(folder, device, manifest.device)])
     for name in (SAMPLES, MESSAGES):
         _cut_half_row(folder / name)
     before = read_pack(folder)
@@ -182,13 +182,13 @@ def _manifest(path: Path) -> Manifest:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
-        raise SpecError([not_a_pack(path, f"it is no manifest: {error}")]) from None
+        raise SpecError([_not_a_pack(path, f"it is no manifest: {error}")]) from None
     words = (manifest.device, manifest.tool_version, manifest.started)
     tables = (manifest.facts, manifest.options, manifest.counts, manifest.unsupported)
     if not all(isinstance(word, str) for word in words) or not all(isinstance(t, dict) for t in tables):
-        raise SpecError([not_a_pack(path, "a text or a table of it is something else")])
+        raise SpecError([_not_a_pack(path, "a text or a table of it is something else")])
     if manifest.format_version != FORMAT_VERSION:
-        raise SpecError([not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
+        raise SpecError([_not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
     return manifest
 
 
@@ -196,7 +196,7 @@ def _whole(path: Path) -> bytes:
     """Return the whole file; a part of one would look like a complete pack."""
     held = read_file(path, MOST_BYTES)
     if len(held) > MOST_BYTES:
-        raise SpecError([not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
+        raise SpecError([_not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
     return held
 
 
@@ -217,7 +217,7 @@ def _rows(
     reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in names if name not in (reader.fieldnames or ())]
     if missing:
-        problems.append(bad_header(path, reader.fieldnames or (), missing))
+        problems.append(_bad_header(path, reader.fieldnames or (), missing))
         return
     for row in _lines(reader, path, problems):
         try:
@@ -245,3 +245,29 @@ def _cut_half_row(path: Path) -> None:
         if len(whole) < len(raw):
             with path.open("r+b") as kept:
                 kept.truncate(len(whole))
+
+
+def _bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
+    """Return the fault of a file with other columns: perhaps its times have another unit."""
+    allowed = f"a header with {', '.join(missing)}"
+    because = "only their names give the units and meanings of columns"
+    fix = "restore the header, or measure again into a new folder"
+    return Problem("header", ",".join(found), allowed, because, fix, where=f"{path}:1")
+
+
+def _not_a_pack(path: Path, because: str) -> Problem:
+    """Return the fault of an invalid manifest, or of a file that no pack has."""
+    allowed = f"the {path.stem} of a sample pack, format_version {FORMAT_VERSION}"
+    fix = "give a folder that flopcast measure wrote, or measure into a new one"
+    return Problem(path.stem, path.name, allowed, because, fix, where=str(path))
+
+
+def _other_device(folder: Path, before: str, now: str) -> Problem:
+    allowed = f"the device that the pack was begun on, {before}"
+    because = "rows of two devices must not be fitted to one curve"
+    return Problem("--out", now, allowed, because, "give --out a new folder", where=str(folder))
+
+
+def _no_folder(path: Path, because: str) -> Problem:
+    allowed = "a folder that can be written: an empty one, or a pack"
+    return Problem("--out", str(path), allowed, because, "give another place")

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT
-from flopcast.lab.validation.conventions import step_time_of_rate
 from flopcast.lab.validation.profiler_components import component_seconds, sums_in_layer
-from flopcast.lab.validation.suite import Suite, SuiteRow
+from flopcast.lab.validation.suite import Suite, SuiteRow, step_time_of_rate
 from flopcast.memory.peak import peak_memory
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
@@ -26,53 +25,50 @@ SUMS_IN_LAYER = ("encoder_fwd", "encoder_bwd")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedRow:
-    """One run against one of its measurements.
+class ComparedStep:
+    """A measured step and its prediction, with the 90 % interval.
 
-    Attributes
-    ----------
-    reference : str
-        "best": the fastest profiled step, predicted without jitter; "mean": the mean steady step, with it.
-    measured_step_time_s, predicted_step_time_s : float
-    low_s, high_s : float
-        The 90 % interval of the prediction; for "best" without the jitter's part.
-    measured_memory_bytes, predicted_memory_bytes : float
-        Peak allocated on the first stage; measured is None where the source does not print it.
-    measured_resident_bytes, predicted_resident_bytes : float
-        What the first stage keeps between steps; likewise.
-    assumptions : tuple of str
-        What the source does not say and the job had to.
-    factors : tuple of Sensitivity
-        What the step hangs on.
-    breakdown : mapping of str to float
-        Seconds by component of the step with its jitter.
+    `factors` are those of the step with their sensitivities; `breakdown` holds seconds by component, which
+    sum to the predicted step with its jitter.
     """
 
-    id: str
-    source: str
-    system: str
-    reference: str  # "best" (without jitter) or "mean" (with it)
     measured_step_time_s: float
     predicted_step_time_s: float
     low_s: float
     high_s: float
-    measured_memory_bytes: float | None
-    predicted_memory_bytes: float
-    measured_resident_bytes: float | None
-    predicted_resident_bytes: float
-    assumptions: tuple[str, ...]
     factors: tuple[Sensitivity, ...]
     breakdown: Mapping[str, float]
 
     @property
     def relative_error(self) -> float:
-        """Return predicted / measured - 1."""
+        """Return predicted / measured - 1; positive if the prediction is too slow."""
         return self.predicted_step_time_s / self.measured_step_time_s - 1.0
 
     @property
     def covered(self) -> bool:
         """Return whether the interval holds the measurement."""
         return self.low_s <= self.measured_step_time_s <= self.high_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRow(ComparedStep):
+    """One run of a suite against one of its measurements.
+
+    `reference` is "best", the fastest profiled step, predicted without jitter (nor does the interval hold
+    the jitter's part), or "mean", the mean steady step, with it. Memory is the peak allocated on the first
+    stage, resident memory what that stage keeps between steps; what the source does not print is None.
+    `assumptions` are what the source does not say and the job had to.
+    """
+
+    id: str
+    source: str
+    system: str
+    reference: str
+    measured_memory_bytes: float | None
+    predicted_memory_bytes: float
+    measured_resident_bytes: float | None
+    predicted_resident_bytes: float
+    assumptions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +151,9 @@ def _compared(
     if measured.tflops_per_device is not None and measured.flop_formula is not None:
         printed = step_time_of_rate(row.job, measured.tflops_per_device * 1e12, measured.flop_formula)
     clean = report.clean_step_time_s - (_update_on_path(report) if row.update_skipped else 0.0)
-    own_jitter = report.step_time_s / report.clean_step_time_s, _jitter_sigma(report)
+    of_jitter = next(factor for factor in report.factors if factor.name == "jitter")
+    others = log_sigma(tuple(factor for factor in report.factors if factor is not of_jitter))
+    own_jitter = report.step_time_s / report.clean_step_time_s, of_jitter.log_sigma_factor
     ratio, sigma = jitter or own_jitter
     for reference, value, predicted, extra in (
         ("best", measured.best_step_time_s, clean, 0.0),
@@ -163,7 +161,7 @@ def _compared(
     ):
         if value is None:
             continue
-        reach = math.exp(NINETY_PERCENT * math.hypot(_sigma_without_jitter(report), extra))
+        reach = math.exp(NINETY_PERCENT * math.hypot(others, extra))
         yield ComparedRow(
             id=row.id,
             source=suite.name,
@@ -201,14 +199,6 @@ def _update_on_path(report: Report) -> float:
     """Return the seconds of the critical path that a step without an update does not have."""
     update = set(report.priced.programs.update)
     return sum(s.path_s for s in report.timeline.shares if s.item in update)
-
-
-def _sigma_without_jitter(report: Report) -> float:
-    return log_sigma(tuple(factor for factor in report.factors if factor.name != "jitter"))
-
-
-def _jitter_sigma(report: Report) -> float:
-    return next(f.log_sigma_factor for f in report.factors if f.name == "jitter")
 
 
 def _with_host(job: Job, ratio: float | None) -> Job:

@@ -6,12 +6,12 @@ Sources are never pooled, nor decisions of different kinds.
 """
 
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.lab.validation.decisions import Choice, Sweep
 from flopcast.lab.validation.published import Constants
+from flopcast.lab.validation.statistics import grouped
 from flopcast.units import nine_digits
 
 Judged = Mapping[Constants, Sequence[Sweep]]
@@ -63,10 +63,7 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
 
 def by_source(sweeps: Iterable[Sweep]) -> dict[tuple[str, str], list[Sweep]]:
     """Return sweeps by what they vary and source; those that vary only plans come first."""
-    groups: dict[tuple[str, str], list[Sweep]] = defaultdict(list)
-    for sweep in sweeps:
-        groups[sweep.free, sweep.source].append(sweep)
-    return dict(groups)
+    return grouped(sweeps, lambda sweep: (sweep.free, sweep.source))
 
 
 def wrong(sweeps: Iterable[Sweep]) -> list[Sweep]:

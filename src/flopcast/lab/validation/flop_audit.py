@@ -2,7 +2,7 @@
 
 Answers: do TFLOP/s and tokens/s of one row belong together, and under which convention?
 Elsewhere: the conventions (report/flop_conventions.py); what the printed FLOP decide before a job is made
-(lab/published/audit.py). Predicted times play no part in it.
+(lab/published/model.py). Predicted times play no part in it.
 """
 
 from dataclasses import dataclass

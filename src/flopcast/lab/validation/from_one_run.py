@@ -12,7 +12,6 @@ factors, as the update has it: to first order what a prediction with the site fi
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.validation.from_run import NOISE_LOG_SIGMA, step_run
 from flopcast.lab.validation.published import ComparedRun
+from flopcast.lab.validation.statistics import grouped
 from flopcast.spec.site import SiteRun
 from flopcast.units import nine_digits
 
@@ -55,9 +55,7 @@ def machine_of(row: ComparedRun) -> Machine:
 
 def machines(rows: Sequence[ComparedRun]) -> dict[Machine, list[ComparedRun]]:
     """Return the runs of each machine that has three or more."""
-    found: dict[Machine, list[ComparedRun]] = defaultdict(list)
-    for row in rows:
-        found[machine_of(row)].append(row)
+    found = grouped(rows, machine_of)
     return {machine: members for machine, members in found.items() if len(members) >= FEWEST_RUNS}
 
 

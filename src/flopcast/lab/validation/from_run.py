@@ -56,13 +56,6 @@ class Observation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ObservedRun:
-    """All that was measured of one run, or of several of the same job."""
-
-    observations: tuple[Observation, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class FactorUpdate:
     """One factor, before and after. Ratios are relative to the prediction: before, every ratio is 1.
 
@@ -112,15 +105,16 @@ class Posterior:
     runs: tuple[SiteRun, ...]
 
 
-def update(report: Report, observed: ObservedRun, known: Sequence[SiteRun] = ()) -> Posterior:
+def update(report: Report, observed: Sequence[Observation], known: Sequence[SiteRun] = ()) -> Posterior:
     """Return the factors of a report, given what was measured.
 
     Parameters
     ----------
     report : Report
         Of the job that ran, with the site that it was predicted with.
-    observed : ObservedRun
-        In any order; several observations of one name are several measurements of it.
+    observed : sequence of Observation
+        All that was measured of one run, or of several of the same job, in any order; several observations
+        of one name are several measurements of it.
     known : runs that this site holds already
 
     Returns
@@ -140,10 +134,7 @@ def update(report: Report, observed: ObservedRun, known: Sequence[SiteRun] = ())
         name: part_row(report, name, before.names) for name in parts
     }
     predicted = {STEP: report.step_time_s} | parts
-    measured = [
-        (one, rows[one.name], math.log(one.observed_s / predicted[one.name]))
-        for one in observed.observations
-    ]
+    measured = [(one, rows[one.name], math.log(one.observed_s / predicted[one.name])) for one in observed]
     made = [
         SiteRun(
             name=one.name,
@@ -243,12 +234,10 @@ def _priors(report: Report) -> dict[str, float]:
     }
 
 
-def _refuse(observed: ObservedRun, known: set[str]) -> None:
+def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
     """Return all errors of the observations together."""
-    problems = (
-        [] if observed.observations else [_fault("observations", (), "at least one", "nothing else moves")]
-    )
-    for one in observed.observations:
+    problems = [] if observed else [_fault("observations", (), "at least one", "nothing else moves")]
+    for one in observed:
         if one.name not in known:
             allowed, because = ", ".join(sorted(known)), "the prediction spends no time on anything else"
             problems.append(_fault("name", one.name, allowed, because))

@@ -24,6 +24,7 @@ from flopcast.lab.calibration.constant_fit import fit
 from flopcast.lab.calibration.observations import ObservedStep, Prior
 from flopcast.lab.validation.published import ComparedRun, Constants, Published, with_baseline
 from flopcast.lab.validation.repeats import configuration, sweep_of
+from flopcast.lab.validation.statistics import grouped
 from flopcast.report.report import JITTER
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
@@ -50,10 +51,8 @@ class FirstPass:
 
     def ids(self, group: GroupOfRun) -> dict[str, frozenset[str]]:
         """Return the ids of the predicted runs of each group, in the order of its first run."""
-        found: dict[str, set[str]] = {}
-        for row in self.published.rows:
-            found.setdefault(group(row), set()).add(row.run.id)
-        return {name: frozenset(members) for name, members in found.items()}
+        found = grouped(self.published.rows, group)
+        return {name: frozenset(row.run.id for row in rows) for name, rows in found.items()}
 
 
 def first_pass(predict_runs: PredictRuns) -> FirstPass:

@@ -100,10 +100,6 @@ def sums_in_layer(report: Report, backward: bool) -> int:
     return sum(isinstance(work, AllReduce) and work.axis == "tp" for work in works)
 
 
-def _hop(report: Report) -> float:
-    return sum(_item_seconds(report, item, 0) for item in report.priced.programs.hop_across.forward)
-
-
 def _named(report: Report, items: tuple[Item, ...], names: tuple[str, ...], stage: int) -> float:
     return sum(_item_seconds(report, item, stage) for item in items if item.name in names)
 
@@ -116,29 +112,26 @@ def _checks(report: Report, stage: int) -> float:
     return sum(_item_seconds(report, item, stage) for item in checks) + report.timeline.synchronise_s
 
 
-def _optimizer(report: Report, stage: int) -> float:
-    return _checks(report, stage) + float(report.timeline.update_s[stage])
-
-
-def _reduction(report: Report, stage: int) -> float:
-    return _named(report, report.priced.programs.reduce, REDUCTION, stage)
-
-
-def _parameter_gather(report: Report, stage: int) -> float:
-    """Return the time of the all-gather that gives every rank the parameters its peers updated (ZeRO-1)."""
-    return _named(report, report.priced.programs.update, ("gradients.gather_parameters",), stage)
-
-
 Find = Callable[[Report, int], float | None]
 COMPONENTS: dict[str, Find] = {
     "encoder_fwd": lambda report, _: _one_layer(report, _block(report).forward),
     "encoder_bwd": lambda report, _: _one_layer(report, _block(report).backward),
     "tp_allreduce": lambda report, _: _tp_all_reduce(report),
-    "pp_p2p_send_activation": lambda report, _: _hop(report),
+    # the transfer between adjacent stages, without waiting for the other side
+    "pp_p2p_send_activation": lambda report, _: sum(
+        _item_seconds(report, item, 0) for item in report.priced.programs.hop_across.forward
+    ),
     "stage_fwd": lambda report, stage: _stage(report, stage, backward=False),
     "stage_bwd": lambda report, stage: _stage(report, stage, backward=True),
-    "dp_grad_allreduce": _reduction,
-    "dp_param_allgather": _parameter_gather,
-    "optimizer_step_incl_param_allgather": _optimizer,
+    "dp_grad_allreduce": lambda report, stage: _named(  # copies of buffers included
+        report, report.priced.programs.reduce, REDUCTION, stage
+    ),
+    "dp_param_allgather": lambda report, stage: _named(  # of the parameters that peers updated (ZeRO-1)
+        report, report.priced.programs.update, ("gradients.gather_parameters",), stage
+    ),
+    # from the end of the reduction to the end of the parameter all-gather
+    "optimizer_step_incl_param_allgather": lambda report, stage: (
+        _checks(report, stage) + float(report.timeline.update_s[stage])
+    ),
 }
 IN_SKIPPED_STEP: dict[str, Find] = {"optimizer_step_incl_param_allgather": _checks}

@@ -19,6 +19,7 @@ import numpy as np
 from flopcast.cost.constant_transfer import Context, context_of
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.baseline import baseline_errors
+from flopcast.lab.validation.compare import ComparedStep
 from flopcast.lab.validation.diagnosis import Diagnosis, diagnose
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
@@ -27,7 +28,6 @@ from flopcast.report.recomputed import recomputed_flop
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
-from flopcast.timeline.uncertainty import Sensitivity
 
 Constants = Literal["catalogue", "others", "generations", "models", "none"]
 WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
@@ -49,23 +49,18 @@ Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
 UNREADABLE = "unreadable"  # in the place of a source, which nobody knows
+MEASURED = "seconds of a step"
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedRun:
+class ComparedRun(ComparedStep):
     """One run and its prediction.
 
     Attributes
     ----------
-    low_s, high_s : float
-        The 90 % interval of the step.
     ideal_s : float
         The trivial model at an efficiency of 1: FLOP over peak, bubble included.
-    factors : tuple of Sensitivity
-        The factors of the step with their sensitivities.
-    breakdown : mapping of str to float
-        Seconds by component; sums to the predicted step.
     used_fraction : float
         The memory that the driver would show on the fullest device over its capacity; above 1 the run is
         predicted not to fit.
@@ -83,12 +78,6 @@ class ComparedRun:
 
     run: Run
     job: Job
-    measured_step_time_s: float
-    predicted_step_time_s: float
-    low_s: float
-    high_s: float
-    factors: tuple[Sensitivity, ...]
-    breakdown: Mapping[str, float]
     ideal_s: float
     measured_memory_bytes: float | None
     predicted_memory_bytes: float
@@ -100,21 +89,11 @@ class ComparedRun:
     baseline_error: float | None = None
 
     @property
-    def relative_error(self) -> float:
-        """Return predicted / measured - 1; positive if the prediction is too slow."""
-        return self.predicted_step_time_s / self.measured_step_time_s - 1.0
-
-    @property
     def memory_error(self) -> float | None:
         """Return the relative error of allocated bytes; None if the row prints no allocated bytes."""
         if self.measured_memory_bytes is None:
             return None
         return self.predicted_memory_bytes / self.measured_memory_bytes - 1.0
-
-    @property
-    def covered(self) -> bool:
-        """Return whether the interval holds the measurement."""
-        return self.low_s <= self.measured_step_time_s <= self.high_s
 
     @property
     def fits(self) -> bool:
@@ -244,13 +223,13 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     """
     measured_s, told = measured_step_time_s(run, job)
     if measured_s is None:
-        raise SpecError([_fault(run, "step_time_s", None, "the row has no measured time")])
+        raise SpecError([run.fault("step_time_s", None, MEASURED, "the row has no measured time")])
     mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
     if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
         because = (
             f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
         )
-        raise SpecError([_fault(run, "step_time_s", measured_s, because)])
+        raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
     return measured_s, told
 
 
@@ -271,7 +250,7 @@ def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) 
         high_s=report.step_time_high_s,
         factors=report.factors,
         breakdown=report.breakdown,
-        ideal_s=ideal_s(job, _peak_flop_per_s(job)),
+        ideal_s=ideal_s(job),
         measured_memory_bytes=run.observed.memory_bytes,
         predicted_memory_bytes=_counted_bytes(memory, run),
         used_fraction=memory.device_used_bytes / memory.capacity_bytes,
@@ -292,19 +271,11 @@ def _counted_bytes(memory: MemoryReport, run: Run) -> float:
     return counted[memory_kind(run.observed.memory_unit)]
 
 
-def ideal_s(job: Job, peak_flop_per_s: float) -> float:
+def ideal_s(job: Job) -> float:
     """Return the step time of the trivial model at an efficiency of 1.
 
-    Parameters
-    ----------
-    peak_flop_per_s : float
-        Of all devices together.
-
-    Returns
-    -------
-    float
-        `FLOP / peak · (1 + (pp − 1) / (vpp · m))`, recomputed FLOP included, full attention, m
-        micro-batches.
+    That is `FLOP / peak · (1 + (pp − 1) / (vpp · m))`, recomputed FLOP included, full attention, m
+    micro-batches.
 
     References
     ----------
@@ -313,7 +284,7 @@ def ideal_s(job: Job, peak_flop_per_s: float) -> float:
     plan = job.plan
     flop = counted_flop(job, causal=False) + recomputed_flop(job, causal=False)
     bubble = (plan.pipeline_parallel - 1) / (plan.virtual_stages * plan.num_micro_batches)
-    return flop / peak_flop_per_s * (1.0 + bubble)
+    return flop / _peak_flop_per_s(job) * (1.0 + bubble)
 
 
 def _same(row: ComparedRun, other: ComparedRun) -> bool:
@@ -345,7 +316,3 @@ def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
         LeftOut(id=where, source=UNREADABLE, where=where, reasons=tuple(told))
         for where, told in by_row.items()
     ]
-
-
-def _fault(run: Run, field: str, value: object, because: str) -> Problem:
-    return Problem(field, value, "seconds of a step", because, "leave the row out", where=run.where)

@@ -7,14 +7,14 @@ Sources are never pooled with one another but in `kinds`, which group all rows b
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.flop_audit import UNKNOWN
 from flopcast.lab.validation.published import UNREADABLE, ComparedRun, LeftOut
 from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor
-from flopcast.lab.validation.statistics import errors
+from flopcast.lab.validation.statistics import errors, grouped
 from flopcast.units import nine_digits
 
 WORST = 10  # rows of a list of the worst
@@ -71,14 +71,6 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
         found["memory_median"] = nine_digits(statistics.median(memory))
         found["memory_mape"] = nine_digits(statistics.mean(memory))
     return found
-
-
-def grouped(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], str]) -> dict[str, list[ComparedRun]]:
-    """Return rows grouped by one property, in the order of its first row."""
-    groups: dict[str, list[ComparedRun]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return dict(groups)
 
 
 def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:

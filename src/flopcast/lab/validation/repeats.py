@@ -10,12 +10,11 @@ time that one release prints twice is one measurement: tables are quoted in othe
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flopcast.lab.validation.published import ComparedRun
-from flopcast.lab.validation.statistics import errors
+from flopcast.lab.validation.statistics import errors, grouped
 
 QUOTED_RATIO = 1e-4  # of two times of one release: nearer, the later is the earlier, quoted
 
@@ -45,9 +44,9 @@ def noise_floor(groups: Iterable[Sequence[ComparedRun]]) -> tuple[NoiseFloor, No
         Across releases, a release counts once, by the geometric mean of its times.
     """
     repeated = [group for group in groups if len(group) > 1]
-    within = [_different(release) for group in repeated for release in _groups(group, _release)]
+    within = [_different(release) for group in repeated for release in grouped(group, _release).values()]
     across = [
-        [statistics.geometric_mean(_times_s(release)) for release in _groups(group, _version)]
+        [statistics.geometric_mean(_times_s(release)) for release in grouped(group, _version).values()]
         for group in repeated
     ]
     return _floor(within), _floor(across)
@@ -62,7 +61,7 @@ def clustered_errors(groups: Iterable[Sequence[ComparedRun]]) -> dict[str, float
 
 def by_configuration(rows: Iterable[ComparedRun]) -> list[list[ComparedRun]]:
     """Return the rows of each configuration, in the order of its first row."""
-    return _groups(rows, configuration)
+    return list(grouped(rows, configuration).values())
 
 
 def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
@@ -74,13 +73,6 @@ def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
         for time_s in group
     ]
     return NoiseFloor(rows=len(deviations), mean_ratio=statistics.mean(deviations) if deviations else None)
-
-
-def _groups(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], Hashable]) -> list[list[ComparedRun]]:
-    groups: dict[Hashable, list[ComparedRun]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return list(groups.values())
 
 
 def configuration(row: ComparedRun) -> Hashable:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from flopcast.errors import Problem
 from flopcast.report.metrics import BACKWARD_OVER_FORWARD
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
@@ -147,6 +148,10 @@ class Run(StrictModel):
             plan.global_batch,
         )
         return all(said)
+
+    def fault(self, field: str, value: object, allowed: str, because: str) -> Problem:
+        """Return why the row cannot be judged, at its line."""
+        return Problem(field, value, allowed, because, "leave the row out", where=self.where)
 
     def says(self, word: str) -> bool:
         """Return whether the remarks contain a word, in upper or lower case."""

@@ -6,11 +6,22 @@ measured, less one: positive where flopcast is too slow.
 """
 
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from flopcast.lab.validation.compare import ComparedComponent, ComparedRow
 from flopcast.units import nine_digits
+
+Row = TypeVar("Row")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Return rows grouped by one property, in the order of its first row."""
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def errors(values: Iterable[float]) -> dict[str, float]:
@@ -44,9 +55,7 @@ def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
 
     Systems and references are never pooled: a mean over best and mean steps would say nothing.
     """
-    groups: dict[tuple[str, str, str], list[ComparedRow]] = defaultdict(list)
-    for row in rows:
-        groups[row.source, row.system, row.reference].append(row)
+    groups = grouped(rows, lambda row: (row.source, row.system, row.reference))
     return [
         {
             "source": source,
@@ -64,8 +73,8 @@ def by_component(components: Sequence[ComparedComponent]) -> dict[str, dict[str,
 
     A component that the prediction lacks is left out here, and stands as null in the JSON.
     """
-    groups: dict[str, list[float]] = defaultdict(list)
-    for entry in components:
-        if entry.relative_error is not None:
-            groups[entry.component].append(entry.relative_error)
-    return {name: errors(values) for name, values in groups.items()}
+    known = [entry for entry in components if entry.relative_error is not None]
+    return {
+        name: errors(entry.relative_error or 0.0 for entry in members)
+        for name, members in grouped(known, lambda entry: entry.component).items()
+    }

@@ -1,16 +1,26 @@
 """Suites: measured runs that stand in the catalogue, each with the job that reproduces it.
 
-Answers: what was measured, by whom, under which protocol is it compared?
+Answers: what was measured, by whom, under which protocol is it compared, and which FLOP formula did a
+source divide by the step time?
 Elsewhere: reading suite files (lab/published/suite_files.py), predicting and comparing (compare.py).
 """
 
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from flopcast.lab.validation.conventions import Formula
+from flopcast.report.flop_conventions import CONVENTIONS, equation_3
 from flopcast.spec.job import Job
 from flopcast.strict_model import StrictModel
+
+Formula = Literal["megatron-2021", "megatron-core"]
+FORMULAS: Mapping[Formula, Callable[[Job], float]] = {
+    # `F = 96 B s l h² (1 + s / 6h + V / 16 l h)` of SC21: four passes, so recompute is included. Attention
+    # is full, the head that of the published vocabulary; logs count the padded one.
+    "megatron-2021": lambda job: equation_3(job, 4.0, job.model.vocabulary),
+    "megatron-core": CONVENTIONS["megatron-core"].flop,  # model FLOP: full attention, no recompute
+}
 
 
 class MeasuredComponent(StrictModel):
@@ -27,7 +37,7 @@ class MeasuredComponent(StrictModel):
 class MeasuredRun(StrictModel):
     """The facts that a source prints about one run; other fields stay empty.
 
-    A source gives seconds, or a rate and the formula behind it (conventions.py).
+    A source gives seconds, or a rate and the formula behind it (`step_time_of_rate`).
     """
 
     step_time_s: float | None = Field(default=None, gt=0)
@@ -83,3 +93,17 @@ class Suite(StrictModel):
     cross_fit_host: bool = False
     leave_out_jitter: bool = False
     rows: tuple[SuiteRow, ...] = Field(min_length=1)
+
+
+def step_time_of_rate(job: Job, device_flop_per_s: float, formula: Formula = "megatron-2021") -> float:
+    """Return the seconds of a step that ran at this many FLOP/s per device by a source's formula.
+
+    A rate is a FLOP count over a time; papers differ in the count (recompute or not, full or causal
+    attention, head or not), and a rate read by another's formula is wrong by up to a third. What was
+    measured is the time, so it is recovered by the source's own formula.
+
+    References
+    ----------
+    Narayanan et al., SC21, arXiv:2104.04473, equation 3.
+    """
+    return FORMULAS[formula](job) / (job.cluster.num_devices * device_flop_per_s)

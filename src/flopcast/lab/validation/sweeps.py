@@ -9,15 +9,15 @@ Repeats of one run are one choice, by the geometric mean of their times.
 """
 
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
+from flopcast.lab.validation.compare import ComparedRow, ComparedStep, ComparedSuite
 from flopcast.lab.validation.decisions import Choice, Sweep
 from flopcast.lab.validation.published import ComparedRun, ideal_s
+from flopcast.lab.validation.statistics import grouped
 from flopcast.spec.job import Job
-from flopcast.spec.precision import product_engine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,16 +76,15 @@ def sweeps_of_suite(compared: ComparedSuite) -> tuple[Sweep, ...]:
 def _sweeps(runs: Sequence[MeasuredChoice]) -> tuple[Sweep, ...]:
     found = []
     for free, decision in DECISIONS.items():
-        groups: dict[Hashable, list[MeasuredChoice]] = defaultdict(list)
-        for run in runs:
-            job = run.job
-            key = (run.source, run.software, job.model, job.batch, decision.kept(job))
-            groups[key].append(run)
-        for members in groups.values():
+        for members in grouped(runs, partial(_kept, decision)).values():
             choices = _choices(members)
             if len(choices) > 1 and len({decision.varied(run.job) for run in members}) > 1:
                 found.append(_sweep(free, members, choices))
     return tuple(found)
+
+
+def _kept(decision: Decision, run: MeasuredChoice) -> Hashable:
+    return run.source, run.software, run.job.model, run.job.batch, decision.kept(run.job)
 
 
 def _sweep(free: str, members: Sequence[MeasuredChoice], choices: tuple[Choice, ...]) -> Sweep:
@@ -105,53 +104,33 @@ def _sweep(free: str, members: Sequence[MeasuredChoice], choices: tuple[Choice, 
 
 def _choices(members: Iterable[MeasuredChoice]) -> tuple[Choice, ...]:
     """Return one choice per job; jobs that differ only in assumptions are the same."""
-    repeats: dict[Hashable, list[Choice]] = defaultdict(list)
-    for run in members:
-        repeats[run.job.model_copy(update={"assumptions": ()})].append(run.choice)
+    repeats = grouped(members, lambda run: run.job.model_copy(update={"assumptions": ()}))
     return tuple(
-        replace(same[0], measured_s=statistics.geometric_mean(choice.measured_s for choice in same))
+        replace(same[0].choice, measured_s=statistics.geometric_mean(run.choice.measured_s for run in same))
         for same in repeats.values()
     )
 
 
 def _of_run(row: ComparedRun) -> MeasuredChoice:
-    job, software = row.job, row.run.software
-    per_token_s = job.cluster.num_devices / job.step_tokens
-    return MeasuredChoice(
-        source=row.run.source,
-        software=(software.framework, software.version),
-        job=job,
-        choice=Choice(
-            name=row.run.id,
-            plan=job.plan.short(),
-            measured_s=row.measured_step_time_s * per_token_s,
-            predicted_s=row.predicted_step_time_s * per_token_s,
-            trivial_s=row.ideal_s * per_token_s,
-            fits=row.fits,
-            factors=row.factors,
-            breakdown=_scaled(row.breakdown, per_token_s),
-        ),
-    )
+    software = (row.run.software.framework, row.run.software.version)
+    choice = replace(_choice(row, row.run.id, row.job, row.ideal_s), fits=row.fits)
+    return MeasuredChoice(source=row.run.source, software=software, job=row.job, choice=choice)
 
 
 def _of_row(row: ComparedRow, job: Job) -> MeasuredChoice:
+    choice = _choice(row, row.id, job, ideal_s(job))
+    return MeasuredChoice(source=row.source, software=row.system, job=job, choice=choice)
+
+
+def _choice(step: ComparedStep, name: str, job: Job, trivial_s: float) -> Choice:
+    """Return a step as a choice: all seconds become device-seconds a token."""
     per_token_s = job.cluster.num_devices / job.step_tokens
-    peak = job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
-    return MeasuredChoice(
-        source=row.source,
-        software=row.system,
-        job=job,
-        choice=Choice(
-            name=row.id,
-            plan=job.plan.short(),
-            measured_s=row.measured_step_time_s * per_token_s,
-            predicted_s=row.predicted_step_time_s * per_token_s,
-            trivial_s=ideal_s(job, peak) * per_token_s,
-            factors=row.factors,
-            breakdown=_scaled(row.breakdown, per_token_s),
-        ),
+    return Choice(
+        name=name,
+        plan=job.plan.short(),
+        measured_s=step.measured_step_time_s * per_token_s,
+        predicted_s=step.predicted_step_time_s * per_token_s,
+        trivial_s=trivial_s * per_token_s,
+        factors=step.factors,
+        breakdown={name: seconds * per_token_s for name, seconds in step.breakdown.items()},
     )
-
-
-def _scaled(breakdown: Mapping[str, float], per_token_s: float) -> dict[str, float]:
-    return {name: seconds * per_token_s for name, seconds in breakdown.items()}
