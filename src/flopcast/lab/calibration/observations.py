@@ -18,23 +18,11 @@ INSIDE = 0.9  # share of the runs that 90 % intervals must hold
 class ObservedStep:
     """One measured step beside its prediction.
 
-    Attributes
-    ----------
-    configuration : Hashable
-        Equal for repeats of one configuration.
-    family : str
-        "dense" or "experts".
-    log_gap_factor : float
-        log(measured / predicted).
-    shares : mapping of str to float
-        d log(step) / d log(factor), by factor.
-    context : mapping of str to str
-        Generation, precision, family and scale (cost/constant_transfer.py); the family at least.
-    model : str or None
-        Name of the model that is trained; None: no other run trains it.
-    sweep : Hashable or None
-        Equal for runs of one model on one machine, whose plans are compared; None if the run is compared
-        with no other run.
+    `configuration` is equal for repeats of one configuration; `sweep` for runs of one model on one machine,
+    whose plans are compared, and None if the run is compared with no other. `log_gap_factor` is
+    log(measured / predicted), `shares` are d log(step) / d log(factor) by factor. `context` holds
+    generation, precision, family and scale (cost/constant_transfer.py); the family at least. `model` is the
+    name of the model that is trained; None: no other run trains it.
     """
 
     id: str

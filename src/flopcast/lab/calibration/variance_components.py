@@ -39,17 +39,10 @@ ROUNDS = 1  # passes over the kinds of context; each kind is estimated with the 
 class Gaps:
     """Gaps between measured and predicted steps, with the data that variance components need.
 
-    Attributes
-    ----------
-    gaps : array (runs,)
-        log(measured / predicted) with all levels at 1.
-    shares : array (runs, constants)
-        d log(step) / d log(constant), including the constants that stacks share.
-    prior_log_sigmas : array (constants,)
-    noise : array (runs,)
-        Variance of each gap that constants do not explain.
-    contexts : mapping of str to sequence of str
-        The context of each run, by kind of context.
+    `gaps`, (runs,), are log(measured / predicted) with all levels at 1; `shares`, (runs, constants), are d
+    log(step) / d log(constant), including the constants that stacks share; `prior_log_sigmas` are those of
+    the constants; `noise`, (runs,), is the variance of each gap that constants do not explain; `contexts`
+    holds the context of each run by kind of context.
     """
 
     gaps: Logs

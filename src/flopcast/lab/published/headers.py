@@ -28,25 +28,13 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
-    """One kind of table.
+    """One kind of table, identified by the columns `marks`, all of which must be present.
 
-    Attributes
-    ----------
-    marks : tuple of str
-        Columns that identify this kind: all of them must be present.
-    columns : mapping
-        Columns that are read.
-    derived : mapping
-        Columns that give a fact only if its own column is empty.
-    passive : frozenset of str
-        Columns that cannot change the job: where a row comes from, and what follows from other columns.
-        Every further column that holds a value is listed in the assumptions of its row.
-    common : mapping
-        Facts of every row.
-    refused : str
-        The reason why rows of this kind cannot be judged.
-    translate : callable or None
-        Rewrites a row into the columns of `columns`; None if the table has these columns itself.
+    `columns` are read; `derived` give a fact only if its own column is empty. `passive` columns cannot
+    change the job: where a row comes from, and what follows from other columns; every further column that
+    holds a value is listed in the assumptions of its row. `common` are facts of every row. `refused` says
+    why rows of this kind cannot be judged. `translate` rewrites a row into the columns of `columns`; None
+    if the table has these columns itself.
     """
 
     marks: tuple[str, ...]

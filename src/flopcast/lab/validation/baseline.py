@@ -17,11 +17,8 @@ from flopcast.dtypes import Logs
 def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs) -> list[float | None]:
     """Return the relative error of the baseline for each row, None for a row without any other.
 
-    Parameters
-    ----------
-    groups : for each row the groups that it belongs to, the nearest first
-    log_efficiencies : array of shape (rows,)
-        log(ideal / measured) of each row.
+    `groups` are for each row the groups that it belongs to, the nearest first; `log_efficiencies`, (rows,),
+    are log(ideal / measured).
 
     Examples
     --------

@@ -104,18 +104,9 @@ class ComparedSuite:
 
 
 def compare(suite: Suite, predict: Predict) -> ComparedSuite:
-    """Predict every row of a suite under its protocol.
+    """Predict every row of a suite under its protocol; rows in its order, "best" before "mean".
 
-    Parameters
-    ----------
-    suite : Suite
-    predict : callable
-        Job → Report; called once for a row, and twice more where the host's cost is cross-fitted.
-
-    Returns
-    -------
-    ComparedSuite
-        Rows in the suite's order, "best" before "mean".
+    `predict` is called once for a row, and twice more where the host's cost is cross-fitted.
     """
     host = _cross_fitted_host(suite, predict) if suite.cross_fit_host else {}
     jitter = _left_out_jitter(suite) if suite.leave_out_jitter else {}

@@ -75,11 +75,8 @@ def wrong(sweeps: Iterable[Sweep]) -> list[Sweep]:
 def gained(taken: Choice, fastest: Choice) -> dict[str, float]:
     """Return by which components the chosen plan was predicted to be faster than the one that was fastest.
 
-    Returns
-    -------
-    dict
-        Component → share of the fastest plan's predicted time, negative where the taken one needs less of
-        it, the largest ones first. All of them sum to the predicted difference.
+    Component → share of the fastest plan's predicted time, negative where the taken one needs less of it,
+    the largest ones first. All of them sum to the predicted difference.
     """
     names = taken.breakdown.keys() | fastest.breakdown.keys()
     found = {

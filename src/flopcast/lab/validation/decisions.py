@@ -25,18 +25,8 @@ from flopcast.units import nine_digits
 class Choice:
     """One plan of a sweep, all times in device-seconds a token.
 
-    Attributes
-    ----------
-    name : str
-        Of the run.
-    plan : str
-        Its short form.
-    fits : bool
-        Whether it is said to fit: what is said not to is not recommended.
-    factors : tuple of Sensitivity
-        What the prediction hangs on: common ones cancel between two choices.
-    breakdown : mapping of str to float
-        Seconds by component; sums to the prediction.
+    `name` is that of the run, `plan` its short form. A plan that is said not to fit (`fits`) is not
+    recommended. Common `factors` of two predictions cancel; the `breakdown` sums to the prediction.
     """
 
     name: str
@@ -53,20 +43,11 @@ class Choice:
 class Pairs:
     """All pairs of choices, counted.
 
-    Attributes
-    ----------
-    number : int
-    apart : int
-        Measured further apart than repeats are; all others are tied.
-    right_share : float
-        Of those apart, predicted in the measured order; predicted equal counts one half. 1 where none is.
-    tied_equal : int
-        Of the tied ones, called equal: the 90 % interval of their ratio holds 1.
-    settled, settled_wrong : int
-        Whose interval leaves 1 out; and of them, those apart whose order was the other way round.
-    covered : int
-        Whose measured ratio lies inside the interval of the predicted one, give or take what repeats are
-        apart.
+    Those `apart` are measured further apart than repeats are; all others are tied. `right_share` of those
+    apart are predicted in the measured order (predicted equal counts one half; 1 where none is apart). Of
+    the tied ones, `tied_equal` are called equal: the 90 % interval of their ratio holds 1. The interval of
+    `settled` pairs leaves 1 out; of them, `settled_wrong` are apart the other way round. Of `covered`
+    pairs, the measured ratio lies in the interval, give or take what repeats are apart.
     """
 
     number: int
@@ -85,17 +66,10 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """Choices that one source measured, of which one is to be taken.
+    """Choices that one source measured, at least two, of which one is to be taken.
 
-    Parameters
-    ----------
-    source : str
-    free : str
-        What may differ beside the plan: "plan" (nothing), "batch", "precision", "devices".
-    fixed : mapping of str to str
-        What all choices have in common, for people.
-    choices : tuple of Choice
-        At least two.
+    `free` is what may differ beside the plan: "plan" (nothing), "batch", "precision", "devices". `fixed` is
+    what all choices have in common, for people.
     """
 
     source: str
@@ -201,16 +175,9 @@ class _Pair:
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Return Spearman's rank correlation; ties share their mean rank.
+    """Return the rank correlation (Spearman's) of two numbers each; ties share their mean rank.
 
-    Parameters
-    ----------
-    predicted, measured : numbers of the same things, at least two, in any unit
-
-    Returns
-    -------
-    float or None
-        In [-1, 1]; None where all numbers of one side are equal, since they order nothing.
+    None where all numbers of one side are equal, since they order nothing.
 
     References
     ----------

@@ -16,21 +16,11 @@ from flopcast.timeline.uncertainty import log_sigma
 class Diagnosis:
     """The first suspect of one row.
 
-    Attributes
-    ----------
-    factor : str
-        The one with the largest share of the step times sigma.
-    share, log_sigma_factor : float
-        Of that factor.
-    needed_ratio : float or None
-        What it would have to be multiplied by for the step to be as measured, all else as it is; None
-        where not even nothing at all is short enough.
-    component, component_share : str, float
-        The largest of the step's breakdown.
-    surprise_ratio : float
-        The error over one standard deviation of the prediction, positive where it is too slow.
-    extrapolated : tuple of str
-        Curves that were asked beyond what was measured.
+    `factor` has the largest share of the step times sigma; `share` and `log_sigma_factor` are its own.
+    `needed_ratio` is what it would have to be multiplied by for the step to be as measured, all else as it
+    is; None where not even nothing at all is short enough. `component` is the largest of the breakdown.
+    `surprise_ratio` is the error over one standard deviation of the prediction, positive where it is too
+    slow. `extrapolated` are curves that were asked beyond what was measured.
     """
 
     factor: str

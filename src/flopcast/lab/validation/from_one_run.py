@@ -100,11 +100,8 @@ def _guess(row: ComparedRun, runs: Sequence[SiteRun], weight_ratio: float) -> Gu
 def statistics_of(guesses: Sequence[Guess]) -> dict[str, float]:
     """Return errors and intervals before and after, each run counted once.
 
-    Returns
-    -------
-    dict
-        `runs`; and of either time, "before" and "after": `mean_`, `median_` (of absolute errors of the
-        step), `inside_` (share of measurements inside of 90 % intervals) and `width_` (median half-width).
+    `runs`; and of either time, "before" and "after": `mean_`, `median_` (of absolute errors of the step),
+    `inside_` (share of measurements inside of 90 % intervals) and `width_` (median half-width).
     """
     weights = np.array([guess.weight_ratio for guess in guesses])
     found: dict[str, float] = {"runs": len({guess.row.run.id for guess in guesses})}

@@ -64,10 +64,8 @@ def first_pass(predict_runs: PredictRuns) -> FirstPass:
 def fit_runs(predict_runs: PredictRuns) -> Fitted:
     """Return the constants fitted on the runs.
 
-    Parameters
-    ----------
-    predict_runs : callable
-        Levels, and the ids of the runs that are wanted (none: all) → the runs with their predictions.
+    `predict_runs` takes levels, and the ids of the runs that are wanted (none: all), and gives the runs
+    with their predictions.
     """
     first = first_pass(predict_runs)
     fitted = first.without(())
@@ -102,16 +100,9 @@ GROUPS: Mapping[Constants, GroupOfRun] = {
 def leave_out(
     predict_runs: PredictRuns, sources: Collection[str], known: FirstPass | None = None
 ) -> Published:
-    """Return the runs of some sources, predicted with constants fitted on all others.
+    """Return the runs of some sources alone, predicted with constants fitted on all others.
 
-    Parameters
-    ----------
-    known : the first pass over all runs, made here where there is none
-
-    Returns
-    -------
-    Published
-        The runs of these sources alone.
+    `known` is the first pass over all runs, made here where there is none.
     """
     found = known or first_pass(predict_runs)
     ids = frozenset(row.run.id for row in found.published.rows if row.run.source in sources)

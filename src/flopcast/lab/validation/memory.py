@@ -62,10 +62,8 @@ class ComparedMemory:
 def compare_memory(rows: Sequence[MemoryRow], remember: Remember) -> tuple[ComparedMemory, ...]:
     """Return every row with its prediction.
 
-    Parameters
-    ----------
-    remember : callable
-        From a job to its memory and the class of each of its stages (prediction.py, `memory_by_class`).
+    `remember` gives the memory of a job and the class of each of its stages (prediction.py,
+    `memory_by_class`).
     """
     found = []
     for row in rows:

@@ -24,13 +24,9 @@ def component_seconds(report: Report, component: str, stage: str, update_skipped
 
     Parameters
     ----------
-    report : Report
-        Of one plan.
-    component : str
-        A name of `COMPONENTS`, as the profiles of the paper spell it.
-    stage : str
-        "first", "middle" (the second stage) or "last".
-    update_skipped : bool
+    component : a name of `COMPONENTS`, as the profiles of the paper spell it
+    stage : "first", "middle" (the second stage) or "last"
+    update_skipped
         The step measured made no update: its optimizer did nothing but the checks before it.
 
     Returns

@@ -57,23 +57,12 @@ SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 class ComparedRun(ComparedStep):
     """One run and its prediction.
 
-    Attributes
-    ----------
-    ideal_s : float
-        The trivial model at an efficiency of 1: FLOP over peak, bubble included.
-    used_fraction : float
-        The memory that the driver would show on the fullest device over its capacity; above 1 the run is
-        predicted not to fit.
-    largest_categories : tuple of str
-        The largest categories of that memory.
-    assumptions : tuple of str
-        Values that the row does not state, and the formula by which it counts FLOP.
-    likely : Diagnosis
-        The likely causes of the error.
-    audit : FlopAudit or None
-        A check of the FLOP that the row prints, if it also prints a token rate or a step time.
-    baseline_error : float or None
-        Relative error of the baseline (baseline.py); None if there is no other row.
+    `ideal_s` is the trivial model at an efficiency of 1: FLOP over peak, bubble included. `used_fraction`
+    is the memory that the driver would show on the fullest device over its capacity, of which
+    `largest_categories` take most; above 1 the run is predicted not to fit. `assumptions` are values that
+    the row does not state, and the formula by which it counts FLOP; `audit` checks the FLOP that it prints,
+    if it also prints a token rate or a step time. `likely` is the first suspect of the error.
+    `baseline_error` is the relative error of the baseline (baseline.py); None if there is no other row.
     """
 
     run: Run
@@ -130,10 +119,9 @@ class LeftOut:
 class Published:
     """All rows of some tables: predicted, left out, and the ids of repeated ones.
 
-    `constants` is "catalogue", the constants of every prediction; "others", fitted without the judged
-    source; "generations", fitted without the judged device generation; "models", fitted without the judged
-    model; or "none". `fitted_on` holds the sources of the catalogue's constants. `groups` is the number of
-    sources, generations or models that were left out in turn; 1 means that no run was left to fit on.
+    `constants` says which constants the predictions use, as `JUDGED` explains; `fitted_on` holds the
+    sources of the catalogue's. `groups` is the number of sources, generations or models that were left out
+    in turn; 1 means that no run was left to fit on.
     """
 
     rows: tuple[ComparedRun, ...]

@@ -34,14 +34,8 @@ class NoiseFloor:
 def noise_floor(groups: Iterable[Sequence[ComparedRun]]) -> tuple[NoiseFloor, NoiseFloor]:
     """Return the noise of repeats inside one release, and of releases against each other.
 
-    Parameters
-    ----------
-    groups : rows `by_configuration`
-
-    Returns
-    -------
-    within, across
-        Across releases, a release counts once, by the geometric mean of its times.
+    `groups` are rows `by_configuration`. Across releases, a release counts once, by the geometric mean of
+    its times.
     """
     repeated = [group for group in groups if len(group) > 1]
     within = [_different(release) for group in repeated for release in grouped(group, _release).values()]

@@ -101,20 +101,11 @@ class Observed(StrictModel):
 class Run(StrictModel):
     """One row.
 
-    Attributes
-    ----------
-    where : str
-        File and line.
-    refused : str
-        The reason why runs of this table cannot be judged, or "".
-    judged_only : str
-        The reason why no constant may be fitted on this run, although it is judged, or "".
-    notes : str
-        The table's remarks: tasks (LoRA, packed sequences), and values that are not from the source itself.
-    site : str
-        The site of the catalogue on which the run was made, or "".
-    unused : tuple of str
-        Cells that hold a value which no part of the job uses, each as "column = value".
+    `where` is its file and line. `refused` says why runs of this table cannot be judged, `judged_only` why
+    no constant may be fitted on this run, although it is judged; both may be "". `notes` are the table's
+    remarks: tasks (LoRA, packed sequences), and values that are not from the source itself. `site` is the
+    site of the catalogue on which the run was made, or "". `unused` are cells that hold a value which no
+    part of the job uses, each as "column = value".
     """
 
     id: str

@@ -24,10 +24,7 @@ from flopcast.report.report import Report
 def components(report: Report) -> dict[str, float]:
     """Return predicted seconds of a step by component, on the busiest stage, largest first.
 
-    Returns
-    -------
-    dict
-        Waiting for other stages and jitter are in no component, nor is communication that compute hides.
+    Waiting for other stages and jitter are in no component, nor is communication that compute hides.
     """
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
