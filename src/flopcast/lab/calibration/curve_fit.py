@@ -22,7 +22,7 @@ from flopcast.dtypes import Floats
 from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone
 from flopcast.lab.calibration.operator_files import FILES, Columns, MeasuredFile, kept_rows
-from flopcast.lab.calibration.samples import Samples, join, operator_samples
+from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
 from flopcast.spec.cluster import Device, Tier
 
 MOST_NODES = {1: (16,), 2: (12, 9), 3: (14, 9, 8)}
@@ -64,11 +64,11 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
 
 def samples_by_class(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Samples]:
     """Return samples of every kernel class that the files of one system measure, file after file."""
-    parts: dict[str, list[Samples]] = defaultdict(list)
-    for name, columns in files.items():
-        for samples in file_samples(system, name, columns, device):
-            parts[samples.name].append(samples)
-    return {name: join(found) for name, found in parts.items()}
+    return joined_by_name(
+        samples
+        for name, columns in files.items()
+        for samples in file_samples(system, name, columns, device)
+    )
 
 
 def file_samples(system: str, name: str, columns: Columns, device: Device) -> Iterable[Samples]:
@@ -230,10 +230,8 @@ def fit_fabric(
     dict
         Curves by collective, over message bytes, ranks inside a node, and nodes.
     """
-    parts: dict[str, list[Samples]] = defaultdict(list)
-    for file, columns in files:
-        parts[file.collective].append(fabric_samples(file, columns, tier, own_latency))
-    return {name: fit_messages(join(found), tier.fabric, own_latency) for name, found in parts.items()}
+    found = joined_by_name(fabric_samples(file, columns, tier, own_latency) for file, columns in files)
+    return {name: fit_messages(samples, tier.fabric, own_latency) for name, samples in found.items()}
 
 
 def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:

@@ -18,7 +18,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve import Curve
 from flopcast.lab.calibration.curve_fit import fit_curve, predicted_s
-from flopcast.lab.calibration.samples import Samples, join, operator_samples
+from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
 from flopcast.lab.measure.measured_operators import columns_of, operator_of
 from flopcast.lab.measure.sample_pack import Sample
 from flopcast.lab.measure.sampling_plan import COLD
@@ -71,7 +71,7 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
         shape = sample.shape
         if sample.condition == COLD and set(shape.flags) <= OWN_FLAGS:
             groups[shape.kernel, shape.layout, shape.dtype, shape.flags].append(sample)
-    parts: dict[str, list[Samples]] = defaultdict(list)
+    found: list[Samples] = []
     for (kernel, layout, dtype, _), rows in groups.items():
         operator = operator_of(rows[0].shape, columns_of([row.shape for row in rows]))
         if operator is None or dtype not in device.peak_flop_per_s:
@@ -80,8 +80,8 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
         keep = np.ones(len(rows), dtype=bool)
         name = f"narrow_{kernel}.{dtype}" if dtype in FORMATS else kernel
         name += f".{layout}" if layout in LAYOUTS else ""
-        parts[name].append(replace(operator_samples(operator, seconds, keep, device, source), name=name))
-    return {name: join(found) for name, found in parts.items()}
+        found.append(replace(operator_samples(operator, seconds, keep, device, source), name=name))
+    return joined_by_name(found)
 
 
 def _ratio(forward: Curve, gradient: Samples, device: Device) -> float:

@@ -5,6 +5,8 @@ Elsewhere: reading the files (lab/samples/columns.py), fitting (curve_fit.py). A
 than the device's peak allows is rejected, and counted.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,6 +101,14 @@ def join(parts: list[Samples]) -> Samples:
         rejected=sum(part.rejected for part in parts),
         size=np.concatenate([_sizes(part) for part in parts]) if sized else None,
     )
+
+
+def joined_by_name(parts: Iterable[Samples]) -> dict[str, Samples]:
+    """Return samples of several files by their names, each name's joined in the order of the files."""
+    by_name: dict[str, list[Samples]] = defaultdict(list)
+    for part in parts:
+        by_name[part.name].append(part)
+    return {name: join(found) for name, found in by_name.items()}
 
 
 def _sizes(part: Samples) -> Counts:

@@ -41,7 +41,7 @@ from flopcast.lab.calibration.peer_fit import (
     sizes_of,
 )
 from flopcast.lab.calibration.peer_tables import faults_of
-from flopcast.lab.calibration.samples import Samples, join
+from flopcast.lab.calibration.samples import Samples, join, joined_by_name
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.cluster import Device, Tier
@@ -143,9 +143,14 @@ def _rejected(
     which = "backward" if samples.name.endswith((".backward", GRADIENTS)) else "forward"
     listed = int((~kept_rows(system, file, which, columns)).sum())
     _, why = BROKEN.get((system, file, which), (None, ""))
-    for rows, because in ((listed, why), (samples.rejected - listed, IMPOSSIBLE)):
+    counts = {why: listed, IMPOSSIBLE: samples.rejected - listed}
+    yield from _rows_by_reason(samples.name, device.name, counts)
+
+
+def _rows_by_reason(name: str, owner: str, counts: Mapping[str, int]) -> Iterator[RejectedRows]:
+    for because, rows in counts.items():
         if rows > 0:
-            yield RejectedRows(kernel_class=samples.name, device=device.name, rows=rows, because=because)
+            yield RejectedRows(kernel_class=name, device=owner, rows=rows, because=because)
 
 
 def sized_samples(system: str, name: str, columns: Columns, device: Device) -> Iterator[Samples]:
@@ -157,14 +162,14 @@ def sized_samples(system: str, name: str, columns: Columns, device: Device) -> I
         return
     size = next((columns[key] for key in SIZES if key in columns and np.ptp(columns[key]) > 0), None)
     known = np.zeros_like(next(iter(columns.values()))) if size is None else size
-    found: dict[str, list[Samples]] = defaultdict(list)
+    found: list[Samples] = []
     for value in np.unique(known):
         rows = {key: column[known == value] for key, column in columns.items()}
         of_size = [*file_samples(system, name, rows, device), *_gradients(system, name, rows, device)]
         for samples in of_size:
             sizes = None if size is None else np.full(samples.measured_s.shape, value)
-            found[samples.name].append(replace(samples, size=sizes))
-    yield from (join(parts) for parts in found.values())
+            found.append(replace(samples, size=sizes))
+    yield from joined_by_name(found).values()
 
 
 def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterator[Samples]:
@@ -234,9 +239,7 @@ def _rejected_peers(
             for because, rows in faults_of(file, tables[file.path], mark).items():
                 counts[because] += rows
     counts[TOO_SHORT] = sum(samples.rejected for samples in by_source.values()) - sum(counts.values())
-    for because, rows in counts.items():
-        if rows > 0:
-            yield RejectedRows(kernel_class=name, device=device.name, rows=rows, because=because)
+    yield from _rows_by_reason(name, device.name, counts)
 
 
 def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str, Columns]) -> list[Subject]:
@@ -263,10 +266,11 @@ def fabric_subjects(
         )
         for name, found in parts.items()
     ]
-    counts = {s.name: sum(part.rejected for part in s.parts) for s in subjects}
     rejected = [
-        RejectedRows(kernel_class=name, device=fabric, rows=rows, because="faster than the link")
-        for name, rows in counts.items()
-        if rows
+        rows
+        for subject in subjects
+        for rows in _rows_by_reason(
+            subject.name, fabric, {"faster than the link": sum(part.rejected for part in subject.parts)}
+        )
     ]
     return subjects, rejected

@@ -46,20 +46,17 @@ class Header:
     translate: Callable[[Mapping[str, str]], dict[str, str]] | None = None
 
 
-def _part(part: str, **columns: str) -> dict[str, Column]:
-    return {column: Column(to=(part, name)) for name, column in columns.items()}
+def _part(part: str, words: str) -> dict[str, Column]:
+    """Return columns of one part of a run: a word is a field and its column, or their common name."""
+    pairs = ((word.partition("=")[0], word.rpartition("=")[2]) for word in words.split())
+    return {column: Column(to=(part, field)) for field, column in pairs}
 
 
 STEP = ("observed", "step_time_s")
 TOKENS = ("observed", "device_tokens_per_s")
 MEMORY = ("observed", "memory_bytes")
 _DEGREES = _part(
-    "mapping",
-    data_parallel="dp",
-    tensor_parallel="tp",
-    pipeline_parallel="pp",
-    micro_batch="micro_batch",
-    global_batch="global_batch",
+    "mapping", "data_parallel=dp tensor_parallel=tp pipeline_parallel=pp micro_batch global_batch"
 )
 
 _PASSIVE = "source_title source_locator evidence params_b active_params_b mfu_pct hfu_pct full_config"
@@ -68,52 +65,27 @@ _CHECKS = "consistency consistency_detail"
 PUBLISHED = Header(
     marks=("source_key", "kind", "model_name", "gpu_model", "num_gpus", "seq_len"),
     columns={
-        **_part(
-            "", id="id", source="source_key", kind="kind", model="model_name", notes="notes", site="site"
-        ),
+        **_part("", "id source=source_key kind model=model_name notes site"),
         "seq_len": Column(to=("", "sequence_length")),
         **_part(
             "architecture",
-            num_layers="layers",
-            hidden="hidden",
-            ffn_hidden="ffn_hidden",
-            heads="heads",
-            kv_heads="kv_heads",
-            head_size="head_dim",
-            vocabulary="vocab",
-            num_experts="n_experts",
-            top_k="top_k",
-            expert_hidden="moe_ffn_hidden",
-            num_shared_experts="n_shared_experts",
-            num_dense_layers="n_dense_layers",
-            attention="attention",
-            gated="gated_mlp",
-            tied_embeddings="tied_embeddings",
+            "num_layers=layers hidden ffn_hidden heads kv_heads head_size=head_dim "
+            "vocabulary=vocab num_experts=n_experts top_k expert_hidden=moe_ffn_hidden "
+            "num_shared_experts=n_shared_experts num_dense_layers=n_dense_layers attention "
+            "gated=gated_mlp tied_embeddings",
         ),
         **_part(
             "machine",
-            device="gpu_model",
-            devices_per_node="gpus_per_node",
-            num_devices="num_gpus",
-            network="inter_node_link",
+            "device=gpu_model devices_per_node=gpus_per_node num_devices=num_gpus network=inter_node_link",
         ),
         **_DEGREES,
         **_part(
             "mapping",
-            virtual_stages="vpp",
-            context_parallel="cp",
-            expert_parallel="ep",
-            expert_tensor_parallel="etp",
-            sequence_parallel="sequence_parallel",
-            zero="zero_stage",
-            fsdp="fsdp",
-            precision="precision",
-            recompute="recompute",
-            offload="offload",
-            schedule="pp_schedule",
-            flash_attention="flash_attention",
+            "virtual_stages=vpp context_parallel=cp expert_parallel=ep "
+            "expert_tensor_parallel=etp sequence_parallel zero=zero_stage fsdp precision "
+            "recompute offload schedule=pp_schedule flash_attention",
         ),
-        **_part("software", framework="framework", version="software_version", year="year"),
+        **_part("software", "framework version=software_version year"),
         "step_time_s": Column(to=STEP),
         "tokens_per_s_per_gpu": Column(to=TOKENS),
         "tflops_per_gpu": Column(to=("observed", "device_flop_per_s"), unit_factor=1e12),
@@ -131,7 +103,7 @@ PUBLISHED = Header(
 _VTRAIN = {
     "num_gpus": Column(to=("machine", "num_devices")),
     "seq_len": Column(to=("", "sequence_length")),
-    **_part("architecture", num_layers="layers", hidden="hidden", heads="heads"),
+    **_part("architecture", "num_layers=layers hidden heads"),
     **_DEGREES,
     "iteration_ms": Column(to=STEP, unit_factor=1e-3),
 }
@@ -167,18 +139,14 @@ HEADERS: Mapping[str, Header] = {
     "simumax": Header(
         marks=("case", "model", "micro_batches", "measured_ms", "measured_peak_alloc_gib"),
         columns={
-            **_part("", id="case", model="model"),
+            **_part("", "id=case model"),
             "seq_len": Column(to=("", "sequence_length")),
             "layers": Column(to=("architecture", "num_layers")),
-            **_part("machine", device="gpu", num_devices="num_gpus"),
+            **_part("machine", "device=gpu num_devices=num_gpus"),
             **_part(
                 "mapping",
-                data_parallel="dp",
-                tensor_parallel="tp",
-                pipeline_parallel="pp",
-                context_parallel="cp",
-                expert_parallel="ep",
-                micro_batch="micro_batch_size",
+                "data_parallel=dp tensor_parallel=tp pipeline_parallel=pp context_parallel=cp "
+                "expert_parallel=ep micro_batch=micro_batch_size",
             ),
             "micro_batches": Column(to=("mapping", "global_batch")),  # times dp · micro_batch: table.py
             "measured_ms": Column(to=STEP, unit_factor=1e-3),

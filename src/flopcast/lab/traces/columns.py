@@ -16,6 +16,8 @@ from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.calibration.kernel_names import kernel_class, kind_of
 from flopcast.lab.calibration.trace import Trace, Words, inside, stream_of
 
+KEPT = ("kernel", "operator", "shapes", "dtypes", "call", "queue", "message_bytes", "ranks")
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Launched:
@@ -80,22 +82,15 @@ def traced(name: str, kernels: Launched, steps: TracedSteps, remarks: tuple[str,
     zero_s = float(kernels.start_s[mine[0]])
     ran = np.unique(place[place >= 0])
     return Trace(
+        **{column: getattr(kernels, column)[mine] for column in KEPT},
         name=name,
         words=kernels.words.all(),
-        kernel=kernels.kernel[mine],
-        operator=kernels.operator[mine],
-        shapes=kernels.shapes[mine],
-        dtypes=kernels.dtypes[mine],
         kernel_class=classes,
         phase=phases[kernels.backward[mine]],  # -1 is the last
         stream=streams,
-        call=kernels.call[mine],
-        queue=kernels.queue[mine],
         step=np.where(place >= 0, steps.number[place] if steps.number.size else -1, -1),
         start_s=kernels.start_s[mine] - zero_s,
         end_s=kernels.end_s[mine] - zero_s,
-        message_bytes=kernels.message_bytes[mine],
-        ranks=kernels.ranks[mine],
         step_numbers=steps.number[ran],
         step_times_s=(steps.end_s - steps.start_s)[ran],
         device=device,
