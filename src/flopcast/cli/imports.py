@@ -1,10 +1,28 @@
-"""`flopcast import`."""
+"""`flopcast import KIND`: configurations of other programs become jobs, and models of Hugging Face models.
+
+Elsewhere: measurements (import_measurements.py), the formats (interop/configs/, interop/hugging_face/).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
 
 import click
 
-from flopcast.cli.import_jobs import job_commands
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
-from flopcast.cli.import_models import hf_model, hugging_face
+from flopcast.cli.options import FILE, OPTIONS, check_writable, with_all, writing
+from flopcast.files.atomic_write import write_whole
+from flopcast.files.yaml_text import Document
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import SCRIPT
+
+TOLD = "Convert {told} to a job file.\n\n{more}"
+MORE = """Assumptions and unknown keys are listed on stderr. Nothing is executed, and no other file is read.
+Without --cluster, the job file has no cluster: add --cluster when you predict it.
+
+\b
+flopcast import {kind} FILE --gpus 16 -o job.yaml
+flopcast predict FILE --cluster dgx-h100:2"""
 
 
 @click.group("import")
@@ -19,5 +37,155 @@ def command() -> None:
     """
 
 
-for _one in (*job_commands(), hugging_face, hf_model, nccl_tests, kineto, nsys):
+def _job_commands() -> list[click.Command]:
+    """Return a command for each format of `interop.configs.formats.KINDS`, and one for launch scripts."""
+    from flopcast.interop.configs.formats import KINDS
+
+    script = _job_command(SCRIPT, "a launch script of Megatron-LM", has_helper=False)
+    return [script, *(_job_command(name, kind.told, bool(kind.helper)) for name, kind in KINDS.items())]
+
+
+def _job_command(kind: str, told: str, has_helper: bool) -> click.Command:
+
+    def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            from flopcast.interop.configs.formats import helper_text
+
+            click.echo(helper_text(kind), nl=False)
+            context.exit()
+
+    told_by = "Print the program that writes such a file, and exit."
+    helper = click.option(
+        "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=told_by
+    )
+
+    options = [
+        click.argument("files", metavar="FILE...", nargs=-1, required=True),
+        click.option("--model", help="Replace the model: a name, a config.json or a YAML file."),
+        OPTIONS["cluster"],
+        click.option("--gpus", type=click.IntRange(min=1), help="Number of devices of the job."),
+        *([OPTIONS["arg"], OPTIONS["env"]] if kind == SCRIPT else []),
+        click.option("-o", "--out", "--output", "out", type=FILE, help="Write the job to this file."),
+        *([helper] if has_helper else []),
+    ]
+
+    def command(out: Path | None, **named: Any) -> None:  # noqa: ANN401
+        _import_job(JobRequest(kind=kind, **named), out)
+
+    text = TOLD.format(told=told, more=MORE.format(kind=kind))
+    return click.command(kind, short_help=f"Convert {told}.", help=text)(with_all(options, command))
+
+
+def _import_job(request: JobRequest, out: Path | None) -> None:
+    """Read the files, check the job as far as it is complete, and write it."""
+    from flopcast.library.job_yaml import job_text
+    from flopcast.requests.job_files import job_of
+    from flopcast.requests.resolve import made_from
+
+    check_writable("--out", out)
+    document = made_from(request, lambda document, _: document)
+    data = document.data if isinstance(document.data, dict) else {}
+    told = data.get("assumptions")
+    for note in told if isinstance(told, list) else []:
+        click.echo(f"note: {note}", err=True)
+    missing = [noun for noun in ("model", "cluster") if noun not in data]
+    if missing:
+        click.echo(f"note: without {' and '.join(missing)}: add --{missing[0]} NAME", err=True)
+    else:
+        job_of(document)
+    _deliver(job_text(data), out, "written")
+
+
+def _deliver(text: str, out: Path | None, told: str) -> None:
+    """Write a text to a file and say so, or print it."""
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    with writing("--out", out):
+        write_whole(out, text)
+    click.echo(f"{out}: {told}", err=True)
+
+
+@click.command("hf")
+@click.argument("config", type=FILE, metavar="CONFIG.json")
+@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
+def hugging_face(config: Path, out: Path | None) -> None:
+    """Print the model of a Hugging Face config.json, or of its folder, as YAML.
+
+    Covers the decoders that flopcast has layers for. Put the text under `model:` in a job file.
+
+    \b
+    flopcast import hf config.json
+    flopcast import hf config.json -o model.yaml
+    """
+    _import_model(str(config), out)
+
+
+@click.command("hf-model")
+@click.argument("model", metavar="CONFIG|FOLDER|NAME")
+@click.option("--trace", is_flag=True, help="Run the model's code, on tensors without data.")
+@click.option("--counts", is_flag=True, help="With --trace: print the counts as JSON instead of a model.")
+@click.option(
+    "--sequences", default=2, show_default=True, type=click.IntRange(1), help="Sequences of --counts."
+)
+@click.option(
+    "--length", default=512, show_default=True, type=click.IntRange(16), help="Sequence length of --counts."
+)
+@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
+def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
+    """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
+
+    Without --trace, this is `import hf`. With --trace, the model's code in transformers runs forward and
+    backward, so that architectures without layers in flopcast become a list of operators. This needs torch
+    and transformers. Code of a checkpoint never runs, and no weights are read; if NAME is not a file, only
+    its config is fetched from the Hugging Face hub.
+
+    \b
+    flopcast import hf-model my-model/ --trace -o model.yaml
+    flopcast import hf-model config.json --trace --counts
+    """
+    if not trace:
+        _import_model(model, out)
+        return
+    from flopcast.interop.tracing.blocks import traced_model
+    from flopcast.interop.tracing.counts import count
+    from flopcast.interop.tracing.weightless import load_libraries
+    from flopcast.requests.model_to_trace import config_of
+
+    check_writable("--out", out)
+    libraries = load_libraries()
+    config = config_of(libraries, model)
+    if counts:
+        click.echo(json.dumps(count(libraries, config, sequences, length), indent=1))
+        return
+    mapping, notes = traced_model(libraries, config)
+    _write(Document(model, mapping, {}), mapping, notes, out)
+
+
+def _import_model(config: str, out: Path | None) -> None:
+    from flopcast.interop.hugging_face.config import model_from_config
+    from flopcast.requests.sources import read_model_file
+
+    check_writable("--out", out)
+    document = read_model_file(config)
+    mapping, notes = model_from_config(document)
+    _write(document, mapping, notes, out)
+
+
+def _write(
+    document: Document, mapping: dict[str, object], notes: tuple[str, ...], out: Path | None
+) -> None:
+    """Write the model as YAML, to stdout or a file, and what was assumed to stderr."""
+    from flopcast.files.validate import build
+    from flopcast.library.model_yaml import model_text
+    from flopcast.spec.model import Model
+
+    model = build(Model, document, mapping)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    told = f"{model.name}, {model.parameters() / 1e9:.3f} billion parameters"
+    _deliver(model_text(mapping), out, told)
+
+
+for _one in (*_job_commands(), hugging_face, hf_model, nccl_tests, kineto, nsys):
     command.add_command(_one)

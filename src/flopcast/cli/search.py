@@ -1,14 +1,22 @@
 """`flopcast search`."""
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import FILE, check_writable, job_options, print_json, writes_document
+from flopcast.cli.options import FILE, check_writable, job_options, print_json, writes_document, writing
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch
+from flopcast.errors import Problem, SpecError
+from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
+
+if TYPE_CHECKING:
+    from flopcast.search.find import SearchResult
+
+DRAWINGS = (".html", ".svg")
 
 
 @click.command("search")
@@ -74,7 +82,6 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     time_to_train and run_cost, with failures. With a single objective, the Pareto front also takes memory
     into account. Exit code 2: no plan is feasible, and the nearest plan is shown.
     """
-    from flopcast.cli.search_files import writers
     from flopcast.render.error_json import no_plan
     from flopcast.render.search_json import as_json
     from flopcast.render.search_text import as_text, nearest
@@ -84,7 +91,7 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     for name, path in files.items():
         check_writable(f"--{name}", path if isinstance(path, Path) else None)
-    write = writers(files)
+    write = _writers(files)
     workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
     question = question_of(SearchRequest(job=request, **named))
     watch = OfSearch()
@@ -103,3 +110,42 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     if found.partial:
         click.echo("interrupted: these are the best plans so far", err=True)
         click.get_current_context().exit(BROKEN_OFF)
+
+
+def _writers(files: Mapping[str, object]) -> "Callable[[SearchResult], Iterator[Path]]":
+    """Return a function that writes the requested files of a result; call this before the search.
+
+    Raises
+    ------
+    SpecError
+        The kind of a drawing is unknown, or no library can write Parquet.
+    """
+    problems = []
+    paths = {name: path for name, path in files.items() if isinstance(path, Path)}
+    if "plot" in paths and paths["plot"].suffix not in DRAWINGS:
+        allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
+        because, fix = "the ending chooses the format", "write front.html"
+        problems.append(Problem("--plot", str(paths["plot"]), allowed, because, fix))
+    if "parquet" in paths:
+        from flopcast.files.tables import parquet_problem
+
+        problems += parquet_problem(paths["parquet"])
+    if problems:
+        raise SpecError(problems)
+
+    def write(found: "SearchResult") -> Iterator[Path]:
+        from flopcast.files.tables import write_csv, write_parquet
+        from flopcast.render.search_drawing import as_html, as_svg
+        from flopcast.render.search_json import as_rows
+        from flopcast.render.search_text import as_text
+
+        for name, path in paths.items():
+            with writing(f"--{name}", path):
+                if name == "plot":
+                    drawn = as_svg(found) if path.suffix == ".svg" else as_html(found, as_text(found))
+                    write_whole(path, drawn)
+                else:
+                    (write_csv if name == "csv" else write_parquet)(path, as_rows(found))
+            yield path
+
+    return write
