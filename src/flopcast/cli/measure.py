@@ -120,7 +120,14 @@ def command(
     ranks = ranks_of(os.environ)
     problems = _unread(ranks is not None, catalogue, seed, site, reference, host)
     if out is None:
-        raise SpecError([_no_out(), *problems])
+        because = "each measurement is saved at once, so that a run can be interrupted and continued"
+        fix = "add --out pack, or --plan-only to list what would be measured"
+        raise SpecError(
+            [
+                Problem("--out", None, "a folder for the sample pack", because, fix, fault="is missing"),
+                *problems,
+            ]
+        )
     if problems:
         raise SpecError(problems)
     check_writable("--site", site)
@@ -285,12 +292,6 @@ def _reference_s(path: Path) -> float:
         fix = "measure that host again; launches are measured first"
         raise spec_error("--reference", str(path), "a pack with a row of host.launch", HOSTS, fix)
     return found
-
-
-def _no_out() -> Problem:
-    because = "each measurement is saved at once, so that a run can be interrupted and continued"
-    fix = "add --out pack, or --plan-only to list what would be measured"
-    return Problem("--out", None, "a folder for the sample pack", because, fix, fault="is missing")
 
 
 def _unread(

@@ -27,7 +27,17 @@ def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
         f"{label}  {name}: {report.job.plan.short()} {report.job.batch.told()}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
-    return "\n".join([*who, "", *aligned(rows_of(compared)), "", *verdicts(compared), *_warned(compared)])
+    pairs = zip(LABELS, (compared.first, compared.second), strict=True)
+    return "\n".join(
+        [
+            *who,
+            "",
+            *aligned(rows_of(compared)),
+            "",
+            *verdicts(compared),
+            *[f"warning   {label}: {text}" for label, report in pairs for text in report.warnings],
+        ]
+    )
 
 
 def rows_of(compared: ReportComparison) -> list[tuple[str, str, str]]:
@@ -127,11 +137,6 @@ def _verdicts_of_costs(compared: ReportComparison) -> list[str]:
         else:
             lines.append(f"it is not settled whether B {word} less{what} per token than A ({bounds})")
     return lines
-
-
-def _warned(compared: ReportComparison) -> list[str]:
-    pairs = zip(LABELS, (compared.first, compared.second), strict=True)
-    return [f"warning   {label}: {text}" for label, report in pairs for text in report.warnings]
 
 
 def as_json(compared: ReportComparison) -> dict[str, object]:

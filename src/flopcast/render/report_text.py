@@ -30,7 +30,7 @@ def as_text(report: Report) -> str:
         _memory(report.memory),
         cost_lines(report.cost, report.watts),
         _certainty(report),
-        _notes(report),
+        ["assumed"] + [f"  {text}" for text in report.assumptions] if report.assumptions else [],
     )
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -130,8 +130,3 @@ def _certainty(report: Report) -> list[str]:
     if outside:
         lines.append("  outside the measured range: " + ", ".join(outside))
     return lines
-
-
-def _notes(report: Report) -> list[str]:
-    """Return the assumptions about the job; empty if there are none."""
-    return ["assumed"] + [f"  {text}" for text in report.assumptions] if report.assumptions else []

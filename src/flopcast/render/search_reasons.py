@@ -33,7 +33,9 @@ def reason_recommended(found: SearchResult) -> str:
     else:
         parts.append("ahead of every other plan")
     parts.append(f"its time goes into {_largest(first.played)}")
-    levers = _levers(first.played)
+    gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
+    some = sorted(gains, reverse=True)[:3]
+    levers = ", ".join(f"{name} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION)
     if levers:
         parts.append(f"10 % faster, {levers}")
     return "; ".join(parts)
@@ -143,13 +145,6 @@ def _largest(played: Exact) -> str:
     """Return the two largest components of the busiest stage."""
     shares = sorted(((s / played.step_time_s, name) for name, s in played.breakdown.items()), reverse=True)
     return " and ".join(f"{name.replace('_', ' ')} ({share:.0%})" for share, name in shares[:2])
-
-
-def _levers(played: Exact) -> str:
-    """Return what a step would gain from a faster factor, as long as its critical path stays the same."""
-    gains = [(saved_share(factor), factor.name) for factor in played.factors]
-    some = sorted(gains, reverse=True)[:3]
-    return ", ".join(f"{name} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION)
 
 
 def _lost(one: Exact, first: Exact, *, gains: bool) -> str:

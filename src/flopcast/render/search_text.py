@@ -117,7 +117,8 @@ def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str])
         first, *others = [
             objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)
         ]
-        row += [first, _bounds(objectives[0], one.losses[0]), *others]
+        low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
+        row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
         row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
         row += [f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""]
         row += [] if OBJECTIVES["memory"] in objectives else [_memory_used(one)]
@@ -149,11 +150,6 @@ def _pairs(found: SearchResult, one: Ranked) -> Iterator[tuple[Objective, Loss]]
 def objective_name(objective: Objective) -> str:
     """Return the name of a column; the unit is in its cells."""
     return next(name for name, one in OBJECTIVES.items() if one is objective).replace("_", " ")
-
-
-def _bounds(objective: Objective, loss: Loss) -> str:
-    low, high = sorted(objective.shown(bound) for bound in loss.bounds)
-    return f"{objective.show(low)} to {objective.show(high)}"
 
 
 def _reasons(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:

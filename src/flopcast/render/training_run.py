@@ -17,6 +17,7 @@ from flopcast.units import nine_digits, show, show_seconds, show_usd
 def as_text(told: Training) -> str:
     """Return the run as text: the job, totals with their intervals, then each phase."""
     job, run = told.reports[0].job, told.run
+    texts = dict.fromkeys(text for report in told.reports for text in report.warnings)
     lines = [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
         f" {job.cluster.node.device.name}, {job.stack.label}",
@@ -26,7 +27,7 @@ def as_text(told: Training) -> str:
         f"goodput   {_goodput(run)}",
         f"cost      {_money(run)}",
         f"energy    {_energy(run)}",
-        *_warnings(told),
+        *[f"warning   {text}" for text in texts],
         "",
         *_phases(told),
         "",
@@ -77,12 +78,6 @@ def _energy(run: TrainingRun) -> str:
     hours = run.joules * (1000 / KWH_J)
     low, high = hours.bounds
     return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
-
-
-def _warnings(told: Training) -> list[str]:
-    """Return the warnings of all phases, each once."""
-    texts = dict.fromkeys(text for report in told.reports for text in report.warnings)
-    return [f"warning   {text}" for text in texts]
 
 
 def _phases(told: Training) -> list[str]:

@@ -113,7 +113,10 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
     table = forward.table + ratio.reshape(forward.table.shape)
     rises = features_of(entry.name).rises(len(forward.axes), forward.terms)
     made = replace(forward, name=entry.name, table=monotone(table, forward.axes, rises))
-    shift = _traced_log_efficiency(entry, device, made)
+    bound_s = bound_seconds(entry.traced.work(), device).item()
+    seen = float(np.log(bound_s / (entry.traced_s - made.launch_s)))
+    at = tuple(coordinate.ravel() for coordinate in entry.traced.coordinates())
+    shift = seen - float(log_efficiency(made, at, device.multiprocessors)[0])
     return replace(
         made,
         table=made.table + shift,
@@ -126,11 +129,3 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
             log_sigma_factor=max(0.1, relative[entry.name].evidence.log_sigma_factor),
         ),
     )
-
-
-def _traced_log_efficiency(entry: Replacement, device: Device, made: Curve) -> float:
-    """Return the traced operator's log-efficiency less the derived curve's; adding it matches the trace."""
-    bound_s = bound_seconds(entry.traced.work(), device).item()
-    seen = float(np.log(bound_s / (entry.traced_s - made.launch_s)))
-    at = tuple(coordinate.ravel() for coordinate in entry.traced.coordinates())
-    return seen - float(log_efficiency(made, at, device.multiprocessors)[0])

@@ -105,7 +105,9 @@ def _attempt(item: Planned, device: BenchmarkDevice, effort: Effort, cooled: boo
     """Return the sample, or why there is none; the memory of its operands is freed in both cases."""
     try:
         if item.condition == LOADED and cooled:
-            _heat(device, effort)
+            runs = [device.make(device.heater)]
+            once_s = warm_up(runs, device.bench)
+            loaded(runs, device.bench, 1, effort.heat_s, once_s, Reading)
         return _one(item, device, effort)
     except CANNOT as error:
         return Unsupported(key=item.key, why=first_line(error))
@@ -145,13 +147,6 @@ def _sets(item: Planned, device: BenchmarkDevice) -> int:
     if item.condition != LOADED or moved_bytes <= 0:
         return 1
     return max(1, min(MOST_SETS, math.ceil(2 * device.cache_bytes / moved_bytes)))
-
-
-def _heat(device: BenchmarkDevice, effort: Effort) -> None:
-    """Run products back to back until the clocks have settled under the power limit."""
-    runs = [device.make(device.heater)]
-    once_s = warm_up(runs, device.bench)
-    loaded(runs, device.bench, 1, effort.heat_s, once_s, Reading)
 
 
 def first_line(error: BaseException) -> str:

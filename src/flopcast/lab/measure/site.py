@@ -132,7 +132,8 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
     Shapes that take but a few launches show launches, not levels. A dtype without a peak has no bound.
     """
     by_class: dict[tuple[str, str, str, tuple[str, ...]], list[Sample]] = defaultdict(list)
-    for sample in _loaded_first(samples):
+    loaded = {sample.shape.kernel for sample in samples if sample.condition == LOADED}
+    for sample in [s for s in samples if s.condition == LOADED or s.shape.kernel not in loaded]:
         shape = sample.shape
         if OWN_FLAGS.issuperset(shape.flags) and shape.dtype in (*device.peak_flop_per_s, "fp32"):
             by_class[shape.kernel, shape.layout, shape.dtype, shape.flags].append(sample)
@@ -147,12 +148,6 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
             found[class_of(operator.kernel).kind.family].append(np.log(measured / predicted)[usable])
     joined = {family: np.concatenate(parts) for family, parts in found.items()}
     return {family: logs for family, logs in joined.items() if logs.size}
-
-
-def _loaded_first(samples: list[Sample]) -> list[Sample]:
-    """Return loaded samples of a kernel class if it has any, else cold ones."""
-    loaded = {sample.shape.kernel for sample in samples if sample.condition == LOADED}
-    return [s for s in samples if s.condition == LOADED or s.shape.kernel not in loaded]
 
 
 def _factor(name: str, logs: Logs) -> SiteFactor:

@@ -66,7 +66,10 @@ def reproduce(run: Run) -> Job:
             data[part] = make(run, assumed)
         except SpecError as error:
             problems += error.problems
-    problems += _unsaid(run, plan) + _unknown_schedule(run)
+    missing = [name for name in NEEDED if name not in plan]
+    missing += ["sequence_length"] if run.sequence_length is None else []
+    problems += [_missing(run, name, None, "", "the row does not say it") for name in missing]
+    problems += _unknown_schedule(run)
     if problems or software is None:
         raise SpecError(problems)
     data["model"] = _trained(data["model"], defaults, run, assumed)
@@ -162,13 +165,6 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
         assumed.append(f"network of {known.cluster}: '{machine.network}' does not say a node's bandwidth")
     assumed.append(f"cluster {known.cluster}: {known.because}")
     return changes
-
-
-def _unsaid(run: Run, plan: Mapping[str, object]) -> list[Problem]:
-    """Return required values that neither the row nor its software's defaults state."""
-    missing = [name for name in NEEDED if name not in plan]
-    missing += ["sequence_length"] if run.sequence_length is None else []
-    return [_missing(run, name, None, "", "the row does not say it") for name in missing]
 
 
 def _unknown_schedule(run: Run) -> list[Problem]:

@@ -112,21 +112,20 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
     unit = str(facts.get(("observed", "memory_unit"), "")).split(" ")[0]
     if MEMORY in facts and unit in MEMORY_UNITS:
         facts[MEMORY] = facts[MEMORY] / GIB * MEMORY_UNITS[unit]  # type: ignore[operator]
-    facts[("", "unused")] = _unused(row, header)
+    read = {*header.columns, *header.derived, *header.passive}
+    facts[("", "unused")] = tuple(
+        f"{name} = {text}" for name, text in row.items() if name not in read and text.strip()
+    )
     data: dict[str, object] = {part: {} for part in PARTS}
     for (part, field), value in facts.items():
         (data if not part else data[part])[field] = value  # type: ignore[index]
     if "micro_batches" in row:
-        data["mapping"] = _with_global_batch(data["mapping"])
+        known = dict(data["mapping"]) if isinstance(data["mapping"], dict) else {}
+        factors = [known.get(name) or 1 for name in ("global_batch", "data_parallel", "micro_batch")]
+        data["mapping"] = known | {"global_batch": int(factors[0] * factors[1] * factors[2])}
     run = _built(data, place)
     _check_units(run)
     return run
-
-
-def _unused(row: Mapping[str, str], header: Header) -> tuple[str, ...]:
-    """Return the cells with a value that no part of a job uses, each as "column = value"."""
-    read = {*header.columns, *header.derived, *header.passive}
-    return tuple(f"{name} = {text}" for name, text in row.items() if name not in read and text.strip())
 
 
 def _value(text: str, name: str, column: Column, place: str, faults: list[Problem]) -> object:
@@ -163,13 +162,6 @@ def _kind(to: Place) -> str:
     if "float" in told:
         return "measure"
     return "count" if "int" in told or "0, 1" in told else "text"
-
-
-def _with_global_batch(plan: object) -> dict[str, object]:
-    """Return the row with a global batch, from its micro-batches per pipeline, their size and dp."""
-    known = dict(plan) if isinstance(plan, dict) else {}
-    factors = [known.get(name) or 1 for name in ("global_batch", "data_parallel", "micro_batch")]
-    return known | {"global_batch": int(factors[0] * factors[1] * factors[2])}
 
 
 def _built(data: dict[str, object], place: str) -> Run:

@@ -12,13 +12,13 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.atomic_write import PARTIAL, write_whole
 from flopcast.files.inputs import opened
 from flopcast.lab.measure.sample_pack import (
@@ -134,7 +134,10 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
         return PackWriter(folder, manifest, frozenset())
     device = _manifest(folder / MANIFEST).device
     if device != manifest.device:
-        raise SpecError([_other_device(folder, device, manifest.device)])
+        allowed = f"the device that the pack was begun on, {device}"
+        because = "rows of two devices must not be fitted to one curve"
+        fix = "give --out a new folder"
+        raise spec_error("--out", manifest.device, allowed, because, fix, where=str(folder))
     for name in (SAMPLES, MESSAGES):
         _cut_half_row(folder / name)
     before = read_pack(folder)
@@ -217,7 +220,12 @@ def _rows(
     reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in names if name not in (reader.fieldnames or ())]
     if missing:
-        problems.append(_bad_header(path, reader.fieldnames or (), missing))
+        allowed = f"a header with {', '.join(missing)}"
+        because = "only their names give the units and meanings of columns"
+        fix = "restore the header, or measure again into a new folder"
+        problems.append(
+            Problem("header", ",".join(reader.fieldnames or ()), allowed, because, fix, where=f"{path}:1")
+        )
         return
     for row in _lines(reader, path, problems):
         try:
@@ -247,25 +255,11 @@ def _cut_half_row(path: Path) -> None:
                 kept.truncate(len(whole))
 
 
-def _bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
-    """Return the fault of a file with other columns: perhaps its times have another unit."""
-    allowed = f"a header with {', '.join(missing)}"
-    because = "only their names give the units and meanings of columns"
-    fix = "restore the header, or measure again into a new folder"
-    return Problem("header", ",".join(found), allowed, because, fix, where=f"{path}:1")
-
-
 def _not_a_pack(path: Path, because: str) -> Problem:
     """Return the fault of an invalid manifest, or of a file that no pack has."""
     allowed = f"the {path.stem} of a sample pack, format_version {FORMAT_VERSION}"
     fix = "give a folder that flopcast measure wrote, or measure into a new one"
     return Problem(path.stem, path.name, allowed, because, fix, where=str(path))
-
-
-def _other_device(folder: Path, before: str, now: str) -> Problem:
-    allowed = f"the device that the pack was begun on, {before}"
-    because = "rows of two devices must not be fitted to one curve"
-    return Problem("--out", now, allowed, because, "give --out a new folder", where=str(folder))
 
 
 def _no_folder(path: Path, because: str) -> Problem:

@@ -153,6 +153,11 @@ def _compared(
         if value is None:
             continue
         reach = math.exp(NINETY_PERCENT * math.hypot(others, extra))
+        programs = report.priced.programs
+        first = programs.stages.of(0).stage_class[0]
+        told = (*row.job.assumptions, *row.assumptions)
+        if row.update_skipped and reference == "best":
+            told += ("the best step made no update (its log: OVERFLOW, skipping step): none is predicted",)
         yield ComparedRow(
             id=row.id,
             source=suite.name,
@@ -165,25 +170,11 @@ def _compared(
             measured_memory_bytes=measured.allocated_bytes,
             predicted_memory_bytes=report.memory.per_stage[0].allocated_bytes,
             measured_resident_bytes=measured.resident_bytes,
-            predicted_resident_bytes=_first_stage_keeps_bytes(report),
-            assumptions=_assumptions(row, reference),
+            predicted_resident_bytes=float(peak_memory(programs).resident_bytes[0, first]),
+            assumptions=told,
             factors=report.factors,
             breakdown=report.breakdown,
         )
-
-
-def _first_stage_keeps_bytes(report: Report) -> float:
-    """Return the bytes allocated between steps on the first stage; reports show the fullest stage."""
-    programs = report.priced.programs
-    first = programs.stages.of(0).stage_class[0]
-    return float(peak_memory(programs).resident_bytes[0, first])
-
-
-def _assumptions(row: SuiteRow, reference: str) -> tuple[str, ...]:
-    told = (*row.job.assumptions, *row.assumptions)
-    if row.update_skipped and reference == "best":
-        told += ("the best step made no update (its log: OVERFLOW, skipping step): none is predicted",)
-    return told
 
 
 def _update_on_path(report: Report) -> float:

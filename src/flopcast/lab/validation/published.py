@@ -169,9 +169,15 @@ def compare_runs(
             try:
                 job = reproduce(run)
                 measured_s, told = _believable_step_time_s(run, job)
-                row = _compared(run, job, measured_s, told, _remembered(job, predict, known))
+                bare = job.model_copy(update={"assumptions": ()})
+                if bare not in known:
+                    known[bare] = predict(bare)
+                row = _compared(run, job, measured_s, told, known[bare])
             except SpecError as error:
-                left_out.append(_left_out(run, error.problems))
+                reasons = tuple(
+                    dict.fromkeys(f"{problem.field}: {problem.because}" for problem in error.problems)
+                )
+                left_out.append(LeftOut(id=run.id, source=run.source, where=run.where, reasons=reasons))
                 continue
             if any(_same(row, other) for other in earlier):
                 twice.append(run.id)
@@ -191,14 +197,6 @@ def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
     """Return the groups of similar rows for the baseline's efficiency, the most similar first."""
     device = row.job.cluster.node.device.name
     return (device, row.job.plan.precision, row.family), (device,), ()
-
-
-def _remembered(job: Job, predict: Predict, known: dict[Job, Report]) -> Report:
-    """Return the report of a job; jobs that differ only in their assumptions are predicted once."""
-    bare = job.model_copy(update={"assumptions": ()})
-    if bare not in known:
-        known[bare] = predict(bare)
-    return known[bare]
 
 
 def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
@@ -286,12 +284,6 @@ def _same(row: ComparedRun, other: ComparedRun) -> bool:
         and mine.cluster.num_devices == theirs.cluster.num_devices
         and (mine.model.hidden, mine.model.num_blocks) == (theirs.model.hidden, theirs.model.num_blocks)
     )
-
-
-def _left_out(run: Run, problems: Iterable[Problem]) -> LeftOut:
-    """Return a row with each reason once, "field: because"."""
-    reasons = tuple(dict.fromkeys(f"{problem.field}: {problem.because}" for problem in problems))
-    return LeftOut(id=run.id, source=run.source, where=run.where, reasons=reasons)
 
 
 def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
