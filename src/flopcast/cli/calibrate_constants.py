@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, print_json, with_progress
+from flopcast.cli.options import FILE, check_writable, print_found, with_progress
 
 if TYPE_CHECKING:
     from flopcast.cost.constants import Constant, Fitted
@@ -49,10 +49,7 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
     if out is not None:  # written before printing: a closed pipe must not lose minutes of work
         write(out, found)
         click.echo(f"wrote {out}: {len(found.constants)} constants", err=True)
-    if wants_json:
-        print_json(as_json(found))
-    else:
-        click.echo(as_markdown(found) if wants_markdown else as_text(found))
+    print_found(found, wants_json, as_json, as_markdown if wants_markdown else as_text)
 
 
 def _fitted(paths: tuple[str, ...]) -> "Fitted":

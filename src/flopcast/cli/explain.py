@@ -2,7 +2,7 @@
 
 import click
 
-from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.cli.options import job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
@@ -44,10 +44,7 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
         for constant in shipped().constants
     }
     found = explain(report, load_book(report.job.cluster), sources, what)
-    if wants_json:
-        print_json(as_json(found))
-    else:
-        click.echo(as_text(found))
+    print_found(found, wants_json, as_json, as_text)
 
 
 def _swapped(what: str, job: str = "step") -> Problem:

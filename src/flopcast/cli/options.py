@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import wraps
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -63,6 +63,7 @@ ARGUMENTS = (
 )
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
+Found = TypeVar("Found")
 
 
 def job_options(*arguments: Decorator, **options: Decorator) -> Decorator:
@@ -128,6 +129,16 @@ def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
 def print_json(data: object) -> None:
     """Print one indented JSON document on stdout; letters of any alphabet are not escaped."""
     click.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def print_found(
+    found: Found, wants_json: bool, as_json: Callable[[Found], object], as_text: Callable[[Found], str]
+) -> None:
+    """Print a result as one JSON document or as text."""
+    if wants_json:
+        print_json(as_json(found))
+    else:
+        click.echo(as_text(found))
 
 
 def check_writable(option: str, path: Path | None) -> None:

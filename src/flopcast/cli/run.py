@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import FILE, job_options, print_json, writes_document
+from flopcast.cli.options import FILE, job_options, print_found, writes_document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -45,7 +45,4 @@ def command(request: JobRequest, tokens: str | None, phases: Path | None, wants_
         (phase.name or f"phase {number}", phase.tokens, predict(made))
         for number, (phase, made) in enumerate(zip(stated, jobs, strict=True), 1)
     )
-    if wants_json:
-        print_json(as_json(told))
-    else:
-        click.echo(as_text(told))
+    print_found(told, wants_json, as_json, as_text)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, print_json, with_progress, write_output
+from flopcast.cli.options import FILE, check_writable, print_found, print_json, with_progress, write_output
 from flopcast.cli.validate_options import Judging, ignored
 from flopcast.errors import Problem, SpecError
 
@@ -183,10 +183,8 @@ def print_decisions(
         judging.refuse()
     ways = judging.ways if paths else ()
     judged = validate_decisions(paths, suites, ways, judging.sources, with_progress)
-    if wants_json:
-        print_json({"decisions": decisions_as_json(judged)})
-    else:
-        click.echo(decisions_as_markdown(judged) if wants_markdown else decisions_as_text(judged))
+    as_text = decisions_as_markdown if wants_markdown else decisions_as_text
+    print_found(judged, wants_json, lambda each: {"decisions": decisions_as_json(each)}, as_text)
 
 
 def print_from_one_run(
@@ -220,7 +218,5 @@ def print_from_one_run(
         raise SpecError(problems)
     published = validate_published(paths, "none" if judging.bare else "others", (), with_progress)
     found = calibrated(published.rows)
-    if wants_json:
-        print_json({"from_one_run": from_one_run_as_json(found)})
-    else:
-        click.echo(from_one_run_as_markdown(found) if wants_markdown else from_one_run_as_text(found))
+    as_text = from_one_run_as_markdown if wants_markdown else from_one_run_as_text
+    print_found(found, wants_json, lambda each: {"from_one_run": from_one_run_as_json(each)}, as_text)

@@ -46,8 +46,7 @@ def table(rows):
 def peer(**changes):
     return replace(
         PeerFile(
-            source="somebody",
-            path="made-up.csv",
+            path="somebody/made-up.csv",
             name="gemm",
             devices={"device=ours": H100.name},
             operator=matmul("bf16"),

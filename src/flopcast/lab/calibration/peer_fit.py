@@ -115,11 +115,6 @@ class PeerFit:
     told: tuple[str, ...]
 
 
-def tables_of(device: str) -> tuple[PeerFile, ...]:
-    """Return the entries that have rows of a device, the most trusted first."""
-    return tuple(file for file in PEER_FILES if device in file.devices.values())
-
-
 def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str] = frozenset()) -> PeerFit:
     """Return curves of every class that the tables measure on a device.
 
@@ -147,8 +142,8 @@ def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str]
 
 
 def entries_of(device: str, tables: Mapping[str, Columns]) -> Iterator[tuple[str, PeerFile, str]]:
-    """Yield class, entry and column of every available entry with rows of a device."""
-    for file in tables_of(device):
+    """Yield class, entry and column of every entry with rows of a device, the most trusted first."""
+    for file in PEER_FILES:
         name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
         for mark, owner in file.devices.items():
             if owner == device and mark in tables.get(file.path, {}):

@@ -98,16 +98,16 @@ def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
     return lambda: scatter(shard, full, group=group)
 
 
-def _broadcast(entry: Entry, peers: Peers) -> Run:
-    """Return a broadcast; `message_bytes` is the array of the group's first rank."""
-    array, ranks = message_buffer(peers, entry.message_bytes), entry.group.ranks
-    return lambda: peers.torch.distributed.broadcast(array, ranks[0], group=peers.handles[ranks])
+def _rooted(name: str) -> Callable[[Entry, Peers], Run]:
+    """Return a collective whose root is the group's first rank; `message_bytes` is the array of each
+    rank."""
 
+    def make(entry: Entry, peers: Peers) -> Run:
+        array, ranks = message_buffer(peers, entry.message_bytes), entry.group.ranks
+        collective = getattr(peers.torch.distributed, name)
+        return lambda: collective(array, ranks[0], group=peers.handles[ranks])
 
-def _reduce(entry: Entry, peers: Peers) -> Run:
-    """Return a reduction; `message_bytes` is each rank's summand; the group's first rank gets the sum."""
-    array, ranks = message_buffer(peers, entry.message_bytes), entry.group.ranks
-    return lambda: peers.torch.distributed.reduce(array, ranks[0], group=peers.handles[ranks])
+    return make
 
 
 def _all_to_all(entry: Entry, peers: Peers) -> Run:
@@ -132,8 +132,8 @@ COLLECTIVES: dict[str, Callable[[Entry, Peers], Run]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
+    "broadcast": _rooted("broadcast"),
+    "reduce": _rooted("reduce"),  # to the sum of the summands
     "all_to_all": _all_to_all,
     "send_receive": _send_receive,
 }

@@ -127,36 +127,28 @@ def _compiled(name: str, torch: Torch) -> Forward:
     return lambda _, x, extra: compiled(x, extra)
 
 
-def _copy(shape: Shape, place: Place) -> Run:
-    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
-    out = place.torch.empty_like(x)
-    return lambda: out.copy_(x)
+def _moved(
+    out_dtype: str = "", transposed: bool = False, adds: bool = False
+) -> Callable[[Shape, Place], Run]:
+    """Return a copy into other memory: of another type, with rows and columns exchanged, or added to it."""
 
+    def make(shape: Shape, place: Place) -> Run:
+        tokens, width = shape.size("tokens"), shape.size("width")
+        x = place.random(tokens, width, dtype=shape.dtype)
+        sizes = (width, tokens) if transposed else (tokens, width)
+        out = (place.random if adds else place.empty)(*sizes, dtype=out_dtype or shape.dtype)
+        if adds:
+            return lambda: out.add_(x)
+        return lambda: out.copy_(x.t() if transposed else x)
 
-def _transpose(shape: Shape, place: Place) -> Run:
-    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
-    out = place.empty(shape.size("width"), shape.size("tokens"), dtype=shape.dtype)
-    return lambda: out.copy_(x.t())
-
-
-def _cast(shape: Shape, place: Place) -> Run:
-    """Cast 16 bits to 32."""
-    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
-    out = place.empty(shape.size("tokens"), shape.size("width"), dtype="fp32")
-    return lambda: out.copy_(x)
-
-
-def _accumulate(shape: Shape, place: Place) -> Run:
-    x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
-    main = place.random(shape.size("tokens"), shape.size("width"), dtype="fp32")
-    return lambda: main.add_(x)
+    return make
 
 
 STREAMS: dict[str, Callable[[Shape, Place], Run]] = {
     **{name: _pass(name, gradient=False) for name in FORWARDS},
     **{f"{name}.backward": _pass(name, gradient=True) for name in FORWARDS},
-    "copy": _copy,
-    "transpose": _transpose,
-    "cast_to_fp32": _cast,
-    "accumulate_main_gradient": _accumulate,
+    "copy": _moved(),
+    "transpose": _moved(transposed=True),
+    "cast_to_fp32": _moved("fp32"),
+    "accumulate_main_gradient": _moved("fp32", adds=True),
 }

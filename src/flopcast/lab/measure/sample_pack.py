@@ -23,9 +23,10 @@ Megahertz = float
 Celsius = float
 Microseconds = float
 
+READINGS = ("clock_mhz", "power_w", "temperature_c")
 SAMPLE_COLUMNS = (
     "device", "kernel", "layout", "dtype", "sizes", "flags", "condition",
-    "repetitions_us", "median_us", "clock_mhz", "power_w", "temperature_c",
+    "repetitions_us", "median_us", *READINGS,
 )  # fmt: skip
 MESSAGE_COLUMNS = (
     "device", "collective", "message_bytes", "inside", "nodes", "condition",
@@ -122,24 +123,16 @@ def sample_row(sample: Sample) -> dict[str, str]:
         "flags": ";".join(shape.flags),
         "condition": sample.condition,
         **_times(sample.repetitions_us),
-        "clock_mhz": _number(reading.clock_mhz),
-        "power_w": _number(reading.power_w),
-        "temperature_c": _number(reading.temperature_c),
+        **{name: _number(getattr(reading, name)) for name in READINGS},
     }
 
 
 def message_row(sample: MessageSample) -> dict[str, str]:
     """Return a collective as the text of a row, in the order of MESSAGE_COLUMNS."""
     return {
-        "device": sample.device,
-        "collective": sample.collective,
-        "message_bytes": str(sample.message_bytes),
-        "inside": str(sample.inside),
-        "nodes": str(sample.nodes),
-        "condition": sample.condition,
+        **{name: str(getattr(sample, name)) for name in MESSAGE_COLUMNS[:6]},
         **_times(sample.repetitions_us),
-        "gemm_alone_us": _number(sample.gemm_alone_us),
-        "gemm_overlapped_us": _number(sample.gemm_overlapped_us),
+        **{name: _number(getattr(sample, name)) for name in MESSAGE_COLUMNS[8:]},
     }
 
 
@@ -172,11 +165,7 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
         shape=shape,
         condition=row["condition"],
         repetitions_us=_repetitions(row),
-        reading=Reading(
-            clock_mhz=_optional(row["clock_mhz"]),
-            power_w=_optional(row["power_w"]),
-            temperature_c=_optional(row["temperature_c"]),
-        ),
+        reading=Reading(**{name: _optional(row[name]) for name in READINGS}),
     )
 
 
@@ -185,15 +174,14 @@ def message_of(row: Mapping[str, str], device: str) -> MessageSample:
     _complete(row, MESSAGE_COLUMNS, device)
     if row["condition"] not in (ALONE, OVERLAPPED):
         raise ValueError(f"a condition, {ALONE} or {OVERLAPPED}, not {row['condition']!r}")
-    sizes = [row[name] for name in ("message_bytes", "inside", "nodes")]
-    if not all(text.isdecimal() and int(text) > 0 for text in sizes):
-        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes, not {sizes}")
+    sizes = {name: row[name] for name in ("message_bytes", "inside", "nodes")}
+    if not all(text.isdecimal() and int(text) > 0 for text in sizes.values()):
+        told = [*sizes.values()]
+        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes, not {told}")
     return MessageSample(
         device=device,
         collective=row["collective"],
-        message_bytes=int(sizes[0]),
-        inside=int(sizes[1]),
-        nodes=int(sizes[2]),
+        **{name: int(text) for name, text in sizes.items()},
         condition=row["condition"],
         repetitions_us=_repetitions(row),
         gemm_alone_us=_optional(row["gemm_alone_us"]),

@@ -96,7 +96,6 @@ class Posterior:
 
     factors: tuple[FactorUpdate, ...]
     checks: tuple[Check, ...]
-    predicted_step_s: float
     step_time_s: float
     step_time_low_s: float
     step_time_high_s: float
@@ -215,7 +214,6 @@ def _posterior(
     return Posterior(
         factors=tuple(sorted(updates, key=lambda u: (-abs(u.step_share * math.log(u.ratio)), u.name))),
         checks=checks,
-        predicted_step_s=report.step_time_s,
         step_time_s=step_s,
         step_time_low_s=step_s / reach,
         step_time_high_s=step_s * reach,

@@ -75,26 +75,11 @@ def fit_runs(predict_runs: PredictRuns) -> Fitted:
     return fitted
 
 
-def source_of(row: ComparedRun) -> str:
-    """Return the source of a run."""
-    return row.run.source
-
-
-def generation_of(row: ComparedRun) -> str:
-    """Return the device generation of a run."""
-    return row.context[GENERATION]
-
-
-def model_of(row: ComparedRun) -> str:
-    """Return the name of the model that a run trains."""
-    return row.job.model.name
-
-
-GROUPS: Mapping[Constants, GroupOfRun] = {
-    "others": source_of,
-    "generations": generation_of,
-    "models": model_of,
-}  # what is left out together
+GROUPS: Mapping[Constants, GroupOfRun] = {  # what is left out together
+    "others": lambda row: row.run.source,
+    "generations": lambda row: row.context[GENERATION],
+    "models": lambda row: row.job.model.name,
+}
 
 
 def leave_out(
@@ -112,7 +97,7 @@ def leave_out(
         left_out=tuple(row for row in found.published.left_out if row.source in sources),
         twice=(),
         constants="others",
-        groups=len(found.ids(source_of)),
+        groups=len(found.ids(GROUPS["others"])),
     )
 
 
@@ -140,7 +125,7 @@ def _observed(row: ComparedRun) -> ObservedStep:
         id=row.run.id,
         source=row.run.source,
         configuration=configuration(row),
-        model=model_of(row),
+        model=row.job.model.name,
         log_gap_factor=-math.log1p(row.relative_error),
         shares={factor.name: factor.share for factor in row.factors if _fitted(factor)},
         context=row.context,
