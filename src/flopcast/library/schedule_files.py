@@ -15,7 +15,7 @@ from pathlib import Path
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.schedules.custom import KINDS, Row, faults, schedule_of_rows, schedule_problem
-from flopcast.spec.schedule_names import TABLE
+from flopcast.spec.plan_fields import TABLE
 
 NEEDED, OPTIONAL = ("stage", "kind", "micro_batch"), ("chunk",)
 MOST_BYTES = 20_000_000

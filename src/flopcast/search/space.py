@@ -22,10 +22,10 @@ from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan
+from flopcast.spec.plan_fields import Schedule
 from flopcast.spec.precision import RECIPES, Precision
 from flopcast.spec.recompute import FIELDS
 from flopcast.spec.rules_size import MOST_DEVICES
-from flopcast.spec.schedule_names import Schedule
 from flopcast.strict_model import StrictModel
 
 ALL = "all"

@@ -9,6 +9,7 @@ uses the same rules as masks.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
-from flopcast.spec.plan import Plans, one_plan
+from flopcast.spec.plan import Plan, Plans, one_plan
 from flopcast.spec.rows import of_equal_program, rows_of
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
@@ -35,6 +36,14 @@ class Case:
     plans: Plans
     site: Site
 
+    @property
+    def structure(self) -> Plan:
+        """Return the fields that all plans share."""
+        return self.plans.structure
+
+
+Text = str | Callable[[Case], str]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rule:
@@ -47,9 +56,9 @@ class Rule:
     holds : callable
         True where the rule is kept: an array of shape (plans, 1), or one truth value where the rule
         looks at the structure alone.
-    value, allowed, fix : callables
-        Texts about the first plan; they run only where the rule is broken. A fix starts with an edit
-        ("set NAME to VALUE") that keeps the rule.
+    value, allowed, fix : str or callable
+        Texts about the first plan; callables run only where the rule is broken. Without `value`, it is that
+        of the field. A fix starts with an edit ("set NAME to VALUE") that keeps the rule.
     because : str or callable
         Why there is such a rule at all: a reader who knows it can choose another edit.
     about_lists : bool
@@ -60,12 +69,12 @@ class Rule:
         once for plans that differ in these alone, and is shown none.
     """
 
-    field: str | Callable[[Case], str]
+    field: Text
     holds: Callable[[Case], Counts | np.ndarray | bool]
-    value: Callable[[Case], object]
-    allowed: Callable[[Case], str]
-    because: str | Callable[[Case], str]
-    fix: Callable[[Case], str]
+    value: Callable[[Case], object] | None = None
+    allowed: Text
+    because: Text
+    fix: Text
     about_lists: bool = False
     about_steps: bool = False
 
@@ -116,15 +125,27 @@ def _by_kind(case: Case) -> tuple[Case, ...]:
 
 def _told(rule: Rule, wrong: Case, case: Case) -> Problem:
     """Return a broken rule as a problem, with the fields of the micro-batch instead of the batch."""
-    field = rule.field if isinstance(rule.field, str) else rule.field(wrong)
-    allowed = rule.allowed(wrong)
+    field, allowed, because, fix = (
+        text if isinstance(text, str) else text(wrong)
+        for text in (rule.field, rule.allowed, rule.because, rule.fix)
+    )
+    value = rule.value(wrong) if rule.value else _value(wrong, field)
     if not rule.about_lists and case.batch.listed:
         place = case.batch.place(wrong.batch)
         part, _, name = field.partition(".")
         field = f"{place}.{name}" if part == "batch" else field
         allowed = f"{allowed}, for {place} too"
-    because = rule.because if isinstance(rule.because, str) else rule.because(wrong)
-    return Problem(field, rule.value(wrong), allowed, because, rule.fix(wrong))
+    return Problem(field, value, allowed, because, fix)
+
+
+def _value(case: Case, field: str) -> object:
+    """Return the value of a field such as "plan.zero"; a degree of many plans is that of the first."""
+    noun, *names = field.split(".")
+    if noun == "plan":
+        (name,) = names
+        degrees = getattr(case.plans, name, None)
+        return getattr(case.structure, name) if degrees is None else first(degrees)
+    return reduce(getattr, names, getattr(case, noun))
 
 
 def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:

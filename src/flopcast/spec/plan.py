@@ -9,11 +9,10 @@ structure, their degrees as arrays of shape (plans, 1). One plan is a batch of o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import AliasChoices, Field, field_validator, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import AliasChoices, Field, model_validator
 
 from flopcast.dtypes import Counts
 from flopcast.errors import InternalError
@@ -23,9 +22,17 @@ from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, short_name, tensor_degree
+from flopcast.spec.plan_fields import (
+    Numbers,
+    RankOrder,
+    Schedule,
+    degree,
+    numbers,
+    or_short_form,
+    short_name,
+    tensor_degree,
+)
 from flopcast.spec.precision import Precision, activation_dtype
-from flopcast.spec.schedule_names import Schedule
 from flopcast.strict_model import StrictModel
 
 
@@ -106,11 +113,7 @@ class Plan(StrictModel):
     data_shard: int = degree("data_shard", "dp_shard", least=0)
     micro_batch: int = degree("micro_batch", "mbs")
     global_batch: int = degree("global_batch", "gbs")
-    stage_layers: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        default=(),
-        description="blocks of every chunk; default: the stack's rule",
-        json_schema_extra=or_commas,
-    )
+    stage_layers: Numbers = numbers("blocks of every chunk; default: the stack's rule")
     schedule: Schedule = AUTO
     recompute: Literal["none", "selective", "full"] = Field(default="none", json_schema_extra=or_short_form)
     recompute_method: Literal["uniform", "block", "every"] = Field(
@@ -125,10 +128,8 @@ class Plan(StrictModel):
     recompute_modules: tuple[str, ...] = Field(
         default=(), description="of selective recompute; default: the stack's selective_groups"
     )
-    recompute_blocks: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        default=(),
-        description="entries of model.blocks that recompute applies to, from 0; default: all",
-        json_schema_extra=or_commas,
+    recompute_blocks: Numbers = numbers(
+        "entries of model.blocks that recompute applies to, from 0; default: all"
     )
     partition_activations: bool = Field(
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
@@ -144,13 +145,6 @@ class Plan(StrictModel):
     @classmethod
     def _recompute_in_one_word(cls, given: object) -> object:
         return recompute_words.split_word(given) if isinstance(given, Mapping) else given
-
-    @field_validator("stage_layers", "recompute_blocks", mode="before")
-    @classmethod
-    def _numbers_in_one_word(cls, given: object) -> object:
-        if isinstance(given, str):
-            return tuple(given.split(","))
-        return (given,) if isinstance(given, int) else given
 
     @property
     def devices(self) -> int:
@@ -187,16 +181,16 @@ class Plan(StrictModel):
         >>> Plan(recompute="full:block:4").short()
         'mbs=1 gbs=1 recompute=full:block:4 precision=bf16'
         """
-        degrees: list[str] = []
-        modes: list[str] = []
+        degrees, modes = list[str](), list[str]()
         for name, field in Plan.model_fields.items():
             if name in recompute_words.FIELDS:
                 continue
             value = self.recompute_word if name == "recompute" else getattr(self, name)
             word = short_name(name, field)
+            usual = self.tensor_parallel if name == "expert_tensor_parallel" else field.default
             if isinstance(value, bool):
                 modes += [word] if value else []
-            elif value != self._default(name, field) or name in ALWAYS_SHOWN:
+            elif value != usual or name in ALWAYS_SHOWN:
                 told = ",".join(map(str, value)) if isinstance(value, tuple) else value
                 (degrees if name in NUMERIC else modes).append(f"{word}={told}")
         return " ".join([*degrees, *modes])
@@ -204,35 +198,23 @@ class Plan(StrictModel):
     @property
     def recompute_word(self) -> str:
         """Return the recompute mode as one word."""
-        method, layers = self.recompute_method, self.recompute_layers
-        return recompute_words.one_word(self.recompute, method, layers, self.recompute_modules)
-
-    def _default(self, name: str, field: FieldInfo) -> object:
-        """Return the default of a field."""
-        return self.tensor_parallel if name == "expert_tensor_parallel" else field.default
+        fields = (self.recompute_method, self.recompute_layers, self.recompute_modules)
+        return recompute_words.one_word(self.recompute, *fields)
 
 
 ALWAYS_SHOWN = ("micro_batch", "global_batch", "precision")
-NUMERIC = (
-    "data_parallel",
-    "tensor_parallel",
-    "context_parallel",
-    "pipeline_parallel",
-    "virtual_stages",
-    "micro_batch",
-    "global_batch",
-    "data_shard",
-    "expert_parallel",
-    "expert_tensor_parallel",
-)  # what may vary inside a batch; all other fields are structure
+NUMERIC = (  # what may vary inside a batch; all other fields are structure
+    "data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_stages",
+    "micro_batch", "global_batch", "data_shard", "expert_parallel", "expert_tensor_parallel",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Plans:
     """Plans of one structure; degrees have shape (plans, 1).
 
-    Structure is what changes which items exist (schedule, ZeRO, recompute, precision, flags); degrees
-    only change their sizes, so that all plans of a batch are lowered and priced by the same array code.
+    Structure (schedule, ZeRO, recompute, precision, flags) decides which items exist, degrees only their
+    sizes, so that all plans of a batch are lowered and priced by the same array code.
     """
 
     structure: Plan  # any of them: gives the fields that all share
@@ -271,8 +253,8 @@ class Plans:
     def state_shards(self) -> Counts:
         """Return replicas that share the optimizer's states, shape (plans, 1): each updates its part.
 
-        From ZeRO-1 on all replicas (arXiv:1910.02054, section 5.1), or those of a group: `data_shard`
-        data-parallel ranks, each with the ranks that share its sequences. Otherwise each has its own.
+        From ZeRO-1 on all replicas (arXiv:1910.02054, section 5.1), or those of a group of `data_shard`
+        data-parallel ranks, with the ranks that share their sequences. Otherwise each has its own.
         """
         ranks = np.where(self.data_shard > 0, self.data_shard, self.data_parallel)
         alone = np.ones_like(self.data_parallel)
@@ -280,18 +262,15 @@ class Plans:
 
     @property
     def shard_groups(self) -> Counts:
-        """Return groups of replicas that each hold all shards, shape (plans, 1): HSDP sums gradients over
-        them.
-        """
+        """Return groups of replicas that hold all shards, (plans, 1): HSDP sums gradients over them."""
         return self.replicas / self.state_shards
 
     @property
     def expert_replicas(self) -> Counts:
         """Return ranks of a stage that hold the same experts and sum their gradients, shape (plans, 1).
 
-        All ranks of a stage hold each expert's columns once for every such rank, so that it is their number
-        over ep · etp: the data-parallel ranks where experts are neither spread nor cut otherwise than the
-        model's other weights (arXiv:2504.14960, section 3.2).
+        The ranks of a stage over ep · etp: the data-parallel ranks if experts are neither spread nor cut
+        otherwise than the model's other weights (arXiv:2504.14960, section 3.2).
         """
         ranks = self.data_parallel * self.context_parallel * self.tensor_parallel
         return ranks / (self.expert_parallel * self.expert_tensor_parallel)
@@ -308,12 +287,9 @@ class Plans:
     def split(self, batch: Batch) -> Split:
         """Return what a layer may see: its micro-batch and its cut, not replicas, stages or schedule.
 
-        Returns
-        -------
-        Split
-            Arrays of shape (plans, 1); context parallelism has already shortened the sequence. Where no
-            plan of the batch has it, layers exchange nothing, not even with nobody. Of one plan whose
-            micro-batches differ, `length` and `documents` have a row for each kind: (kinds, 1).
+        Arrays have shape (plans, 1); context parallelism has already shortened the sequence. Where no plan
+        has it, layers exchange nothing. Of one plan whose micro-batches differ, `length` and `documents`
+        have a row for each kind: (kinds, 1).
         """
         shared = bool((self.context_parallel > 1).any())
         return Split(
@@ -334,8 +310,8 @@ class Plans:
 def structure_of(plan: Plan) -> Plan:
     """Return the plan with every numeric field at its default: equal for plans that form one batch.
 
-    "auto" is resolved first, because it means different schedules with and without virtual stages. What
-    ranks would exchange that share no sequence is no structure.
+    "auto" is resolved first: it means different schedules with and without virtual stages. How ranks would
+    exchange that share no sequence is no structure.
 
     Examples
     --------
@@ -351,17 +327,7 @@ def structure_of(plan: Plan) -> Plan:
 
 
 def batch_plans(plans: Sequence[Plan]) -> Plans:
-    """Return plans of one structure as arrays.
-
-    Parameters
-    ----------
-    plans : sequence of Plan
-        At least one; their order is kept.
-
-    Returns
-    -------
-    Plans
-        Row i of every degree is that of plan i.
+    """Return plans of one structure as arrays: row i of every degree is that of plan i.
 
     Raises
     ------
@@ -371,10 +337,8 @@ def batch_plans(plans: Sequence[Plan]) -> Plans:
     structures = {structure_of(plan) for plan in plans}
     if len(structures) != 1:
         raise InternalError(f"a batch needs plans of one structure, got {len(structures)}")
-    columns = {
-        name: np.array([[getattr(plan, name)] for plan in plans], dtype=np.float64) for name in NUMERIC
-    }
-    return Plans(structure=structures.pop(), uneven_blocks=0, **columns)
+    degrees = np.array([[[getattr(plan, name)] for plan in plans] for name in NUMERIC], dtype=np.float64)
+    return Plans(structure=structures.pop(), **dict(zip(NUMERIC, degrees, strict=True)))
 
 
 def one_plan(plan: Plan) -> Plans:

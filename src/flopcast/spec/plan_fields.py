@@ -1,16 +1,20 @@
-"""Types of plan fields: two names for a degree, lists and modes as one text.
+"""Types of plan fields: two names for a degree, lists and modes as one text, schedules.
 
 Answers: which forms does a file or a command line take for a field, and how does the schema say so?
-Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py).
+Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py), the schedules and all
+that they imply (schedules/).
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
+from flopcast.schedules import AUTO, SCHEDULES, UNSUPPORTED
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 
+TABLE = ".csv"  # how the name of a table of tasks ends
 RankOrder = Literal[
     "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp", "tp-pp-dp-cp",
     "cp-tp-dp-pp", "cp-tp-pp-dp", "cp-dp-tp-pp", "cp-dp-pp-tp", "cp-pp-tp-dp", "cp-pp-dp-tp",
@@ -19,9 +23,25 @@ RankOrder = Literal[
 ]  # fmt: skip
 
 
+def _listed(given: object) -> object:
+    """Return the entries of a list of numbers that is written as one text, or as one number."""
+    if isinstance(given, str):
+        return tuple(given.split(","))
+    return (given,) if isinstance(given, int) else given
+
+
+Numbers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
+
+
 def degree(long_name: str, short_name: str, least: int = 1) -> int:
     """Return a field that counts from `least` and has two names, with the type of its values."""
     info: int = Field(default=least, ge=least, validation_alias=AliasChoices(long_name, short_name))
+    return info
+
+
+def numbers(description: str) -> Numbers:
+    """Return a field that lists whole numbers, as an array or with commas, with the type of its values."""
+    info: Numbers = Field(default=(), description=description, json_schema_extra=_or_commas)
     return info
 
 
@@ -36,7 +56,7 @@ def short_name(name: str, field: FieldInfo) -> str:
     return str(choices.choices[-1]) if isinstance(choices, AliasChoices) else name
 
 
-def or_commas(schema: dict[str, Any]) -> None:
+def _or_commas(schema: dict[str, Any]) -> None:
     """Make the schema of a list of numbers accept an array, a text with commas, or one number."""
     array = {key: schema.pop(key) for key in ("type", "items")}
     word = {"type": "string", "pattern": r"^[0-9]+(,[0-9]+)*$"}
@@ -47,3 +67,27 @@ def or_short_form(schema: dict[str, Any]) -> None:
     """Make the schema of recompute accept a mode, or the short form that includes its fields."""
     short = {"type": "string", "pattern": recompute_words.PATTERN}
     schema["anyOf"] = [{"type": schema.pop("type", "string"), "enum": schema.pop("enum")}, short]
+
+
+def _names() -> tuple[str, ...]:
+    """Return every name that a plan may write."""
+    return (AUTO, *SCHEDULES, *UNSUPPORTED)
+
+
+def _known(given: object) -> object:
+    """Return one fault for a value that is neither a name nor a table, instead of one for each of them."""
+    if isinstance(given, (OwnSchedule, dict)) or given in _names():
+        return given
+    words = ", ".join(map(repr, _names()))
+    raise ValueError(f"{words}, or the name of a table of tasks that ends in {TABLE}")
+
+
+def _or_file(schema: dict[str, Any]) -> None:
+    """Make the schema accept a name of a schedule, or of a file with a table."""
+    schema["anyOf"] = [
+        {"type": "string", "enum": list(_names())},
+        {"type": "string", "pattern": r"\.csv$", "description": "tasks of every stage, in order"},
+    ]
+
+
+Schedule = Annotated[str | OwnSchedule, BeforeValidator(_known), Field(json_schema_extra=_or_file)]

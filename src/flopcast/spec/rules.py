@@ -21,37 +21,9 @@ from flopcast.spec.orders import rules_of_rows, uneven
 from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
 
 
-def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
-    """Return a rule for a degree or mode of which only one value is supported.
-
-    The field stays in the plan: its users see that it is known, and which value is meant meanwhile.
-    `attribute` may be a degree, an array over plans, or part of the structure.
-    """
-
-    def value(case: Case) -> object:
-        column = getattr(case.plans, attribute, None)
-        return getattr(case.plans.structure, attribute) if column is None else first(column)
-
-    def holds(case: Case) -> np.ndarray | bool:
-        column = getattr(case.plans, attribute, None)
-        if column is None:
-            return bool(getattr(case.plans.structure, attribute) == only)
-        kept: np.ndarray = column == only
-        return kept
-
-    return Rule(
-        field=field,
-        holds=holds,
-        value=value,
-        allowed=lambda _: str(only),
-        because=f"{word} is not supported yet",
-        fix=lambda _: f"leave {field.rpartition('.')[2]} at {only}",
-    )
-
-
 def _recomputes_linears(case: Case) -> bool:
     """Return whether a linear's input is recomputed: its weight gradient would have to wait with it."""
-    plan = case.plans.structure
+    plan = case.structure
     modules = set(plan.recompute_modules or case.stack.selective_groups)
     return plan.recompute == "full" or (
         plan.recompute == "selective"
@@ -130,7 +102,6 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             c.model.learned_positions == 0 or c.batch.sequence_length <= c.model.learned_positions
         ),
-        value=lambda c: c.batch.sequence_length,
         allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
         because="a learned table has no entry for later positions",
         fix=lambda c: f"set learned_positions to {c.batch.sequence_length}",
@@ -138,19 +109,18 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.sequence_parallel",
         holds=lambda c: (
-            not c.plans.structure.sequence_parallel
+            not c.structure.sequence_parallel
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
-        value=lambda _: True,
-        allowed=lambda _: "only where tensor_parallel divides sequence_length / context_parallel",
+        allowed="only where tensor_parallel divides sequence_length / context_parallel",
         because="norms are cut along the sequence",
-        fix=lambda _: "set sequence_parallel to false",
+        fix="set sequence_parallel to false",
     ),
     Rule(
         field="plan.pipeline_parallel",
         holds=lambda c: (
             c.stack.pipeline.partition != "even"
-            or bool(c.plans.structure.stage_layers)
+            or bool(c.structure.stage_layers)
             or uneven(c.plans)
             | (c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0)
         ),
@@ -167,40 +137,36 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.plans.pipeline_parallel > 1),
-        value=lambda c: first(c.plans.virtual_stages),
-        allowed=lambda _: "1 without pipeline stages",
+        allowed="1 without pipeline stages",
         because="chunks are interleaved over stages",
         fix=_two_stages,
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.partition == "even"),
-        value=lambda c: first(c.plans.virtual_stages),
-        allowed=lambda _: "1 on this stack",
+        allowed="1 on this stack",
         because="its rule for dividing layers does not support virtual stages",
-        fix=lambda _: "set virtual_stages to 1 or choose another stack",
+        fix="set virtual_stages to 1 or choose another stack",
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
-        value=lambda c: first(c.plans.virtual_stages),
-        allowed=lambda _: "1 on a stack with sequential transfers",
+        allowed="1 on a stack with sequential transfers",
         because="interleaved stages would deadlock if they block on one message after the other",
-        fix=lambda _: "set virtual_stages to 1, or stack.pipeline.transfers to batched",
+        fix="set virtual_stages to 1, or stack.pipeline.transfers to batched",
     ),
     Rule(
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
-        value=lambda c: c.plans.structure.pipeline_schedule,
+        value=lambda c: c.structure.pipeline_schedule,
         allowed=lambda _: f"{' or '.join(_with_chunks())} exactly where virtual_stages > 1",
         because="the schedule and the number of chunks must agree",
-        fix=lambda _: "set schedule to auto",
+        fix="set schedule to auto",
     ),
     Rule(
         field="plan.global_batch",
         about_steps=True,
         holds=lambda c: (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c)),
-        value=lambda c: first(c.plans.global_batch),
         allowed=lambda c: f"a multiple of data_parallel · micro_batch = {first(_per_step(c))}",
         because="every pipeline takes whole micro-batches",
         fix=lambda c: (
@@ -231,47 +197,46 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.partition_activations",
-        holds=lambda c: (
-            not c.plans.structure.partition_activations or c.plans.structure.recompute == "full"
-        ),
-        value=lambda _: True,
-        allowed=lambda _: "only with recompute: full",
+        holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
+        allowed="only with recompute: full",
         because="it cuts the checkpoints that full recompute keeps",
-        fix=lambda _: "set recompute to full",
+        fix="set recompute to full",
     ),
     Rule(
         field="plan.partition_activations",
-        holds=lambda c: (
-            not (c.plans.structure.partition_activations and c.plans.structure.sequence_parallel)
-        ),
-        value=lambda _: True,
-        allowed=lambda _: "false with sequence_parallel",
+        holds=lambda c: not (c.structure.partition_activations and c.structure.sequence_parallel),
+        allowed="false with sequence_parallel",
         because="sequence parallelism has cut the checkpoint already",
-        fix=lambda _: "set partition_activations to false",
+        fix="set partition_activations to false",
     ),
     Rule(
         field=lambda c: f"cluster.tiers[{_reducing(c)[0]}].in_network_reduction",
         holds=lambda c: not _reducing(c),
         value=lambda _: True,
-        allowed=lambda _: "false",
+        allowed="false",
         because="sums inside switches are not supported yet",
-        fix=lambda _: "set in_network_reduction to false",
+        fix="set in_network_reduction to false",
     ),
     Rule(
         field="cluster.groups",
         holds=lambda c: len(c.cluster.groups) == 1,
         value=lambda c: f"{len(c.cluster.groups)} groups",
-        allowed=lambda _: "one group of equal nodes",
+        allowed="one group of equal nodes",
         because="more than one rank class is not supported yet",
-        fix=lambda _: "describe one group",
+        fix="describe one group",
     ),
-    _not_built("plan.offload", "offload", False, "offload"),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: not c.structure.offload,
+        allowed="False",
+        because="offload is not supported yet",
+        fix="leave offload at False",
+    ),
     Rule(
         field="plan.recompute",
-        holds=lambda c: not (c.plans.structure.order_rule.splits_backward and _recomputes_linears(c)),
-        value=lambda c: c.plans.structure.recompute,
-        allowed=lambda _: "none, or selective with modules that hold no linear layer",
+        holds=lambda c: not (c.structure.order_rule.splits_backward and _recomputes_linears(c)),
+        allowed="none, or selective with modules that hold no linear layer",
         because="zero bubble schedules with linears that are recomputed are not supported yet",
-        fix=lambda _: "set schedule to auto, or recompute to none",
+        fix="set schedule to auto, or recompute to none",
     ),
 )

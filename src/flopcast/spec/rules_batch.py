@@ -57,7 +57,7 @@ def _longest(case: Case) -> int:
 
 def _meets_early(case: Case) -> np.ndarray:
     """Return plans whose data-parallel ranks wait for each other before gradients are done, (plans, 1)."""
-    structure = case.plans.structure
+    structure = case.structure
     early = structure.zero >= 2 or structure.order_rule.skews_steps
     return np.asarray((case.plans.expert_parallel > 1) | early)
 
@@ -68,9 +68,9 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: not c.batch.packed or bool(c.batch.documents) or c.batch.listed,
         value=lambda _: True,
-        allowed=lambda _: "true only with documents, the tokens of each document of a sequence",
+        allowed="true only with documents, the tokens of each document of a sequence",
         because="attention costs the sum of their squares",
-        fix=lambda _: "set packed to false, or add documents",
+        fix="set packed to false, or add documents",
     ),
     Rule(
         field="batch.documents",
@@ -78,49 +78,49 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{sum(c.batch.documents)} tokens",
         allowed=lambda c: f"lengths that add up to sequence_length = {c.batch.sequence_length}",
         because="documents fill a sequence; padding is one of them",
-        fix=lambda _: "change documents",
+        fix="change documents",
     ),
     Rule(
         field="batch.documents",
         holds=lambda c: len(c.batch.documents) <= 1 or c.stack.fuses_attention,
         value=lambda c: f"{len(c.batch.documents)} documents",
-        allowed=lambda _: "one document on a stack that writes attention scores",
+        allowed="one document on a stack that writes attention scores",
         because="a kernel that writes the scores computes those between documents too",
-        fix=lambda _: "choose a stack with attention_kernel: flash",
+        fix="choose a stack with attention_kernel: flash",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: (len(c.batch.documents) <= 1) | (c.plans.context_parallel == 1),
         value=lambda c: int(c.plans.context_parallel[0, 0]),
-        allowed=lambda _: "1 with several documents a sequence",
+        allowed="1 with several documents a sequence",
         because="documents cut over context-parallel ranks are not supported yet",
-        fix=lambda _: "set context_parallel to 1",
+        fix="set context_parallel to 1",
     ),
     Rule(
         field=lambda c: f"model.blocks[{_windowed(c)[0]}].mixer",
         holds=lambda c: len(c.batch.documents) <= 1 or not _windowed(c),
         value=lambda c: c.model.blocks[_windowed(c)[0]].mixer.kind,
-        allowed=lambda _: "attention without windows where sequences are packed",
+        allowed="attention without windows where sequences are packed",
         because="windows and traced blocks over several documents are not supported yet",
-        fix=lambda _: "remove documents",
+        fix="remove documents",
     ),
     Rule(
         field="batch.documents",
         about_lists=True,
         holds=lambda c: not (c.batch.listed and c.batch.documents),
         value=lambda c: f"{len(c.batch.documents)} documents",
-        allowed=lambda _: "none beside micro_batches or ranks",
+        allowed="none beside micro_batches or ranks",
         because="a listed micro-batch states its own documents",
-        fix=lambda _: "remove documents, or write them in each micro-batch",
+        fix="remove documents, or write them in each micro-batch",
     ),
     Rule(
         field="batch.ranks",
         about_lists=True,
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
-        allowed=lambda _: "none beside micro_batches",
+        allowed="none beside micro_batches",
         because="micro_batches lists those of all ranks, ranks those of each rank",
-        fix=lambda _: "remove one of the two",
+        fix="remove one of the two",
     ),
     Rule(
         field=lambda c: f"{_incomplete(c)[0]}micro_batches",
@@ -142,13 +142,12 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{sum(ranks.count for ranks in c.batch.ranks)} ranks",
         allowed=lambda c: f"counts that add up to data_parallel = {first(c.plans.data_parallel)}",
         because="every data-parallel rank has its micro-batches",
-        fix=lambda _: "change count",
+        fix="change count",
     ),
     Rule(
         field="batch.sequence_length",
         about_lists=True,
         holds=lambda c: _longest(c) <= c.batch.sequence_length,
-        value=lambda c: c.batch.sequence_length,
         allowed=lambda c: f"at least {_longest(c)}, tokens of the longest micro-batch's sequences",
         because="no sequence of a step is longer",
         fix=lambda c: f"set sequence_length to {_longest(c)}",
@@ -158,10 +157,10 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: (len(set(c.batch.rows)) <= 1) | ~_meets_early(c),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
-        allowed=lambda _: (
+        allowed=(
             "one where ranks meet in every micro-batch (zero 2 and 3, expert_parallel) or steps are skewed"
         ),
         because="different ranks that synchronise before the end of a step are not supported yet",
-        fix=lambda _: "change ranks to micro_batches, the same for all",
+        fix="change ranks to micro_batches, the same for all",
     ),
 )

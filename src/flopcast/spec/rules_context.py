@@ -21,20 +21,20 @@ def _alone(case: Case) -> np.ndarray:
 
 def _parts(case: Case) -> Counts:
     """Return parts that a sequence is cut into, (plans, 1): two per rank if their order balances a mask."""
-    zigzag = case.plans.structure.context_order == "zigzag"
+    zigzag = case.structure.context_order == "zigzag"
     return case.plans.context_parallel * (2.0 if zigzag else 1.0)
 
 
 def _most_ranks(case: Case) -> int:
     """Return the context-parallel degree nearest to the first plan's that cuts the sequence evenly."""
-    each = 2 if case.plans.structure.context_order == "zigzag" else 1
+    each = 2 if case.structure.context_order == "zigzag" else 1
     length, wanted = case.batch.sequence_length, first(case.plans.context_parallel)
     return nearest_divisor(length // each, wanted) if length % each == 0 else 1
 
 
 def _exchanges(case: Case, *kinds: str) -> bool:
     """Return whether the plan's ranks exchange keys in one of these ways."""
-    return case.plans.structure.context_exchange in kinds
+    return case.structure.context_exchange in kinds
 
 
 def _common_heads(case: Case) -> int:
@@ -64,7 +64,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (c.batch.sequence_length % _parts(c) == 0),
-        value=lambda c: first(c.plans.context_parallel),
         allowed=lambda c: (
             f"a degree whose {first(_parts(c))} parts divide sequence_length = {c.batch.sequence_length}"
         ),
@@ -78,7 +77,6 @@ RULES: tuple[Rule, ...] = (
             | (not _exchanges(c, "all_to_all"))
             | (_common_heads(c) % (c.plans.tensor_parallel * c.plans.context_parallel) == 0)
         ),
-        value=lambda c: first(c.plans.context_parallel),
         allowed=lambda c: (
             f"with all_to_all, a degree whose product with tensor_parallel divides {_common_heads(c)}"
             " key/value heads"
@@ -89,43 +87,38 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.context_order",
         holds=lambda c: (
-            _alone(c) | (not _exchanges(c, "all_gather")) | (c.plans.structure.context_order == "zigzag")
+            _alone(c) | (not _exchanges(c, "all_gather")) | (c.structure.context_order == "zigzag")
         ),
-        value=lambda c: c.plans.structure.context_order,
-        allowed=lambda _: "zigzag with all_gather",
+        allowed="zigzag with all_gather",
         because="gathered keys and queries that are not balanced are not supported yet",
-        fix=lambda _: "set context_order to zigzag, or context_exchange to ring",
+        fix="set context_order to zigzag, or context_exchange to ring",
     ),
     Rule(
         field="stack.attention_kernel",
         holds=lambda c: _alone(c) | (c.stack.fuses_attention),
-        value=lambda c: c.stack.attention_kernel,
-        allowed=lambda _: "flash with context_parallel above 1",
+        allowed="flash with context_parallel above 1",
         because="blocks of keys are merged by the log-sums that only a fused kernel keeps",
-        fix=lambda _: "set context_parallel to 1, or stack.attention_kernel to flash",
+        fix="set context_parallel to 1, or stack.attention_kernel to flash",
     ),
     Rule(
         field="plan.context_exchange",
         holds=lambda c: _alone(c) | (not _exchanges(c, "ring")) | (not _windowed(c)),
-        value=lambda c: c.plans.structure.context_exchange,
-        allowed=lambda _: "all_gather or all_to_all for a model with windows of attention",
+        allowed="all_gather or all_to_all for a model with windows of attention",
         because="a ring whose blocks lie outside of a window is not supported yet",
-        fix=lambda _: "set context_exchange to all_gather",
+        fix="set context_exchange to all_gather",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
-        value=lambda c: first(c.plans.context_parallel),
-        allowed=lambda _: "1 on a stack that sends its attention mask along",
+        allowed="1 on a stack that sends its attention mask along",
         because="no stack gives ranks that share a sequence a square mask of the whole sequence",
-        fix=lambda _: "set context_parallel to 1, or stack.pipeline.sends_mask to false",
+        fix="set context_parallel to 1, or stack.pipeline.sends_mask to false",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not _sloped(c)),
-        value=lambda c: first(c.plans.context_parallel),
-        allowed=lambda _: "1 for a model with ALiBi",
+        allowed="1 for a model with ALiBi",
         because="slopes over keys of other ranks are not supported yet",
-        fix=lambda _: "set context_parallel to 1",
+        fix="set context_parallel to 1",
     ),
 )

@@ -76,15 +76,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c)),
-        value=lambda c: first(c.plans.expert_parallel),
-        allowed=lambda _: "1 for a dense model",
+        allowed="1 for a dense model",
         because="only experts are spread over expert-parallel ranks",
-        fix=lambda _: "set expert_parallel to 1",
+        fix="set expert_parallel to 1",
     ),
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: not _experts(c) or _num_experts(c) % c.plans.expert_parallel == 0,
-        value=lambda c: first(c.plans.expert_parallel),
         allowed=lambda c: (
             f"a divisor of num_experts = {_num_experts(c)}: {listed(divisors(_num_experts(c)))}"
         ),
@@ -94,7 +92,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: not _experts(c) or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c),
-        value=lambda c: first(c.plans.expert_parallel),
         allowed=lambda c: f"a divisor of dp · cp · tp / etp = {_ranks(c)[0, 0]:g}",
         because="experts are spread over ranks of one pipeline stage",
         fix=_spread,
@@ -102,7 +99,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
-        value=lambda c: first(c.plans.expert_tensor_parallel),
         allowed=lambda c: f"1, or tensor_parallel = {first(c.plans.tensor_parallel)}",
         because="experts cut over other ranks than the model's other weights are not supported yet",
         fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
@@ -110,15 +106,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or _expert_width(c) % c.plans.expert_tensor_parallel == 0,
-        value=lambda c: first(c.plans.expert_tensor_parallel),
         allowed=lambda c: f"a divisor of expert_hidden = {_expert_width(c)}",
         because="the inner width of an expert is cut evenly",
-        fix=lambda _: "set expert_tensor_parallel to 1",
+        fix="set expert_tensor_parallel to 1",
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _shared_width(c) % c.plans.tensor_parallel == 0,
-        value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of the width of shared experts = {_shared_width(c)}",
         because="the inner width of shared experts is cut evenly",
         fix=lambda c: (
@@ -127,37 +121,32 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.sequence_parallel",
-        holds=lambda c: (
-            not _experts(c) or c.plans.structure.sequence_parallel or c.plans.tensor_parallel == 1
-        ),
-        value=lambda _: False,
-        allowed=lambda _: "true for experts with tensor_parallel above 1",
+        holds=lambda c: not _experts(c) or c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
+        allowed="true for experts with tensor_parallel above 1",
         because="each rank routes its own tokens; routing the same ones on all ranks is not supported yet",
-        fix=lambda _: "set sequence_parallel to true",
+        fix="set sequence_parallel to true",
     ),
     Rule(
         field="plan.rank_order",
-        holds=lambda c: not _experts(c) or c.plans.structure.rank_order == "tp-cp-dp-pp",
-        value=lambda c: c.plans.structure.rank_order,
-        allowed=lambda _: "tp-cp-dp-pp",
+        holds=lambda c: not _experts(c) or c.structure.rank_order == "tp-cp-dp-pp",
+        allowed="tp-cp-dp-pp",
         because="experts on ranks in another order are not supported yet",
-        fix=lambda _: "choose tp-cp-dp-pp",
+        fix="choose tp-cp-dp-pp",
     ),
     Rule(
         field="plan.expert_parallel",
         holds=_groups_fit,
-        value=lambda c: first(c.plans.expert_parallel),
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
         because="a rank's experts are in one group, or fill several groups",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
     Rule(
         field="plan.schedule",
-        holds=lambda c: not c.plans.structure.order_rule.unsupported_because,
-        value=lambda c: c.plans.structure.pipeline_schedule,
+        holds=lambda c: not c.structure.order_rule.unsupported_because,
+        value=lambda c: c.structure.pipeline_schedule,
         allowed=lambda _: ", ".join((AUTO, *SCHEDULES)),
-        because=lambda c: c.plans.structure.order_rule.unsupported_because,
-        fix=lambda _: "set schedule to auto",
+        because=lambda c: c.structure.order_rule.unsupported_because,
+        fix="set schedule to auto",
     ),
     Rule(
         field="stack.experts.exchange_overlap",
@@ -167,21 +156,19 @@ RULES: tuple[Rule, ...] = (
             | (c.plans.expert_parallel == 1)
             | (c.plans.num_micro_batches > 1)
         ),
-        value=lambda c: c.stack.experts.exchange_overlap,
-        allowed=lambda _: "none with one micro-batch",
+        allowed="none with one micro-batch",
         because="exchanges overlap with the kernels of another micro-batch",
-        fix=lambda _: "change stack.experts.exchange_overlap to none, or lower micro_batch",
+        fix="change stack.experts.exchange_overlap to none, or lower micro_batch",
     ),
     Rule(
         field="stack.experts.exchange_overlap",
         holds=lambda c: (
             (c.stack.experts.exchange_overlap == "none")
             | (c.plans.expert_parallel == 1)
-            | (c.plans.structure.recompute != "full")
+            | (c.structure.recompute != "full")
         ),
-        value=lambda c: c.stack.experts.exchange_overlap,
-        allowed=lambda _: "none with recompute: full",
+        allowed="none with recompute: full",
         because="two micro-batches alternate part by part, which full recompute of layers prevents",
-        fix=lambda _: "change stack.experts.exchange_overlap to none, or recompute to none",
+        fix="change stack.experts.exchange_overlap to none, or recompute to none",
     ),
 )

@@ -88,7 +88,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
-        value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
         because="each tensor-parallel rank holds whole attention heads",
         fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
@@ -96,7 +95,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _kv_fits),
-        value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
         because="key/value heads are split whole or repeated whole",
         fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
@@ -104,7 +102,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _width_fits),
-        value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of ffn_hidden = {_uncut_width(c)}",
         because="the inner width of the MLP is cut evenly",
         fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
@@ -115,7 +112,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.blocks[_wrong(c, _heads_divide)].mixer.heads,
         allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
         because="without head_size, a head has hidden / heads elements",
-        fix=lambda _: "change heads, or give head_size",
+        fix="change heads, or give head_size",
     ),
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _groups_divide)}].mixer.kv_heads",
@@ -126,6 +123,6 @@ RULES: tuple[Rule, ...] = (
             f"{listed(divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
         ),
         because="every key/value head serves equally many query heads",
-        fix=lambda _: "change kv_heads",
+        fix="change kv_heads",
     ),
 )

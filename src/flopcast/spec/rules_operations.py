@@ -39,22 +39,18 @@ RULES: tuple[Rule, ...] = (
         value=_device_for_hire,
         allowed=lambda c: c.cluster.node.device.name,
         because="a listed price is that of one device, and the cluster has another",
-        fix=lambda _: (
-            "change cluster.price to one of that device (flopcast catalog prices), or state your own"
-        ),
+        fix="change cluster.price to one of that device (flopcast catalog prices), or state your own",
     ),
     Rule(
         field="site.power_limit_w",
         holds=lambda c: c.site.power_limit_w is None or _board_w(c) > 0,
-        value=lambda c: c.site.power_limit_w,
-        allowed=lambda _: "none on a device whose board_power_w is not stated",
+        allowed="none on a device whose board_power_w is not stated",
         because="a limit lowers the clock by its share of the board power",
-        fix=lambda _: "describe the device with its board_power_w, or remove power_limit_w",
+        fix="describe the device with its board_power_w, or remove power_limit_w",
     ),
     Rule(
         field="site.power_limit_w",
         holds=lambda c: _limit_w(c) >= LEAST_LIMIT_FRACTION * _board_w(c),
-        value=lambda c: c.site.power_limit_w,
         allowed=lambda c: f"{_least_limit_w(c):.0f} W and more on {c.cluster.node.device.name}",
         because="no limit below 30 % of the board power was measured",
         fix=lambda c: f"set power_limit_w to {_least_limit_w(c):.0f} W",
@@ -62,15 +58,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="site.clock_hz",
         holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
-        value=lambda c: c.site.clock_hz,
-        allowed=lambda _: "none on a device whose clock_hz is not stated",
+        allowed="none on a device whose clock_hz is not stated",
         because="kernels are slower by the ratio of the device's highest clock to this clock",
-        fix=lambda _: "describe the device with its clock_hz, or remove site.clock_hz",
+        fix="describe the device with its clock_hz, or remove site.clock_hz",
     ),
     Rule(
         field="site.clock_hz",
         holds=lambda c: _clock_hz(c) <= (c.cluster.node.device.clock_hz or _clock_hz(c)),
-        value=lambda c: c.site.clock_hz,
         allowed=lambda c: f"at most {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
         because="that is the highest clock of the device",
         fix=lambda c: f"set clock_hz to {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",

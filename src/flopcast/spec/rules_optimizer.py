@@ -10,35 +10,30 @@ from flopcast.spec.optimizers import OPTIMIZERS, moved_bytes, state_bytes
 
 def _least(case: Case) -> tuple[float, float]:
     """Return the least bytes kept and moved for a parameter, by the stack's numbers."""
-    name, kept = case.plans.structure.optimizer, case.stack.optimizer
+    name, kept = case.structure.optimizer, case.stack.optimizer
     return state_bytes(name, kept), moved_bytes(name, kept)
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.optimizer",
-        holds=lambda c: (
-            not (OPTIMIZERS[c.plans.structure.optimizer].factored and c.plans.structure.zero >= 1)
-        ),
-        value=lambda c: c.plans.structure.optimizer,
-        allowed=lambda _: "adamw, adamw_8bit, sgd or sgd_momentum, where states are sharded",
+        holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].factored and c.structure.zero >= 1),
+        allowed="adamw, adamw_8bit, sgd or sgd_momentum, where states are sharded",
         because="shards are cut out of flattened tensors, which have no rows and columns to factor",
-        fix=lambda _: "set zero to 0, or optimizer to adamw",
+        fix="set zero to 0, or optimizer to adamw",
     ),
     Rule(
         field="stack.optimizer.state_bytes",
         holds=lambda c: _least(c)[0] >= 0,
-        value=lambda c: c.stack.optimizer.state_bytes,
         allowed=lambda c: f"at least {c.stack.optimizer.state_bytes - _least(c)[0]:g} bytes",
         because="it counts master weight and both moments of AdamW in fp32; other fields state less",
-        fix=lambda _: "set state_bytes to 12 B",
+        fix="set state_bytes to 12 B",
     ),
     Rule(
         field="stack.optimizer.moved_bytes",
         holds=lambda c: _least(c)[1] > 0,
-        value=lambda c: c.stack.optimizer.moved_bytes,
         allowed=lambda c: f"more than {c.stack.optimizer.moved_bytes - _least(c)[1]:g} bytes",
         because="it counts what AdamW in fp32 reads and writes; other fields state less",
-        fix=lambda _: "set moved_bytes to 30 B",
+        fix="set moved_bytes to 30 B",
     ),
 )

@@ -48,7 +48,7 @@ def _multiple(case: Case) -> int:
     Blocks of 128 that the kernel scales may be cut short: DeepSeek-V3, whose projection down to latents has
     576 columns, has four and a half of them there (its checkpoint holds five scales).
     """
-    recipe = RECIPES.get(case.plans.structure.precision) if _narrow(case) else None
+    recipe = RECIPES.get(case.structure.precision) if _narrow(case) else None
     if recipe is None:
         return 1
     block = FORMATS[recipe.format].block if FORMATS[recipe.format].engine_scales else 1
@@ -90,15 +90,14 @@ def _tokens(case: Case) -> Counts:
 
 def _narrow(case: Case) -> bool:
     """Return whether the plan has a recipe that its device can run; otherwise another rule reports it."""
-    precision = case.plans.structure.precision
+    precision = case.structure.precision
     return precision in RECIPES and _has_engine(case, precision)
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.precision",
-        holds=lambda c: _has_engine(c, c.plans.structure.precision),
-        value=lambda c: c.plans.structure.precision,
+        holds=lambda c: _has_engine(c, c.structure.precision),
         allowed=lambda c: ", ".join(precisions(c)) or "nothing",
         because="the device has no such matrix engine",
         fix=lambda c: f"set precision to {next(iter(precisions(c)), 'what another device has')}",
@@ -106,42 +105,38 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.precision",
         holds=_even,
-        value=lambda c: c.plans.structure.precision,
         allowed=lambda c: (
             f"bf16, where {_uneven(c)[0][0]} is {_uneven(c)[0][1][0, 0]:g} wide on a rank: no multiple of"
             f" {_multiple(c)}"
         ),
         because="products of a recipe are cut into whole blocks of scales along all sides",
-        fix=lambda _: "set precision to bf16",
+        fix="set precision to bf16",
     ),
     Rule(
         field="plan.precision",
         holds=lambda c: not _narrow(c) or _tokens(c) % _multiple(c) == 0,
-        value=lambda c: c.plans.structure.precision,
         allowed=lambda c: (
             f"bf16, as {_tokens(c)[0, 0]:g} tokens of a micro-batch are no multiple of {_multiple(c)}"
         ),
         because="a weight gradient sums over tokens in whole blocks of scales",
-        fix=lambda _: "set precision to bf16",
+        fix="set precision to bf16",
     ),
     Rule(
         field="plan.precision",
         holds=lambda c: (
             not _narrow(c) or c.model.adapters is None or c.model.adapters.base_dtype == "model"
         ),
-        value=lambda c: c.plans.structure.precision,
-        allowed=lambda _: "bf16, or fp16, for a model whose frozen weights are stored in 4 bits",
+        allowed="bf16, or fp16, for a model whose frozen weights are stored in 4 bits",
         because="weights of QLoRA are written out in 16 bits before each product",
-        fix=lambda _: "set precision to bf16",
+        fix="set precision to bf16",
     ),
     Rule(
         field="stack.narrow.wide_first_blocks",
         holds=lambda c: (
             c.stack.narrow.wide_first_blocks + c.stack.narrow.wide_last_blocks <= c.model.num_blocks
         ),
-        value=lambda c: c.stack.narrow.wide_first_blocks,
         allowed=lambda c: f"with wide_last_blocks at most {c.model.num_blocks}, the blocks of the model",
         because="the first and the last blocks must not overlap",
-        fix=lambda _: "set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
+        fix="set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
     ),
 )

@@ -32,7 +32,7 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
     """Return the rule of a field that names modules, if selective recompute reads it."""
     return Rule(
         field=field,
-        holds=lambda c: c.plans.structure.recompute != "selective" or not _unknown(c, names(c)),
+        holds=lambda c: c.structure.recompute != "selective" or not _unknown(c, names(c)),
         value=lambda c: _unknown(c, names(c)),
         allowed=lambda c: ", ".join(_modules(c.model)),
         because="selective recompute repeats modules of this model's blocks",
@@ -42,8 +42,8 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
 
 def _largest_chunk(case: Case) -> np.ndarray:
     """Return blocks of the largest chunk, rounded up if they do not divide; (plans, 1)."""
-    if case.plans.structure.stage_layers:
-        return np.full((case.plans.size, 1), float(max(case.plans.structure.stage_layers)))
+    if case.structure.stage_layers:
+        return np.full((case.plans.size, 1), float(max(case.structure.stage_layers)))
     blocks = sum(block.count for block in case.model.blocks)
     chunks: np.ndarray = np.ceil(blocks / (case.plans.pipeline_parallel * case.plans.virtual_stages))
     equal = equal_rows([case.plans.pipeline_parallel[:, 0], case.plans.virtual_stages[:, 0]])
@@ -54,53 +54,50 @@ def _largest_chunk(case: Case) -> np.ndarray:
 RULES: tuple[Rule, ...] = (
     _names_modules(
         "stack.selective_groups",
-        lambda c: () if c.plans.structure.recompute_modules else c.stack.selective_groups,
+        lambda c: () if c.structure.recompute_modules else c.stack.selective_groups,
     ),
-    _names_modules("plan.recompute_modules", lambda c: c.plans.structure.recompute_modules),
+    _names_modules("plan.recompute_modules", lambda c: c.structure.recompute_modules),
     Rule(
         field="plan.recompute_modules",
-        holds=lambda c: (
-            not c.plans.structure.recompute_modules or c.plans.structure.recompute == "selective"
-        ),
-        value=lambda c: ", ".join(c.plans.structure.recompute_modules),
-        allowed=lambda _: "only with recompute: selective",
+        holds=lambda c: not c.structure.recompute_modules or c.structure.recompute == "selective",
+        value=lambda c: ", ".join(c.structure.recompute_modules),
+        allowed="only with recompute: selective",
         because="full recompute repeats whole blocks, and none repeats nothing",
-        fix=lambda _: "set recompute to selective, or remove recompute_modules",
+        fix="set recompute to selective, or remove recompute_modules",
     ),
     Rule(
         field="plan.recompute_method",
         holds=lambda c: (
-            c.plans.structure.recompute == "full"
-            or (c.plans.structure.recompute_method, c.plans.structure.recompute_layers) == ("uniform", 1)
+            c.structure.recompute == "full"
+            or (c.structure.recompute_method, c.structure.recompute_layers) == ("uniform", 1)
         ),
-        value=lambda c: f"{c.plans.structure.recompute_method}:{c.plans.structure.recompute_layers}",
-        allowed=lambda _: "only with recompute: full",
+        value=lambda c: f"{c.structure.recompute_method}:{c.structure.recompute_layers}",
+        allowed="only with recompute: full",
         because="method and layers choose which whole blocks are recomputed",
-        fix=lambda _: "set recompute to full, or remove recompute_method and recompute_layers",
+        fix="set recompute to full, or remove recompute_method and recompute_layers",
     ),
     Rule(
         field="plan.recompute_blocks",
-        holds=lambda c: set(c.plans.structure.recompute_blocks) <= set(range(len(c.model.blocks))),
-        value=lambda c: ", ".join(map(str, c.plans.structure.recompute_blocks)),
+        holds=lambda c: set(c.structure.recompute_blocks) <= set(range(len(c.model.blocks))),
+        value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
         allowed=lambda c: f"0 to {len(c.model.blocks) - 1}",
         because="it names entries of the model's blocks",
-        fix=lambda _: "remove recompute_blocks",
+        fix="remove recompute_blocks",
     ),
     Rule(
         field="plan.recompute_blocks",
-        holds=lambda c: not c.plans.structure.recompute_blocks or c.plans.structure.recompute != "none",
-        value=lambda c: ", ".join(map(str, c.plans.structure.recompute_blocks)),
-        allowed=lambda _: "only with recompute: selective or full",
+        holds=lambda c: not c.structure.recompute_blocks or c.structure.recompute != "none",
+        value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
+        allowed="only with recompute: selective or full",
         because="it chooses recomputed blocks, and there are none",
-        fix=lambda _: "set recompute to full, or remove recompute_blocks",
+        fix="set recompute to full, or remove recompute_blocks",
     ),
     Rule(
         field="plan.recompute_layers",
         holds=lambda c: (
-            (c.plans.structure.recompute_layers <= _largest_chunk(c))
-            | np.array(c.plans.structure.recompute_layers == 1)
+            (c.structure.recompute_layers <= _largest_chunk(c))
+            | np.array(c.structure.recompute_layers == 1)
         ),
-        value=lambda c: c.plans.structure.recompute_layers,
         allowed=lambda c: f"1 to {first(_largest_chunk(c))}, the blocks of a chunk",
         because="blocks are counted inside the chunk of layers that a stage runs at a time",
         fix=lambda c: f"set recompute_layers to {first(_largest_chunk(c))}",

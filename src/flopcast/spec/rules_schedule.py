@@ -15,7 +15,7 @@ from flopcast.spec.checks import Case, Rule, first
 
 def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
     """Return plans whose folded stages would gather shares that were never sent, (plans, 1)."""
-    structure = case.plans.structure
+    structure = case.structure
     shared = structure.order_rule.folds_chunks and not structure.sequence_parallel
     scattered = shared and case.stack.pipeline.payload == "scattered"
     gathers: np.ndarray = scattered & (case.plans.tensor_parallel > 1)
@@ -24,12 +24,12 @@ def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
 
 def _rule(case: Case) -> AbstractSchedule:
     """Return the schedule of the plans."""
-    return case.plans.structure.order_rule
+    return case.structure.order_rule
 
 
 def _own(case: Case) -> OwnSchedule | None:
     """Return the user's own schedule, if the plan has one."""
-    schedule = case.plans.structure.schedule
+    schedule = case.structure.schedule
     return schedule if isinstance(schedule, OwnSchedule) else None
 
 
@@ -66,25 +66,24 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=lambda c: not _rule(c).blocks_because or c.stack.pipeline.transfers != "sequential",
-        value=lambda c: str(c.plans.structure.pipeline_schedule),
-        allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
+        value=lambda c: str(c.structure.pipeline_schedule),
+        allowed="auto, 1f1b, gpipe on a stack with sequential transfers",
         because=lambda c: _rule(c).blocks_because,
-        fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
+        fix="set schedule to auto, or stack.pipeline.transfers to batched",
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: not _rule(c).chunks_because or c.plans.virtual_stages <= _rule(c).most_chunks,
-        value=lambda c: first(c.plans.virtual_stages),
-        allowed=lambda c: f"{_rule(c).most_chunks} under {c.plans.structure.pipeline_schedule}",
+        allowed=lambda c: f"{_rule(c).most_chunks} under {c.structure.pipeline_schedule}",
         because=lambda c: _rule(c).chunks_because,
         fix=lambda c: f"set virtual_stages to {_rule(c).most_chunks}",
     ),
     Rule(
         field="plan.schedule",
         holds=lambda c: ~_gathers_what_it_hands_on(c),
-        value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda _: "schedules whose chunks go round the stages, or sequence_parallel",
+        value=lambda c: c.structure.pipeline_schedule,
+        allowed="schedules whose chunks go round the stages, or sequence_parallel",
         because="a stage that passes shards of an activation to itself is not supported yet",
-        fix=lambda _: "set sequence_parallel to true",
+        fix="set sequence_parallel to true",
     ),
 )

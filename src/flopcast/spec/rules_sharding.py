@@ -16,7 +16,7 @@ from flopcast.spec.rules_adapters import stores_fewer_bits
 
 
 def _zero(case: Case) -> int:
-    return case.plans.structure.zero
+    return case.structure.zero
 
 
 def _stages(case: Case) -> str:
@@ -52,7 +52,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.data_shard",
         holds=lambda c: c.plans.replicas % c.plans.state_shards == 0,
-        value=lambda c: first(c.plans.data_shard),
         allowed=lambda c: (
             f"a divisor of data_parallel = {first(c.plans.data_parallel)}: "
             f"{listed(divisors(first(c.plans.data_parallel)))}"
@@ -65,52 +64,46 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.data_shard",
         holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
-        value=lambda c: first(c.plans.data_shard),
-        allowed=lambda _: "0 or 1 with zero: 0",
+        allowed="0 or 1 with zero: 0",
         because="zero chooses what these replicas shard: 1 states, 2 also gradients, 3 also parameters",
         fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
     ),
     Rule(
         field="plan.data_shard",
         holds=_whole_expert_shards,
-        value=lambda c: first(c.plans.data_shard),
         allowed=lambda c: (
             f"{first(c.plans.data_parallel)}, or any that leaves expert_parallel · expert_tensor_parallel"
             " a divisor of data_shard · context_parallel · tensor_parallel"
         ),
         because="each group of shards holds all experts",
-        fix=lambda _: "set data_shard to 0",
+        fix="set data_shard to 0",
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: (
             (c.plans.tensor_parallel == 1) | (_zero(c) <= 1) | c.stack.gradients.overlap_with_tensor
         ),
-        value=_zero,
-        allowed=lambda _: "0 or 1 on a stack without gradients.overlap_with_tensor",
+        allowed="0 or 1 on a stack without gradients.overlap_with_tensor",
         because="reductions of shards on the compute stream are not supported yet",
-        fix=lambda _: "set zero to 1, or stack.gradients.overlap_with_tensor to true",
+        fix="set zero to 1, or stack.gradients.overlap_with_tensor to true",
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: _zero(c) in c.stack.sharding.zero_stages,
-        value=_zero,
         allowed=_stages,
         because="this stack shards nothing else",
         fix=lambda c: f"set zero to {_nearest_stage(c)}, or choose another stack",
     ),
     Rule(
         field="plan.zero",
-        holds=lambda c: _zero(c) <= 1 or not c.plans.structure.order_rule.splits_backward,
-        value=_zero,
-        allowed=lambda _: "0 or 1 with zero bubble schedules",
+        holds=lambda c: _zero(c) <= 1 or not c.structure.order_rule.splits_backward,
+        allowed="0 or 1 with zero bubble schedules",
         because="sharded gradients or parameters with separate weight gradients are not supported yet",
-        fix=lambda _: "set zero to 1",
+        fix="set zero to 1",
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: _zero(c) < 3 or not stores_fewer_bits(c),
-        value=_zero,
         allowed=lambda c: f"{listed(_whole_stages(c))} with adapters beside 4-bit weights",
         because="4-bit weights that are gathered and dequantised unit by unit are not supported yet",
         fix=lambda c: f"set zero to {_whole_stages(c)[-1]}, or model.adapters.base_dtype to model",

@@ -29,29 +29,26 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="stack.attention_generation",
         holds=lambda c: c.stack.fuses_attention or c.stack.attention_generation == "newest",
-        value=lambda c: c.stack.attention_generation,
-        allowed=lambda _: "newest with attention_kernel: materialised",
+        allowed="newest with attention_kernel: materialised",
         because="only fused attention kernels have generations",
-        fix=lambda _: "remove attention_generation, or set stack.attention_kernel to flash",
+        fix="remove attention_generation, or set stack.attention_kernel to flash",
     ),
     Rule(
         field="stack.gradients.returns",
         holds=lambda c: c.stack.gradients.returns == "gathers" or not c.stack.gradients.overlap_gather,
-        value=lambda c: c.stack.gradients.returns,
-        allowed=lambda _: "gathers with overlap_gather",
+        allowed="gathers with overlap_gather",
         because="parameters are gathered layer by layer during the next forward",
-        fix=lambda _: "change stack.gradients.returns to gathers, or overlap_gather to false",
+        fix="change stack.gradients.returns to gathers, or overlap_gather to false",
     ),
     Rule(
         field="stack.tensor_overlap",
         holds=lambda c: (
             (c.plans.tensor_parallel == 1)
             | (c.stack.tensor_overlap == "none")
-            | c.plans.structure.sequence_parallel
+            | c.structure.sequence_parallel
         ),
-        value=lambda c: c.stack.tensor_overlap,
-        allowed=lambda _: "none without sequence_parallel",
+        allowed="none without sequence_parallel",
         because="the messages that are cut into chunks are those of sequence parallelism",
-        fix=lambda _: "set sequence_parallel to true, or stack.tensor_overlap to none",
+        fix="set sequence_parallel to true, or stack.tensor_overlap to none",
     ),
 )

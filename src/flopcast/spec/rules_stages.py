@@ -14,7 +14,7 @@ from flopcast.spec.divisors import divided_over_chunks
 
 def _given(case: Case) -> tuple[int, ...]:
     """Return blocks of each chunk as the plan lists them; () if the stack divides them."""
-    return case.plans.structure.stage_layers
+    return case.structure.stage_layers
 
 
 def _chunks(case: Case) -> Counts:
@@ -70,7 +70,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.stage_layers",
         holds=lambda c: bool(np.all(np.array(_given(c)[1:-1]) > 0)),
         value=lambda c: ",".join(map(str, _given(c))),
-        allowed=lambda _: "0 for the first and the last chunk only, which hold embedding and head",
+        allowed="0 for the first and the last chunk only, which hold embedding and head",
         because="a stage needs at least one layer",
         fix=_fix,
     ),

@@ -60,37 +60,29 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: not _traced(c) or _units(c) % c.plans.tensor_parallel == 0,
-        value=lambda c: first(c.plans.tensor_parallel),
         allowed=_degrees,
         because="tensor parallelism divides the heads and columns of traced products evenly",
         fix=_mend,
     ),
     Rule(
         field="plan.sequence_parallel",
-        holds=lambda c: (
-            not _traced(c) or not c.plans.structure.sequence_parallel or c.plans.tensor_parallel == 1
-        ),
-        value=lambda _: True,
-        allowed=lambda _: "false for a traced model",
+        holds=lambda c: not _traced(c) or not c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
+        allowed="false for a traced model",
         because="a trace does not record which passes work on each token by itself",
-        fix=lambda _: "set sequence_parallel to false",
+        fix="set sequence_parallel to false",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: not _traced(c) or c.plans.context_parallel == 1,
-        value=lambda c: first(c.plans.context_parallel),
-        allowed=lambda _: "1 for a traced model",
+        allowed="1 for a traced model",
         because="a trace does not record which axis of a tensor holds positions",
-        fix=lambda _: (
-            "set context_parallel to 1, and use pipeline stages, ZeRO or recompute to save memory"
-        ),
+        fix="set context_parallel to 1, and use pipeline stages, ZeRO or recompute to save memory",
     ),
     Rule(
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,
-        value=lambda c: c.model.mtp,
-        allowed=lambda _: "0 for a traced model",
+        allowed="0 for a traced model",
         because="a trace is one of the decoder without modules of multi-token prediction",
-        fix=lambda _: "change mtp to 0",
+        fix="change mtp to 0",
     ),
 )

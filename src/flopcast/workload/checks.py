@@ -98,9 +98,9 @@ RULES: tuple[Rule, ...] = (
         field="model.mtp",
         holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
         value=lambda c: c.model.mtp,
-        allowed=lambda _: "0 on this stack",
+        allowed="0 on this stack",
         because="it is on the last stage, and this stack's rule divides all modules evenly",
-        fix=lambda _: "change mtp to 0, or choose a stack that divides blocks evenly",
+        fix="change mtp to 0, or choose a stack that divides blocks evenly",
     ),
     Rule(
         field="stack.rewrites",
