@@ -45,12 +45,8 @@ Curves = dict[str, Curve]  # of one owner, by class
 def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
     """Fit every curve that these measurements give, and write one file per device and fabric.
 
-    Parameters
-    ----------
-    out : Path
-        The folder for the curve files; it is made if it is missing.
-    say : callable
-        Receives one line for each curve and for each comparison of two sources.
+    `out` is the folder for the curve files; it is made if it is missing. `say` receives one line for each
+    curve and for each comparison of two sources.
     """
     ledger = open_fit_progress(out, published.digest())
     fitted: dict[str, Curves] = {}
@@ -179,18 +175,9 @@ def open_fit_progress(folder: Path, digest: str) -> FitProgress:
 def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> None:
     """Fit the curves of the device that a pack was measured on.
 
-    Parameters
-    ----------
-    data : Path
-        The pack; rows that cannot be read are reported and skipped.
-    out : Path
-        The folder for the curve file; it is made if it is missing.
-    device : str or None
-        The name of the device in the catalogue; a pack holds only the name that the driver reports.
-    say : callable
-        Receives one line for each curve, and one with the classes that have too few rows.
-    warn : callable
-        Receives one line for each row that is skipped.
+    Rows that cannot be read are reported to `warn`, one line each, and skipped. `device` is the name of the
+    device in the catalogue; a pack holds only the name that the driver reports. `say` receives one line for
+    each curve, and one with the classes that have too few rows.
 
     Raises
     ------

@@ -24,18 +24,9 @@ from flopcast.search.scaled import ScaledStep
 
 
 def as_html(report: Report, scaled: Sequence[ScaledStep] = ()) -> str:
-    """Return the page.
+    """Return the page: a whole document, below a megabyte however many stages and micro-batches there are.
 
-    Parameters
-    ----------
-    report : Report
-    scaled : sequence of ScaledStep
-        The plan on other numbers of devices, from `search.scaled`; no section without them.
-
-    Returns
-    -------
-    str
-        A whole document, UTF-8, below a megabyte however many stages and micro-batches there are.
+    `scaled` is the plan on other numbers of devices, from `search.scaled`; no section without them.
     """
     job = report.job
     sections = [where(report), pipeline(report), memory(report), roofline(report)]

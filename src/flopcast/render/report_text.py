@@ -85,18 +85,9 @@ def _memory(memory: MemoryReport) -> list[str]:
 
 
 def memory_text(job: Job, memory: MemoryReport) -> str:
-    """Return the memory of a job, stage by stage, as text.
+    """Return the memory of a job, stage by stage, as text; it needs no measured curves.
 
-    Parameters
-    ----------
-    job : Job
-    memory : MemoryReport
-        The memory of that job. It needs no measured curves.
-
-    Returns
-    -------
-    str
-        The verdict in the second line, the fullest stage by category, then a table of all stages.
+    The verdict in the second line, the fullest stage by category, then a table of all stages.
     """
     lines = [
         f"{job.model.name}, {job.plan.short()}, {job.batch.told()},"

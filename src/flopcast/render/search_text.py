@@ -30,14 +30,9 @@ NEAREST = 3  # that are shown; JSON has all
 
 
 def as_text(found: SearchResult, top: int = TOP, *, with_front: bool = False) -> str:
-    """Return the result as text: paragraphs, without a final newline.
+    """Return the result as text: paragraphs, without a final newline; at most `top` plans.
 
-    Parameters
-    ----------
-    top : int
-        Plans that are shown, at most.
-    with_front : bool
-        Whether to show the front of all objectives too.
+    With `with_front`, the front of all objectives is shown too.
     """
     parts = [question_lines(found)]
     if found.plans:
@@ -95,14 +90,7 @@ def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str])
     """Return the names of columns, then one row per plan.
 
     A plan has its objectives, the first with its interval, the ratio to the best with its, and memory.
-
-    Parameters
-    ----------
-    found : SearchResult
-    plans : sequence of Ranked
-        Some of its plans.
-    shared : sequence of str
-        Words of a plan that are left out: what all of them have, from `shared_words`.
+    `shared` are words of a plan that are left out, because all plans have them (`shared_words`).
     """
     objectives = found.question.asked
     several = len({name_of(one.played.job, found.question) for one in found.plans}) > 1

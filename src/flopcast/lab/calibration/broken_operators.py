@@ -80,19 +80,11 @@ REPLACEMENTS: dict[str, tuple[Replacement, ...]] = {
 def replacements(
     system: str, device: Device, own: Mapping[str, Curve], relative: Mapping[str, Curve]
 ) -> dict[str, Curve]:
-    """Return derived curves for a system's broken classes.
+    """Return derived curves for a system's broken classes, by class.
 
-    Parameters
-    ----------
-    device : whose peaks turn the traced seconds into an efficiency
-    own : curves fitted to the system's own files, by class
-    relative : curves of the device's relatives, forward and backward of each class
-
-    Returns
-    -------
-    dict
-        Curves by class; empty for a system without broken classes, and without those whose own forward
-        or whose relative was not measured.
+    `own` are the curves fitted to the system's own files, `relative` those of the device's relatives,
+    forward and backward of each class. Empty for a system without broken classes; a class is left out if
+    its own forward or its relative was not measured.
     """
     return {
         entry.name: _derive(entry, device, own[entry.forward], relative)

@@ -40,18 +40,10 @@ FitTable = Callable[[Rows, tuple[int, ...]], FittedTable]
 
 
 def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Curve]:
-    """Return curves of every kernel class that the files of one system measure.
+    """Return curves of every kernel class that the files of one system measure, by class.
 
-    Parameters
-    ----------
-    system : names what is known to be broken
-    device : whose peaks bound the samples
-    files : columns by the name of the file
-
-    Returns
-    -------
-    dict
-        Curves by kernel class; a class without a usable row has none.
+    `system` names what is known to be broken, the peaks of `device` bound the samples, `files` are columns
+    by the name of the file. A class without a usable row has no curve.
     """
     found = samples_by_class(system, device, files)
     curves = {
@@ -217,18 +209,9 @@ def fit_fabric(
 ) -> dict[str, Curve]:
     """Return curves of the collectives of one fabric, relative to bandwidth and latency of its tier.
 
-    Parameters
-    ----------
-    files : files of one fabric, each with its columns
-    tier : the tier that the efficiencies are a fraction of
-    own_latency : whether small messages were measured too
-        Then the curves hold the latency themselves (`Curve.launch_s` above 0) and the tier's hops are not
-        counted.
-
-    Returns
-    -------
-    dict
-        Curves by collective, over message bytes, ranks inside a node, and nodes.
+    They are over message bytes, ranks inside a node, and nodes. `own_latency` says whether small messages
+    were measured too: then the curves hold the latency themselves (`Curve.launch_s` above 0) and the tier's
+    hops are not counted.
     """
     found = joined_by_name(fabric_samples(file, columns, tier, own_latency) for file, columns in files)
     return {name: fit_messages(samples, tier.fabric, own_latency) for name, samples in found.items()}

@@ -84,15 +84,10 @@ class FittedTable:
 
 
 def nodes(logs: Logs, most: int) -> Counts:
-    """Return log2 positions of the nodes of an axis, increasing.
+    """Return log2 positions of the nodes of an axis, increasing; `most` of them, if it has many values.
 
-    Parameters
-    ----------
-    logs : (rows,), log2 of the measured coordinates
-    most : nodes of an axis with many values
+    `logs`, (rows,), are log2 of the measured coordinates.
 
-    Examples
-    --------
     >>> nodes(np.log2([2.0, 4.0, 8.0]), most=2).tolist()
     [1.0, 2.0, 3.0]
     >>> nodes(np.linspace(1.0, 3.0, 100), most=3).tolist()
@@ -107,21 +102,10 @@ def nodes(logs: Logs, most: int) -> Counts:
 
 
 def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> FittedTable:
-    """Fit a table and its terms; error from cross-validation over interleaved rows.
+    """Fit a table and its terms to one row or more; error from cross-validation over interleaved rows.
 
-    Efficiency is held at 1 at most: a prediction is never faster than its physical bound, although
-    tensors that fit a cache can be.
-
-    Parameters
-    ----------
-    rows : Rows
-        At least one.
-    most_nodes : as many numbers as axes
-
-    Returns
-    -------
-    FittedTable
-        Its error is 0.1, a guess, where fewer than 50 rows leave none to keep aside.
+    Efficiency is held at 1 at most: a prediction is never faster than its physical bound, although tensors
+    that fit a cache can be. The error is 0.1, a guess, where fewer than 50 rows leave none to keep aside.
     """
     table = fit_once(rows, most_nodes)
     folds = np.arange(len(rows.log_efficiency)) % FOLDS

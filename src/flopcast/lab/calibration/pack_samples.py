@@ -31,19 +31,11 @@ LEAST_ROWS = 8  # of a class: fewer give no curve
 
 
 def fit_pack(found: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
-    """Return curves of every class that a pack has enough rows of.
+    """Return curves of every class that a pack has enough rows of, by class.
 
-    Parameters
-    ----------
-    found : rows of a pack by class, as `pack_samples` gives them
-    device : whose peaks bound them
-
-    Returns
-    -------
-    dict
-        Curves by class; "gemm" is that of 16-bit products, "narrow_gemm.fp8" of others: they are those
-        that training calls. Gradients of products become ratios of their time to a forward's, the median
-        over all shapes.
+    `found` are its rows by class, as `pack_samples` gives them, bounded by the peaks of `device`. "gemm" is
+    the curve of 16-bit products, "narrow_gemm.fp8" of others: they are those that training calls. Gradients
+    of products become ratios of their time to a forward's, the median over all shapes.
     """
     curves = {
         name: fit_curve(rows, device)

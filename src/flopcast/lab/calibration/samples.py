@@ -52,18 +52,9 @@ def operator_samples(
 ) -> Samples:
     """Return samples of an operator whose arrays, shape (rows, 1), hold one measured shape each.
 
-    `keep` marks rows that are not known to be broken; rows faster than the device's peaks are
-    rejected besides (memory-bound ones may be served by a cache: up to 1.5 times the bandwidth).
-
-    Parameters
-    ----------
-    measured_s : (rows,)
-    keep : (rows,), boolean
-
-    Returns
-    -------
-    Samples
-        Kept and rejected rows together are all rows.
+    `measured_s` and `keep` have shape (rows,). `keep` marks rows that are not known to be broken; rows
+    faster than the device's peaks are rejected besides (memory-bound ones may be served by a cache: up to
+    1.5 times the bandwidth). Kept and rejected rows together are all rows.
     """
     need = operator.work()
     rows = len(measured_s)

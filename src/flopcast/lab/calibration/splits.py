@@ -40,15 +40,8 @@ class RowSplit:
 def splits_of(samples: Samples, most_sizes: int) -> Iterator[RowSplit]:
     """Yield every split of these rows that leaves enough of them on both sides, random first.
 
-    Parameters
-    ----------
-    most_sizes : how many sizes are left out in turn
-
-    Yields
-    ------
-    RowSplit
-        A label stands for the same split of every class: a curve fitted to one class can be asked
-        for what rows of another one, kept aside with it, say.
+    At most `most_sizes` sizes are left out in turn. A label stands for the same split of every class: a
+    curve fitted to one class can be asked for what rows of another one, kept aside with it, say.
     """
     rows = len(samples.measured_s)
     folds = 3 if rows < FEW_ROWS else 1

@@ -104,16 +104,8 @@ def operator_subjects(
 ) -> tuple[list[Subject], list[RejectedRows]]:
     """Return the classes that one system's files measure, and what was rejected.
 
-    Parameters
-    ----------
-    system : names what is known to be broken
-    device : whose peaks bound the samples
-    files : columns by the name of the file, each with a column `tp`
-
-    Returns
-    -------
-    subjects, rejected
-        Classes without a usable row are in `rejected` only.
+    `system` names what is known to be broken, the peaks of `device` bound the samples, `files` are columns
+    by the name of the file, each with a column `tp`. Classes without a usable row are rejected only.
     """
     parts: dict[str, list[Samples]] = defaultdict(list)
     rejected: list[RejectedRows] = []

@@ -132,12 +132,9 @@ def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTo
 def seconds_per_step(trace: Trace) -> dict[str, float]:
     """Return kernel seconds of a mean step by kind: gemm, attention, memory_bound, exposed communication.
 
-    Returns
-    -------
-    dict
-        "communication" is only what no compute kernel runs beside (the time that it adds to the step);
-        the other kinds are sums of their kernels. Copies and unrecognised kernels have no entry, nor has
-        a kind without a kernel. A trace without annotated steps counts as one.
+    "communication" is only what no compute kernel runs beside (the time that it adds to the step); the
+    other kinds are sums of their kernels. Copies and unrecognised kernels have no entry, nor has a kind
+    without a kernel. A trace without annotated steps counts as one.
     """
     steps = max(1, trace.step_times_s.size)
     seconds: dict[str, float] = defaultdict(float)

@@ -97,16 +97,9 @@ class Log:
     ) -> SteadyTime | None:
         """Return the step time of the steady records; None if no record has one.
 
-        Parameters
-        ----------
-        sequences, sequence_length, devices
-            Of a step, for logs that print rates alone: a time is then what a step holds over the rate. What
-            the log states itself goes first.
-
-        Returns
-        -------
-        SteadyTime
-            `num_skipped` counts all other records, those without a time too.
+        Sequences, their length and the devices of a step are for logs that print rates alone: a time is
+        then what a step holds over the rate. What the log states itself goes first. `num_skipped` counts
+        all other records, those without a time too.
         """
         times_s = self.times_s(sequences, sequence_length, devices)
         used_s = times_s[self.steady() & np.isfinite(times_s)]
@@ -157,21 +150,10 @@ class Log:
 
 
 def steady_records(step: Counts, global_batch: Counts) -> np.ndarray:
-    """Return which records are neither warm-up nor of a batch that still ramps up.
+    """Return which records are neither warm-up nor of a batch that still ramps up; booleans, (records,).
 
-    Parameters
-    ----------
-    step, global_batch : (records,)
-        Step numbers in the order printed; the batch is NaN where it was not printed.
-
-    Returns
-    -------
-    array of bool, (records,)
-        At least one is true where there is a record.
-
-    Examples
-    --------
-    Twelve steps, then a restart from the tenth: two and one are warm-up.
+    `step` and `global_batch`, (records,), are in the order printed; the batch is NaN where it was not
+    printed. At least one is true where there is a record. Twelve steps, then a restart from the tenth:
 
     >>> step = np.array([*range(1, 13), 10, 11.0])
     >>> steady_records(step, np.full(14, np.nan)).astype(int).tolist()

@@ -55,19 +55,10 @@ class LogComparison:
 
 
 def compare_with_log(report: Report, log: Log) -> LogComparison:
-    """Compare a report with a log, number by number.
+    """Compare a report with the log of a run of its job, number by number; a contradiction gives a warning.
 
-    Parameters
-    ----------
-    report : Report
-    log : Log
-        Log of a run of the report's job; a contradiction gives a warning.
-
-    Returns
-    -------
-    LogComparison
-        If the log has no step time (torchtitan), the measured step time is the tokens of a step divided by
-        the printed rate of tokens; the batch is the log's or, by default, the job's.
+    If the log has no step time (torchtitan), the measured step time is the tokens of a step divided by the
+    printed rate of tokens; the batch is the log's or, by default, the job's.
     """
     job = report.job
     sequences, devices = _sequences(job, log), log.world_size or job.cluster.num_devices

@@ -80,15 +80,8 @@ def plan(
 ) -> tuple[Planned, ...]:
     """Return measurements that together take about `budget_s`, in the order in which to make them.
 
-    Parameters
-    ----------
-    done : keys that a pack holds already; they are left out and cost nothing
-
-    Returns
-    -------
-    tuple of Planned
-        Every shape fits the device's memory and runs in a quarter of a second; no key twice. The next
-        one would exceed the budget.
+    Keys of `done`, which a pack holds already, are left out and cost nothing. Every shape fits the device's
+    memory and runs in a quarter of a second; no key twice. The next one would exceed the budget.
     """
     chosen: list[Planned] = []
     seen: set[str] = set()

@@ -78,18 +78,9 @@ def measure(
 ) -> Iterator[Sample | Unsupported]:
     """Yield samples in the order of the plan, until the bench's clock passes `deadline_s`.
 
-    A shape that cannot be run gives `Unsupported` and the run goes on.
-
-    Parameters
-    ----------
-    planned : in the order of sampling_plan.py; whoever continues a pack has left out what it holds
-    deadline_s : by the clock of `device.bench`
-        Nothing begins that is expected to end later; what has begun is finished.
-
-    Yields
-    ------
-    Sample or Unsupported
-        One for each measurement that was begun.
+    A shape that cannot be run gives `Unsupported` and the run goes on. Whoever continues a pack has left
+    out of `planned` what it holds. Nothing begins that is expected to end after the deadline; what has
+    begun is finished.
     """
     busy_s = -math.inf
     bench = device.bench

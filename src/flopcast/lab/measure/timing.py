@@ -72,17 +72,8 @@ def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
 def cold(run: Run, bench: AbstractBench, repetitions: int, idle_s: float) -> tuple[float, ...]:
     """Return seconds of each repetition, with the device idle and its cache overwritten before it.
 
-    The overwriting is queued just before, which hides the launch of the run from its time.
-
-    Parameters
-    ----------
-    run : queues one execution
-    idle_s : rest before each repetition, so that the clock recovers
-
-    Returns
-    -------
-    tuple of float
-        One time for each repetition, in their order; kernels were chosen before (`warm_up`).
+    The overwriting is queued just before, which hides the launch of the run from its time. The device rests
+    for `idle_s` before each repetition, so that the clock recovers. Kernels were chosen before (`warm_up`).
     """
     times = []
     for _ in range(repetitions):
@@ -102,18 +93,10 @@ def loaded(
 ) -> tuple[tuple[float, ...], Reading]:
     """Return mean seconds of a run in each of the last `repetitions` batches, and the sensor readings.
 
-    Parameters
-    ----------
-    runs : the same kernel on different operands, used in turn
-    load_s : how long the device is kept busy; longer where `repetitions` batches take longer
-    once_s : about how long one run takes
-
-    Returns
-    -------
-    tuple of times, Reading
-        As many times as `repetitions`: the last ones, when clocks have settled.
-
-    Two batches are always queued ahead, so that the host's waiting leaves no gap on the device.
+    `runs` are the same kernel on different operands, used in turn; one takes about `once_s`. The device is
+    kept busy for `load_s`, or longer where `repetitions` batches take longer, and the last of them count,
+    when clocks have settled. Two batches are always queued ahead, so that the host's waiting leaves no gap
+    on the device.
     """
     size = max(1, min(MOST_RUNS, math.ceil(BATCH_S / max(once_s, 1e-9))))
     turn = cycle(runs)

@@ -97,15 +97,7 @@ def _names(text: str) -> list[str]:
 def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
     """Return the rows of GPT models with a logged memory, and why others are skipped.
 
-    Parameters
-    ----------
-    text : str
-        The CSV.
-
-    Returns
-    -------
-    rows, left_out
-        Jobs with what was logged; reasons by the row's id, "CASE ENVIRONMENT".
+    Reasons are by the row's id, "CASE ENVIRONMENT" and its number.
 
     Raises
     ------

@@ -49,18 +49,10 @@ class _Configuration:
 
 
 def published_row(row: Mapping[str, str]) -> dict[str, str]:
-    """Return one MLPerf result in the columns of published runs.
+    """Return one MLPerf result, its cells by column, in the columns of published runs.
 
-    Parameters
-    ----------
-    row : mapping of str to str
-        The cells of one result by column.
-
-    Returns
-    -------
-    dict of str to str
-        Cells that the row does not determine are absent. A benchmark that is not a language model keeps its
-        name as the name of a model, so that the row is refused as an unknown model.
+    Cells that the row does not determine are absent. A benchmark that is not a language model keeps its
+    name as the name of a model, so that the row is refused as an unknown model.
     """
     benchmark = row.get("benchmark", "")
     model, notes = MODELS.get(benchmark, (benchmark, ""))

@@ -58,17 +58,9 @@ class TracedSteps:
 def traced(name: str, kernels: Launched, steps: TracedSteps, remarks: tuple[str, ...]) -> Trace:
     """Return the trace of the device that ran most kernels, the lowest of equals; others give remarks.
 
-    Parameters
-    ----------
-    name : what reports call it
-    kernels : at least one
-    steps : may be empty: then shares refer to the whole trace, and it is remarked
-
-    Returns
-    -------
-    Trace
-        Kernels in the order of their starts, seconds from the first of them. Steps that launched nothing
-        are left out.
+    There must be a kernel. Steps may be empty: then shares refer to the whole trace, and it is remarked.
+    Kernels are in the order of their starts, seconds count from the first of them. Steps that launched
+    nothing are left out.
     """
     devices, counts = np.unique(kernels.device, return_counts=True)
     device = int(devices[np.argmax(counts)])

@@ -266,17 +266,10 @@ def _surprised(check: Check) -> str:
 def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
     """Return the site with these runs, and with every factor that moved or whose sigma is smaller.
 
-    Parameters
-    ----------
-    site : the one that the report was predicted with
-    name : of the new site, where the old one has none
-    title : where the measurement comes from, for its list of sources
-
-    Returns
-    -------
-    Site
-        Ratios are multiplied; sigmas are those after the update, each factor's alone. What factors have in
-        common, and what none of them explains, a prediction takes from the runs (cost/site_runs.py).
+    `site` is the one that the report was predicted with; `name` is that of the new site, where the old one
+    has none; `title` says where the measurement comes from. Ratios are multiplied; sigmas are those after
+    the update, each factor's alone. What factors have in common, and what none of them explains, a
+    prediction takes from the runs (cost/site_runs.py).
     """
     moved = {one.name: one for one in posterior.factors if _worth_a_line(one)}
     kept = {factor.name: factor for factor in site.factors}

@@ -150,14 +150,9 @@ def compare_runs(
 ) -> Published:
     """Predict every run of some tables.
 
-    Parameters
-    ----------
-    tables : runs of each table; a run of a later one that an earlier one holds counts once
-    reproduce : callable
-        Run → Job; refuses with every reason.
-    predict : callable
-        Job → Report; called once for jobs that are equal but for what they assume.
-    broken : faults of rows that could not be read, one or more of each
+    A run of a later table that an earlier one holds counts once. `reproduce` refuses a run with every
+    reason; `predict` is called once for jobs that are equal but for what they assume. `broken` are faults
+    of rows that could not be read, one or more of each.
     """
     rows: list[ComparedRun] = []
     left_out = _unreadable(broken)

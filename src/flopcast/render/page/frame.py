@@ -35,25 +35,11 @@ def document(
     script: str = "",
     data: Mapping[str, object] | None = None,
 ) -> str:
-    """Return a whole page.
+    """Return a whole page: HTML in UTF-8 that refers to no other file.
 
-    Parameters
-    ----------
-    title : str
-        Plain text: the name of the page and its first heading.
-    sections : sequence of Section
-        The sections in order; if there are several, the page begins with links to them.
-    top : str
-        HTML of the answer, between the heading and the links.
-    script : str
-        The only program that may run; "" for none.
-    data : mapping
-        The numbers of the page as JSON with the id "data", for the script and for other programs.
-
-    Returns
-    -------
-    str
-        HTML in UTF-8 that refers to no other file.
+    `title` is plain text. If there are several sections, the page begins with links to them. `top` is the
+    HTML of the answer, between the heading and the links. `script` is the only program that may run. `data`
+    are the numbers of the page as JSON with the id "data", for the script and for other programs.
     """
     body = "".join(map(_section, sections))
     block = f'<script type="application/json" id="data">{_json(data)}</script>' if data is not None else ""

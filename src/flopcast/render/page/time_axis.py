@@ -62,13 +62,8 @@ def stacked(across: Integers, heights: Sequence[np.ndarray], base: Number, hues:
     """Return stacked areas as SVG; each amount stays constant until the next moment.
 
     The highest area is painted first and the lower ones over it, so that an area needs no lower edge. Equal
-    consecutive amounts are merged.
-
-    Parameters
-    ----------
-    across : increasing moments, in whole units
-    heights : height of each amount from each moment on, the lowest area first
-    hues : hues of the areas
+    consecutive amounts are merged. Moments (`across`) are in whole units and increase; `heights` are those
+    of each amount from each moment on, the lowest area first.
     """
     drawn, level = [], np.zeros(len(across))
     for hue, height in zip(hues, heights, strict=True):
