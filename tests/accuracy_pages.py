@@ -24,9 +24,9 @@ from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 from flopcast.library.constants import shipped
 from flopcast.render.decisions import decisions_as_markdown
 from flopcast.render.from_one_run_tables import from_one_run_as_markdown
-from flopcast.render.memory_suite import memory_as_markdown
 from flopcast.render.published_tables import runs_as_markdown
 from flopcast.render.suite_comparison import as_markdown as suites_as_markdown
+from flopcast.render.suite_comparison import memory_as_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

@@ -17,10 +17,10 @@ from sample_reports import PARTS, report_of, sample_report, with_parts
 from flopcast.api import report_page
 from flopcast.files.yaml_text import read_yaml
 from flopcast.library.curves import load_book
-from flopcast.render.cost_text import as_text
 from flopcast.render.page.limits import LEAST_TOLD
 from flopcast.render.report_json import as_json
 from flopcast.render.report_page import as_html
+from flopcast.render.report_text import cost_lines
 from flopcast.requests.job_files import job_of
 from flopcast.search.scaled import scaled
 from flopcast.units import nine_digits
@@ -257,7 +257,7 @@ def test_the_page_tells_money_and_energy_in_the_words_of_the_text():
 
     page = as_html(report)
 
-    told = [line.split(maxsplit=1)[1] for line in as_text(report.cost, report.watts)[1:]]
+    told = [line.split(maxsplit=1)[1] for line in cost_lines(report.cost, report.watts)[1:]]
     assert len(told) == 7
     assert all(escape(line) in page for line in told)
 

@@ -19,9 +19,17 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.lab.measure.collective_runs import Ranks
 from flopcast.lab.measure.collectives import connect, entries, groups_of, measure_collectives, ranks_of
-from flopcast.lab.measure.device import Identity, cache_bytes, identity, libraries, load_torch, open_bench
+from flopcast.lab.measure.device import (
+    Identity,
+    Place,
+    Torch,
+    cache_bytes,
+    identity,
+    libraries,
+    load_torch,
+    open_bench,
+)
 from flopcast.lab.measure.kernels import make
-from flopcast.lab.measure.operands import Place, Torch
 from flopcast.lab.measure.sample_pack import Manifest, MessageSample, Sample
 from flopcast.lab.measure.sampling_plan import QUICK, TINY, Effort, Planned, Speed, plan
 from flopcast.lab.measure.sampling_run import BenchmarkDevice, Unsupported, heater, measure

@@ -109,8 +109,15 @@ def print_comparison(
 ) -> None:
     """Print suites, or tables in their place, beside their predictions; all suites if nothing is named."""
     from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
-    from flopcast.render.memory_suite import Tables, memory_as_json, memory_as_markdown, memory_as_text
-    from flopcast.render.suite_comparison import as_json, as_markdown, as_text
+    from flopcast.render.suite_comparison import (
+        Tables,
+        as_json,
+        as_markdown,
+        as_text,
+        memory_as_json,
+        memory_as_markdown,
+        memory_as_text,
+    )
 
     asked = () if runs else suites or ALL_SUITES
     tables: Tables = {name: (validate_memory(name), {}) for name in asked if name in OF_MEMORY}
@@ -136,8 +143,7 @@ def published_runs(
 ) -> dict[str, object]:
     """Print the results of tables of published runs, or return them as JSON data under "published"."""
     from flopcast.accuracy import validate_published
-    from flopcast.render.published_json import runs_as_json
-    from flopcast.render.published_tables import runs_as_markdown
+    from flopcast.render.published_tables import runs_as_json, runs_as_markdown
     from flopcast.render.published_text import runs_as_text
 
     judging.check()

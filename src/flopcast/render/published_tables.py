@@ -1,6 +1,7 @@
-"""Tables of published runs, and the page of the documentation that `validate --markdown` prints.
+"""Published runs as tables, as the page that `validate --markdown` prints, and as JSON.
 
-Answers: which tables does a page of published runs have, with which headings and cells?
+Answers: which tables does a page of published runs have, with which headings and cells, and which keys has
+the JSON of `validate --runs`?
 Elsewhere: the page as HTML (published_page.py), the shorter text (published_text.py), the statistics
 (lab/validation/published_statistics.py), how tables are written (tables.py).
 """
@@ -8,7 +9,7 @@ Elsewhere: the page as HTML (published_page.py), the shorter text (published_tex
 from collections.abc import Iterator
 
 from flopcast.cost.factors import FAMILIES
-from flopcast.lab.validation.published import Published
+from flopcast.lab.validation.published import ComparedRun, Published
 from flopcast.lab.validation.published_statistics import (
     KINDS,
     by_family,
@@ -20,6 +21,7 @@ from flopcast.lab.validation.published_statistics import (
 )
 from flopcast.lab.validation.statistics import grouped
 from flopcast.render.published_text import HEADINGS, cells, plan_words
+from flopcast.render.report_json import FORMAT_VERSION, fields_of
 from flopcast.render.tables import PrintedTable, as_markdown, legend_text
 from flopcast.units import show_seconds
 
@@ -146,3 +148,50 @@ def _not_fitting(published: Published) -> PrintedTable:
     return PrintedTable(
         title=title, first="run", headings=("of the device", "filled by", "plan"), lines=lines
     )
+
+
+def runs_as_json(published: Published) -> dict[str, object]:
+    """Return the results as JSON data; keys may be added, never renamed.
+
+    `all`, `fully_specified`, `sources`, `kinds` and `families`, of each source, hold statistics
+    (`of_rows`), `formulas` how many rows print FLOP by which formula, `rows` every predicted run,
+    `left_out` every other with its reasons, `twice` the ids of rows that an earlier table holds.
+    `does_not_fit` lists runs that ran and are said not to fit, with what fills their memory. Unknown
+    values are null.
+    """
+    rows = published.rows
+    full = [row for row in rows if row.run.fully_specified]
+    return {
+        "format_version": FORMAT_VERSION,
+        "constants": published.constants,
+        "all": of_rows(rows) if rows else None,
+        "fully_specified": of_rows(full) if full else None,
+        "formulas": formulas(rows),
+        "sources": {source: of_rows(members) for source, members in by_source(rows).items()},
+        "kinds": {
+            name: {value: of_rows(members) for value, members in grouped(rows, key).items()}
+            for name, key in KINDS.items()
+        },
+        "families": {source: by_family(members) for source, members in by_source(rows).items()},
+        "rows": [_row(row) for row in rows],
+        "does_not_fit": [
+            {"id": row.run.id, **fields_of(row, "used_fraction", "largest_categories")}
+            for row in rows
+            if not row.fits
+        ],
+        "left_out": [fields_of(row) for row in published.left_out],
+        "twice": list(published.twice),
+    }
+
+
+def _row(row: ComparedRun) -> dict[str, object]:
+    return {
+        **fields_of(row.run, "id", "source", "where", "fully_specified"),
+        "plan": row.job.plan.short(),
+        "stack": row.job.stack.label,
+        "cluster": row.job.cluster.name,
+        **fields_of(row, "measured_step_time_s", "predicted_step_time_s", "low_s", "high_s"),
+        **fields_of(row, "measured_memory_bytes", "predicted_memory_bytes", "used_fraction", "assumptions"),
+        "likely": fields_of(row.likely) | {"phrase": row.likely.phrase()},
+        "flop_audit": row.audit and fields_of(row.audit),
+    }

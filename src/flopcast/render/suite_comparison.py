@@ -1,16 +1,20 @@
-"""A compared suite of measured runs, as text, JSON and Markdown.
+"""Compared suites of measured runs, steps or memory, as text, JSON and Markdown.
 
 Answers: what do `flopcast validate --suite` and `flopcast demo` print?
-Elsewhere: how a row is predicted (lab/validation/compare.py), errors by source
+Elsewhere: how a row is predicted (lab/validation/compare.py, memory.py), errors by source
 (lab/validation/statistics.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
+from flopcast.lab.validation.memory import ComparedMemory, summary
 from flopcast.lab.validation.statistics import by_component, by_source
 from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
 from flopcast.units import show, show_seconds
+
+Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and reasons of others
 
 
 def as_json(comparisons: Sequence[ComparedSuite]) -> dict[str, object]:
@@ -179,3 +183,62 @@ def compared_text(comparison: ComparedSuite, run: str) -> str:
 
 def _line(name: str, measured: str, predicted: str, error: float) -> str:
     return f"  {name:50} {measured:>10} {predicted:>10} {error:+7.1%}"
+
+
+def memory_as_text(name: str, rows: Sequence[ComparedMemory], left_out: Mapping[str, str]) -> str:
+    """Return a line for every row, a summary line, and the rows that were left out by reason."""
+    lines = [f"{name}: memory", f"  {'measured':>10} {'predicted':>10} {'error':>7}"]
+    lines += [
+        f"  {show(row.measured_bytes, 'B'):>10} {show(row.predicted_bytes, 'B'):>10}"
+        f" {row.relative_error:>+7.1%}  {row.quantity}  {row.id}"
+        for row in rows
+    ]
+    lines.append(_summary_text(rows))
+    reasons = Counter(left_out.values())
+    return "\n".join(lines + [f"left out, {number}: {reason}" for reason, number in reasons.items()])
+
+
+def _summary_text(rows: Sequence[ComparedMemory]) -> str:
+    if not rows:
+        return "no rows"
+    found = summary(rows)
+    return (
+        f"{len(rows)} rows: mean {found['mean']:.2%}, median {found['median']:.2%}, p90 {found['p90']:.2%},"
+        f" largest {found['largest']:.2%}, bias {found['bias']:+.2%}"
+    )
+
+
+def memory_as_json(tables: Tables) -> object:
+    """Return, by name of a suite or file, all rows, their summary, and the rows left out with reasons."""
+    return {
+        name: {
+            "summary": plain(summary(rows)),
+            "rows": [fields_of(row) for row in rows],
+            "left_out": dict(left_out),
+        }
+        for name, (rows, left_out) in tables.items()
+    }
+
+
+def memory_as_markdown(tables: Tables) -> str:
+    """Return a section of a page for every table."""
+    lines: list[str] = []
+    for name, (rows, _) in tables.items():
+        lines += ["", f"## {name}: bytes, with nothing fitted on these rows", ""]
+        if not rows:
+            lines += ["No row could be compared."]
+            continue
+        found = summary(rows)
+        lines += [
+            f"Mean {found['mean']:.2%}, median {found['median']:.2%}, largest {found['largest']:.2%} of"
+            f" {len(rows)} rows. Peaks are the most of all ranks.",
+            "",
+            "| run | what | measured | predicted | error |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {row.id} | {row.quantity} | {show(row.measured_bytes, 'B')} |"
+            f" {show(row.predicted_bytes, 'B')} | {row.relative_error:+.1%} |"
+            for row in rows
+        ]
+    return "\n".join(lines) + "\n" if lines else ""

@@ -7,8 +7,8 @@ Elsewhere: the run itself (economics/run.py).
 from flopcast.economics.amount import Amount
 from flopcast.economics.run import Phase, TrainingRun
 from flopcast.economics.step import KWH_J
-from flopcast.render.cost_text import NO_POWER, NO_PRICE
 from flopcast.render.report_json import FORMAT_VERSION, job_as_json, with_bounds
+from flopcast.render.report_text import NO_POWER, NO_PRICE
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S, Training
 from flopcast.units import nine_digits, show, show_seconds, show_usd

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.lab.measure.device import identity, libraries, load_torch, open_bench
+from flopcast.lab.measure.device import Place, identity, libraries, load_torch, open_bench
 from flopcast.lab.measure.kernels import make
 from flopcast.lab.measure.memory_bound_kernels import _extra
-from flopcast.lab.measure.operands import Place
 from flopcast.lab.measure.shapes import SPACES, Shape
 from flopcast.lab.measure.timing import cold
 

@@ -5,7 +5,7 @@ from made_up_runs import JOB, judged, run
 
 from flopcast.lab.validation.flop_audit import ALL_TRAINED, FROZEN, UNKNOWN, flop_audit
 from flopcast.lab.validation.published_statistics import formulas
-from flopcast.render.published_json import runs_as_json
+from flopcast.render.published_tables import runs_as_json
 from flopcast.render.published_text import runs_as_text
 from flopcast.report.flop_conventions import CONVENTIONS
 

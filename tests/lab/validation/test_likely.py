@@ -7,8 +7,7 @@ from made_up_runs import JOB, judged, run
 
 from flopcast.accuracy import predict_unfitted as predict
 from flopcast.lab.validation.diagnosis import diagnose
-from flopcast.render.published_json import runs_as_json
-from flopcast.render.published_tables import runs_as_markdown
+from flopcast.render.published_tables import runs_as_json, runs_as_markdown
 from flopcast.render.published_text import runs_as_text
 
 REPORT = predict(JOB)

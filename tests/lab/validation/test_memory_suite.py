@@ -7,7 +7,7 @@ from flopcast.lab.published.suite_files import load_memory_suite
 from flopcast.lab.validation.memory import ComparedMemory, compare_memory, summary
 from flopcast.memory.peak import fits
 from flopcast.prediction import memory_by_class
-from flopcast.render.memory_suite import memory_as_json, memory_as_markdown, memory_as_text
+from flopcast.render.suite_comparison import memory_as_json, memory_as_markdown, memory_as_text
 
 
 def compared(*errors):

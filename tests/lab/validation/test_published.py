@@ -11,7 +11,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.published import compare_runs, ideal_s
 from flopcast.lab.validation.published_statistics import of_rows, reasons, worst
 from flopcast.lab.validation.run import measured_step_time_s
-from flopcast.render.published_json import runs_as_json
+from flopcast.render.published_tables import runs_as_json
 from flopcast.render.published_text import runs_as_text
 
 PEAK = 8 * 312e12  # data sheet of the A100, fp16

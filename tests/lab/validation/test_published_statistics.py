@@ -16,8 +16,7 @@ from flopcast.lab.validation.published import UNREADABLE, LeftOut, with_baseline
 from flopcast.lab.validation.published_statistics import WORST, by_source, grouped, of_rows, reasons, worst
 from flopcast.lab.validation.repeats import by_configuration, clustered_errors, configuration, noise_floor
 from flopcast.lab.validation.statistics import errors
-from flopcast.render.published_json import runs_as_json
-from flopcast.render.published_tables import tables
+from flopcast.render.published_tables import runs_as_json, tables
 
 (BASE,) = judged([run("base")]).rows
 OTHER = make_job(plan="dp=4 tp=2 mbs=2 gbs=16 precision=fp16")

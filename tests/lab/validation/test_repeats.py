@@ -9,7 +9,7 @@ from made_up_runs import JOB, judged, run
 from flopcast.api import predict
 from flopcast.lab.validation.published_statistics import of_rows
 from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor
-from flopcast.render.published_json import runs_as_json
+from flopcast.render.published_tables import runs_as_json
 from flopcast.render.published_text import runs_as_text
 
 OTHER = make_job(plan="dp=8 mbs=2 gbs=16 precision=fp16")

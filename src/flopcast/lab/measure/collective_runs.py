@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flopcast.lab.measure.operands import Tensor, Torch
+from flopcast.lab.measure.device import Tensor, Torch
 from flopcast.lab.measure.sample_pack import ALONE
 from flopcast.lab.measure.timing import AbstractBench, Run
 

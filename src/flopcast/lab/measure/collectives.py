@@ -12,7 +12,7 @@ from statistics import median
 
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.measure.collective_runs import COLLECTIVES, Entry, Peers, RankGroup, Ranks
-from flopcast.lab.measure.operands import Torch
+from flopcast.lab.measure.device import Torch
 from flopcast.lab.measure.sample_pack import OVERLAPPED, MessageSample
 from flopcast.lab.measure.sampling_run import CANNOT, Unsupported, first_line
 from flopcast.lab.measure.timing import AbstractBench, Run, mean_run_s

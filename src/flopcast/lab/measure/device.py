@@ -1,19 +1,22 @@
 """The device under test, through torch: a GPU with its events, or a processor with its clock.
 
-Answers: is torch there, which device is this, how does it mark moments?
-Elsewhere: what a repetition is (timing.py), which kernels run (kernels.py). torch is imported when a
-measurement starts and only then; everything that can be planned or read is done without it.
+Answers: is torch there, which device is this, how does it mark moments, how do operands get into its
+memory? Elsewhere: what a repetition is (timing.py), which kernels run (kernels.py). torch is imported when
+a measurement starts and only then; everything that can be planned or read is done without it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from flopcast.errors import spec_error
-from flopcast.lab.measure.operands import Tensor, Torch
 from flopcast.lab.measure.timing import AbstractBench, Mark
 
+Torch = Any  # the module: it is imported when a run starts, so its types are not known here
+Tensor = Any
+TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 LIBRARIES = ("triton", "flash_attn", "transformer_engine")
 FLUSHES = 6  # of LEAST_FLUSH_BYTES or more each: 0.1 to 0.7 ms, in which a backward pass is queued
 USUAL_CACHE_BYTES = 50e6  # of an H100 (its architecture white paper): where torch does not say it
@@ -35,6 +38,33 @@ class Identity:
     capability: str = ""
     toolkit: str = ""
     uuid: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Place:
+    """The place of operands: torch, and the device's name in torch."""
+
+    torch: Torch
+    device: str
+
+    def random(self, *sizes: int, dtype: str, grad: bool = False) -> Tensor:
+        """Return normal random numbers; 8-bit ones are cast from 16 bits."""
+        first = "bf16" if dtype == "fp8" else dtype
+        values = self.torch.randn(*sizes, device=self.device, dtype=self.dtype(first))
+        values = values if first == dtype else values.to(self.dtype(dtype))
+        return values.requires_grad_() if grad else values
+
+    def empty(self, *sizes: int, dtype: str) -> Tensor:
+        """Return memory for an output."""
+        return self.torch.empty(*sizes, device=self.device, dtype=self.dtype(dtype))
+
+    def ids(self, count: int, below: int) -> Tensor:
+        """Return random token ids."""
+        return self.torch.randint(0, below, (count,), device=self.device)
+
+    def dtype(self, name: str) -> Torch:
+        """Return torch's own name; raise AttributeError if this torch has no such type."""
+        return getattr(self.torch, TORCH_DTYPES[name])
 
 
 def load_torch(device: str) -> Torch:

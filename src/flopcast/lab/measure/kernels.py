@@ -12,8 +12,8 @@ layer with weights [outputs, inputs] stores them.
 from collections.abc import Callable
 from importlib import import_module
 
+from flopcast.lab.measure.device import Place, Tensor, Torch
 from flopcast.lab.measure.memory_bound_kernels import STREAMS, backward_of
-from flopcast.lab.measure.operands import Place, Tensor, Torch
 from flopcast.lab.measure.shapes import Shape
 from flopcast.lab.measure.timing import Run
 

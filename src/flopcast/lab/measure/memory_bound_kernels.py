@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 
-from flopcast.lab.measure.operands import Place, Tensor, Torch
+from flopcast.lab.measure.device import Place, Tensor, Torch
 from flopcast.lab.measure.shapes import COMPILED, Shape
 from flopcast.lab.measure.timing import Run
 

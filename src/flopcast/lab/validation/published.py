@@ -5,20 +5,21 @@ fit? Elsewhere: the facts of a row (run.py), the job of a row (lab/published), s
 (published_statistics.py).
 
 Each prediction is compared with a baseline: the FLOP of a step, including recomputation, at the peak of the
-plan's precision, times the pipeline's bubble, over the efficiency of the other rows with the same device,
-precision and family (baseline.py). Nothing is fitted here.
+plan's precision, times the pipeline's bubble, over an efficiency. That of a row is the geometric mean over
+the other rows with its device, precision and family. If there are none, it is the mean over the other rows
+on its device, and otherwise over all other rows. So no row affects its own baseline. Nothing is fitted.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from flopcast.cost.constant_transfer import Context, context_of
+from flopcast.dtypes import Logs
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.validation.baseline import baseline_errors
 from flopcast.lab.validation.compare import ComparedStep
 from flopcast.lab.validation.diagnosis import Diagnosis, diagnose
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
@@ -62,7 +63,7 @@ class ComparedRun(ComparedStep):
     `largest_categories` take most; above 1 the run is predicted not to fit. `assumptions` are values that
     the row does not state, and the formula by which it counts FLOP; `audit` checks the FLOP that it prints,
     if it also prints a token rate or a step time. `likely` is the first suspect of the error.
-    `baseline_error` is the relative error of the baseline (baseline.py); None if there is no other row.
+    `baseline_error` is the relative error of the baseline; None if there is no other row.
     """
 
     run: Run
@@ -186,6 +187,34 @@ def with_baseline(rows: Sequence[ComparedRun]) -> tuple[ComparedRun, ...]:
     logs = np.array([math.log(row.ideal_s / row.measured_step_time_s) for row in rows])
     found = baseline_errors([_likeness(row) for row in rows], logs)
     return tuple(replace(row, baseline_error=error) for row, error in zip(rows, found, strict=True))
+
+
+def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs) -> list[float | None]:
+    """Return the relative error of the baseline for each row, None for a row without any other.
+
+    `groups` are for each row the groups that it belongs to, the nearest first; `log_efficiencies`, (rows,),
+    are log(ideal / measured).
+
+    Examples
+    --------
+    >>> alike, another = ("h100 in bf16", "h100"), ("h100 in fp8", "h100")
+    >>> import numpy as np
+    >>> baseline_errors([alike, alike, another], np.log([0.4, 0.5, 0.3]))[:2]
+    [-0.2, 0.25]
+    """
+    return [_error(number, groups, log_efficiencies) for number in range(len(groups))]
+
+
+def _error(number: int, groups: Sequence[Sequence[Hashable]], logs: Logs) -> float | None:
+    """Return the baseline of one row, from the other rows of its nearest group that has other rows."""
+    for level, group in enumerate(groups[number]):
+        others = [
+            place for place, own in enumerate(groups) if place != number and level < len(own)
+            and own[level] == group
+        ]  # fmt: skip
+        if others:
+            return round(math.exp(float(logs[number] - logs[others].mean())) - 1.0, 12)
+    return None
 
 
 def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:

@@ -38,7 +38,7 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
         As `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval, `do_not_fit`
         (rows), `half_width_median` of the intervals, `memory_rows`, `memory_median` and `memory_mape` where
         rows print memory; `trivial_efficiency`, the geometric mean of these rows' efficiencies;
-        `trivial_mape` and `trivial_median` of the baseline (baseline.py).
+        `trivial_mape` and `trivial_median` of the baseline (published.py).
         `configurations`, and `clustered_median`, `_mape` and `_p90` with each configuration counted once.
         `noise_within_rows` and `noise_across_rows`: repeated measurements of one configuration within a
         release, and across releases; `noise_within_mape` and `noise_across_mape`: the error that a perfect

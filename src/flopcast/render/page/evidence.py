@@ -7,9 +7,9 @@ Elsewhere: how curves are fitted (lab/calibration/), the text of the job (spec/j
 from base64 import b64encode
 from html import escape
 
-from flopcast.render.cost_text import as_text as cost_lines
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, share, table
+from flopcast.render.report_text import cost_lines
 from flopcast.report.report import Report
 from flopcast.spec.job_file import job_text
 
