@@ -1,7 +1,8 @@
 """The device under test, through torch: a GPU with its events, or a processor with its clock.
 
 Answers: is torch there, which device is this, how does it mark moments, how do operands get into its
-memory? Elsewhere: what a repetition is (timing.py), which kernels run (kernels.py). torch is imported when
+memory?
+Elsewhere: what a repetition is (timing.py), which kernels run (kernels.py). torch is imported when
 a measurement starts and only then; everything that can be planned or read is done without it.
 """
 
@@ -127,13 +128,27 @@ def cache_bytes(who: Identity) -> float:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GpuBench(AbstractBench):
+class _HostBench(AbstractBench):
+    """The host's part of a bench: its clock, and how it waits while nothing is queued."""
+
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+
+    def idle(self, seconds_s: float) -> None:
+        """Sleep."""
+        self.sleep(seconds_s)
+
+    def clock_s(self) -> float:
+        """Return the time of the given clock."""
+        return self.clock()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class GpuBench(_HostBench):
     """A GPU: marks are events on the current stream, with a resolution of about half a microsecond."""
 
     torch: Torch
     flushed: Tensor  # twice as large as the cache, and LEAST_FLUSH_BYTES at least
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
 
     def mark(self) -> Mark:
         """Return a recorded event."""
@@ -154,21 +169,11 @@ class GpuBench(AbstractBench):
         for _ in range(FLUSHES):
             self.flushed.zero_()
 
-    def idle(self, seconds_s: float) -> None:
-        """Sleep while nothing is queued."""
-        self.sleep(seconds_s)
-
-    def clock_s(self) -> float:
-        """Return the time of the given clock."""
-        return self.clock()
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ProcessorBench(AbstractBench):
+class ProcessorBench(_HostBench):
     """A processor: runs end before they return, so a mark is the clock's time."""
 
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
     write: Callable[[], object] = lambda: None
 
     def mark(self) -> Mark:
@@ -185,14 +190,6 @@ class ProcessorBench(AbstractBench):
     def flush(self) -> None:
         """Call `write`."""
         self.write()
-
-    def idle(self, seconds_s: float) -> None:
-        """Sleep."""
-        self.sleep(seconds_s)
-
-    def clock_s(self) -> float:
-        """Return the time of the given clock."""
-        return self.clock()
 
 
 def open_bench(
