@@ -6,20 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_tables import run
 
-from flopcast.lab.published.cells import (
-    EVERY_SECOND,
-    FULL_WORDS,
-    HEAD_SIZES,
-    NO_WORDS,
-    PRECISIONS,
-    adapters,
-    assumed_heads,
-    implied_degrees,
-    plain_device,
-    precision_word,
-    recompute_word,
-    sharding,
-)
+from flopcast.lab.published import cells
 from flopcast.lab.published.known_names import cluster_of
 from flopcast.lab.validation.run import Machine, Mapping
 from flopcast.spec.plan import Plan
@@ -31,14 +18,16 @@ SPELT = st.sampled_from([str, str.upper, str.lower, str.title])
 
 
 def sharded(word, replicas=64, **machine):
-    return sharding(run(mapping=Mapping(fsdp=word, data_parallel=replicas), machine=Machine(**machine)))
+    return cells.sharding(
+        run(mapping=Mapping(fsdp=word, data_parallel=replicas), machine=Machine(**machine))
+    )
 
 
 @all_cases("device", PRINTED)
 @all_cases("maker", ["", "NVIDIA ", "AMD Instinct ", "8x ", "8x", "16 x ", "dgx_", "HGX-"])
 @all_cases("behind", ["", " GPUs", " GPU", " x8"])
 def test_a_device_is_the_same_whoever_names_it_and_however_many_there_are(device, maker, behind):
-    assert plain_device(f"{maker}{device}{behind}") == plain_device(device)
+    assert cells.plain_device(f"{maker}{device}{behind}") == cells.plain_device(device)
 
 
 @FEW
@@ -52,45 +41,48 @@ def test_a_device_is_found_in_whatever_case_and_with_whatever_between_its_words(
 @FEW
 @given(TEXT, st.sampled_from(["NVIDIA", "AMD", "Tesla", "GPUs", "DGX", "8x"]))
 def test_a_plain_name_is_in_small_letters_between_single_blanks_without_its_maker(text, maker):
-    plain = plain_device(f"{text} {maker} {text}")
+    plain = cells.plain_device(f"{text} {maker} {text}")
 
     assert plain == " ".join(plain.split()).lower()
     assert maker.lower() not in plain.split()
 
 
 @FEW
-@given(st.sampled_from([*PRECISIONS, "bf16", "fp16", "nvfp4", "something"]), SPELT)
+@given(st.sampled_from([*cells.PRECISIONS, "bf16", "fp16", "nvfp4", "something"]), SPELT)
 def test_a_precision_is_the_same_in_any_case_and_between_blanks(word, spelt):
-    assert precision_word(f" {spelt(word)} ") == precision_word(word)
-    assert precision_word(precision_word(word)) == precision_word(word)
+    assert cells.precision_word(f" {spelt(word)} ") == cells.precision_word(word)
+    assert cells.precision_word(cells.precision_word(word)) == cells.precision_word(word)
 
 
-@pytest.mark.parametrize("word", PRECISIONS.values())
+@pytest.mark.parametrize("word", cells.PRECISIONS.values())
 def test_what_a_precision_stands_for_is_one_that_a_plan_takes(word):
     assert Plan(precision=word).precision == word
 
 
 @FEW
-@given(st.sampled_from([*NO_WORDS, *FULL_WORDS, "selective layer", "selective op", "selective"]), SPELT)
+@given(
+    st.sampled_from([*cells.NO_WORDS, *cells.FULL_WORDS, "selective layer", "selective op", "selective"]),
+    SPELT,
+)
 def test_a_mode_of_recompute_is_the_same_in_any_case_and_is_one_that_a_plan_takes(word, spelt):
-    meant = recompute_word(f" {spelt(word)}  ")
+    meant = cells.recompute_word(f" {spelt(word)}  ")
 
-    assert meant == recompute_word(word) == recompute_word(meant)
+    assert meant == cells.recompute_word(word) == cells.recompute_word(meant)
     assert Plan(recompute=meant).recompute in ("none", "selective", "full")
 
 
 def test_words_for_nothing_and_for_everything_are_apart():
-    assert not set(NO_WORDS) & set(FULL_WORDS)
-    assert Plan(recompute=EVERY_SECOND).recompute_layers == 2
+    assert not set(cells.NO_WORDS) & set(cells.FULL_WORDS)
+    assert Plan(recompute=cells.EVERY_SECOND).recompute_layers == 2
 
 
 @FEW
 @given(TEXT)
 def test_no_text_whatever_breaks_the_reading_of_a_word(text):
     assert set(sharded(text)) <= {"zero", "data_shard"}
-    assert set(adapters(text)) <= {"rank", "targets"}
-    assert precision_word(text) == precision_word(text.strip())
-    assert isinstance(recompute_word(text), str)
+    assert set(cells.adapters(text)) <= {"rank", "targets"}
+    assert cells.precision_word(text) == cells.precision_word(text.strip())
+    assert isinstance(cells.recompute_word(text), str)
 
 
 @FEW
@@ -124,7 +116,7 @@ def test_hybrid_sharding_is_inside_a_node(devices):
 def test_what_internevo_says_in_its_remarks_goes_before_the_word(size):
     told = run(mapping=Mapping(fsdp="FSDP", data_parallel=64), notes=f"checkpoint=True, zero1={size}")
 
-    assert sharding(told) == {"data_shard": size}
+    assert cells.sharding(told) == {"data_shard": size}
 
 
 @FEW
@@ -134,20 +126,20 @@ def test_what_internevo_says_in_its_remarks_goes_before_the_word(size):
     st.sampled_from([" rank {}", ", rank={}", ", rank: {}", " r={}", " (r = {})", " Rank {}"]),
 )
 def test_the_rank_of_adapters_is_found_however_it_is_written(rank, word, written):
-    found = adapters(f"fine-tuning with {word}{written.format(rank)}, bf16")
+    found = cells.adapters(f"fine-tuning with {word}{written.format(rank)}, bf16")
 
     assert found["rank"] == rank
 
 
 @pytest.mark.parametrize("notes", ["full fine-tuning, no LoRA", "without LoRA", "exploration", "DoRA", ""])
 def test_a_training_that_is_none_of_adapters_has_none(notes):
-    assert adapters(notes) == {}
+    assert cells.adapters(notes) == {}
 
 
 def test_more_of_a_model_is_adapted_the_more_is_said():
     words = ("LoRA", "LoRA, attention only", "LoRA, all linear")
 
-    targets = [set(adapters(word)["targets"]) for word in words]
+    targets = [set(cells.adapters(word)["targets"]) for word in words]
 
     assert targets[0] < targets[1] < targets[2]
 
@@ -155,9 +147,9 @@ def test_more_of_a_model_is_adapted_the_more_is_said():
 @FEW
 @given(st.integers(1, 200).map(lambda n: 64 * n))
 def test_assumed_heads_make_up_the_width(hidden):
-    heads = assumed_heads(hidden)
+    heads = cells.assumed_heads(hidden)
 
-    assert hidden // heads in HEAD_SIZES
+    assert hidden // heads in cells.HEAD_SIZES
     assert heads * (hidden // heads) == hidden
     assert (hidden // heads == 128) == (hidden % 128 == 0)
 
@@ -173,7 +165,7 @@ def test_assumed_heads_make_up_the_width(hidden):
     st.integers(1, 64),
 )
 def test_no_degree_is_implied_that_is_stated_and_all_implied_ones_are_one(plan, devices):
-    implied = implied_degrees(run(machine=Machine(num_devices=devices)), plan)
+    implied = cells.implied_degrees(run(machine=Machine(num_devices=devices)), plan)
 
     assert not implied.keys() & plan.keys()
     assert set(implied.values()) <= {1}

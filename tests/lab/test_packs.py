@@ -8,15 +8,7 @@ import yaml
 from flopcast.errors import SpecError
 from flopcast.lab.measure.sample_pack import ALONE, OVERLAPPED, Manifest, MessageSample, Reading, Sample
 from flopcast.lab.measure.shapes import Shape
-from flopcast.lab.samples.packs import (
-    BATCH_ROWS,
-    MANIFEST,
-    MESSAGES,
-    MOST_BYTES,
-    SAMPLES,
-    open_pack,
-    read_pack,
-)
+from flopcast.lab.samples import packs
 from flopcast.lab.samples.sites import write_site
 from flopcast.spec.site import Site, SiteFactor
 
@@ -48,8 +40,10 @@ def all_reduce(size=1024, **facts):
 @pytest.fixture
 def pack(tmp_path):
     """A folder with a manifest and one good row; more rows are appended as text."""
-    (tmp_path / MANIFEST).write_text(json.dumps({"device": DEVICE, "tool_version": "1", "started": "now"}))
-    (tmp_path / SAMPLES).write_text(HEADER + GOOD)
+    (tmp_path / packs.MANIFEST).write_text(
+        json.dumps({"device": DEVICE, "tool_version": "1", "started": "now"})
+    )
+    (tmp_path / packs.SAMPLES).write_text(HEADER + GOOD)
     return tmp_path
 
 
@@ -59,7 +53,7 @@ def with_row(pack, **changes):
     row = (
         dict(zip(names, GOOD.strip().split(","), strict=True)) | {"sizes": "tokens=96;width=128"} | changes
     )
-    with (pack / SAMPLES).open("a") as file:
+    with (pack / packs.SAMPLES).open("a") as file:
         file.write(",".join(row.values()) + "\n")
     return pack
 
@@ -79,61 +73,61 @@ def test_what_is_written_is_read_again(tmp_path):
         all_reduce(),
         all_reduce(condition=OVERLAPPED, gemm_alone_us=200.0, gemm_overlapped_us=230.0),
     )
-    writer = open_pack(tmp_path / "pack", manifest_of(seed=3, facts={"torch": "2.9.0"}))
+    writer = packs.open_pack(tmp_path / "pack", manifest_of(seed=3, facts={"torch": "2.9.0"}))
 
     for row in (*samples, *messages):
         writer.add(row)
     writer.close({"fp8": "not here"})
 
-    pack = read_pack(tmp_path / "pack")
+    pack = packs.read_pack(tmp_path / "pack")
     assert pack.samples == samples
     assert pack.messages == messages
     assert pack.problems == ()
     assert (pack.manifest.seed, pack.manifest.facts) == (3, {"torch": "2.9.0"})
     assert pack.manifest.unsupported == {"fp8": "not here"}
-    assert pack.manifest.counts == {SAMPLES: 3, MESSAGES: 2}
+    assert pack.manifest.counts == {packs.SAMPLES: 3, packs.MESSAGES: 2}
 
 
 def test_a_batch_is_on_the_disk_before_the_pack_is_closed(tmp_path):
-    writer = open_pack(tmp_path, manifest_of())
+    writer = packs.open_pack(tmp_path, manifest_of())
 
-    for tokens in range(1, BATCH_ROWS + 3):
+    for tokens in range(1, packs.BATCH_ROWS + 3):
         writer.add(gelu(tokens))
 
-    assert len(read_pack(tmp_path).samples) == BATCH_ROWS
+    assert len(packs.read_pack(tmp_path).samples) == packs.BATCH_ROWS
 
 
 def test_a_pack_is_continued_where_it_stopped(tmp_path):
-    first = open_pack(tmp_path, manifest_of())
+    first = packs.open_pack(tmp_path, manifest_of())
     first.add(gelu(64))
     first.close({})
 
-    second = open_pack(tmp_path, manifest_of())
+    second = packs.open_pack(tmp_path, manifest_of())
     second.add(gelu(128))
     second.close({})
 
     assert second.done == {gelu(64).key}
-    assert read_pack(tmp_path).samples == (gelu(64), gelu(128))
-    assert read_pack(tmp_path).manifest.counts[SAMPLES] == 2
+    assert packs.read_pack(tmp_path).samples == (gelu(64), gelu(128))
+    assert packs.read_pack(tmp_path).manifest.counts[packs.SAMPLES] == 2
 
 
 def test_continuing_keeps_every_byte_that_was_there(tmp_path):
-    first = open_pack(tmp_path, manifest_of())
+    first = packs.open_pack(tmp_path, manifest_of())
     first.add(gelu(64))
     first.close({})
-    before = (tmp_path / SAMPLES).read_bytes()
+    before = (tmp_path / packs.SAMPLES).read_bytes()
 
-    second = open_pack(tmp_path, manifest_of())
+    second = packs.open_pack(tmp_path, manifest_of())
     second.add(gelu(128))
     second.close({})
 
-    assert (tmp_path / SAMPLES).read_bytes().startswith(before)
+    assert (tmp_path / packs.SAMPLES).read_bytes().startswith(before)
 
 
 def test_another_device_may_not_continue_a_pack(tmp_path):
-    open_pack(tmp_path, manifest_of()).close({})
+    packs.open_pack(tmp_path, manifest_of()).close({})
 
-    problem = refused(lambda: open_pack(tmp_path, manifest_of(device="NVIDIA B200")))
+    problem = refused(lambda: packs.open_pack(tmp_path, manifest_of(device="NVIDIA B200")))
 
     assert (problem.field, problem.value) == ("--out", "NVIDIA B200")
     assert DEVICE in problem.allowed
@@ -142,7 +136,7 @@ def test_another_device_may_not_continue_a_pack(tmp_path):
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("…")
 
-    problem = refused(lambda: open_pack(tmp_path, manifest_of()))
+    problem = refused(lambda: packs.open_pack(tmp_path, manifest_of()))
 
     assert "thesis.tex" in problem.because
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -152,72 +146,72 @@ def test_a_file_in_the_place_of_the_folder_is_told(tmp_path):
     place = tmp_path / "pack"
     place.write_text("")
 
-    assert refused(lambda: open_pack(place, manifest_of())).field == "--out"
+    assert refused(lambda: packs.open_pack(place, manifest_of())).field == "--out"
 
 
 def test_half_a_row_is_measured_again(pack):
-    with (pack / SAMPLES).open("a") as file:
+    with (pack / packs.SAMPLES).open("a") as file:
         file.write(f"{DEVICE},gelu,,bf16,tokens=96;wid")
 
-    writer = open_pack(pack, manifest_of())
+    writer = packs.open_pack(pack, manifest_of())
     writer.add(gelu(96))
     writer.close({})
 
-    found = read_pack(pack)
+    found = packs.read_pack(pack)
     assert found.problems == ()
     assert [s.shape.size("tokens") for s in found.samples] == [64, 96]
 
 
 def test_a_row_that_lacks_its_line_end_is_measured_again(pack):
     """Its last number may be cut short: 45 degrees, or 4 of them."""
-    with (pack / SAMPLES).open("a") as file:
+    with (pack / packs.SAMPLES).open("a") as file:
         file.write(GOOD.strip().replace("tokens=64", "tokens=96"))
 
-    writer = open_pack(pack, manifest_of())
+    writer = packs.open_pack(pack, manifest_of())
     writer.add(gelu(96))
     writer.close({})
 
     assert writer.done == {gelu(64).key}
-    assert [s.shape.size("tokens") for s in read_pack(pack).samples] == [64, 96]
+    assert [s.shape.size("tokens") for s in packs.read_pack(pack).samples] == [64, 96]
 
 
 def test_a_pack_of_another_device_is_left_as_it_was(pack):
-    with (pack / SAMPLES).open("a") as file:
+    with (pack / packs.SAMPLES).open("a") as file:
         file.write("half a row")
-    before = (pack / SAMPLES).read_bytes()
+    before = (pack / packs.SAMPLES).read_bytes()
 
-    refused(lambda: open_pack(pack, manifest_of(device="NVIDIA B200")))
+    refused(lambda: packs.open_pack(pack, manifest_of(device="NVIDIA B200")))
 
-    assert (pack / SAMPLES).read_bytes() == before
+    assert (pack / packs.SAMPLES).read_bytes() == before
 
 
 def test_what_an_earlier_run_could_not_measure_stays_told_until_it_is_measured(tmp_path):
-    open_pack(tmp_path, manifest_of()).close({"fp8": "no such type", gelu(64).key: "out of memory"})
+    packs.open_pack(tmp_path, manifest_of()).close({"fp8": "no such type", gelu(64).key: "out of memory"})
 
-    second = open_pack(tmp_path, manifest_of())
+    second = packs.open_pack(tmp_path, manifest_of())
     second.add(gelu(64))
     second.close({"cudnn": "not here"})
 
-    assert read_pack(tmp_path).manifest.unsupported == {"fp8": "no such type", "cudnn": "not here"}
+    assert packs.read_pack(tmp_path).manifest.unsupported == {"fp8": "no such type", "cudnn": "not here"}
 
 
 def test_what_was_measured_by_a_run_that_was_killed_is_not_told_as_unsupported(tmp_path):
-    open_pack(tmp_path, manifest_of()).close({gelu(1).key: "out of memory"})
-    killed = open_pack(tmp_path, manifest_of())
-    for tokens in range(1, BATCH_ROWS + 1):
+    packs.open_pack(tmp_path, manifest_of()).close({gelu(1).key: "out of memory"})
+    killed = packs.open_pack(tmp_path, manifest_of())
+    for tokens in range(1, packs.BATCH_ROWS + 1):
         killed.add(gelu(tokens))
 
-    open_pack(tmp_path, manifest_of()).close({})
+    packs.open_pack(tmp_path, manifest_of()).close({})
 
-    assert read_pack(tmp_path).manifest.unsupported == {}
+    assert packs.read_pack(tmp_path).manifest.unsupported == {}
 
 
-@pytest.mark.parametrize("name", [MANIFEST, SAMPLES])
+@pytest.mark.parametrize("name", [packs.MANIFEST, packs.SAMPLES])
 def test_a_file_that_is_larger_than_any_pack_is_refused_and_not_read_in_part(pack, name):
     with (pack / name).open("r+b") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(packs.MOST_BYTES + 1)
 
-    assert str(MOST_BYTES) in refused(lambda: read_pack(pack)).because
+    assert str(packs.MOST_BYTES) in refused(lambda: packs.read_pack(pack)).because
 
 
 BROKEN = {
@@ -243,41 +237,41 @@ BROKEN = {
 
 @pytest.mark.parametrize("changes", BROKEN.values(), ids=BROKEN)
 def test_a_bad_row_is_told_with_its_line_and_the_good_ones_are_kept(pack, changes):
-    found = read_pack(with_row(with_row(pack, **changes), sizes="tokens=256;width=128"))
+    found = packs.read_pack(with_row(with_row(pack, **changes), sizes="tokens=256;width=128"))
 
     (problem,) = found.problems
-    assert problem.where == f"{pack / SAMPLES}:3"
+    assert problem.where == f"{pack / packs.SAMPLES}:3"
     assert [s.shape.size("tokens") for s in found.samples] == [64, 256]
 
 
 def test_a_row_with_a_column_too_many_is_told(pack):
-    with (pack / SAMPLES).open("a") as file:
+    with (pack / packs.SAMPLES).open("a") as file:
         file.write(GOOD.strip() + ",more\n")
 
-    assert len(read_pack(pack).problems) == 1
+    assert len(packs.read_pack(pack).problems) == 1
 
 
 def test_a_file_that_ends_in_the_middle_of_a_row_keeps_the_rows_before(pack):
-    with (pack / SAMPLES).open("a") as file:
+    with (pack / packs.SAMPLES).open("a") as file:
         file.write(f"{DEVICE},gelu,,bf16,tok")
 
-    found = read_pack(pack)
+    found = packs.read_pack(pack)
 
     assert len(found.samples) == 1
-    assert found.problems[0].where == f"{pack / SAMPLES}:3"
+    assert found.problems[0].where == f"{pack / packs.SAMPLES}:3"
 
 
 def test_every_bad_row_is_told(pack):
     for changes in BROKEN.values():
         with_row(pack, **changes)
 
-    assert len(read_pack(pack).problems) == len(BROKEN)
+    assert len(packs.read_pack(pack).problems) == len(BROKEN)
 
 
 def test_columns_of_another_unit_are_refused_by_their_name(pack):
-    (pack / SAMPLES).write_text((HEADER + GOOD).replace("median_us", "median_ms"))
+    (pack / packs.SAMPLES).write_text((HEADER + GOOD).replace("median_us", "median_ms"))
 
-    found = read_pack(pack)
+    found = packs.read_pack(pack)
 
     (problem,) = found.problems
     assert problem.field == "header"
@@ -286,14 +280,16 @@ def test_columns_of_another_unit_are_refused_by_their_name(pack):
 
 
 def test_readings_that_are_missing_are_none(pack):
-    found = read_pack(with_row(pack, clock_mhz="", power_w="", temperature_c=""))
+    found = packs.read_pack(with_row(pack, clock_mhz="", power_w="", temperature_c=""))
 
     assert found.problems == ()
     assert found.samples[1].reading == Reading()
 
 
 def test_a_shape_that_was_measured_again_counts_once(pack):
-    found = read_pack(with_row(pack, sizes="tokens=64;width=128", repetitions_us="20", median_us="20"))
+    found = packs.read_pack(
+        with_row(pack, sizes="tokens=64;width=128", repetitions_us="20", median_us="20")
+    )
 
     assert [sample.repetitions_us for sample in found.samples] == [(20.0,)]
 
@@ -309,17 +305,17 @@ def test_a_shape_that_was_measured_again_counts_once(pack):
     ],
 )
 def test_a_bad_collective_is_told(tmp_path, changes):
-    writer = open_pack(tmp_path, manifest_of())
+    writer = packs.open_pack(tmp_path, manifest_of())
     writer.add(all_reduce())
     writer.close({})
-    header, row = (tmp_path / MESSAGES).read_text().splitlines()
+    header, row = (tmp_path / packs.MESSAGES).read_text().splitlines()
     fields = dict(zip(header.split(","), row.split(","), strict=True)) | changes
-    (tmp_path / MESSAGES).write_text(f"{header}\n{row}\n{','.join(fields.values())}\n")
+    (tmp_path / packs.MESSAGES).write_text(f"{header}\n{row}\n{','.join(fields.values())}\n")
 
-    found = read_pack(tmp_path)
+    found = packs.read_pack(tmp_path)
 
     assert len(found.messages) == 1
-    assert [problem.where for problem in found.problems] == [f"{tmp_path / MESSAGES}:3"]
+    assert [problem.where for problem in found.problems] == [f"{tmp_path / packs.MESSAGES}:3"]
 
 
 MANIFESTS = {
@@ -340,21 +336,21 @@ MANIFESTS = {
 
 @pytest.mark.parametrize("text", MANIFESTS.values(), ids=MANIFESTS)
 def test_a_manifest_that_is_none_is_refused(tmp_path, text):
-    (tmp_path / MANIFEST).write_text(text)
+    (tmp_path / packs.MANIFEST).write_text(text)
 
-    assert refused(lambda: read_pack(tmp_path)).field == "manifest"
+    assert refused(lambda: packs.read_pack(tmp_path)).field == "manifest"
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path):
-    assert refused(lambda: read_pack(tmp_path)).field == "file"
+    assert refused(lambda: packs.read_pack(tmp_path)).field == "file"
 
 
 def test_keys_that_a_later_version_adds_are_passed_over(tmp_path):
-    (tmp_path / MANIFEST).write_text(
+    (tmp_path / packs.MANIFEST).write_text(
         json.dumps({"device": DEVICE, "tool_version": "9", "started": "now", "fan_speed": 3})
     )
 
-    assert read_pack(tmp_path).manifest.device == DEVICE
+    assert packs.read_pack(tmp_path).manifest.device == DEVICE
 
 
 def test_a_site_file_holds_what_a_site_says(tmp_path):
@@ -374,14 +370,14 @@ def test_a_site_file_that_cannot_be_written_is_told(tmp_path):
 
 @pytest.mark.parametrize("sizes", ["tokens=64", "tokens=64;tokens=8", "tokens=64;width=8;m=4", "m=1;n=1"])
 def test_sizes_that_are_not_those_of_a_class_leave_a_row_out(pack, sizes):
-    found = read_pack(with_row(pack, sizes=sizes))
+    found = packs.read_pack(with_row(pack, sizes=sizes))
 
     assert len(found.samples) == 1
     assert "the sizes tokens, width of gelu" in found.problems[0].allowed
 
 
 def test_a_mark_before_the_header_changes_nothing(pack):
-    plain = read_pack(pack).samples
-    (pack / SAMPLES).write_bytes(b"\xef\xbb\xbf" + (pack / SAMPLES).read_bytes())
+    plain = packs.read_pack(pack).samples
+    (pack / packs.SAMPLES).write_bytes(b"\xef\xbb\xbf" + (pack / packs.SAMPLES).read_bytes())
 
-    assert read_pack(pack).samples == plain
+    assert packs.read_pack(pack).samples == plain

@@ -3,17 +3,7 @@
 import pytest
 from run_tables import run
 
-from flopcast.lab.published.cells import (
-    adapters,
-    assumed_heads,
-    implied_degrees,
-    node_bytes_per_s,
-    plain_device,
-    precision_word,
-    recompute_word,
-    schedule_word,
-    sharding,
-)
+from flopcast.lab.published import cells
 from flopcast.lab.published.known_names import cluster_of, model_of, software_of
 from flopcast.lab.validation.run import Architecture, Machine, Mapping, Software, memory_kind
 
@@ -52,7 +42,8 @@ def test_a_device_that_is_in_no_catalogue_is_none(printed):
 
 def test_makers_separators_and_counts_say_nothing_of_a_device():
     names = {
-        plain_device(name) for name in ("NVIDIA A100-SXM4-80GB", "a100 sxm4 80gb", "8x A100_SXM4 (80GB)")
+        cells.plain_device(name)
+        for name in ("NVIDIA A100-SXM4-80GB", "a100 sxm4 80gb", "8x A100_SXM4 (80GB)")
     }
 
     assert names == {"a100 sxm4 80gb"}
@@ -62,7 +53,7 @@ def test_makers_separators_and_counts_say_nothing_of_a_device():
     ("printed", "meant"), [("BF16", "bf16"), ("bfloat16", "bf16"), ("FP8_MX", "mxfp8"), ("NVFP4", "nvfp4")]
 )
 def test_a_precision_is_one_word(printed, meant):
-    assert precision_word(printed) == meant
+    assert cells.precision_word(printed) == meant
 
 
 @pytest.mark.parametrize(
@@ -76,7 +67,7 @@ def test_a_precision_is_one_word(printed, meant):
     ],
 )
 def test_a_mode_of_recompute_is_one_word(printed, meant):
-    assert recompute_word(printed) == meant
+    assert cells.recompute_word(printed) == meant
 
 
 @pytest.mark.parametrize(
@@ -94,7 +85,7 @@ def test_a_mode_of_recompute_is_one_word(printed, meant):
     ],
 )
 def test_a_word_for_sharding_says_what_is_sharded_and_over_how_many(word, meant):
-    assert sharding(run(mapping=Mapping(fsdp=word, data_parallel=64))) == meant
+    assert cells.sharding(run(mapping=Mapping(fsdp=word, data_parallel=64))) == meant
 
 
 @pytest.mark.parametrize(
@@ -110,7 +101,7 @@ def test_a_word_for_sharding_says_what_is_sharded_and_over_how_many(word, meant)
     ids=["data", "sharded", "experts", "one device", "nothing said", "one that is 1 alone"],
 )
 def test_degrees_of_one_are_left_out_only_where_another_is_stated(plan, devices, implied):
-    assert implied_degrees(run(machine=Machine(num_devices=devices)), plan) == implied
+    assert cells.implied_degrees(run(machine=Machine(num_devices=devices)), plan) == implied
 
 
 @pytest.mark.parametrize(
@@ -118,15 +109,15 @@ def test_degrees_of_one_are_left_out_only_where_another_is_stated(plan, devices,
     [("LoRA rank 64, attention only", 64, 4), ("QLoRA r=16, all linear", 16, 7), ("LoRA", 8, 2)],
 )
 def test_remarks_of_adapters_give_rank_and_targets_or_those_of_peft(notes, rank, targets):
-    found = adapters(notes)
+    found = cells.adapters(notes)
 
     assert (found["rank"], len(found["targets"])) == (rank, targets)
-    assert adapters("exploration") == {}
+    assert cells.adapters("exploration") == {}
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(2560, 20), (768, 6), (960, 15), (100, None)])
 def test_heads_that_no_table_prints_have_128_elements_or_64(hidden, heads):
-    assert assumed_heads(hidden) == heads
+    assert cells.assumed_heads(hidden) == heads
 
 
 def test_a_model_of_the_catalogue_is_known_by_its_own_name_unless_the_sizes_are_anothers():
@@ -169,7 +160,7 @@ def test_names_of_schedules_mean_schedules_of_a_plan():
         "chimera": None,
     }
 
-    assert {printed: schedule_word(printed) for printed in cases} == cases
+    assert {printed: cells.schedule_word(printed) for printed in cases} == cases
 
 
 def test_a_written_out_network_is_ports_times_their_rate():
@@ -187,7 +178,7 @@ def test_a_written_out_network_is_ports_times_their_rate():
         ("", 8): None,
     }
 
-    found = {case: node_bytes_per_s(*case) for case in cases}
+    found = {case: cells.node_bytes_per_s(*case) for case in cases}
 
     assert found == cases
 

@@ -9,18 +9,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from flopcast.render.page import table
 from flopcast.render.page.drawing import Axis, described_svg, figure, grid, label, legend, names, spanning
-from flopcast.render.page.table import (
-    LEAST_SORTED,
-    Markup,
-    Quantity,
-    bar,
-    markup,
-    rate,
-    seconds,
-    share,
-    size,
-)
 
 LAWS = settings(max_examples=80)
 positive = st.floats(1e-9, 1e12)
@@ -125,8 +115,8 @@ HOSTILE = '<script>alert("&")</script>'
         lambda text: described_svg("key", text, text, 10, ""),
         lambda text: figure("key", text, text, 10, ""),
         lambda text: legend([(1, text)]),
-        markup,
-        lambda text: markup(Quantity(1.0, text)),
+        table.markup,
+        lambda text: table.markup(table.Quantity(1.0, text)),
     ],
 )
 def test_no_text_of_a_drawing_or_a_table_becomes_markup(drawn):
@@ -157,16 +147,18 @@ def test_a_drawing_with_texts_keeps_its_width_and_may_be_cut_off_above():
 @given(fraction=st.floats(-1, 2))
 @example(fraction=-0.0)
 def test_a_bar_is_as_long_as_its_share_of_one(fraction):
-    width = float(re.search(r'width="([0-9.]+)"', bar(fraction).html)[1])
+    width = float(re.search(r'width="([0-9.]+)"', table.bar(fraction).html)[1])
 
     assert width == pytest.approx(100 * min(max(fraction, 0.0), 1.0), abs=0.006)
 
 
 @LAWS
 @given(value=st.floats(1e-6, 1e15))
-@pytest.mark.parametrize("made", [seconds, share, size, lambda value: rate(value, "FLOP/s")])
+@pytest.mark.parametrize(
+    "made", [table.seconds, table.share, table.size, lambda value: table.rate(value, "FLOP/s")]
+)
 def test_a_number_of_a_table_is_for_programs_what_it_is_for_people(made, value):
-    html = markup(made(value))
+    html = table.markup(made(value))
 
     found = re.fullmatch(r'<data value="([^"]+)">([^<]+)</data>', html)
     assert float(found[1]) == pytest.approx(value, rel=1e-8)
@@ -174,5 +166,5 @@ def test_a_number_of_a_table_is_for_programs_what_it_is_for_people(made, value):
 
 
 def test_markup_is_not_escaped_twice():
-    assert markup(Markup("<b>x</b>")) == "<b>x</b>"
-    assert LEAST_SORTED > 1
+    assert table.markup(table.Markup("<b>x</b>")) == "<b>x</b>"
+    assert table.LEAST_SORTED > 1

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import (
-    FILE,
-    check_writable,
-    job_options,
-    print_json,
-    write_output,
-    writes_document,
-    writing,
-)
+from flopcast.cli import options
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -23,12 +15,14 @@ if TYPE_CHECKING:
 
 
 @click.command("predict")
-@job_options()
-@click.option("--log", type=FILE, help="Compare the prediction with a training log.")
+@options.job_options()
+@click.option("--log", type=options.FILE, help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--report", type=FILE, help="Write an HTML page.")
-@click.option("--trace", type=FILE, help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format.")
-@writes_document
+@click.option("--report", type=options.FILE, help="Write an HTML page.")
+@click.option(
+    "--trace", type=options.FILE, help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format."
+)
+@options.writes_document
 def command(
     request: JobRequest, log: Path | None, wants_json: bool, report: Path | None, trace: Path | None
 ) -> None:
@@ -51,20 +45,20 @@ def command(
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import as_text
 
-    check_writable("--report", report)
-    check_writable("--trace", trace)
+    options.check_writable("--report", report)
+    options.check_writable("--trace", trace)
     told, data = _log_reader(log)
     made = predict(resolve(request))
     if wants_json:
-        print_json(as_json(made) | data(made))
+        options.print_json(as_json(made) | data(made))
     else:
         click.echo(as_text(made) + told(made))
     if report is not None:
-        write_output("--report", report, report_page(made))
+        options.write_output("--report", report, report_page(made))
     if trace is not None:
         from flopcast.interop.exports.trace_files import write_trace
 
-        with writing("--trace", trace):
+        with options.writing("--trace", trace):
             write_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
 

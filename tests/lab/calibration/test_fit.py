@@ -7,16 +7,9 @@ import pytest
 
 from flopcast.cli.measurement_folder import SYSTEMS
 from flopcast.cost.kernels.curve import log_efficiency
+from flopcast.lab.calibration import curve_fit
 from flopcast.lab.calibration.broken_operators import REPLACEMENTS, replacements
 from flopcast.lab.calibration.collective_files import FabricFile
-from flopcast.lab.calibration.curve_fit import (
-    MOST_NODES,
-    as_plans,
-    file_samples,
-    fit_curve,
-    fit_fabric,
-    fit_operators,
-)
 from flopcast.lab.calibration.operator_files import BROKEN, FILES, kept_rows
 from flopcast.lab.calibration.samples import Samples
 from flopcast.library import catalog
@@ -49,7 +42,7 @@ def bound_of(operator):
 def measured_linear(file, efficiency, gradient_ratio):
     """A file of a device that has one efficiency forward, and takes `gradient_ratio` of it backward."""
     columns = grid()
-    operator = FILES[file].forward(as_plans(columns))
+    operator = FILES[file].forward(curve_fit.as_plans(columns))
     seconds = LAUNCH_S + bound_of(operator) / efficiency
     gradients_s = sum(LAUNCH_S + bound_of(part) / efficiency for _, part in operator.gradients())
     return columns | {"fwd_us": seconds.ravel() * 1e6, "bwd_us": gradient_ratio * gradients_s.ravel() * 1e6}
@@ -59,7 +52,7 @@ def measured_linear(file, efficiency, gradient_ratio):
 def fitted(ratio):
     """Curves of a device whose products reach 0.7 of their bound."""
     files = {name: measured_linear(name, 0.7, ratio) for name in LINEAR}
-    return fit_operators("made-up", A100, files)
+    return curve_fit.fit_operators("made-up", A100, files)
 
 
 def streaming_samples(efficiency=0.8, launch_s=3e-6, rows=300):
@@ -97,14 +90,14 @@ def ring_file(efficiency=0.6, collective="all_reduce"):
 
 
 def test_the_efficiency_of_made_up_samples_is_found_again():
-    curve = fit_curve(streaming_samples(efficiency=0.8), A100)
+    curve = curve_fit.fit_curve(streaming_samples(efficiency=0.8), A100)
 
     np.testing.assert_allclose(np.exp(curve.table), 0.8, rtol=0.01)
     assert curve.evidence.relative_error < 0.005
 
 
 def test_a_curve_says_what_it_rests_on():
-    curve = fit_curve(streaming_samples(rows=300), A100)
+    curve = curve_fit.fit_curve(streaming_samples(rows=300), A100)
 
     assert (curve.name, curve.owner, curve.launch_s) == ("made_up", A100.name, 3e-6)
     assert (curve.evidence.rows, curve.evidence.rejected, curve.evidence.source) == (300, 7, "here")
@@ -114,7 +107,7 @@ def test_a_launch_longer_than_the_kernel_is_taken_for_half_of_its_time():
     """Otherwise nothing, or less than nothing, would be left for the work."""
     samples = streaming_samples(efficiency=0.5, launch_s=0.0)
 
-    curve = fit_curve(samples, A100.model_copy(update={"kernel_launch_s": 1.0}))
+    curve = curve_fit.fit_curve(samples, A100.model_copy(update={"kernel_launch_s": 1.0}))
 
     np.testing.assert_allclose(np.exp(curve.table), 1.0, rtol=0.01)
 
@@ -122,7 +115,7 @@ def test_a_launch_longer_than_the_kernel_is_taken_for_half_of_its_time():
 def test_the_efficiency_of_made_up_products_is_found_again():
     curve = fitted(0.8)["gemm"]
 
-    operator = FILES["linear_mlp_up"].forward(as_plans(grid(seed=9)))
+    operator = FILES["linear_mlp_up"].forward(curve_fit.as_plans(grid(seed=9)))
     found = np.exp(log_efficiency(curve, tuple(part.ravel() for part in operator.coordinates())))
     np.testing.assert_allclose(found, 0.7, rtol=0.01)
 
@@ -141,7 +134,7 @@ def test_a_bias_gradient_in_a_file_does_not_pull_the_ratio():
     files = {name: measured_linear(name, 0.7, 1.0) for name in LINEAR}
     biased = files | {"linear_qkv": measured_linear("linear_qkv", 0.7, 2.0)}
 
-    curve = fit_operators("made-up", A100, biased)["gemm"]
+    curve = curve_fit.fit_operators("made-up", A100, biased)["gemm"]
 
     assert curve.ratio_of("input_gradient", "fp16") == pytest.approx(1.0, rel=0.01)
 
@@ -160,15 +153,15 @@ def test_forward_and_backward_of_one_kernel_get_a_curve_each():
     columns["fwd_us"] = (LAUNCH_S + 2 * moved_bytes / 2.039e12 / 0.8) * 1e6
     columns["bwd_us"] = (LAUNCH_S + 3 * moved_bytes / 2.039e12 / 0.4) * 1e6
 
-    samples = file_samples("made-up", "gelu", columns, A100)
+    samples = curve_fit.file_samples("made-up", "gelu", columns, A100)
 
-    forward, backward = (fit_curve(part, A100) for part in samples)
+    forward, backward = (curve_fit.fit_curve(part, A100) for part in samples)
     np.testing.assert_allclose(np.exp(forward.table), 0.8, rtol=0.01)
     np.testing.assert_allclose(np.exp(backward.table), 0.4, rtol=0.01)
 
 
 def test_a_file_that_is_not_known_gives_no_samples():
-    assert list(file_samples("made-up", "mystery", grid(), A100)) == []
+    assert list(curve_fit.file_samples("made-up", "mystery", grid(), A100)) == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +176,7 @@ def test_a_file_that_is_not_known_gives_no_samples():
 def test_a_file_gives_a_backward_where_one_kernel_was_measured(file, names):
     columns = grid() | {"fwd_us": np.full(150, 1e6), "bwd_us": np.full(150, 1e6)}
 
-    samples = list(file_samples("made-up", file, columns, A100))
+    samples = list(curve_fit.file_samples("made-up", file, columns, A100))
 
     assert [part.name for part in samples] == names
 
@@ -193,7 +186,7 @@ def test_a_class_whose_rows_are_all_broken_gets_no_curve_of_its_own():
     columns = grid() | {"fwd_us": np.full(150, 1e6), "bwd_us": np.full(150, 1e6)}
     files = {name: measured_linear(name, 0.7, 1.0) for name in LINEAR} | {"layernorm": columns}
 
-    curves = fit_operators("vista-gh200", catalog.device("gh200-96gb"), files)
+    curves = curve_fit.fit_operators("vista-gh200", catalog.device("gh200-96gb"), files)
 
     assert set(curves) == {"gemm", "layernorm"}
 
@@ -201,26 +194,26 @@ def test_a_class_whose_rows_are_all_broken_gets_no_curve_of_its_own():
 def test_a_samples_source_is_the_folder_of_its_system():
     columns = grid() | {"fwd_us": np.full(150, 1e6), "bwd_us": np.full(150, 1e6)}
 
-    samples = next(iter(file_samples("vista-gh200", "gelu", columns, A100)))
+    samples = next(iter(curve_fit.file_samples("vista-gh200", "gelu", columns, A100)))
 
     assert samples.source == "data/operators/vista-gh200 (arXiv:2509.22832)"
 
 
 def test_measured_rows_stand_in_the_place_of_plans():
-    columns = as_plans({"tp": np.arange(5.0)})
+    columns = curve_fit.as_plans({"tp": np.arange(5.0)})
 
     assert columns["tp"].shape == (5, 1)
 
 
 def test_tables_of_three_coordinates_stay_small():
     """A thousand numbers of five letters are 5 kB."""
-    assert all(np.prod(most) <= 1100 for most in MOST_NODES.values())
+    assert all(np.prod(most) <= 1100 for most in curve_fit.MOST_NODES.values())
 
 
 def test_the_efficiency_of_a_made_up_fabric_is_found_again():
     file, columns = ring_file(efficiency=0.6)
 
-    curve = fit_fabric([(file, columns)], TIER)["all_reduce"]
+    curve = curve_fit.fit_fabric([(file, columns)], TIER)["all_reduce"]
 
     np.testing.assert_allclose(np.exp(curve.table), 0.6, rtol=0.01)
     assert (curve.owner, curve.name, curve.launch_s) == ("made-up", "all_reduce", 0.0)
@@ -230,7 +223,7 @@ def test_messages_faster_than_their_links_are_rejected_and_counted():
     file, columns = ring_file()
     columns["time"][:50] = 1e-9
 
-    curve = fit_fabric([(file, columns)], TIER)["all_reduce"]
+    curve = curve_fit.fit_fabric([(file, columns)], TIER)["all_reduce"]
 
     assert (curve.evidence.rows, curve.evidence.rejected) == (550, 50)
 
@@ -239,7 +232,7 @@ def test_rows_of_another_tier_are_neither_used_nor_counted():
     file, columns = ring_file()
     columns["nodes"][:100] = 1.0
 
-    curve = fit_fabric([(file, columns)], TIER)["all_reduce"]
+    curve = curve_fit.fit_fabric([(file, columns)], TIER)["all_reduce"]
 
     assert (curve.evidence.rows, curve.evidence.rejected) == (500, 0)
 
@@ -247,7 +240,7 @@ def test_rows_of_another_tier_are_neither_used_nor_counted():
 def test_each_collective_of_a_fabric_gets_its_own_curve():
     fast, slow = ring_file(0.9), ring_file(0.3, "reduce_scatter")
 
-    curves = fit_fabric([fast, slow], TIER)
+    curves = curve_fit.fit_fabric([fast, slow], TIER)
 
     assert np.exp(curves["all_reduce"].table).mean() == pytest.approx(0.9, rel=0.01)
     assert np.exp(curves["reduce_scatter"].table).max() < 0.3  # half of the bytes in the same time

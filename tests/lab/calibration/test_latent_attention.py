@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
+from flopcast.lab.calibration import peer_fit
 from flopcast.lab.calibration.curve_fit import as_plans, predicted_s
 from flopcast.lab.calibration.peer_attention import LEFT_OUT
-from flopcast.lab.calibration.peer_fit import (
-    FEWEST_ROWS,
-    PEER_FILES,
-    device_samples,
-    disagreement,
-    fit_peers,
-)
 from flopcast.lab.calibration.peer_tables import samples_of
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
@@ -23,7 +17,7 @@ INFERSIM = "infersim/mla_prefill.csv"
 V100_TABLE = "apex/gemm_v100_fp16.csv.gz"
 LATENT = {
     file.path + file.name.removeprefix("flash_attention.latent"): file
-    for file in PEER_FILES
+    for file in peer_fit.PEER_FILES
     if file.name.startswith("flash_attention.latent")
 }
 MEASURED = sorted(LATENT[MLA_TABLE].devices.values())
@@ -44,7 +38,7 @@ def tables(shared):
 def found(tables):
     """Samples by device, class and source."""
     return {
-        name: device_samples(catalog.device(name), tables)
+        name: peer_fit.device_samples(catalog.device(name), tables)
         for name in (*MEASURED, "a100-pcie-80gb", "h800-sxm-80gb")
     }
 
@@ -173,7 +167,7 @@ def test_each_table_gives_a_device_the_rows_that_it_holds(found):
 def fits(tables):
     """Curves of the latent classes by device, and what is told."""
     return {
-        name: fit_peers(catalog.device(name), tables)
+        name: peer_fit.fit_peers(catalog.device(name), tables)
         for name in (*MEASURED, "a100-pcie-80gb", "h800-sxm-80gb")
     }
 
@@ -198,7 +192,7 @@ def test_rows_kept_aside_are_predicted(found, tables, name):
     left = {word: values[aside] for word, values in table.items()}
     (mark,) = [mark for mark, owner in LATENT[MLA_TABLE].devices.items() if owner == name]
 
-    curve = fit_peers(device, {MLA_TABLE: kept}).curves["flash_attention.latent"]
+    curve = peer_fit.fit_peers(device, {MLA_TABLE: kept}).curves["flash_attention.latent"]
 
     samples = samples_of(LATENT[MLA_TABLE], left, mark, device)
     assert samples.measured_s.size > 100
@@ -209,7 +203,7 @@ def test_training_and_serving_kernels_of_b200_agree_on_latent_heads(found):
     """MooreThreads/SimuMax beside aiconfigurator: two projects, two frameworks, one time within 5 %."""
     by_source = found["b200-sxm-180gb"]["flash_attention.latent"]
 
-    apart = disagreement(by_source["aiconfigurator"], by_source["simumax"])
+    apart = peer_fit.disagreement(by_source["aiconfigurator"], by_source["simumax"])
 
     assert apart.shared >= 8
     assert apart.agrees
@@ -251,7 +245,7 @@ def test_the_backward_of_b200_is_too_few_rows_and_borrows_heads_of_one_size(fits
     fit = fits["b200-sxm-180gb"]
 
     assert "b200-sxm-180gb flash_attention.latent.backward: no curve of 10 rows" in fit.told
-    assert FEWEST_ROWS > 10
+    assert peer_fit.FEWEST_ROWS > 10
     assert FALLBACK_CLASSES["flash_attention.latent.backward"].name in fit.curves
 
 
@@ -291,7 +285,7 @@ def test_what_borrowing_adds_is_the_spread_between_heads_of_both_kinds(tables, o
 
 def test_products_of_v100_are_read_whole_and_in_microseconds(v100):
     """36 608 rows, 15 936 of them with 512 and more on every side: counted in the file with awk."""
-    (file,) = [file for file in PEER_FILES if file.path == V100_TABLE]
+    (file,) = [file for file in peer_fit.PEER_FILES if file.path == V100_TABLE]
     device = catalog.device("v100-pcie-16gb")
 
     samples = samples_of(file, v100, "gpu=V100-PCIE-16GB", device)
@@ -315,11 +309,11 @@ def test_large_products_of_v100_reach_three_quarters_of_112_tflops(v100):
 def test_products_of_v100_kept_aside_are_predicted(v100):
     aside = np.arange(len(v100["m"])) % 5 == 2
     device = catalog.device("v100-pcie-16gb")
-    (file,) = [file for file in PEER_FILES if file.path == V100_TABLE]
+    (file,) = [file for file in peer_fit.PEER_FILES if file.path == V100_TABLE]
     kept = {name: values[~aside] for name, values in v100.items()}
     left = {name: values[aside] for name, values in v100.items()}
 
-    curve = fit_peers(device, {V100_TABLE: kept}).curves["gemm"]
+    curve = peer_fit.fit_peers(device, {V100_TABLE: kept}).curves["gemm"]
 
     samples = samples_of(file, left, "gpu=V100-PCIE-16GB", device)
     assert np.median(np.abs(log_errors(curve, samples, device))) < 0.03

@@ -8,31 +8,10 @@ from all_cases import all_cases
 
 from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
+from flopcast.lab.calibration import peer_collectives, peer_fit
 from flopcast.lab.calibration.curve_fit import fit_fabric, predicted_s
 from flopcast.lab.calibration.efficiency_table import Rows
-from flopcast.lab.calibration.peer_collectives import (
-    COLLECTIVES,
-    NCCL_TABLE,
-    SYSTEMS,
-    WITH_LATENCY,
-    WITHOUT_LATENCY,
-    rows_of_table,
-)
 from flopcast.lab.calibration.peer_collectives import LEFT_OUT as COLLECTIVES_LEFT_OUT
-from flopcast.lab.calibration.peer_fit import (
-    FEWEST_ROWS,
-    PEER_FILES,
-    agreed,
-    axes_of,
-    beyond_the_host,
-    borrowed_layouts,
-    device_samples,
-    disagreement,
-    fit_peer_curve,
-    fit_peers,
-    peer_devices,
-    shown_terms,
-)
 from flopcast.lab.calibration.peer_operators import LEFT_OUT
 from flopcast.lab.calibration.peer_tables import column, samples_of
 from flopcast.lab.calibration.samples import Samples
@@ -43,14 +22,14 @@ from flopcast.library.curves import load_book, load_owner, write_owner
 GRADIENTS = ("input_gradient", "weight_gradient")
 LAYOUTS_OF = ("TN", "NN", "NT")  # forward, input gradient, weight gradient
 GEMM_TABLE = "aiconfigurator/gemm_bf16.csv.gz"
-GEMM = next(file for file in PEER_FILES if file.path == GEMM_TABLE)
+GEMM = next(file for file in peer_fit.PEER_FILES if file.path == GEMM_TABLE)
 SMALL = (
     "infersim/gemm.csv",
     "infersim/mha_prefill.csv",
     "infersim/grouped_gemm_prefill.csv",
     "infersim/grouped_gemm_decode.csv",
 )
-FABRICS = {fabric: (cluster, tier, system) for fabric, cluster, tier, system in SYSTEMS}
+FABRICS = {fabric: (cluster, tier, system) for fabric, cluster, tier, system in peer_collectives.SYSTEMS}
 BUS_SHARE = {"all_reduce": lambda n: 2 * (n - 1) / n} | dict.fromkeys(
     ("all_gather", "reduce_scatter", "alltoall"), lambda n: (n - 1) / n
 )
@@ -96,7 +75,7 @@ def gemm_samples(gemms):
 @pytest.fixture(scope="module")
 def nccl(shared):
     """Columns of the table of collectives."""
-    return read_columns(shared / "data" / NCCL_TABLE).columns
+    return read_columns(shared / "data" / peer_collectives.NCCL_TABLE).columns
 
 
 # Operators
@@ -160,7 +139,7 @@ def test_a_product_in_milliseconds_is_one_in_seconds():
 
 def test_a_causal_row_counts_half_of_the_square():
     """8 heads of 128 over 4096 tokens: 4 · 8 · 4096² · 128 / 2 FLOP."""
-    file = next(f for f in PEER_FILES if f.path == "aiconfigurator/attention_prefill_bf16.csv.gz")
+    file = next(f for f in peer_fit.PEER_FILES if f.path == "aiconfigurator/attention_prefill_bf16.csv.gz")
     columns = {"batch_size": 1.0, "seq_len": 4096.0, "num_heads": 8.0, "num_kv_heads": 2.0}
     columns = {name: np.array([value]) for name, value in (columns | {"head_dim": 128.0}).items()}
 
@@ -173,7 +152,9 @@ def test_a_causal_row_counts_half_of_the_square():
 def test_an_efficiency_of_the_whole_square_becomes_the_seconds_that_were_measured():
     """B200, 64 heads of 128, 4096 tokens at 0.8715 of 2250 TFLOP/s: 0.280 ms for the square."""
     file = next(
-        f for f in PEER_FILES if f.path.startswith("simumax/attention") and not f.name.endswith("d")
+        f
+        for f in peer_fit.PEER_FILES
+        if f.path.startswith("simumax/attention") and not f.name.endswith("d")
     )
     row = {"batch": 1, "seq_len": 4096, "head_num": 64, "kv_head_num": 8, "qk_head_dim": 128}
     row |= {"efficiency": 0.871523, "peak_tflops": 2250}
@@ -193,9 +174,9 @@ def test_fractions_of_infersim_are_of_the_fp8_peak(shared):
     assert peak == pytest.approx(catalog.device("h20-96gb").peak_flop_per_s["fp8"], rel=0.01)
 
 
-@all_cases("number", range(len(PEER_FILES)))
+@all_cases("number", range(len(peer_fit.PEER_FILES)))
 def test_a_table_names_devices_of_the_catalogue_and_gives_rows_that_can_be(measurements, number):
-    file = PEER_FILES[number]
+    file = peer_fit.PEER_FILES[number]
     columns = measurements.peers[file.path]
 
     for mark, name in file.devices.items():
@@ -221,10 +202,10 @@ def test_what_is_left_out_says_why(what):
 @pytest.mark.parametrize("name", MEASURED_GEMMS)
 def test_products_kept_aside_are_predicted(gemm_samples, name):
     """A fifth at random is left out of the fit; median error of the whole time."""
-    device, samples = catalog.device(name), beyond_the_host(gemm_samples[name])
+    device, samples = catalog.device(name), peer_fit.beyond_the_host(gemm_samples[name])
     aside = np.random.default_rng(1).random(samples.measured_s.size) < 0.2
 
-    curve = fit_peer_curve(samples.part(~aside), device)
+    curve = peer_fit.fit_peer_curve(samples.part(~aside), device)
 
     left = samples.part(aside)
     errors = np.abs(predicted_s(curve, left, device.multiprocessors) / left.measured_s - 1)
@@ -234,7 +215,7 @@ def test_products_kept_aside_are_predicted(gemm_samples, name):
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", *(n for n in MEASURED_GEMMS if n != "l40s-48gb")])
 def test_a_device_left_out_is_predicted_by_its_nearest_relative(gemm_samples, name):
     """L40S is no part of this claim: no relative is within 12 % of it."""
-    device, samples = catalog.device(name), beyond_the_host(gemm_samples[name])
+    device, samples = catalog.device(name), peer_fit.beyond_the_host(gemm_samples[name])
     relative = NEAREST.get(name) or device.relatives[0]
     curve = load_owner(relative)[relative, "gemm"]
 
@@ -259,7 +240,7 @@ def test_no_prediction_beats_its_bound_even_far_outside_the_sweep(name):
 def test_a_refit_of_a_small_owner_gives_the_committed_bytes(shared, tmp_path, name):
     tables = {path: read_columns(shared / "data" / "peers" / path).columns for path in SMALL}
 
-    found = fit_peers(catalog.device(name), tables)
+    found = peer_fit.fit_peers(catalog.device(name), tables)
     write_owner(tmp_path / "again.json", name, list(found.curves.values()))
 
     committed = (catalog.folder("curves") / f"{name}.json").read_bytes()
@@ -281,12 +262,11 @@ def test_a_curve_takes_each_ratio_that_it_lacks_from_the_first_relative_that_has
     )
     both = {"input_gradient.fp16": 0.9, "input_gradient.bf16": 1.0}
 
-    assert borrowed_layouts(bare, (fp16, bf16)).layout_ratio == both
-    assert borrowed_layouts(fp16, (replace(bf16, layout_ratio=dict.fromkeys(both, 2.0)),)).layout_ratio == {
-        "input_gradient.fp16": 0.9,
-        "input_gradient.bf16": 2.0,
-    }
-    assert borrowed_layouts(bare, ()).layout_ratio == {}
+    assert peer_fit.borrowed_layouts(bare, (fp16, bf16)).layout_ratio == both
+    assert peer_fit.borrowed_layouts(
+        fp16, (replace(bf16, layout_ratio=dict.fromkeys(both, 2.0)),)
+    ).layout_ratio == {"input_gradient.fp16": 0.9, "input_gradient.bf16": 2.0}
+    assert peer_fit.borrowed_layouts(bare, ()).layout_ratio == {}
 
 
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h100-sxm5-80gb"])
@@ -317,7 +297,7 @@ def test_terms_that_rows_do_not_show_are_left_out():
     terms = -noise.random((400, 2))
     rows = Rows(log2=noise.uniform(0, 8, (1, 400)), log_efficiency=0.5 * terms[:, 0] - 1, terms=terms)
 
-    kept, names = shown_terms(rows, ("shown", "not"))
+    kept, names = peer_fit.shown_terms(rows, ("shown", "not"))
 
     assert names == ("shown",)
     assert kept.terms.shape == (400, 1)
@@ -327,8 +307,8 @@ def test_few_rows_get_few_nodes_and_few_values_a_node_each():
     few = Rows(log2=np.linspace(0, 9, 50)[None], log_efficiency=np.zeros(50), terms=np.zeros((50, 0)))
     twice = Rows(log2=np.array([[1.0, 2.0] * 9]), log_efficiency=np.zeros(18), terms=np.zeros((18, 0)))
 
-    assert len(axes_of(few)[0]) == 6
-    assert axes_of(twice)[0].tolist() == [1.0, 2.0]
+    assert len(peer_fit.axes_of(few)[0]) == 6
+    assert peer_fit.axes_of(twice)[0].tolist() == [1.0, 2.0]
 
 
 def test_rows_whose_time_is_the_hosts_are_left_out():
@@ -342,7 +322,7 @@ def test_rows_whose_time_is_the_hosts_are_left_out():
         source="made",
     )
 
-    kept = beyond_the_host(samples)
+    kept = peer_fit.beyond_the_host(samples)
 
     assert kept.measured_s.min() == pytest.approx(1.5e-4, rel=0.1)
     assert kept.measured_s.size + kept.rejected == 2000
@@ -352,35 +332,37 @@ def test_rows_whose_time_is_the_hosts_are_left_out():
 def test_a_table_of_few_rows_is_no_sweep_and_keeps_them_all():
     samples = made_up([2.0, 3.0, 4.0])
 
-    assert beyond_the_host(samples) is samples
+    assert peer_fit.beyond_the_host(samples) is samples
 
 
 # Sources beside each other
 
 
 def test_two_sources_of_one_truth_agree():
-    apart = disagreement(made_up([2.0, 3.0, 4.0]), made_up([2.0, 3.0, 4.0]))
+    apart = peer_fit.disagreement(made_up([2.0, 3.0, 4.0]), made_up([2.0, 3.0, 4.0]))
 
     assert (apart.shared, apart.bias_ratio, apart.median_error) == (3, 1.0, 0.0)
     assert apart.agrees
 
 
 def test_a_source_a_third_slower_is_told_and_kept_aside():
-    joined, lines = agreed({"first": made_up([3.0, 3.0, 3.0]), "second": made_up([4.0, 4.0, 4.0])})
+    joined, lines = peer_fit.agreed({"first": made_up([3.0, 3.0, 3.0]), "second": made_up([4.0, 4.0, 4.0])})
 
     assert joined.measured_s.tolist() == [3.0, 3.0, 3.0]
     assert lines == ["second kept aside: 3 shapes shared, 1.33 of the first's time, 33.3% apart"]
 
 
 def test_a_source_that_agrees_joins_the_fit():
-    joined, lines = agreed({"first": made_up([3.0, 3.0, 3.0]), "second": made_up([3.1, 3.1, 3.1])})
+    joined, lines = peer_fit.agreed({"first": made_up([3.0, 3.0, 3.0]), "second": made_up([3.1, 3.1, 3.1])})
 
     assert joined.measured_s.size == 6
     assert lines[0].startswith("second joined")
 
 
 def test_sources_without_a_common_shape_are_not_compared():
-    apart = disagreement(made_up([1.0, 1.0, 1.0]), made_up([1.0, 1.0, 1.0], sizes=(64.0, 128.0, 256.0)))
+    apart = peer_fit.disagreement(
+        made_up([1.0, 1.0, 1.0]), made_up([1.0, 1.0, 1.0], sizes=(64.0, 128.0, 256.0))
+    )
 
     assert apart.shared == 0
     assert not apart.agrees
@@ -392,11 +374,11 @@ def test_too_few_rows_make_no_curve(shared):
     path = "simumax/attention_efficiency.csv"
     tables = {path: read_columns(shared / "data" / "peers" / path).columns}
 
-    found = fit_peers(catalog.device("a100-pcie-80gb"), tables)
+    found = peer_fit.fit_peers(catalog.device("a100-pcie-80gb"), tables)
 
     assert found.curves == {}
     assert found.told[0] == "a100-pcie-80gb flash_attention: no curve of 8 rows"
-    assert FEWEST_ROWS > 8
+    assert peer_fit.FEWEST_ROWS > 8
 
 
 def test_training_kernels_of_b200_are_slower_than_the_sweep_says(shared, gemms):
@@ -404,15 +386,15 @@ def test_training_kernels_of_b200_are_slower_than_the_sweep_says(shared, gemms):
     path = "simumax/gemm_efficiency.csv"
     tables = {GEMM_TABLE: gemms, path: read_columns(shared / "data" / "peers" / path).columns}
 
-    found = device_samples(catalog.device("b200-sxm-180gb"), tables)["gemm"]
-    apart = disagreement(found["aiconfigurator"], found["simumax"])
+    found = peer_fit.device_samples(catalog.device("b200-sxm-180gb"), tables)["gemm"]
+    apart = peer_fit.disagreement(found["aiconfigurator"], found["simumax"])
 
     assert apart.bias_ratio == pytest.approx(0.69 / 0.49, rel=0.05)
 
 
 def test_devices_of_a_table_are_found_by_its_path():
-    assert peer_devices(SMALL) == ("h20-96gb", "h800-sxm-80gb")
-    assert {file.source for file in PEER_FILES if "h20-96gb" in file.devices.values()} == {
+    assert peer_fit.peer_devices(SMALL) == ("h20-96gb", "h800-sxm-80gb")
+    assert {file.source for file in peer_fit.PEER_FILES if "h20-96gb" in file.devices.values()} == {
         "infersim",
         "infersim prefill",
         "infersim decode",
@@ -432,7 +414,7 @@ def test_devices_of_a_table_are_found_by_its_path():
     ],
 )
 def test_large_messages_reach_the_bus_bandwidth_of_the_notes(nccl, system, version, bus_gb_per_s):
-    here = rows_of_table(system, version, "all_reduce")(nccl) & (nccl["num_gpus"] == 8)
+    here = peer_collectives.rows_of_table(system, version, "all_reduce")(nccl) & (nccl["num_gpus"] == 8)
     here &= nccl["num_elements"] >= 2**27
 
     bus = 1.75 * 2 * nccl["num_elements"][here] / (nccl["latency_ms"][here] * 1e-3)
@@ -440,7 +422,7 @@ def test_large_messages_reach_the_bus_bandwidth_of_the_notes(nccl, system, versi
     assert np.median(bus) == pytest.approx(bus_gb_per_s * 1e9, rel=0.02)
 
 
-@all_cases("entry", [*WITH_LATENCY, *WITHOUT_LATENCY])
+@all_cases("entry", [*peer_collectives.WITH_LATENCY, *peer_collectives.WITHOUT_LATENCY])
 def test_an_entry_belongs_to_a_tier_that_names_its_fabric(entry):
     tiers = {tier.name: tier for tier in catalog.cluster(entry.cluster).tiers}
 
@@ -453,15 +435,19 @@ def test_each_collective_of_an_a100_reads_its_own_rows_in_half_precision(collect
     words = {
         name: np.zeros(4) for c in ("all_gather", "reduce_scatter", "alltoall") for name in (f"op={c}",)
     }
-    words[f"op={COLLECTIVES[collective]}"] = np.array([1.0, 1.0, 0.0, 1.0])
+    words[f"op={peer_collectives.COLLECTIVES[collective]}"] = np.array([1.0, 1.0, 0.0, 1.0])
     words |= {"dtype=half": np.array([1.0, 0.0, 1.0, 1.0]), "nccl_version=2.27.3": np.ones(4)}
     words |= {"system=a100_sxm": np.array([1.0, 1.0, 1.0, 0.0])}
-    (entry,) = [f for f in WITH_LATENCY if (f.fabric, f.collective) == ("a100-nvswitch", collective)]
+    (entry,) = [
+        f
+        for f in peer_collectives.WITH_LATENCY
+        if (f.fabric, f.collective) == ("a100-nvswitch", collective)
+    ]
 
     assert entry.keep(words).tolist() == [True, False, False, False]
 
 
-@all_cases("entry", [f for f in WITH_LATENCY if f.path == NCCL_TABLE])
+@all_cases("entry", [f for f in peer_collectives.WITH_LATENCY if f.path == peer_collectives.NCCL_TABLE])
 def test_each_version_gives_twenty_one_sizes_for_each_number_of_devices(nccl, entry):
     rows = entry.keep(nccl)
 
@@ -470,16 +456,16 @@ def test_each_version_gives_twenty_one_sizes_for_each_number_of_devices(nccl, en
 
 
 def test_elements_of_half_precision_are_two_bytes():
-    assert WITH_LATENCY[0].size_bytes({"num_elements": np.array([256.0])}).item() == 512.0
+    assert peer_collectives.WITH_LATENCY[0].size_bytes({"num_elements": np.array([256.0])}).item() == 512.0
 
 
 @pytest.mark.parametrize("fabric", FABRICS)
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("name", peer_collectives.COLLECTIVES)
 def test_messages_of_1_kb_to_1_gb_inside_a_node_are_predicted(nccl, fabric, name):
     """Every other version of NCCL from 2.26 on, which the fit has not seen; else the fitted one."""
     cluster_name, _, system = FABRICS[fabric]
     others = [f"nccl_version={v}" for v in ("2.26.2", "2.27", "2.27.3", "2.27.5", "2.28.9")]
-    here = (nccl[f"system={system}"] == 1) & (nccl[f"op={COLLECTIVES[name]}"] == 1)
+    here = (nccl[f"system={system}"] == 1) & (nccl[f"op={peer_collectives.COLLECTIVES[name]}"] == 1)
     here &= (nccl["dtype=half"] == 1) & (nccl["num_elements"] >= 512)
     unseen = here & np.any([nccl[version] == 1 for version in others], axis=0)
     rows = unseen if unseen.any() else here & (nccl["nccl_version=2.29.2"] == 1)
@@ -506,7 +492,7 @@ def test_a_message_smaller_than_any_takes_as_long_as_the_smallest(fabric):
 
 def test_curves_of_messages_with_latency_count_no_hops(nccl):
     """A tier of any latency gives one curve, and one time: the shortest measured, 5.8 us on H100."""
-    entry = WITH_LATENCY[0]
+    entry = peer_collectives.WITH_LATENCY[0]
     tier = catalog.cluster(entry.cluster).tiers[0]
     slow = tier.model_copy(update={"latency_s": 1.0})
 

@@ -7,21 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.lab.calibration.peer_tables import (
-    SMALLEST,
-    PeerFile,
-    all_of,
-    attention,
-    faults_of,
-    is_word,
-    matmul,
-    microseconds,
-    milliseconds,
-    not_small,
-    of_efficiency,
-    samples_of,
-    under_load,
-)
+from flopcast.lab.calibration import peer_tables
 from flopcast.lab.calibration.samples import Samples
 from flopcast.library import catalog
 
@@ -45,13 +31,13 @@ def table(rows):
 
 def peer(**changes):
     return replace(
-        PeerFile(
+        peer_tables.PeerFile(
             path="somebody/made-up.csv",
             name="gemm",
             devices={"device=ours": H100.name},
-            operator=matmul("bf16"),
-            measured_s=microseconds,
-            belongs=not_small("m"),
+            operator=peer_tables.matmul("bf16"),
+            measured_s=peer_tables.microseconds,
+            belongs=peer_tables.not_small("m"),
         ),
         **changes,
     )
@@ -71,9 +57,9 @@ def samples(rows):
 @FEW
 @given(ROWS)
 def test_a_device_gets_its_own_rows_that_are_not_small_and_every_one_of_them(rows):
-    found = samples_of(peer(), table(rows), "device=ours", H100)
+    found = peer_tables.samples_of(peer(), table(rows), "device=ours", H100)
 
-    mine = [row for row in rows if row[2] and row[0] >= SMALLEST]
+    mine = [row for row in rows if row[2] and row[0] >= peer_tables.SMALLEST]
     assert len(found.measured_s) + found.rejected == len(mine)
     assert found.rejected == 0
     assert found.coordinates[0].tolist() == [row[0] for row in mine]
@@ -86,10 +72,10 @@ def test_rows_with_a_fault_are_left_out_counted_and_told_by_their_first_reason(r
         faults={"odd": lambda r: r["odd"] == 1, "odd or large": lambda r: (r["odd"] == 1) | (r["m"] > 1024)}
     )
 
-    counts = faults_of(faulty, table(rows), "device=ours")
-    found = samples_of(faulty, table(rows), "device=ours", H100)
+    counts = peer_tables.faults_of(faulty, table(rows), "device=ours")
+    found = peer_tables.samples_of(faulty, table(rows), "device=ours", H100)
 
-    mine = [row for row in rows if row[2] and row[0] >= SMALLEST]
+    mine = [row for row in rows if row[2] and row[0] >= peer_tables.SMALLEST]
     odd = sum(row[3] for row in mine)
     large = sum(row[0] > 1024 and not row[3] for row in mine)
     assert counts == {name: count for name, count in (("odd", odd), ("odd or large", large)) if count}
@@ -102,7 +88,7 @@ def test_microseconds_and_milliseconds_of_one_table_are_the_same_seconds(rows):
     columns = table(rows)
     other = columns | {"latency_ms": columns["latency_us"] / 1e3}
 
-    assert milliseconds(other) == pytest.approx(microseconds(columns))
+    assert peer_tables.milliseconds(other) == pytest.approx(peer_tables.microseconds(columns))
 
 
 @FEW
@@ -115,22 +101,28 @@ def test_a_fraction_of_a_stated_peak_is_the_seconds_that_it_was_made_of(rows):
         "peak_tflops": np.full(len(rows), peak / 1e12),
     }
 
-    assert of_efficiency(told, matmul("bf16")(told)) == pytest.approx(microseconds(columns))
+    assert peer_tables.of_efficiency(told, peer_tables.matmul("bf16")(told)) == pytest.approx(
+        peer_tables.microseconds(columns)
+    )
 
 
 @FEW
 @given(ROWS)
 def test_rows_of_masks_together_are_those_of_each(rows):
     columns = table(rows)
-    masks = (not_small("m", "k"), is_word("odd"), is_word("device=ours"))
+    masks = (
+        peer_tables.not_small("m", "k"),
+        peer_tables.is_word("odd"),
+        peer_tables.is_word("device=ours"),
+    )
 
-    both = all_of(*masks)(columns)
+    both = peer_tables.all_of(*masks)(columns)
 
-    assert both.tolist() == [row[0] >= SMALLEST and row[3] and row[2] for row in rows]
+    assert both.tolist() == [row[0] >= peer_tables.SMALLEST and row[3] and row[2] for row in rows]
 
 
 def test_a_word_that_a_table_does_not_hold_is_of_no_row():
-    assert is_word("dtype=fp8")(table([(512, 0.5, True, True)] * 3)).tolist() == [False] * 3
+    assert peer_tables.is_word("dtype=fp8")(table([(512, 0.5, True, True)] * 3)).tolist() == [False] * 3
 
 
 @pytest.mark.parametrize("is_gradient", [False, True])
@@ -139,7 +131,7 @@ def test_attention_of_a_table_multiplies_half_of_the_square_of_every_head(is_gra
         name: np.array([value], float) for name, value in zip("bshgd", (2, 4096, 32, 8, 128), strict=True)
     }
 
-    flop = attention("b", "s", "h", "g", "d", is_gradient)(columns).work().flop.item()
+    flop = peer_tables.attention("b", "s", "h", "g", "d", is_gradient)(columns).work().flop.item()
 
     scores_and_values = 2 * (2 * 2 * 32 * 4096**2 * 128) / 2
     assert flop == scores_and_values * (2.5 if is_gradient else 1.0)
@@ -150,7 +142,7 @@ def test_attention_of_a_table_multiplies_half_of_the_square_of_every_head(is_gra
 def test_under_load_nothing_is_faster_and_long_kernels_above_the_median_alone_are_slower(rows, long_s):
     cold = samples(rows)
 
-    loaded = under_load(cold, long_s)
+    loaded = peer_tables.under_load(cold, long_s)
 
     assert (loaded.measured_s >= cold.measured_s).all()
     efficiency = cold.bound_s / cold.measured_s
@@ -168,7 +160,7 @@ def test_a_device_so_many_times_as_slow_is_as_much_slower_under_load(rows, long_
     cold = samples(rows)
     slower = replace(cold, measured_s=ratio * cold.measured_s, bound_s=ratio * cold.bound_s)
 
-    one, other = under_load(cold, long_s), under_load(slower, ratio * long_s)
+    one, other = peer_tables.under_load(cold, long_s), peer_tables.under_load(slower, ratio * long_s)
 
     if ((cold.measured_s >= long_s) == (slower.measured_s >= ratio * long_s)).all():
         assert other.measured_s == pytest.approx(ratio * one.measured_s)
@@ -178,8 +170,10 @@ def test_a_row_at_a_peak_of_its_own_engine_is_possible_there_and_nowhere_else():
     """An 8-bit product, written as one of 16 bits, at 1.5 times the peak of 16 bits."""
     columns = table([(4096, 1.5, True, False)])
 
-    plain = samples_of(peer(), columns, "device=ours", H100)
-    narrow = samples_of(peer(operator=matmul("fp8"), peak="fp8"), columns, "device=ours", H100)
+    plain = peer_tables.samples_of(peer(), columns, "device=ours", H100)
+    narrow = peer_tables.samples_of(
+        peer(operator=peer_tables.matmul("fp8"), peak="fp8"), columns, "device=ours", H100
+    )
 
     assert (len(plain.measured_s), plain.rejected) == (0, 1)
     assert (len(narrow.measured_s), narrow.rejected) == (1, 0)

@@ -13,6 +13,7 @@ from flopcast.cli.calibrate import score_folder
 from flopcast.cli.measurement_folder import MeasurementFolder
 from flopcast.cost.kernels.curve_book import flat_curve
 from flopcast.errors import SpecError
+from flopcast.lab.calibration import splits
 from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
 from flopcast.lab.calibration.curve_fit import fit_curve
@@ -20,17 +21,6 @@ from flopcast.lab.calibration.efficiency_table import fit_once
 from flopcast.lab.calibration.operator_files import FILES
 from flopcast.lab.calibration.samples import Samples, join
 from flopcast.lab.calibration.score import log_errors, score
-from flopcast.lab.calibration.splits import (
-    EXTRAPOLATION,
-    OTHER_DEVICE,
-    OTHER_SOURCE,
-    RANDOM,
-    UNSEEN,
-    largest_rows,
-    left_out_sizes,
-    random_rows,
-    splits_of,
-)
 from flopcast.lab.calibration.subjects import (
     GRADIENTS,
     RejectedRows,
@@ -113,36 +103,36 @@ def write_folder(folder, system="perlmutter-a100-sxm4-80gb", device=A100):
 
 
 def test_a_random_fifth_is_a_fifth_and_the_same_every_time():
-    first, again = random_rows(1003), random_rows(1003)
+    first, again = splits.random_rows(1003), splits.random_rows(1003)
 
     assert first.sum() == 200
     assert (first == again).all()
 
 
 def test_five_random_folds_share_no_row_and_leave_none():
-    folds = sum(random_rows(100, fold).astype(int) for fold in range(5))
+    folds = sum(splits.random_rows(100, fold).astype(int) for fold in range(5))
 
     assert (folds == 1).all()
 
 
 def test_another_seed_draws_other_rows():
-    assert (random_rows(1000, seed=1) != random_rows(1000, seed=2)).any()
+    assert (splits.random_rows(1000, seed=1) != splits.random_rows(1000, seed=2)).any()
 
 
 def test_an_unseen_size_is_inside_of_the_range():
     size = np.array([1.0, 2.0, 3.0, 4.0, 5.0, np.nan])
 
-    assert left_out_sizes(size, most=9) == [2.0, 3.0, 4.0]
+    assert splits.left_out_sizes(size, most=9) == [2.0, 3.0, 4.0]
 
 
 def test_two_sizes_have_no_inside():
-    assert left_out_sizes(np.array([1.0, 2.0, 1.0]), most=3) == []
+    assert splits.left_out_sizes(np.array([1.0, 2.0, 1.0]), most=3) == []
 
 
 def test_an_unseen_split_keeps_all_rows_of_one_size_aside_and_no_other():
     samples = stream()
 
-    unseen = [split for split in splits_of(samples, most_sizes=2) if split.kind == UNSEEN]
+    unseen = [split for split in splits.splits_of(samples, most_sizes=2) if split.kind == splits.UNSEEN]
 
     assert [set(samples.size[split.test]) for split in unseen] == [{3072.0}, {5120.0}]
     assert all(
@@ -153,7 +143,7 @@ def test_an_unseen_split_keeps_all_rows_of_one_size_aside_and_no_other():
 def test_extrapolation_keeps_the_largest_thirty_percent_aside():
     bound_s = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
 
-    test = largest_rows(bound_s)
+    test = splits.largest_rows(bound_s)
 
     assert sorted(bound_s[test]) == list(range(71, 101))
 
@@ -162,7 +152,7 @@ def test_equal_work_is_not_split():
     """70 rows of 1, 30 of 2 and ties at the border: all of one work are on one side."""
     bound_s = np.array([1.0] * 60 + [2.0] * 20 + [3.0] * 20)
 
-    test = largest_rows(bound_s)
+    test = splits.largest_rows(bound_s)
 
     assert set(bound_s[test]) & set(bound_s[~test]) == set()
 
@@ -177,11 +167,11 @@ def test_rows_without_a_size_are_split_in_two_ways_only():
         source="here",
     )
 
-    assert {split.kind for split in splits_of(unsized, 3)} == {RANDOM, EXTRAPOLATION}
+    assert {split.kind for split in splits.splits_of(unsized, 3)} == {splits.RANDOM, splits.EXTRAPOLATION}
 
 
 def test_a_handful_of_rows_is_not_split():
-    assert list(splits_of(stream(rows=12), 3)) == []
+    assert list(splits.splits_of(stream(rows=12), 3)) == []
 
 
 # samples with sizes
@@ -356,7 +346,7 @@ def test_without_twins_there_is_no_noise_to_see():
 def test_a_class_without_scatter_is_predicted_without_error():
     results = judged(subject(stream(spread=0.0)))
 
-    assert {key[2] for key in results} == {RANDOM, UNSEEN, EXTRAPOLATION}
+    assert {key[2] for key in results} == {splits.RANDOM, splits.UNSEEN, splits.EXTRAPOLATION}
     assert all(result.mean_error < 0.01 for result in results.values())
 
 
@@ -364,7 +354,7 @@ def test_a_class_with_known_scatter_has_that_error_sigma_and_coverage():
     """Mean |x| of a normal x of sigma 0.05 is 0.05 sqrt(2 / pi) = 0.04."""
     results = judged(subject(stream(rows=8000, spread=0.05)))
 
-    for split in (RANDOM, UNSEEN):
+    for split in (splits.RANDOM, splits.UNSEEN):
         found = results[A100.name, "made_up", split]
         assert found.mean_error == pytest.approx(0.05 * np.sqrt(2 / np.pi), rel=0.1)
         assert found.log_sigma_factor == pytest.approx(0.05, rel=0.1)
@@ -372,7 +362,7 @@ def test_a_class_with_known_scatter_has_that_error_sigma_and_coverage():
 
 
 def test_a_random_split_judges_a_fifth_of_many_rows():
-    result = judged(subject(stream(rows=8000)))[A100.name, "made_up", RANDOM]
+    result = judged(subject(stream(rows=8000)))[A100.name, "made_up", splits.RANDOM]
 
     assert result.rows == 1600
 
@@ -382,7 +372,7 @@ def test_another_devices_rows_are_predicted_at_the_relatives_efficiency():
     ours = subject(stream(efficiency=0.5), device=A100)
     theirs = subject(stream(efficiency=0.4, device=GH200), device=GH200)
 
-    result = judged(ours, theirs)[GH200.name, "made_up", OTHER_DEVICE]
+    result = judged(ours, theirs)[GH200.name, "made_up", splits.OTHER_DEVICE]
 
     assert result.mean_error == pytest.approx(0.2, abs=0.01)
     assert result.rows == 400
@@ -391,7 +381,7 @@ def test_another_devices_rows_are_predicted_at_the_relatives_efficiency():
 def test_a_class_that_one_device_alone_measured_is_not_judged_on_another():
     results = judged(subject(stream()), subject(stream(name="other", device=GH200), device=GH200))
 
-    assert OTHER_DEVICE not in {split for _, _, split in results}
+    assert splits.OTHER_DEVICE not in {split for _, _, split in results}
 
 
 def test_the_step_to_another_device_is_what_other_classes_need():
@@ -412,8 +402,8 @@ def test_the_sum_of_gradients_is_predicted_with_the_ratio_of_its_layouts():
 
     results = judged(*subjects)
 
-    assert results[A100.name, GRADIENTS, RANDOM].mean_error < 0.02
-    assert results[A100.name, GRADIENTS, UNSEEN].rows > 0
+    assert results[A100.name, GRADIENTS, splits.RANDOM].mean_error < 0.02
+    assert results[A100.name, GRADIENTS, splits.UNSEEN].rows > 0
 
 
 def test_without_a_ratio_gradients_are_two_products_each_with_its_launch():
@@ -455,8 +445,8 @@ def test_a_fabrics_messages_are_judged_without_a_device():
     results = judged(*subjects)
 
     assert rejected == []
-    assert results["made-up", "all_reduce", RANDOM].mean_error < 0.03
-    assert results["made-up", "all_reduce", RANDOM].precision == "any"
+    assert results["made-up", "all_reduce", splits.RANDOM].mean_error < 0.03
+    assert results["made-up", "all_reduce", splits.RANDOM].precision == "any"
 
 
 def test_a_source_aside_is_compared_and_predicted_by_the_curve_of_the_first():
@@ -467,7 +457,7 @@ def test_a_source_aside_is_compared_and_predicted_by_the_curve_of_the_first():
     found = score([subject(one, aside={"two": two})], (), silent)
 
     (between,) = [entry for entry in found.noise if entry.among == "two"]
-    (result,) = [result for result in found.results if result.split == OTHER_SOURCE]
+    (result,) = [result for result in found.results if result.split == splits.OTHER_SOURCE]
     assert (between.rows, between.mean_error) == (400, pytest.approx(1.0, rel=0.02))
     assert result.mean_error == pytest.approx(0.5, abs=0.02)
     assert result.rows == 400
@@ -484,7 +474,7 @@ def test_the_sigma_to_another_source_is_what_other_devices_need():
     found = score(subjects, (), silent)
 
     assert found.added["other_source, memory-bound"] == pytest.approx(np.log(1.25) / 1.6449, rel=0.05)
-    assert all(r.coverage_share > 0.85 for r in found.results if r.split == OTHER_SOURCE)
+    assert all(r.coverage_share > 0.85 for r in found.results if r.split == splits.OTHER_SOURCE)
 
 
 def test_an_unseen_size_is_covered_by_the_sigma_of_the_other_sizes():
@@ -496,7 +486,7 @@ def test_an_unseen_size_is_covered_by_the_sigma_of_the_other_sizes():
 
     results = judged(subject(replace(samples, measured_s=spoilt)))
 
-    found = results[A100.name, "made_up", UNSEEN]
+    found = results[A100.name, "made_up", splits.UNSEEN]
     assert found.log_sigma_factor > 0.05
     assert found.coverage_share > 0.5
 
@@ -537,7 +527,7 @@ def test_means_count_classes_alike_and_leave_collectives_out():
     calm, wild = stream(name="calm"), stream(rows=4000, spread=0.1, name="wild")
     results = score([subject(calm), subject(wild)], (), silent).results
 
-    mean = mean_by_split(results)[RANDOM]
+    mean = mean_by_split(results)[splits.RANDOM]
 
     assert mean["classes"] == 2
     assert mean["mape"] == pytest.approx(0.5 * 0.1 * np.sqrt(2 / np.pi), rel=0.15)
@@ -579,7 +569,7 @@ def test_the_command_judges_a_folder(tmp_path):
     assert run.exit_code == 0
     found = json.loads(run.stdout)
     assert {entry["kernel_class"] for entry in found["results"]} == {"gemm", GRADIENTS}
-    errors = [entry["mape"] for entry in found["results"] if entry["split"] == RANDOM]
+    errors = [entry["mape"] for entry in found["results"] if entry["split"] == splits.RANDOM]
     assert len(errors) == 2
     assert max(errors) < 0.05
 
@@ -635,17 +625,19 @@ def by_key(scored):
     return {(r.device, r.kernel_class, r.split): r for r in scored.results}
 
 
-@pytest.mark.parametrize(("split", "most"), [(RANDOM, 0.028), (UNSEEN, 0.032), (EXTRAPOLATION, 0.065)])
+@pytest.mark.parametrize(
+    ("split", "most"), [(splits.RANDOM, 0.028), (splits.UNSEEN, 0.032), (splits.EXTRAPOLATION, 0.065)]
+)
 def test_the_mean_error_over_the_papers_classes_is_below_its_target(scored, split, most):
     assert mean_by_split(scored.results)[split]["mape"] <= most
 
 
 @pytest.mark.parametrize(("device", "most"), [(A100.name, 0.06), (GH200.name, 0.03)])
 def test_products_larger_than_any_fitted_are_predicted(by_key, device, most):
-    assert by_key[device, "gemm", EXTRAPOLATION].mean_error <= most
+    assert by_key[device, "gemm", splits.EXTRAPOLATION].mean_error <= most
 
 
-@pytest.mark.parametrize("split", [RANDOM, UNSEEN, EXTRAPOLATION, OTHER_DEVICE])
+@pytest.mark.parametrize("split", [splits.RANDOM, splits.UNSEEN, splits.EXTRAPOLATION, splits.OTHER_DEVICE])
 def test_the_nominal_ninety_percent_hold_on_rows_that_were_not_fitted(scored, split):
     coverage = mean_by_split(scored.results)[split]["coverage"]
 
@@ -660,7 +652,7 @@ def test_a_curve_is_no_better_than_the_scatter_of_equal_shapes(scored, by_key):
     floors = {(n.device, n.kernel_class): n.mean_error for n in noises}
 
     assert floors
-    assert all(by_key[(*key, RANDOM)].mean_error > 0.7 * floor for key, floor in floors.items())
+    assert all(by_key[(*key, splits.RANDOM)].mean_error > 0.7 * floor for key, floor in floors.items())
 
 
 def test_rows_left_out_are_those_of_the_readme(scored):

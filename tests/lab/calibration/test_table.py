@@ -8,18 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.cost.kernels.curve import Curve, CurveEvidence, log_efficiency
-from flopcast.lab.calibration.efficiency_table import (
-    FOLDS,
-    MOST_VALUES,
-    NODE_SPACING,
-    Rows,
-    _penalty,
-    corners,
-    fit_once,
-    fit_table,
-    monotone,
-    nodes,
-)
+from flopcast.lab.calibration import efficiency_table
 from flopcast.lab.calibration.normal_equations import NODE_RIDGE, RIDGE, equations
 
 MOST_NODES = {1: (12,), 2: (10, 7), 3: (5, 4, 4)}
@@ -41,7 +30,7 @@ def coordinates_of(dimensions, rows=1000, seed=0):
 def truth_of(coordinates):
     """A table that rises to saturation, as efficiencies do, on the nodes that a fit will use."""
     axes = tuple(
-        nodes(np.log2(column), most)
+        efficiency_table.nodes(np.log2(column), most)
         for column, most in zip(coordinates, MOST_NODES[len(coordinates)], strict=True)
     )
     steps = np.meshgrid(*[np.arange(len(axis)) for axis in axes], indexing="ij")
@@ -58,8 +47,8 @@ def samples_of(dimensions, noise=0.0, seed=0, rows=1000):
 def fit(coordinates, logs, terms=None):
     """A fit with at most MOST_NODES."""
     terms = np.zeros((len(logs), 0)) if terms is None else terms
-    rows = Rows(log2=np.log2(coordinates), log_efficiency=logs, terms=terms)
-    return fit_table(rows, MOST_NODES[len(coordinates)])
+    rows = efficiency_table.Rows(log2=np.log2(coordinates), log_efficiency=logs, terms=terms)
+    return efficiency_table.fit_table(rows, MOST_NODES[len(coordinates)])
 
 
 def predicted(table, coordinates):
@@ -92,8 +81,8 @@ def test_the_error_told_is_that_of_rows_which_the_fit_has_not_seen():
     """Every fifth row kept aside in turn; the rows of 2-D are few enough for a fit to follow them."""
     coordinates, logs = samples_of(2, noise=0.1, rows=120)
     errors = []
-    for fold in range(FOLDS):
-        aside = np.arange(120) % FOLDS == fold
+    for fold in range(efficiency_table.FOLDS):
+        aside = np.arange(120) % efficiency_table.FOLDS == fold
         ends = aside & (np.arange(120) > 1)  # the first two rows span the axes
         part = fit(coordinates[:, ~ends], logs[~ends])
         errors.append(np.abs(np.expm1(logs[ends] - predicted(part, coordinates[:, ends]))))
@@ -183,7 +172,7 @@ def test_time_does_not_fall_along_an_axis_with_a_power(seed, power):
     axes = (np.arange(6.0), np.array([0.0, 1.0, 3.0]))
     table = np.random.default_rng(seed).uniform(-3.0, 0.0, (6, 3))
 
-    level = monotone(table, axes, (power, None))
+    level = efficiency_table.monotone(table, axes, (power, None))
 
     log_time = power * np.log(2.0) * axes[0][:, None] - level
     assert (np.diff(log_time, axis=0) >= -1e-9).all()
@@ -193,7 +182,7 @@ def test_a_node_that_no_row_touches_moves_no_other():
     """Log-efficiency as measured at three nodes; the second holds whatever the penalty put there."""
     axes, table = (np.arange(4.0),), np.array([-1.0, 3.0, -1.0, -1.0])
 
-    level = monotone(table, axes, (1.0,), support=np.array([50.0, 0.0, 50.0, 50.0]))
+    level = efficiency_table.monotone(table, axes, (1.0,), support=np.array([50.0, 0.0, 50.0, 50.0]))
 
     assert level[[0, 2, 3]] == pytest.approx([-1.0, -1.0, -1.0], abs=1e-3)
     assert level[1] == pytest.approx(-1.0 + np.log(2.0), abs=1e-3)
@@ -206,14 +195,16 @@ def test_elimination_by_places_is_the_solution_of_the_whole(sizes):
     axes = tuple(np.arange(float(size)) for size in sizes)
     logs = draw.uniform(0, 1, (3, 300)) * (np.array(sizes)[:, None] - 1)
     target, terms, trust = draw.normal(size=300), -draw.random((300, 2)), draw.random(300)
-    index, weight, size = corners(axes, logs)
+    index, weight, size = efficiency_table.corners(axes, logs)
     looked_up = np.zeros((300, size))
     np.add.at(looked_up, (np.arange(300), index), weight)
     rows = np.hstack([looked_up, terms])
     whole = rows.T @ (rows * trust[:, None]) + np.diag([NODE_RIDGE] * size + [RIDGE**2] * 2)
-    whole[:size, :size] += _penalty(axes)
+    whole[:size, :size] += efficiency_table._penalty(axes)
 
-    system = equations(index, weight, (size, size // sizes[0]), terms, target, _penalty(axes))
+    system = equations(
+        index, weight, (size, size // sizes[0]), terms, target, efficiency_table._penalty(axes)
+    )
     found = system.solution(trust)
 
     right = rows.T @ (trust * target)
@@ -224,7 +215,7 @@ def test_terms_that_may_add_up_to_a_sum_are_held_in_proportion():
     """True coefficients 0.6 and 0.3, of which 0.6 together are allowed: 0.4 and 0.2."""
     draw = np.random.default_rng(2)
     terms = -draw.random((2000, 2))
-    rows = Rows(
+    rows = efficiency_table.Rows(
         log2=draw.uniform(0, 8, (1, 2000)),
         log_efficiency=terms @ np.array([0.6, 0.3]) - 1,
         terms=terms,
@@ -232,7 +223,7 @@ def test_terms_that_may_add_up_to_a_sum_are_held_in_proportion():
         most_together_ratio=0.6,
     )
 
-    table = fit_once(rows, (8,))
+    table = efficiency_table.fit_once(rows, (8,))
 
     assert table.coefficients == pytest.approx([0.4, 0.2], abs=0.01)
 
@@ -240,7 +231,7 @@ def test_terms_that_may_add_up_to_a_sum_are_held_in_proportion():
 def test_a_table_whose_time_rises_already_is_left_as_it_is():
     axes, table = truth_of(coordinates_of(2))
 
-    np.testing.assert_allclose(monotone(table, axes, (1.0, None)), table, atol=1e-12)
+    np.testing.assert_allclose(efficiency_table.monotone(table, axes, (1.0, None)), table, atol=1e-12)
 
 
 def test_nodes_without_rows_follow_their_neighbours():
@@ -283,26 +274,28 @@ def test_all_measured_sizes_count_alike():
 @given(low=st.floats(-3.0, 20.0), span=st.floats(0.05, 20.0), most=st.integers(2, 12))
 @settings(max_examples=60, deadline=None)
 def test_nodes_span_many_values_evenly_and_are_as_many_as_needed(low, span, most):
-    found = nodes(np.linspace(low, low + span, 100), most)
+    found = efficiency_table.nodes(np.linspace(low, low + span, 100), most)
 
     steps = np.diff(found)
     assert found[0] == pytest.approx(low, abs=1e-3)
     assert found[-1] == pytest.approx(low + span, abs=1e-3)
     np.testing.assert_allclose(steps, steps[0])
     assert 2 <= len(found) <= most
-    assert steps[0] <= NODE_SPACING * (1 + 1e-9) or len(found) == most
+    assert steps[0] <= efficiency_table.NODE_SPACING * (1 + 1e-9) or len(found) == most
 
 
-@given(values=st.lists(st.integers(1, 4000), min_size=1, max_size=MOST_VALUES, unique=True))
+@given(
+    values=st.lists(st.integers(1, 4000), min_size=1, max_size=efficiency_table.MOST_VALUES, unique=True)
+)
 @settings(max_examples=60, deadline=None)
 def test_few_values_have_a_node_each(values):
-    found = nodes(np.log2(np.repeat(values, 7)), 5)
+    found = efficiency_table.nodes(np.log2(np.repeat(values, 7)), 5)
 
     assert np.exp2(found) == pytest.approx(sorted(values), rel=1e-3)
 
 
 def test_a_single_size_has_a_single_node():
-    assert nodes(np.full(7, 6.0), 12).tolist() == [6.0]
+    assert efficiency_table.nodes(np.full(7, 6.0), 12).tolist() == [6.0]
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3), seed=st.integers(0, 99))
@@ -315,7 +308,7 @@ def test_the_weights_of_a_row_are_those_of_the_corners_of_its_cell(sizes, seed):
     logs[0] = np.minimum(logs[0], axes[0][-1])  # beyond it, a look-up goes on
     table = draw.uniform(-3.0, 0.0, sizes)
 
-    index, weight, size = corners(axes, logs)
+    index, weight, size = efficiency_table.corners(axes, logs)
 
     assert size == table.size
     assert index.shape == weight.shape
@@ -330,7 +323,7 @@ def test_a_row_on_a_node_weighs_that_node_alone():
     axes = (np.array([0.0, 1.0, 3.0]), np.array([2.0, 4.0]))
     places = np.array(list(product(*axes))).T
 
-    index, weight, size = corners(axes, places)
+    index, weight, size = efficiency_table.corners(axes, places)
 
     matrix = np.zeros((6, size))
     np.add.at(matrix, (np.arange(6), index), weight)

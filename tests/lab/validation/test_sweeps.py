@@ -11,14 +11,7 @@ from made_up_runs import judged, run
 from flopcast.accuracy import validate_suite
 from flopcast.lab.validation.decision_statistics import by_source, gained, of_sweeps, wrong
 from flopcast.lab.validation.sweeps import DECISIONS, sweeps_of_runs, sweeps_of_suite
-from flopcast.render.decisions import (
-    FREE,
-    HEADINGS,
-    decisions_as_json,
-    decisions_as_markdown,
-    decisions_as_text,
-    tables,
-)
+from flopcast.render import decisions
 
 PLAN = "dp=8 mbs=1 gbs=16 precision=fp16"
 CUT = "dp=4 tp=2 mbs=2 gbs=16 precision=fp16"
@@ -75,7 +68,7 @@ def test_what_is_decided_beside_the_plan_makes_a_sweep_of_its_own(free, other):
 
 
 def test_every_kind_of_decision_has_its_question():
-    assert set(FREE) == set(DECISIONS)
+    assert set(decisions.FREE) == set(DECISIONS)
 
 
 def test_repeats_are_one_choice_by_the_geometric_mean_of_their_times():
@@ -193,7 +186,7 @@ PROMISED = {  # of the JSON of decisions: keys may be added, never renamed
 
 
 def test_every_key_of_decisions_that_was_ever_printed_is_still_there():
-    data = decisions_as_json({"none": swept()[1]})
+    data = decisions.decisions_as_json({"none": swept()[1]})
 
     way = data["ways"]["none"]
     parts = {
@@ -211,7 +204,7 @@ def test_every_key_of_decisions_that_was_ever_printed_is_still_there():
 def test_the_page_holds_a_line_a_source_for_each_kind_of_decision_and_every_wrong_recommendation():
     fast, sweeps = swept()
 
-    page = decisions_as_markdown({"none": sweeps})
+    page = decisions.decisions_as_markdown({"none": sweeps})
 
     lines = page.splitlines()
     assert "## Never fitted" in lines
@@ -222,14 +215,14 @@ def test_the_page_holds_a_line_a_source_for_each_kind_of_decision_and_every_wron
     widths = {
         line.count("|") for line in lines if line.startswith(("| source", "| made-up |", "| another |"))
     }
-    assert widths == {len(HEADINGS) + 2}
+    assert widths == {len(decisions.HEADINGS) + 2}
 
 
 def test_every_sweep_of_plans_has_a_line_of_its_own_with_its_regret_and_its_ratios():
     runs = [planned("a", PLAN), planned("b", "dp=4 tp=2 mbs=1 gbs=16 precision=fp16")]
     sweeps = sweeps_of_runs(judged(runs).rows)
 
-    page = decisions_as_markdown({"none": sweeps})
+    page = decisions.decisions_as_markdown({"none": sweeps})
 
     (line,) = [line for line in page.splitlines() if line.startswith("| made-up, ")]
     cells = [cell.strip() for cell in line.split("|")]
@@ -242,9 +235,11 @@ def test_every_sweep_of_plans_has_a_line_of_its_own_with_its_regret_and_its_rati
 def test_the_text_says_the_same_as_the_page():
     _, sweeps = swept()
 
-    text = decisions_as_text({"none": sweeps})
+    text = decisions.decisions_as_text({"none": sweeps})
 
-    cells = [cell for table in tables("none", sweeps) for _, found in table.lines for cell in found]
+    cells = [
+        cell for table in decisions.tables("none", sweeps) for _, found in table.lines for cell in found
+    ]
     assert all(cell in text for cell in cells)
     assert "Which plan and precision?" in text
     assert "Which plan and global batch?" not in text
@@ -253,7 +248,7 @@ def test_the_text_says_the_same_as_the_page():
 def test_ways_of_judging_are_told_one_after_the_other():
     _, sweeps = swept()
 
-    text = decisions_as_text({"catalogue": sweeps, "none": ()})
+    text = decisions.decisions_as_text({"catalogue": sweeps, "none": ()})
 
     assert text.index("Fitted: ") < text.index("Never fitted: ")
 
@@ -299,11 +294,11 @@ def test_a_kind_of_decision_is_a_sweep_only_where_what_it_decides_differs(free):
 def test_columns_of_the_text_stand_under_their_headings():
     _, sweeps = swept()
 
-    lines = decisions_as_text({"none": sweeps}).splitlines()
+    lines = decisions.decisions_as_text({"none": sweeps}).splitlines()
 
     (first, *_) = (number for number, line in enumerate(lines) if line.startswith("source"))
     headings, values = lines[first], lines[first + 1]
-    starts = [headings.index(heading) for heading in HEADINGS[:3]]
+    starts = [headings.index(heading) for heading in decisions.HEADINGS[:3]]
     assert [values[start - 1] for start in starts] == [" "] * 3
     assert values[starts[0]] == "1"
     assert values[starts[1]] == "2"

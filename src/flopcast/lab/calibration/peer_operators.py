@@ -19,17 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.lab.calibration.peer_tables import (
-    Columns,
-    PeerFile,
-    all_of,
-    is_word,
-    matmul,
-    microseconds,
-    milliseconds,
-    not_small,
-    of_efficiency,
-)
+from flopcast.lab.calibration import peer_tables
 from flopcast.operators.base import AbstractOperator
 
 SYSTEMS = {
@@ -52,28 +42,32 @@ BLOCKED = {mark: name for mark, name in NARROW.items() if not name.startswith("r
 SERVING = "of serving kernels: slower than training sustains"
 
 
-def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
+def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> peer_tables.PeerFile:
     """Return a table of 8-bit products; an element counts one byte: inputs have fewer, results more."""
-    return PeerFile(
+    return peer_tables.PeerFile(
         path="aiconfigurator/gemm_low_precision.csv.gz",
         name=f"gemm.{dtype}",
         devices=devices,
-        operator=matmul("fp8"),
-        measured_s=milliseconds,
-        belongs=all_of(is_word(f"dtype={dtype}"), not_small("m", "n", "k")),
+        operator=peer_tables.matmul("fp8"),
+        measured_s=peer_tables.milliseconds,
+        belongs=peer_tables.all_of(
+            peer_tables.is_word(f"dtype={dtype}"), peer_tables.not_small("m", "n", "k")
+        ),
         remark=f"{dtype}, {SERVING}",
         peak=peak,
     )
 
 
 AICONFIGURATOR = (
-    PeerFile(
+    peer_tables.PeerFile(
         path="aiconfigurator/gemm_bf16.csv.gz",
         name="gemm",
         devices=SYSTEMS,
-        operator=matmul("bf16"),
-        measured_s=milliseconds,
-        belongs=all_of(is_word("framework_name=vllm"), not_small("m", "n", "k")),
+        operator=peer_tables.matmul("bf16"),
+        measured_s=peer_tables.milliseconds,
+        belongs=peer_tables.all_of(
+            peer_tables.is_word("framework_name=vllm"), peer_tables.not_small("m", "n", "k")
+        ),
         faults={
             "0.42 of the peak from 2^39 multiply-adds on, 0.72 below: neither is known to be its sustained"
             " state, and B200 has the same chip": lambda r: r["system=gb200"] == 1
@@ -92,22 +86,22 @@ SUSTAINED_FROM_S = 0.7e-3  # its products: 0.35 to 0.65 of the peak before, 0.48
 LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
 
 
-def _simumax_gemm(layout: str) -> PeerFile:
+def _simumax_gemm(layout: str) -> peer_tables.PeerFile:
     """Return products of one layout; a weight gradient is added to fp32 in place."""
-    make = matmul("bf16", layout)
-    return PeerFile(
+    make = peer_tables.matmul("bf16", layout)
+    return peer_tables.PeerFile(
         path="simumax/gemm_efficiency.csv",
         name="gemm",
         devices=SIMUMAX,
         operator=make,
-        measured_s=lambda r: of_efficiency(r, make(r)),
-        belongs=is_word(f"layout={LAYOUTS[layout]}"),
+        measured_s=lambda r: peer_tables.of_efficiency(r, make(r)),
+        belongs=peer_tables.is_word(f"layout={LAYOUTS[layout]}"),
         remark="bf16, of training",
         layout=layout,
     )
 
 
-def of_simumax_node(file: PeerFile) -> PeerFile:
+def of_simumax_node(file: peer_tables.PeerFile) -> peer_tables.PeerFile:
     """Return an entry of simumax for its B200 machine, which ran loaded as in its published steps."""
     sustained_from_s = SUSTAINED_FROM_S if file.name == "gemm" else np.inf
     return replace(file, devices=SIMUMAX_NODE, sustained_from_s=sustained_from_s)
@@ -124,79 +118,79 @@ LLAMA_8B = {  # outputs, inputs of each linear layer: arXiv:2407.21783, table 3
 }
 
 
-def _llama_layer(layer: str) -> PeerFile:
+def _llama_layer(layer: str) -> peer_tables.PeerFile:
     """Return one linear layer of Llama 3.1 8B on one device, by tokens."""
     n, k = LLAMA_8B[layer]
-    return PeerFile(
+    return peer_tables.PeerFile(
         path="llmservingsim/vllm_dense.csv.gz",
         name="gemm",
         devices={"gpu=RTX4090": "rtx-4090-24gb", "gpu=RTXPRO6000": "rtx-pro-6000-96gb"},
-        operator=lambda r: matmul("bf16")(
+        operator=lambda r: peer_tables.matmul("bf16")(
             {"m": r["tokens"], "n": 0 * r["tokens"] + n, "k": 0 * r["tokens"] + k}
         ),
         measured_s=lambda r: r["time_us"] * 1e-6,
-        belongs=all_of(
-            is_word(f"layer={layer}"),
-            is_word("model=meta-llama/Llama-3.1-8B"),
+        belongs=peer_tables.all_of(
+            peer_tables.is_word(f"layer={layer}"),
+            peer_tables.is_word("model=meta-llama/Llama-3.1-8B"),
             lambda r: r["tp"] == 1,
-            not_small("tokens"),
+            peer_tables.not_small("tokens"),
         ),
         remark="bf16, the layers of one model",
     )
 
 
 VIDUR: dict[
-    str, Callable[[Columns], tuple[Counts, Counts]]
+    str, Callable[[peer_tables.Columns], tuple[Counts, Counts]]
 ] = {  # column of the time → outputs and inputs of the product on one rank
     "attn_post_proj_ms": lambda r: (r["n_embd"], r["n_embd"] / r["num_tensor_parallel_workers"]),
     "mlp_down_proj_ms": lambda r: (r["n_embd"], r["n_expanded_embd"] / r["num_tensor_parallel_workers"]),
 }
 
 
-def _vidur_layer(name: str) -> PeerFile:
+def _vidur_layer(name: str) -> peer_tables.PeerFile:
     """Return one linear layer of several models and degrees, fp16, without fused inputs."""
     shape = VIDUR[name]
 
-    def make(r: Columns) -> AbstractOperator:
+    def make(r: peer_tables.Columns) -> AbstractOperator:
         """Return an operator with tokens as rows and the layer's input and output widths."""
         n, k = shape(r)
-        return matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
+        return peer_tables.matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
 
-    return PeerFile(
+    return peer_tables.PeerFile(
         path="vidur/layer_ops.csv.gz",
         name="gemm",
         devices={"gpu=a40": "a40-48gb", "gpu=h100": "h100-sxm5-80gb"},
         operator=make,
         measured_s=lambda r: r[name] * 1e-3,
-        belongs=not_small("num_tokens"),
+        belongs=peer_tables.not_small("num_tokens"),
         remark="fp16, layers of six models",
     )
 
 
 OTHERS = (
     *(_simumax_gemm(layout) for layout in LAYOUTS),
-    PeerFile(
+    peer_tables.PeerFile(
         path="infersim/gemm.csv",
         name="gemm.fp8",
         devices=INFERSIM,
-        operator=matmul("fp8"),
-        measured_s=microseconds,
-        belongs=not_small("m"),
+        operator=peer_tables.matmul("fp8"),
+        measured_s=peer_tables.microseconds,
+        belongs=peer_tables.not_small("m"),
         remark="fp8: its fractions are of that peak",
     ),
     *(_llama_layer(layer) for layer in LLAMA_8B),
     *(_vidur_layer(name) for name in VIDUR),
-    PeerFile(
+    peer_tables.PeerFile(
         path="apex/gemm_v100_fp16.csv.gz",
         name="gemm",
         devices={"gpu=V100-PCIE-16GB": "v100-pcie-16gb"},
-        operator=matmul("fp16"),
+        operator=peer_tables.matmul("fp16"),
         measured_s=lambda r: r["time_us"] * 1e-6,
-        belongs=not_small("m", "n", "k"),
+        belongs=peer_tables.not_small("m", "n", "k"),
         remark="fp16, times in whole microseconds",
     ),
 )
-PRODUCT_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
+PRODUCT_FILES: tuple[peer_tables.PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
 
 UNBUILT = "sub-kernels of layers without an operator"
 LEFT_OUT = {

@@ -21,25 +21,10 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.lab.calibration import curve_fit, peer_fit
 from flopcast.lab.calibration.collective_files import FabricFile
-from flopcast.lab.calibration.curve_fit import (
-    SOURCE,
-    as_plans,
-    fabric_samples,
-    file_samples,
-    fit_curve,
-    fit_messages,
-)
 from flopcast.lab.calibration.efficiency_table import fit_once
 from flopcast.lab.calibration.operator_files import BROKEN, FILES, Columns, kept_rows
-from flopcast.lab.calibration.peer_fit import (
-    FEWEST_ROWS,
-    agreed,
-    device_samples,
-    entries_of,
-    fit_quickly,
-    sizes_of,
-)
 from flopcast.lab.calibration.peer_tables import faults_of
 from flopcast.lab.calibration.samples import Samples, join, joined_by_name
 from flopcast.operators.base import AbstractOperator
@@ -118,7 +103,7 @@ def operator_subjects(
             owner=device.name,
             name=name,
             parts=tuple(found),
-            fit=partial(fit_curve, device=device, fit=fit_once),
+            fit=partial(curve_fit.fit_curve, device=device, fit=fit_once),
             measured="operators",
             device=device,
         )
@@ -157,7 +142,10 @@ def sized_samples(system: str, name: str, columns: Columns, device: Device) -> I
     found: list[Samples] = []
     for value in np.unique(known):
         rows = {key: column[known == value] for key, column in columns.items()}
-        of_size = [*file_samples(system, name, rows, device), *_gradients(system, name, rows, device)]
+        of_size = [
+            *curve_fit.file_samples(system, name, rows, device),
+            *_gradients(system, name, rows, device),
+        ]
         for samples in of_size:
             sizes = None if size is None else np.full(samples.measured_s.shape, value)
             found.append(replace(samples, size=sizes))
@@ -169,7 +157,7 @@ def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterato
     file = FILES[name]
     if not file.backward_is_sum:
         return
-    operator = file.forward(as_plans(rows))
+    operator = file.forward(curve_fit.as_plans(rows))
     measured_s = rows["bwd_us"] * 1e-6
     bound_s = sum(bound_seconds(part.work(), device).ravel() for _, part in operator.gradients())
     used = kept_rows(system, name, "backward", rows) & np.isfinite(measured_s) & (measured_s >= bound_s)
@@ -179,7 +167,7 @@ def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterato
         coordinates=np.stack(shape),
         bound_s=np.asarray(bound_s)[used],
         measured_s=measured_s[used],
-        source=SOURCE.format(system=system),
+        source=curve_fit.SOURCE.format(system=system),
         rejected=int((~used).sum()),
     )
 
@@ -199,9 +187,9 @@ def peer_subjects(
     """
     subjects: list[Subject] = []
     rejected: list[RejectedRows] = []
-    for name, by_source in device_samples(device, tables).items():
-        joined, _ = agreed(by_source)
-        if name in own or name.endswith("_gradient") or len(joined.measured_s) < FEWEST_ROWS:
+    for name, by_source in peer_fit.device_samples(device, tables).items():
+        joined, _ = peer_fit.agreed(by_source)
+        if name in own or name.endswith("_gradient") or len(joined.measured_s) < peer_fit.FEWEST_ROWS:
             continue
         aside = {
             source: samples for source, samples in by_source.items() if samples.source not in joined.source
@@ -210,8 +198,8 @@ def peer_subjects(
             Subject(
                 owner=device.name,
                 name=name,
-                parts=(replace(joined, size=sizes_of(joined)),),
-                fit=partial(fit_quickly, device=device),
+                parts=(replace(joined, size=peer_fit.sizes_of(joined)),),
+                fit=partial(peer_fit.fit_quickly, device=device),
                 measured="peers",
                 device=device,
                 aside=aside,
@@ -226,7 +214,7 @@ def _rejected_peers(
 ) -> Iterator[RejectedRows]:
     """Yield rows of one class that an entry rejects, by reason; then those with impossible times."""
     counts: dict[str, int] = defaultdict(int)
-    for class_name, file, mark in entries_of(device.name, tables):
+    for class_name, file, mark in peer_fit.entries_of(device.name, tables):
         if class_name == name:
             for because, rows in faults_of(file, tables[file.path], mark).items():
                 counts[because] += rows
@@ -236,7 +224,7 @@ def _rejected_peers(
 
 def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str, Columns]) -> list[Subject]:
     """Return a device's own classes, with the samples of other projects as separate sources."""
-    found = device_samples(device, tables)
+    found = peer_fit.device_samples(device, tables)
     return [replace(subject, aside=found.get(subject.name, {})) for subject in subjects]
 
 
@@ -246,14 +234,14 @@ def fabric_subjects(
     """Return the collectives of one fabric; a row faster than its links is rejected."""
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
-        parts[file.collective].append(fabric_samples(file, columns, tier, own_latency))
+        parts[file.collective].append(curve_fit.fabric_samples(file, columns, tier, own_latency))
     fabric = tier.fabric or tier.name
     subjects = [
         Subject(
             owner=fabric,
             name=name,
             parts=tuple(found),
-            fit=partial(fit_messages, owner=fabric, own_latency=own_latency, fit=fit_once),
+            fit=partial(curve_fit.fit_messages, owner=fabric, own_latency=own_latency, fit=fit_once),
             measured="collectives",
         )
         for name, found in parts.items()

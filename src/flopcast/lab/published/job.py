@@ -12,18 +12,7 @@ from dataclasses import replace
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.lab.published.cells import (
-    DEGREES,
-    NO_WORDS,
-    SCHEDULES,
-    adapters,
-    implied_degrees,
-    node_bytes_per_s,
-    precision_word,
-    recompute_word,
-    schedule_word,
-    sharding,
-)
+from flopcast.lab.published import cells
 from flopcast.lab.published.known_names import Default, KnownSoftware, cluster_of, defaults_of, software_of
 from flopcast.lab.published.model import model_document, packed_documents, trains_mtp
 from flopcast.lab.validation.run import Run
@@ -89,16 +78,16 @@ def reproduce(run: Run) -> Job:
 def _printed_plan(run: Run) -> dict[str, object]:
     """Return the fields of the plan that the row gives, by long name."""
     printed = run.mapping
-    names = (*DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
+    names = (*cells.DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
     said = {name: getattr(printed, name) for name in (*names, "sequence_parallel", "zero")}
     plan: dict[str, object] = {name: value for name, value in said.items() if value is not None}
     words = {
-        "recompute": recompute_word(printed.recompute) if printed.recompute else None,
-        "precision": precision_word(printed.precision) if printed.precision else None,
+        "recompute": cells.recompute_word(printed.recompute) if printed.recompute else None,
+        "precision": cells.precision_word(printed.precision) if printed.precision else None,
         "schedule": _schedule(run),
-        "offload": True if printed.offload.lower() not in NO_WORDS else None,
+        "offload": True if printed.offload.lower() not in cells.NO_WORDS else None,
     }
-    return plan | {name: word for name, word in words.items() if word is not None} | sharding(run)
+    return plan | {name: word for name, word in words.items() if word is not None} | cells.sharding(run)
 
 
 def _schedule(run: Run) -> str | None:
@@ -106,7 +95,7 @@ def _schedule(run: Run) -> str | None:
 
     Many sources print "1F1B" for the interleaved schedule too.
     """
-    word = schedule_word(run.mapping.schedule)
+    word = cells.schedule_word(run.mapping.schedule)
     return None if word == OF_ONE_CHUNK else word
 
 
@@ -121,14 +110,14 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
                 plan[name] = value
                 assumed.append(f"{name} {value}: {default.because}")
                 fixed.add(name)
-    for name, degree in implied_degrees(run, plan).items():
+    for name, degree in cells.implied_degrees(run, plan).items():
         plan[name] = degree
         assumed.append(f"{name} {degree}: the row says other degrees, or that parameters are sharded")
     if plan.get("sequence_parallel") == WITH_TENSOR_PARALLEL:
         plan["sequence_parallel"] = _degree(plan, "tensor_parallel") > 1
     if "data_parallel" not in plan and run.machine.num_devices:
         others = 1
-        for name in DEGREES[1:]:
+        for name in cells.DEGREES[1:]:
             others *= _degree(plan, name)
         plan["data_parallel"] = max(1, run.machine.num_devices // others)
     return plan
@@ -157,7 +146,7 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     if known.replaces:
         group["node"] = {"devices": inside, "device": known.replaces}
     changes: dict[str, object] = {"base": known.cluster, "groups": {"0": group}}
-    network = node_bytes_per_s(machine.network, per_node)
+    network = cells.node_bytes_per_s(machine.network, per_node)
     if network:
         rate = f"{network / per_node / 1e9:g} GB/s"
         changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
@@ -170,10 +159,10 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
 def _unknown_schedule(run: Run) -> list[Problem]:
     """Return the error for an unknown pipeline schedule; empty if it is known."""
     printed = run.mapping.schedule
-    if not printed or schedule_word(printed):
+    if not printed or cells.schedule_word(printed):
         return []
     problem = _missing(run, "pp_schedule", printed, "this schedule", "the schedule is not known")
-    return [replace(problem, allowed=f"one of {', '.join(SCHEDULES)}, or an empty cell")]
+    return [replace(problem, allowed=f"one of {', '.join(cells.SCHEDULES)}, or an empty cell")]
 
 
 def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: list[str]) -> object:
@@ -192,7 +181,7 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
             assumed.append(f"adapters {dict(default.adapters)}: {default.because}")
             if run.says("QLoRA"):
                 document["adapters"] |= {"base_dtype": "nf4"}
-    told = adapters(run.notes)
+    told = cells.adapters(run.notes)
     if told and "adapters" not in document:
         document["adapters"] = told | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
         assumed.append(f"adapters {told}: the remarks say so; what they leave open, as in peft")
