@@ -217,7 +217,6 @@ MAY_COMPARE = {  # a file or a folder → what it may compare with, and the reas
     "cost/ranks": {"kernels"},
     "cost/host": {"kernels"},
     "cli/validate": {"objectives"},
-    "cli/validate_decisions": {"objectives"},
     "ui/responses": {"objectives"},
     "requests/sources": {"exporters"},
     # a rewrite finds its pattern by the kinds of kernels that it replaces

@@ -2,50 +2,42 @@
 
 import pytest
 
-from flopcast.cli.validate_options import Judging
+from flopcast.cli.validate_options import OPTIONS, Judging
 from flopcast.errors import SpecError
 
 
-def judging(**changes):
-    flags = dict.fromkeys(("each_out", "generations", "models", "bare"), False)
-    return Judging(**({"left_out": None, "report": None} | flags | changes))
+def judging(*chosen, left_out=None):
+    return Judging(left_out=left_out, report=None, chosen=chosen)
 
 
 @pytest.mark.parametrize(
-    ("named", "ways", "constants"),
+    ("asked", "ways", "constants"),
     [
-        ({}, ("catalogue", "others", "none"), "catalogue"),
-        ({"each_out": True}, ("others",), "others"),
-        ({"left_out": "some-source"}, ("others",), "catalogue"),
-        ({"generations": True}, ("generations",), "generations"),
-        ({"models": True}, ("models",), "models"),
-        ({"bare": True}, ("none",), "none"),
+        (judging(), ("catalogue", "others", "none"), "catalogue"),
+        (judging(left_out="some-source"), ("others",), "catalogue"),
+        *((judging(name), (name,), name) for name in OPTIONS),
     ],
-    ids=["none named", "each", "one source", "generations", "models", "bare"],
 )
-def test_decisions_are_judged_in_the_way_that_is_named_and_in_all_where_none_is(named, ways, constants):
-    asked = judging(**named)
-
+def test_decisions_are_judged_in_the_way_that_is_named_and_in_all_where_none_is(asked, ways, constants):
     asked.check()
     assert asked.ways == ways
     assert asked.constants == constants
 
 
 @pytest.mark.parametrize(
-    "named",
+    "asked",
     [
-        {"each_out": True, "bare": True},
-        {"each_out": True, "left_out": "a"},
-        {"bare": True, "left_out": "a"},
-        {"generations": True, "each_out": True},
-        {"generations": True, "models": True},
-        {"each_out": True, "bare": True, "left_out": "a"},
+        judging("others", "none"),
+        judging("others", left_out="a"),
+        judging("none", left_out="a"),
+        judging("others", "generations"),
+        judging("generations", "models"),
+        judging("others", "none", left_out="a"),
     ],
-    ids=" and ".join,
 )
-def test_two_ways_at_once_are_refused(named):
+def test_two_ways_at_once_are_refused(asked):
     with pytest.raises(SpecError) as refused:
-        judging(**named).check()
+        asked.check()
 
     (problem,) = refused.value.problems
     assert problem.fix == "keep one of them"
@@ -53,7 +45,7 @@ def test_two_ways_at_once_are_refused(named):
 
 def test_without_a_table_every_option_that_needs_one_is_refused_at_once():
     with pytest.raises(SpecError) as refused:
-        judging(left_out="a", each_out=True, generations=True, models=True, bare=True).refuse()
+        judging(*OPTIONS, left_out="a").refuse()
 
     assert {problem.field for problem in refused.value.problems} == {
         "--leave-out",
@@ -65,10 +57,10 @@ def test_without_a_table_every_option_that_needs_one_is_refused_at_once():
 
 
 def test_suites_are_judged_without_constants_and_as_left_out():
-    judging(each_out=True).refuse(of_suites=True)
-    judging(bare=True).refuse(of_suites=True)
+    judging("others").refuse(of_suites=True)
+    judging("none").refuse(of_suites=True)
     with pytest.raises(SpecError):
-        judging(generations=True, models=True).refuse(of_suites=True)
+        judging("generations", "models").refuse(of_suites=True)
 
 
 def test_without_a_table_and_without_options_nothing_is_refused():

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from flopcast.cli.options import FILE, check_writable, print_found, print_json, with_progress, write_output
-from flopcast.cli.validate_options import Judging, ignored
+from flopcast.cli.validate_options import Judging, ignored, takes_constants
 from flopcast.errors import Problem, SpecError
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
@@ -37,22 +38,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 @click.option(
     "--leave-out", "left_out", metavar="SOURCE", help="Predict one source with constants of the others."
 )
-@click.option(
-    "--leave-one-source-out",
-    "each_out",
-    is_flag=True,
-    help="Predict each source with constants of the others.",
-)
-@click.option(
-    "--leave-one-generation-out",
-    "generations",
-    is_flag=True,
-    help="Predict each device generation with constants of the others.",
-)
-@click.option(
-    "--leave-one-model-out", "models", is_flag=True, help="Predict each model with constants of the others."
-)
-@click.option("--no-constants", "bare", is_flag=True, help="Predict without fitted constants.")
+@takes_constants
 @click.option("--decisions", "decides", is_flag=True, help="Report how well predictions choose plans.")
 @click.option(
     "--from-one-run", "calibrates", is_flag=True, help="Report how much one run of a machine helps."
@@ -95,7 +81,8 @@ def command(
     from-run), predicts the others again, each run in turn, and last calibrates with all but one.
     """
     check_writable("--report", report)
-    judging = Judging(left_out=left_out, report=report, **chosen)
+    names: Any = tuple(name for name, given in chosen.items() if given)
+    judging = Judging(left_out=left_out, report=report, chosen=names)
     if calibrates:
         return print_from_one_run(runs, judging, wants_json, wants_markdown)
     if decides:
@@ -212,7 +199,7 @@ def print_from_one_run(
     )
 
     given = {"--leave-out": judging.left_out, "--report": judging.report}
-    given["--leave-one-generation-out"] = "given" if judging.generations else None
+    given["--leave-one-generation-out"] = "given" if "generations" in judging.chosen else None
     allowed = "--leave-one-source-out, --no-constants or neither, beside --from-one-run"
     because = "machines are calibrated beyond the constants of other sources, or beyond none"
     problems = ignored(given, allowed, because, "leave {} out")
@@ -222,7 +209,8 @@ def print_from_one_run(
         problems.append(Problem("--runs", None, allowed, because, fix, fault="is missing"))
     if problems:
         raise SpecError(problems)
-    published = validate_published(paths, "none" if judging.bare else "others", (), with_progress)
+    without = "none" in judging.chosen
+    published = validate_published(paths, "none" if without else "others", (), with_progress)
     found = calibrated(published.rows)
     as_text = from_one_run_as_markdown if wants_markdown else from_one_run_as_text
     print_found(found, wants_json, lambda each: {"from_one_run": from_one_run_as_json(each)}, as_text)

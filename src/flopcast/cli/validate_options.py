@@ -5,25 +5,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from flopcast.cli.options import Command, with_all
 from flopcast.errors import Problem, SpecError, spec_error
 
 if TYPE_CHECKING:
     from flopcast.lab.validation.published import Constants
+
+OPTIONS: "Mapping[Constants, tuple[str, str]]" = {  # constants of the predictions → option, help
+    "others": ("--leave-one-source-out", "Predict each source with constants of the others."),
+    "generations": (
+        "--leave-one-generation-out", "Predict each device generation with constants of the others."
+    ),
+    "models": ("--leave-one-model-out", "Predict each model with constants of the others."),
+    "none": ("--no-constants", "Predict without fitted constants."),
+}  # fmt: skip
+
+
+def takes_constants(command: Command) -> Command:
+    """Add the flags of OPTIONS, each named by its constants."""
+    flags = (click.option(flag, name, is_flag=True, help=text) for name, (flag, text) in OPTIONS.items())
+    return with_all(list(flags), command)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judging:
     """The constants for predictions of published runs: none, or fitted on other runs.
 
-    `left_out` names a source to leave out; `each_out` leaves out each source in turn, `generations` each
-    device generation and `models` each model. `bare` uses no constants. At most one of them is set.
+    `left_out` names a source to leave out, `chosen` are the constants whose options were given. At most one
+    may be chosen.
     """
 
     left_out: str | None
-    each_out: bool
-    generations: bool
-    models: bool
-    bare: bool
+    chosen: "tuple[Constants, ...]"
     report: Path | None
 
     @property
@@ -31,8 +46,7 @@ class Judging:
         """Return the ways of judging that the options choose; all of them if they choose none."""
         from flopcast.lab.validation.published import WAYS
 
-        named = self.left_out or self.each_out or self.generations or self.models or self.bare
-        return WAYS if not named else ("others",) if self.left_out else (self.constants,)
+        return ("others",) if self.left_out else self.chosen or WAYS
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -42,16 +56,12 @@ class Judging:
     @property
     def constants(self) -> "Constants":
         """Return the constants of the predictions, as the API names them."""
-        if self.each_out:
-            return "others"
-        if self.generations or self.models:
-            return "generations" if self.generations else "models"
-        return "none" if self.bare else "catalogue"
+        return self.chosen[0] if self.chosen else "catalogue"
 
     @property
     def of_suites(self) -> "Constants":
         """Return the constants with which suites are predicted."""
-        return "others" if self.each_out else "none"
+        return "others" if "others" in self.chosen else "none"
 
     def check(self) -> None:
         """Refuse options that choose more than one protocol.
@@ -61,7 +71,7 @@ class Judging:
         SpecError
             More than one protocol was chosen.
         """
-        if sum((bool(self.left_out), self.each_out, self.generations, self.models, self.bare)) > 1:
+        if len((*self.sources, *self.chosen)) > 1:
             raise spec_error(
                 field="--runs",
                 value="judged in two ways",
@@ -81,14 +91,9 @@ class Judging:
         SpecError
             Such an option was given.
         """
-        given = {
-            "--report": self.report,
-            "--leave-out": self.left_out,
-            "--leave-one-source-out": (self.each_out and not of_suites) or None,
-            "--leave-one-generation-out": self.generations or None,
-            "--leave-one-model-out": self.models or None,
-            "--no-constants": (self.bare and not of_suites) or None,
-        }
+        accepted = ("others", "none") if of_suites else ()
+        given: dict[str, object] = {"--report": self.report, "--leave-out": self.left_out}
+        given |= {OPTIONS[name][0]: True for name in self.chosen if name not in accepted}
         allowed = "together with --runs and a table of published runs"
         because = "it applies to predicted and measured steps of such runs"
         if problems := ignored(given, allowed, because, "add --runs TABLE.csv, or remove {}"):

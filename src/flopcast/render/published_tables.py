@@ -1,7 +1,7 @@
 """Published runs as tables, as the page that `validate --markdown` prints, and as JSON.
 
-Answers: which tables does a page of published runs have, with which headings and cells, and which keys has
-the JSON of `validate --runs`?
+Answers: which tables does a page of published runs have, with which headings and cells, and which keys does
+the JSON of `validate --runs` have?
 Elsewhere: the page as HTML (published_page.py), the shorter text (published_text.py), the statistics
 (lab/validation/published_statistics.py), how tables are written (tables.py).
 """

@@ -4,7 +4,7 @@ Answers: how many FLOP has a step by each known formula, and which formula did a
 and a step time? The same step differs by a third and more between formulas: with recompute or without, full
 or causal attention, with or without embeddings.
 Elsewhere: the FLOP that flopcast itself counts (report/metrics.py), printed rates turned back into seconds
-(lab/validation/conventions.py).
+(lab/validation/suite.py).
 
 Every formula gives the FLOP of the whole cluster in one step of the job's global batch. Symbols are those
 of the sources: B sequences, s tokens each, l layers, h hidden size, V vocabulary, N parameters

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.timeline.uncertainty import Sensitivity, difference, holds_one
@@ -128,7 +129,7 @@ class Sweep:
     @cached_property
     def pairs(self) -> Pairs:
         """Return the number of pairs of choices."""
-        found = [_Pair(one, other) for one, other in combinations(self.choices, 2)]
+        found = [_pair(one, other) for one, other in combinations(self.choices, 2)]
         apart = [pair for pair in found if pair.apart]
         settled = [pair for pair in found if not pair.equal]
         return Pairs(
@@ -142,36 +143,32 @@ class Sweep:
         )
 
 
-class _Pair:
-    """Two choices: how far apart they are, measured and predicted."""
+class _Pair(NamedTuple):
+    """Two choices: how far apart they are, measured and predicted.
 
-    def __init__(self, one: Choice, other: Choice) -> None:
-        """Store the ratios of the first choice over the second."""
-        self._measured = math.log(one.measured_s / other.measured_s)
-        self._predicted = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
-        self._bounds = _bounds(one, other)
+    They are `apart` if their measured times differ by more than repeats do. `right_share` is 1 if the
+    measured order is predicted, 0 if the other one is, and 0.5 if neither is. They are `equal` if the
+    predictions leave their order open, and `covered` if the interval holds the measured ratio, up to the
+    scatter of repeats.
+    """
 
-    @property
-    def apart(self) -> bool:
-        """Return whether the measured times of the two plans differ by more than repeats do."""
-        return nine_digits(abs(self._measured)) > nine_digits(math.log(TIED_RATIO))
+    apart: bool
+    right_share: float
+    equal: bool
+    covered: bool
 
-    @property
-    def right_share(self) -> float:
-        """Return 1 if the measured order is predicted, 0 if the other one is, and 0.5 if neither is."""
-        product = self._measured * self._predicted
-        return 0.5 if product == 0.0 else float(product > 0.0)
 
-    @property
-    def equal(self) -> bool:
-        """Return whether the predictions leave the order of the two plans open."""
-        return holds_one(*self._bounds)
-
-    @property
-    def covered(self) -> bool:
-        """Return whether the interval holds the measured ratio, up to the scatter of repeats."""
-        low, high = self._bounds
-        return low / TIED_RATIO <= math.exp(self._measured) <= high * TIED_RATIO
+def _pair(one: Choice, other: Choice) -> _Pair:
+    measured = math.log(one.measured_s / other.measured_s)
+    predicted = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
+    low, high = _bounds(one, other)
+    product = measured * predicted
+    return _Pair(
+        apart=nine_digits(abs(measured)) > nine_digits(math.log(TIED_RATIO)),
+        right_share=0.5 if product == 0.0 else float(product > 0.0),
+        equal=holds_one(low, high),
+        covered=low / TIED_RATIO <= math.exp(measured) <= high * TIED_RATIO,
+    )
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
