@@ -9,6 +9,7 @@ from flopcast.render.report_json import as_json as report_as_json
 from flopcast.render.tables import aligned
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, settled
+from flopcast.spec.job import Job
 from flopcast.units import nine_digits, show, show_seconds, show_usd
 
 LABELS = ("A", "B")
@@ -53,28 +54,20 @@ def verdicts(compared: ReportComparison) -> list[str]:
 
 def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
     """Return the rows that describe the jobs and their results; "same" replaces an equal description."""
-    rows = [
-        (name, one, "same" if one == other else other) for name, one, other in _described(first, second)
-    ]
+    described = zip(_description(first.job), _description(second.job), strict=True)
+    rows = [(name, one, "same" if one == other else other) for (name, one), (_, other) in described]
     answers = zip(_answers(first), _answers(second), strict=True)
     return rows + [(name, one, other) for (name, one), (_, other) in answers]
 
 
-def _described(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return the model, machine and stack of both jobs as rows."""
-    described = []
-    for report in (first, second):
-        job = report.job
-        described.append(
-            {
-                "model": job.model.name,
-                "cluster": f"{job.cluster.name}, {job.cluster.num_devices} devices",
-                "device": job.cluster.node.device.name,
-                "stack": job.stack.label,
-            }
-        )
-    one, other = described
-    return [(name, one[name], other[name]) for name in one]
+def _description(job: Job) -> list[tuple[str, str]]:
+    """Return the model, machine and stack of a job by name."""
+    return [
+        ("model", job.model.name),
+        ("cluster", f"{job.cluster.name}, {job.cluster.num_devices} devices"),
+        ("device", job.cluster.node.device.name),
+        ("stack", job.stack.label),
+    ]
 
 
 def _answers(report: Report) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ Both axes are logarithmic: a deviation by a factor is as long everywhere. Every 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
@@ -37,40 +37,47 @@ def mark(place: int) -> str:
 
 def times_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
     """Return a drawing of predicted against measured times, with a ±10 % band and 90 % intervals."""
-    low_s, high_s = _decades([time_s for row in rows for time_s in _times_s(row)])
-    across, up = _times(low_s, high_s, WIDTH)
-    ends = [(low_s, low_s), (high_s, high_s)]
-    band = [(x, x * BAND_RATIO) for x, _ in ends] + [(x, x / BAND_RATIO) for x, _ in reversed(ends)]
-    drawn = [
-        *grid(across, up, show_seconds, show_seconds),
-        line(band, across, up, "band"),
-        line(ends, across, up, "rule"),
-        *_marks(rows, sources, across, up, lambda _: 1.0),
+    axes = _times(*_decades([time_s for row in rows for time_s in _times_s(row)]), WIDTH)
+    inside = [
+        *grid(*axes, show_seconds, show_seconds),
+        *_drawn(rows, sources, *axes, lambda time_s: time_s),
     ]
-    return _whole("times", drawn, across, up, "predicted step")
+    return _whole("times", inside, *axes, "predicted step")
 
 
 def ratios_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
     """Return a drawing of predicted / measured against measured time; ratios are clipped to 1/4 and 4."""
-    low_s, high_s = _decades([row.measured_step_time_s for row in rows])
-    across, _ = _times(low_s, high_s, HEIGHT)
-    up = Axis(
-        low=RATIO_TICKS[0],
-        high=RATIO_TICKS[-1],
-        start=HEIGHT - EDGE,
-        end=EDGE,
-        logarithmic=True,
-        marked=RATIO_TICKS,
-    )
-    ends = [(low_s, 1.0), (high_s, 1.0)]
-    band = [(x, BAND_RATIO) for x, _ in ends] + [(x, 1 / BAND_RATIO) for x, _ in reversed(ends)]
-    drawn = [
+    across, up = _times(*_decades([row.measured_step_time_s for row in rows]), HEIGHT)
+    up = replace(up, low=RATIO_TICKS[0], high=RATIO_TICKS[-1], marked=RATIO_TICKS)
+    inside = [
         *grid(across, up, show_seconds, lambda ratio: f"× {ratio:g}"),
-        line(band, across, up, "band"),
-        line(ends, across, up, "rule"),
-        *_marks(rows, sources, across, up, lambda row: row.measured_step_time_s),
+        *_drawn(rows, sources, across, up, lambda _: 1.0),
     ]
-    return _whole("ratios", drawn, across, up, "predicted over measured")
+    return _whole("ratios", inside, across, up, "predicted over measured")
+
+
+def _drawn(
+    rows: Iterable[ComparedRun],
+    sources: Sequence[str],
+    across: Axis,
+    up: Axis,
+    right: Callable[[float], float],
+) -> Iterator[str]:
+    """Yield a ±10 % band around what is `right` for a measured time, and a mark per row."""
+    ends = [(x, right(x)) for x in (across.low, across.high)]
+    band = [(x, y * BAND_RATIO) for x, y in ends] + [(x, y / BAND_RATIO) for x, y in reversed(ends)]
+    yield line(band, across, up, "band")
+    yield line(ends, across, up, "rule")
+    for row in rows:
+        measured_s = row.measured_step_time_s
+        x, unit_s = across.at(measured_s), measured_s / right(measured_s)
+        low, y, high = (up.at(each / unit_s) for each in (row.low_s, row.predicted_step_time_s, row.high_s))
+        yield (
+            f"<g><title>{escape(_told(row))}</title>"
+            f'<path class="faint" d="M{x:.1f},{low:.1f}V{high:.1f}"/>'
+            f'<g transform="translate({x:.1f},{y:.1f})">'
+            f"{mark(sources.index(row.run.source))}</g></g>"
+        )
 
 
 def _times(low_s: float, high_s: float, height: int) -> tuple[Axis, Axis]:
@@ -88,25 +95,6 @@ def _decades(times_s: Sequence[float]) -> tuple[float, float]:
     """Return the powers of ten around all times; at least one decade."""
     low, high = math.floor(math.log10(min(times_s))), math.ceil(math.log10(max(times_s)))
     return 10.0**low, 10.0 ** max(high, low + 1)
-
-
-def _marks(
-    rows: Iterable[ComparedRun],
-    sources: Sequence[str],
-    across: Axis,
-    up: Axis,
-    unit_s: Callable[[ComparedRun], float],
-) -> list[str]:
-    """Return one mark per row with its interval; predictions are scaled by `units` of each row."""
-    return [
-        f"<g><title>{escape(_told(row))}</title>"
-        f'<path class="faint" d="M{across.at(row.measured_step_time_s):.1f},'
-        f'{up.at(row.low_s / unit_s(row)):.1f}V{up.at(row.high_s / unit_s(row)):.1f}"/>'
-        f'<g transform="translate({across.at(row.measured_step_time_s):.1f},'
-        f'{up.at(row.predicted_step_time_s / unit_s(row)):.1f})">'
-        f"{mark(sources.index(row.run.source))}</g></g>"
-        for row in rows
-    ]
 
 
 def _told(row: ComparedRun) -> str:

@@ -90,15 +90,11 @@ def job_as_json(job: Job) -> dict[str, object]:
     }
 
 
-def factors_as_json(factors: Iterable[Sensitivity]) -> list[dict[str, object]]:
-    """Return the factors; `d_log_step` is the share of the step that a factor scales."""
+def factors_as_json(factors: Iterable[Sensitivity], share: str = "d_log_step") -> list[dict[str, object]]:
+    """Return the factors; `share` names the share of the step, or of another amount, that they scale."""
     return [
-        {
-            "name": factor.name,
-            "log_sigma": nine_digits(factor.log_sigma_factor),
-            "d_log_step": nine_digits(factor.share),
-        }
-        for factor in factors
+        {"name": one.name, "log_sigma": nine_digits(one.log_sigma_factor), share: nine_digits(one.share)}
+        for one in factors
     ]
 
 

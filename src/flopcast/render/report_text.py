@@ -5,11 +5,14 @@ Elsewhere: the report as a page (report_page.py) and as JSON data (report_json.p
 Components below 0.05 % of the step are omitted; one character of a bar is 1/24 of the step.
 """
 
+from collections.abc import Iterable, Iterator
+
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.step import StepCost
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
+from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import show, show_seconds, show_usd
 
 BAR = "█"
@@ -112,19 +115,22 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
 
 def _certainty(report: Report) -> list[str]:
     """Return the factors that widen the interval most, the weakest curves, and extrapolated curves."""
-    lines = ["what the uncertainty depends on (share of the step × sigma)"]
-    for factor in report.factors[:6]:
-        if factor.share * factor.log_sigma_factor >= 0.0005:
-            lines.append(
-                f"  {factor.name:44} {factor.share:5.0%} × {factor.log_sigma_factor:.0%}"
-                f" = {factor.share * factor.log_sigma_factor:.1%}"
-            )
+    head = "what the uncertainty depends on (share of the step × sigma)"
+    lines = [head, *factor_lines(report.factors[:6])]
     worst = sorted(report.evidence, key=lambda e: -e.relative_error)[:3]
     lines.append("  weakest evidence: " + "; ".join(f"{e.curve} ({e.relative_error:.0%})" for e in worst))
     outside = [e.curve for e in report.evidence if e.extrapolated]
     if outside:
         lines.append("  outside the measured range: " + ", ".join(outside))
     return lines
+
+
+def factor_lines(factors: Iterable[Sensitivity]) -> Iterator[str]:
+    """Yield share, sigma and their product of factors, without those of less than 0.05 %."""
+    for one in factors:
+        wide = abs(one.share) * one.log_sigma_factor
+        if wide >= 0.0005:
+            yield f"  {one.name:44} {one.share:5.0%} × {one.log_sigma_factor:.0%} = {wide:.1%}"
 
 
 def cost_lines(cost: StepCost, drawn: PowerDraw | None) -> list[str]:

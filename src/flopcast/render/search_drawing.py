@@ -11,7 +11,7 @@ from html import escape
 from flopcast.render.page.drawing import WIDTH, Axis, described_svg, grid, label, names
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.style import COLOURS, DRAWN, LINED
-from flopcast.render.search_text import name_of, objective_name
+from flopcast.render.search_text import name_of, objective_name, values_of
 from flopcast.search.find import SearchResult
 from flopcast.search.rank import Ranked
 from flopcast.units import Number
@@ -122,7 +122,7 @@ def _marks(found: SearchResult, across: Axis, up: Axis) -> Iterator[str]:
 def _told(one: Ranked, found: SearchResult) -> str:
     """Return the text of a plan's mark: plan, cluster and the values of all objectives."""
     values = ", ".join(
-        f"{objective_name(objective)} {objective.show(objective.shown(loss.value))}"
-        for objective, loss in zip(found.question.asked, one.losses, strict=True)
+        f"{objective_name(objective)} {value}"
+        for objective, value in zip(found.question.asked, values_of(found, one), strict=True)
     )
     return f"{one.played.plan.short()} on {name_of(one.played.job, found.question)}: {values}"

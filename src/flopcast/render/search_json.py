@@ -11,8 +11,7 @@ from flopcast.render.search_reasons import (
     gap_to_best,
     reason_infeasible,
     reason_no_plan,
-    reason_recommended,
-    reason_slower,
+    sentence_of,
 )
 from flopcast.search.find import SearchResult
 from flopcast.search.rank import Ranked
@@ -60,12 +59,6 @@ def as_json(found: SearchResult, top: int, seconds: Number, screening_s: Number)
             for one in found.given
         ],
     }
-
-
-def sentence_of(one: Ranked, found: SearchResult) -> str:
-    """Return the sentence that explains the rank of a feasible plan."""
-    first = found.plans[0]
-    return reason_recommended(found) if one is first else reason_slower(one, first, found.question)
 
 
 def plan_as_json(one: Ranked, found: SearchResult, why: str) -> dict[str, object]:

@@ -41,6 +41,12 @@ def reason_recommended(found: SearchResult) -> str:
     return "; ".join(parts)
 
 
+def sentence_of(one: Ranked, found: SearchResult) -> str:
+    """Return the sentence that explains the rank of a feasible plan."""
+    first = found.plans[0]
+    return reason_recommended(found) if one is first else reason_slower(one, first, found.question)
+
+
 def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
     """Return why a feasible plan comes after the first."""
     ahead = one.equal and one.losses[0].value < first.losses[0].value
@@ -135,10 +141,14 @@ def broken_rules(problems: Sequence[Problem]) -> str:
 
 def _behind(one: Ranked, objective: Objective) -> str:
     """Return how far a plan is behind the best, with the interval."""
-    bounds = f"90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}"
     if one.ratio == 1.0:
         return "the best itself"
-    return f"{one.ratio - 1:.1%} {objective.told} than the best ({bounds})"
+    return f"{one.ratio - 1:.1%} {objective.told} than the best (90 %: {ratio_interval(one)})"
+
+
+def ratio_interval(one: Ranked) -> str:
+    """Return the 90 % interval of how far a plan is behind the best."""
+    return f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}"
 
 
 def _largest(played: Exact) -> str:

@@ -7,18 +7,10 @@ Elsewhere: the sentences (search_reasons.py), the same as data (search_json.py) 
 
 from collections.abc import Iterator, Sequence
 
-from flopcast.render.search_reasons import (
-    broken_rules,
-    gap_to_best,
-    reason_empty_space,
-    reason_infeasible,
-    reason_no_plan,
-    reason_recommended,
-    reason_slower,
-)
+from flopcast.render import search_reasons
 from flopcast.render.tables import aligned
 from flopcast.search.find import SearchResult
-from flopcast.search.objectives import OBJECTIVES, Loss, Objective
+from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
 from flopcast.spec.job import Job
@@ -102,13 +94,11 @@ def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str])
     for number, one in enumerate(plans, 1):
         row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
         row += [name_of(one.played.job, found.question)] if several else []
-        first, *others = [
-            objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)
-        ]
+        first, *others = values_of(found, one)
         low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
         row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
         row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
-        row += [f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""]
+        row += [search_reasons.ratio_interval(one) if one.ratio != 1 else ""]
         row += [] if OBJECTIVES["memory"] in objectives else [_memory_used(one)]
         rows.append(row)
     return rows
@@ -131,8 +121,10 @@ def _without(shared: Sequence[str], one: Ranked) -> str:
     return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
 
 
-def _pairs(found: SearchResult, one: Ranked) -> Iterator[tuple[Objective, Loss]]:
-    return zip(found.question.asked, one.losses, strict=True)
+def values_of(found: SearchResult, one: Ranked) -> list[str]:
+    """Return what a plan attains in each objective of the question, with units."""
+    pairs = zip(found.question.asked, one.losses, strict=True)
+    return [objective.show(objective.shown(loss.value)) for objective, loss in pairs]
 
 
 def objective_name(objective: Objective) -> str:
@@ -141,24 +133,20 @@ def objective_name(objective: Objective) -> str:
 
 
 def _reasons(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
-    first, *others = plans
-    lines = ["why (time relative to the first plan; = cannot be told apart from the best)"]
-    lines.append(f"  1  {reason_recommended(found)}")
-    lines += [
-        f"{number:3}  {reason_slower(one, first, found.question)}" for number, one in enumerate(others, 2)
-    ]
-    return lines
+    head = "why (time relative to the first plan; = cannot be told apart from the best)"
+    sentences = (search_reasons.sentence_of(one, found) for one in plans)
+    return [head, *(f"{number:3}  {sentence}" for number, sentence in enumerate(sentences, 1))]
 
 
 def _given(found: SearchResult) -> list[str]:
     """Return lines that compare the user's own plans with the best."""
     if not found.given:
         return []
-    lines, objective = ["as given"], found.question.first
+    lines = ["as given"]
     for one in found.given:
-        shown = objective.show(objective.shown(one.losses[0].value))
+        shown, *_ = values_of(found, one)
         lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job, found.question)}: {shown}")
-        lines.append(f"    {gap_to_best(one, found.plans[0], found.question)}")
+        lines.append(f"    {search_reasons.gap_to_best(one, found.plans[0], found.question)}")
     return lines
 
 
@@ -173,16 +161,19 @@ def settings_rows(found: SearchResult) -> list[tuple[str, str]]:
     best.sort(key=lambda pair: pair[1].losses[0].value)
     rows = [(name_of(one.job, found.question), _best_there(plan, found)) for one, plan in best]
     without = (one for one in found.settings if one.best is None)
-    return [*rows, *((name_of(one.job, found.question), reason_no_plan(one, found)) for one in without)]
+    return [
+        *rows,
+        *((name_of(one.job, found.question), search_reasons.reason_no_plan(one, found)) for one in without),
+    ]
 
 
 def _best_there(one: Ranked, found: SearchResult) -> str:
     """Return the best plan of a setting: its objectives, how far it is behind, and its short form."""
-    shown = ", ".join(objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one))
-    settled = "; the order is not settled" if one.equal and one.ratio != 1 else ""
-    bounds = f", 90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""
-    behind = f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"
-    return f"{shown} ({behind}{bounds}{settled}): {one.played.plan.short()}"
+    behind = "best"
+    if one.ratio != 1:
+        settled = "; the order is not settled" if one.equal else ""
+        behind = f"{one.ratio - 1:+.1%}, 90 %: {search_reasons.ratio_interval(one)}{settled}"
+    return f"{', '.join(values_of(found, one))} ({behind}): {one.played.plan.short()}"
 
 
 def _settings(found: SearchResult) -> list[str]:
@@ -216,10 +207,12 @@ def nearest(found: SearchResult) -> list[str]:
     if not found.candidates:
         sized = found.question.sized()
         return [
-            reason_empty_space(found.question, min(sized, key=lambda job: job.cluster.scale_up_devices))
+            search_reasons.reason_empty_space(
+                found.question, min(sized, key=lambda job: job.cluster.scale_up_devices)
+            )
         ]
     if found.rejected is not None:
-        breaks = broken_rules(found.rejected.problems)
+        breaks = search_reasons.broken_rules(found.rejected.problems)
         return [
             "no plan is possible; the nearest",
             f"  {found.rejected.plan.short()}",
@@ -233,5 +226,5 @@ def nearest(found: SearchResult) -> list[str]:
         several = len(tuple(found.question.sized())) > 1
         where = f" on {name_of(one.played.job, found.question)}" if several else ""
         lines.append(f"  {one.played.plan.short()}{where}")
-        lines.append(f"    {reason_infeasible(one, found.question, alone=alone)}")
+        lines.append(f"    {search_reasons.reason_infeasible(one, found.question, alone=alone)}")
     return lines

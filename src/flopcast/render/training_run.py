@@ -7,8 +7,8 @@ Elsewhere: the run itself (economics/run.py).
 from flopcast.economics.amount import Amount
 from flopcast.economics.run import Phase, TrainingRun
 from flopcast.economics.step import KWH_J
-from flopcast.render.report_json import FORMAT_VERSION, job_as_json, with_bounds
-from flopcast.render.report_text import NO_POWER, NO_PRICE
+from flopcast.render.report_json import FORMAT_VERSION, factors_as_json, job_as_json, with_bounds
+from flopcast.render.report_text import NO_POWER, NO_PRICE, factor_lines
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S, Training
 from flopcast.units import nine_digits, show, show_seconds, show_usd
@@ -32,21 +32,10 @@ def as_text(told: Training) -> str:
         *_phases(told),
         "",
         "what the time hangs on (share × sigma)",
-        *_certainty(run),
+        *factor_lines(run.wall_s.factors[:5]),
     ]
     notes = tuple(dict.fromkeys(text for report in told.reports for text in report.assumptions))
     return "\n".join([*lines, *(["", "assumed", *(f"  {text}" for text in notes)] if notes else [])])
-
-
-def _certainty(run: TrainingRun) -> list[str]:
-    lines = []
-    for factor in run.wall_s.factors[:5]:
-        wide = abs(factor.share) * factor.log_sigma_factor
-        if wide >= 0.0005:
-            lines.append(
-                f"  {factor.name:44} {factor.share:5.0%} × {factor.log_sigma_factor:.0%} = {wide:.1%}"
-            )
-    return lines
 
 
 def _days(wall_s: Amount) -> str:
@@ -111,14 +100,7 @@ def as_json(told: Training) -> dict[str, object]:
         **{"goodput": goodput, "goodput_low": low, "goodput_high": high},
         "interruptions": nine_digits(run.num_failures),
         **_costs(run.usd, run.joules),
-        "factors": [
-            {
-                "name": f.name,
-                "log_sigma": nine_digits(f.log_sigma_factor),
-                "d_log_days": nine_digits(f.share),
-            }
-            for f in days.factors
-        ],
+        "factors": factors_as_json(days.factors, "d_log_days"),
         "phases": [_phase(*pair) for pair in zip(run.phases, told.reports, strict=True)],
         "warnings": list(dict.fromkeys(text for report in told.reports for text in report.warnings)),
     }

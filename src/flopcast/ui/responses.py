@@ -28,7 +28,7 @@ from flopcast.render.page.table import Markup, table
 from flopcast.render.page.time_breakdown import where
 from flopcast.render.report_json import FORMAT_VERSION, as_json, memory_as_json
 from flopcast.render.search_drawing import LEGEND, drawing
-from flopcast.render.search_json import sentence_of
+from flopcast.render.search_reasons import sentence_of
 from flopcast.report import versus
 from flopcast.report.report import Report
 from flopcast.search.find import Progress, SearchResult
