@@ -281,7 +281,7 @@ def published_numbers(measured):
 
 
 def without_sustained(job):
-    """The job on a device whose products run as fast for seconds as for milliseconds."""
+    """The job on a device whose matrix products run as fast for seconds as for milliseconds."""
     (group,) = job.cluster.groups
     sustained = group.node.device.sustained.model_copy(update={"ratio": 1.0})
     device = group.node.device.model_copy(update={"sustained": sustained})
@@ -291,7 +291,7 @@ def without_sustained(job):
 
 
 def without_contention(job):
-    """The job under a stack whose messages take nothing from the compute beside them."""
+    """The job under a stack whose messages do not slow the compute that overlaps with them."""
     contention = job.stack.contention.model_copy(update={"kernel_share": 0.0})
     return job.model_copy(update={"stack": job.stack.model_copy(update={"contention": contention})})
 
@@ -303,7 +303,7 @@ def with_newest_attention(job):
 
 TERMS = {
     "no sustained clocks": without_sustained,
-    "no loss beside messages": without_contention,
+    "no loss during messages": without_contention,
     "newest attention": with_newest_attention,
 }
 
