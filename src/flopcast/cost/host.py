@@ -26,7 +26,10 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
     backward kernels by the framework's C++ code. Separate expert GEMMs are launched by the same loop over
     experts in every pass, so each launch costs as much as one from Python. Passes of a router are single
     calls, which cost half: 41 fewer of them took DeepSeek-V3 on GB200 from 529.6 to 540.0 TFLOP/s, 15 us
-    each (docs/discussions/deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM, section 3).
+    each (docs/discussions/deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM, section 3). The chunks of
+    a tensor-parallel product or message are launched by one call (`split_overlap_ag` and `split_overlap_rs`
+    in Transformer Engine's `common/comm_gemm_overlap`): the first costs what the whole would, the others
+    what a single call does.
 
     References
     ----------
@@ -52,6 +55,8 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
 
 def _is_one_call(item: Item) -> bool:
     """Return whether one call of the framework launches a kernel, without a module around it."""
+    if item.is_further_chunk:
+        return True
     return isinstance(item.work, MemoryBound) and KINDS[item.work.kind].is_one_call
 
 

@@ -38,6 +38,7 @@ class Item:
     micro-batch that it belongs to: "every", "first" (a gather for the whole step), "not_first" (an
     accumulation), "last" (a reduction), "not_last". `overlapped` marks a message that runs under compute,
     which waits for it later or not at all: it slows what it runs under (timeline/contention.py).
+    `is_further_chunk` says that the call which launched another chunk of the same work launches this too.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Item:
     overlapped: bool = False  # a message that slows compute while it runs
     kept_bytes: Floats | None = None  # a gather whose source is kept instead of its output
     wide: bool = False  # a product that no recipe of narrow formats takes: a router, a head
+    is_further_chunk: bool = False
     beside: str = ""  # stream of a message that it runs beside, in the backward pass too
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:

@@ -121,9 +121,14 @@ def _chunk(item: Item, chunks: Counts, count: Counts, word: str = "") -> Item:
     return item
 
 
+def _further_chunks(item: Item, chunks: Counts, word: str = "") -> Item:
+    """Return all chunks but one, which are launched by the call that launches that one."""
+    return replace(_chunk(item, chunks, chunks - 1.0, word), is_further_chunk=True)
+
+
 def _gathered(gather: Item, product: Item, ranks: Counts) -> list[Item]:
     """Return items in which all chunks but the last are multiplied while others arrive."""
-    ahead = without_waiting(_chunk(product, ranks, ranks - 1.0), "tp")
+    ahead = without_waiting(_further_chunks(product, ranks), "tp")
     return [gather, ahead, _chunk(product, ranks, np.ones_like(ranks), "last")]
 
 
@@ -133,8 +138,8 @@ def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
     one = np.ones_like(ranks)
     return [
         _chunk(product, chunks, one),
-        _chunk(scatter, chunks, chunks - 1.0),
-        without_waiting(_chunk(product, chunks, chunks - 1.0, "rest"), "tp"),
+        _further_chunks(scatter, chunks),
+        without_waiting(_further_chunks(product, chunks, "rest"), "tp"),
         _chunk(scatter, chunks, one, "last"),
     ]
 
