@@ -5,6 +5,7 @@ import statistics
 from collections import defaultdict
 from functools import cache
 from itertools import pairwise, product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from conftest import make_job
 from flopcast.api import predict
 from flopcast.cost.kernels import clocks
 from flopcast.cost.kernels.clocks import slowed_fraction, slowest_ratio, stretch_ratio
-from flopcast.spec.site import Site
+from flopcast.spec.site import CLOCK_SPREAD_FRACTION, Site
 
 BOARDS_W = {"v100": 250, "p100": 250, "rtx6000": 260}
 LEVELS = ("gemm_level", "attention_level", "memory_level")
@@ -104,8 +105,9 @@ def report(**site):
 
 
 def ratios_by_family(**site):
-    """All ratios of times on a site to plain ones, of the kernels of each family and of messages."""
-    plain, there = report(), report(**site)
+    """All ratios of times on a site to those of equal devices, of kernels by family and of messages."""
+    plain = report(clock_spread_fraction=0.0)
+    there = report(**{"clock_spread_fraction": 0.0, **site})
     found = defaultdict(set)
     for one, other in zip(plain.priced.programs.items(), there.priced.programs.items(), strict=True):
         before_s, after_s = plain.priced.of(one).alone_s, there.priced.of(other).alone_s
@@ -147,6 +149,17 @@ def test_devices_whose_clocks_differ_wait_for_the_slowest():
 
     assert found["gemm_level"] == found["attention_level"] == {round(slowest_ratio(8, 0.02), 9)}
     assert found["memory_level"] == {1.0}
+
+
+def test_the_default_spread_is_what_five_clusters_measured():
+    """Kernel times differ by 8 % between the whiskers of a box plot (arXiv:2208.11035)."""
+    lower, upper = NormalDist().inv_cdf(0.25), NormalDist().inv_cdf(0.75)
+    between_whiskers = (upper - lower) * (1.0 + 2.0 * 1.5)  # quartiles, and 1.5 times their distance beyond
+
+    found = ratios_by_family(clock_spread_fraction=Site().clock_spread_fraction)
+
+    assert 0.08 / between_whiskers == pytest.approx(CLOCK_SPREAD_FRACTION, abs=0.0005)
+    assert found["gemm_level"] == {round(slowest_ratio(8, CLOCK_SPREAD_FRACTION), 9)}
 
 
 def test_a_limit_below_half_of_the_board_is_warned_about_and_less_sure():
