@@ -12,7 +12,7 @@ from conftest import make_job
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.lab.published.predictions import predict_with
-from flopcast.lab.validation.leave_one_out import first_pass, fit_runs, leave_each_out, leave_out, source_of
+from flopcast.lab.validation.leave_one_out import first_pass, fit_runs, leave_each_out, leave_out
 from flopcast.lab.validation.published import compare_runs
 from flopcast.lab.validation.run import Observed, Run
 from flopcast.spec.stack import Derate
@@ -123,7 +123,7 @@ def test_leaving_each_out_judges_every_run_once_as_leaving_out_its_source_does()
 
 def test_a_stack_without_runs_gets_what_others_share():
     known = first_pass(runs_of())
-    levels = known.without(known.ids(source_of)["first"]).levels()
+    levels = known.without(known.ids(lambda row: row.run.source)["first"]).levels()
 
     assert derate_of(jobs()["first"][0]) not in levels
     assert 1.0 < levels[SHARED_DERATE].ratio < LEVELS[1]
