@@ -96,6 +96,8 @@ class ItemPrice:
 
     def names(self, plan: int | None = None) -> tuple[str, ...]:
         """Return every factor that scales the item, in one plan or in any plan of the batch."""
+        if not self.partly:
+            return self.wholly
         held = (
             name for name, rows in self.partly.items() if plan is None or rows[min(plan, len(rows) - 1)]
         )

@@ -19,7 +19,7 @@ from flopcast.economics.amount import Amount, Slope, amount_of, total
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster, Device
-from flopcast.spec.operations import Draw
+from flopcast.spec.operations import POWER_CLASSES, Draw
 from flopcast.spec.site import Site
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import sensitivities
@@ -74,20 +74,21 @@ def device_energy(
         They sum to 1, the most first.
     """
     device = cluster.node.device
-    wait_w = drawn_w(WAITING, device, site)
+    each_w = {name: drawn_w(name, device, site) for name in POWER_CLASSES}
+    wait_w = each_w[WAITING]
     busy_s: dict[str, float] = defaultdict(float)
     extra_j: dict[str, float] = defaultdict(float)  # by factor of time: joules above waiting
     for share in timeline.mean_attribution:
         name = power_class(share.item)
         busy_s[name] += share.path_s
-        more_w = drawn_w(name, device, site) - wait_w
+        more_j = (each_w[name] - wait_w) * share.scaled_s
         for hung_on in priced.of(share.item).names(share.row) if share.item is not None else ():
-            extra_j[hung_on] += more_w * share.scaled_s
+            extra_j[hung_on] += more_j
     busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
     parts = []
     for name, seconds in busy_s.items():
         draw = getattr(device.power, name)
-        work = Amount(seconds * drawn_w(name, device, site))
+        work = Amount(seconds * each_w[name])
         parts.append(work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor))
     of_work = {
         name: Slope(log_sigma_factor=priced.factors[name].log_sigma_factor, change=change)

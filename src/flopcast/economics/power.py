@@ -20,6 +20,7 @@ from flopcast.dtypes import Floats
 from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.operations import POWER_CLASSES
 from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
 from flopcast.timeline.step import Timeline
 
@@ -111,11 +112,12 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
     }
     stages = len(timeline.update_s)
     lasts_s = timeline.end_s - timeline.start_s
-    wait_w = drawn_w(WAITING, device, site)
+    each_w = {name: drawn_w(name, device, site) for name in POWER_CLASSES}
+    wait_w = each_w[WAITING]
     extra_j: dict[int, float] = defaultdict(float)
     for share in timeline.mean_attribution:
         number = kind_of.get(share.item, -1)
-        extra_j[number] += share.path_s * (drawn_w(power_class(share.item), device, site) - wait_w)
+        extra_j[number] += share.path_s * (each_w[power_class(share.item)] - wait_w)
     found = []
     for number in range(len(priced.programs.passes)):
         seconds = float(lasts_s[timeline.kind == number].sum()) / stages

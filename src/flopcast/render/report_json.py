@@ -47,6 +47,7 @@ def as_json(report: Report) -> dict[str, object]:
         `step_time_s`, up to the rounding; `clean_step_time_s` is the step without jitter.
     """
     job, metrics = report.job, report.metrics
+    parameters, trained = job.model.parameters(), job.model.trained_parameters()
     return {
         "format_version": FORMAT_VERSION,
         "job": job_as_json(job),
@@ -58,10 +59,10 @@ def as_json(report: Report) -> dict[str, object]:
         "hfu": nine_digits(metrics.hfu_ratio),
         "mfu_peak": {"dtype": product_engine(job.plan.precision), "flop_per_s": metrics.peak_flop_per_s},
         "flop_convention": "full",
-        "model_parameters": job.model.parameters(),
+        "model_parameters": parameters,
         "active_parameters": job.model.active_parameters(),
-        "trained_parameters": job.model.trained_parameters(),
-        "frozen_parameters": job.model.parameters() - job.model.trained_parameters(),
+        "trained_parameters": trained,
+        "frozen_parameters": parameters - trained,
         **fields_of(metrics, "model_flop", "hardware_flop"),
         **fields_of(report, "breakdown"),
         "factors": factors_as_json(report.factors),

@@ -5,8 +5,8 @@ Elsewhere: the sizes (memory/), the rest of a report (report.py).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class StageMemory:
     by_category: dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryReport:
     """Memory of the fullest stage and of every stage.
 
@@ -48,7 +48,8 @@ class MemoryReport:
     fragments, and `device_used_bytes` the memory that the driver shows, with its context and communication
     buffers. `expected_bytes` cannot be freed: the allocations and the driver's own memory. `low_bytes` and
     `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
-    sums to `allocated_bytes`.
+    sums to `allocated_bytes`. `per_stage` is worked out when it is first read, from `programs`, the
+    memory of their stage classes, `peaks`, and what the driver shows of it, `seen_bytes`.
     """
 
     allocated_bytes: float
@@ -60,7 +61,14 @@ class MemoryReport:
     expected_bytes: float
     high_bytes: float
     by_category: dict[str, float]
-    per_stage: tuple[StageMemory, ...]
+    programs: Programs = field(repr=False, compare=False)
+    peaks: PeakMemory = field(repr=False, compare=False)
+    seen_bytes: Floats = field(repr=False, compare=False)
+
+    @cached_property
+    def per_stage(self) -> tuple[StageMemory, ...]:
+        """Return the memory of every stage at its own peak."""
+        return tuple(_stages_memory(self.programs, self.peaks, self.seen_bytes))
 
     @property
     def verdict(self) -> Verdict:
@@ -107,18 +115,25 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
             for name, size in memory.by_category.items()
             if np.broadcast_to(size, shape)[0, worst] > 0
         },
-        per_stage=tuple(_stages_memory(programs, memory, seen)),
+        programs=programs,
+        peaks=memory,
+        seen_bytes=seen,
     )
+
+
+@lru_cache(maxsize=1)  # the tables and the drawing of a page read them one after the other
+def stage_curves(programs: Programs) -> tuple[tuple[MemoryCurve, ...], ...]:
+    """Return the memory over time of the first plan, by stage and class of data-parallel ranks."""
+    stages, ranks = len(programs.stages.of(0).stage_class), len(programs.workload.rows) or 1
+    curves = memory_curves(programs, range(stages), range(ranks))
+    return tuple(tuple(curves[stage * ranks : (stage + 1) * ranks]) for stage in range(stages))
 
 
 def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
     """Yield every stage at its own peak."""
     stage_class = programs.stages.of(0).stage_class.tolist()
-    ranks = len(programs.workload.rows) or 1
-    curves = memory_curves(programs, range(len(stage_class)), range(ranks))
-    for stage, at in enumerate(stage_class):
-        own = curves[stage * ranks : (stage + 1) * ranks]
-        yield _stage_memory(own, memory, seen_bytes, stage, at)
+    for stage, (at, curves) in enumerate(zip(stage_class, stage_curves(programs), strict=True)):
+        yield _stage_memory(curves, memory, seen_bytes, stage, at)
 
 
 def _stage_memory(

@@ -7,6 +7,8 @@ workload/checkpoints.py).
 Logical items are counted, uncut, by the conventions of metrics.py.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from flopcast.operators.base import AbstractOperator
@@ -19,7 +21,7 @@ from flopcast.spec.plan import Plan, one_plan, structure_of
 from flopcast.spec.stack import Stack
 from flopcast.strict_model import cached_results
 from flopcast.workload.backward import derive_backward
-from flopcast.workload.checkpoints import INNER
+from flopcast.workload.checkpoints import INNER, Checkpoints
 from flopcast.workload.lower import lower
 from flopcast.workload.recompute import kinds_of_layers, recomputed_modules
 from flopcast.workload.recompute_order import Until
@@ -48,13 +50,39 @@ def recomputed_flop(job: Job, causal: bool) -> float:
 @cached_results(1024)  # reports, audits and baselines ask for the same jobs
 def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tuple[float, float]:
     """Return FLOP that are recomputed, with scores and contexts counted in full and by half."""
-    workload = lower(model, one_plan(structure_of(plan)), batch)
-    checkpoints, layers = kinds_of_layers(workload)
+    again = _of_layers(model, structure_of(plan), batch, stack)
     parts, counts = zip(*model.runs(), strict=True)
-    stages = divide_all(counts, one_plan(plan), stack.pipeline, parts, workload.layers_at_end, checkpoints)
+    stages = divide_all(
+        counts, one_plan(plan), stack.pipeline, parts, again.layers_at_end, again.checkpoints
+    )
     held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
-    totals_flop, shares = [0.0, 0.0], batch.shares
-    for layer, count in zip(layers, held.tolist(), strict=True):
+    totals_flop = [0.0, 0.0]
+    for each_flop, count in zip(again.flop, held.tolist(), strict=True):
+        for causal in (False, True):
+            totals_flop[causal] += count * each_flop[causal]
+    full_flop, causal_flop = (plan.global_batch * total_flop for total_flop in totals_flop)
+    return full_flop, causal_flop
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Again:
+    """The recompute of one sequence: how plans cut the layers, and the FLOP of each layer.
+
+    `flop` has a pair for each layer: scores and contexts counted in full, and by half.
+    """
+
+    checkpoints: Checkpoints | None
+    layers_at_end: int
+    flop: tuple[tuple[float, float], ...]
+
+
+@cached_results(256)  # plans that differ in their numbers alone recompute the same in every layer
+def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Again:
+    """Return what plans of one structure recompute of one sequence."""
+    workload = lower(model, one_plan(structure), batch)
+    checkpoints, layers = kinds_of_layers(workload)
+    found: list[tuple[float, float]] = []
+    for layer in layers:
         modules = recomputed_modules(layer, workload, stack)
         again = _again(layer.forward, modules, "end")
         if layer.checkpoint != INNER:
@@ -65,10 +93,11 @@ def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tu
                 for item in again
                 if item.name in short or (fused and isinstance(item.work, BatchedMatmul))
             ]
-        for causal in (False, True):
-            totals_flop[causal] += count * sum(_flop(item, causal, shares) for item in again)
-    full_flop, causal_flop = (plan.global_batch * total_flop for total_flop in totals_flop)
-    return full_flop, causal_flop
+        full_flop, causal_flop = (
+            sum((_flop(item, causal, batch.shares) for item in again), 0.0) for causal in (False, True)
+        )
+        found.append((full_flop, causal_flop))
+    return _Again(checkpoints=checkpoints, layers_at_end=workload.layers_at_end, flop=tuple(found))
 
 
 def _again(forward: tuple[Item, ...], modules: frozenset[str], until: Until) -> list[Item]:

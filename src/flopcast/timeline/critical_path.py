@@ -10,7 +10,7 @@ its time. So there are two views, and both sum to the step: shares of the path g
 the breakdown.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -70,7 +70,14 @@ class TimeAttribution:
 
     def times(self, part_ratio: float) -> "TimeAttribution":
         """Return the share of a part of these executions."""
-        return replace(self, path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)
+        return TimeAttribution(
+            item=self.item,
+            path_s=self.path_s * part_ratio,
+            row=self.row,
+            moves_ratio=self.moves_ratio,
+            shift_s=self.shift_s * part_ratio,
+            of_experts=self.of_experts,
+        )
 
 
 def attribute_critical_path(run: StepSimulation) -> tuple[TimeAttribution, ...]:
@@ -263,19 +270,20 @@ def _executed(
     rows = run.of_task.row[tasks]
     width = num_columns(simulated.columns)
     for row in distinct(rows):
-        times = run.of_task.summed(counts, tasks[rows == row])
-        shifts = times[width:] if len(times) > width else np.zeros(width)
-        for column, item in enumerate((*simulated.columns, None, None)):
-            if times[column] or shifts[column]:
+        times = run.of_task.summed(counts, tasks[rows == row]).tolist()
+        shifts = times[width:] or [0.0] * width
+        items = (*simulated.columns, None, None)
+        for column, (item, number, shift) in enumerate(zip(items, times, shifts, strict=False)):
+            if number or shift:
                 price = run.priced.of(item) if item is not None else None
                 one_s = price.one_s(row) if price is not None else 1.0
                 found.append(
                     TimeAttribution(
                         item=item,
-                        path_s=float(times[column] * one_s),
+                        path_s=number * one_s,
                         row=row,
                         moves_ratio=price.moved(row) if price is not None else 1.0,
-                        shift_s=float(shifts[column] * one_s),
+                        shift_s=shift * one_s,
                         of_experts=column == width - 1,
                     )
                 )

@@ -211,7 +211,7 @@ def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
     said = _said(words)
     if own and not said:
         return None
-    if devices is None or not all(words.get(name) for name in WHOLE):
+    if devices is None or any(words.get(name) in (None, "") for name in WHOLE):
         return " ".join(["auto", *said])
     degrees = [str(words[name]) for name in ("tp", "pp", "cp")]
     inner = math.prod(int(each) for each in degrees if each.isdecimal())
