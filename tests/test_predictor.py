@@ -63,7 +63,10 @@ def test_a_job_predicted_again_has_the_same_report():
 def test_memory_alone_is_that_of_the_report():
     predictor, job = Predictor(), make_job()
 
-    assert predictor.memory(job) == predictor.predict(job).memory
+    alone, reported = predictor.memory(job), predictor.predict(job).memory
+
+    assert alone == reported
+    assert alone.per_stage == reported.per_stage
 
 
 def test_no_more_than_twice_as_many_results_are_kept_and_those_in_use_stay():

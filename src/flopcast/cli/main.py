@@ -8,6 +8,7 @@ Elsewhere: options that describe a job (options.py), what each command does (one
 """
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -44,6 +45,7 @@ COMMANDS = {  # name → (module, one line of help)
     "schema": ("schema", "Print the JSON Schema of job files."),
     "demo": ("demo", "Predict a real 128-GPU run and compare it with the measured step."),
 }
+LEAST_GARBAGE = 150_000  # objects: a prediction makes 100,000, almost all of which live until its end
 COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -112,6 +114,7 @@ def main() -> None:
     Always ends the process. Click's own usage errors count as wrong input, 1 instead of its usual 2,
     which here means that no plan is feasible. A reader who closes the pipe early is no error.
     """
+    gc.set_threshold(LEAST_GARBAGE)  # to look for garbage while modules load takes 40 ms
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # matrices are small: threads only wait for each other

@@ -3,7 +3,6 @@
 Answers: which known names come nearest to what was written?
 """
 
-import difflib
 from collections.abc import Iterable
 
 LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
@@ -43,6 +42,8 @@ def nearest(
     begun = [name for name, text in names.items() if text.startswith(short) and name not in with_words]
     if with_words or begun:
         return [name for some in (with_words, begun) for name in sorted(some, key=_by_length)][:most]
+    import difflib  # only a wrong name needs it
+
     alike = {name: difflib.SequenceMatcher(None, text, short).ratio() for name, text in names.items()}
     near = [name for name, ratio in alike.items() if ratio >= least_ratio]
     return sorted(near, key=lambda name: (-alike[name], -_in_common(names[name], short), name))[:most]
