@@ -1,21 +1,43 @@
-"""What a person waits for at `flopcast ui`, on loopback: `python -m benchmarks.pages [SECONDS]`.
+"""What a person waits for at `flopcast ui`, on loopback: `python -m benchmarks pages [SECONDS]`.
 
-Prints the time to the first answer of a server just started; one change, alone; many users at once, each
-with another plan and a pause between changes; and the memory of the server's processes before and after.
+Prints the time to the first answer of a server that was just started; one change, alone; the answers to
+a few users without a pause, each request with one field changed since the request before it; many users
+at once, each with another plan and a pause between changes; and the memory of the server's processes
+before and after. Answers per processor second of the server's processes do not depend on how busy the
+machine is with other work; twice as many is the rate on two free cores.
 """
 
 import http.client
+import json
+import os
 import random
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlencode
 
 USERS, PAUSE_S, SECONDS = 50, 1.0, 30.0
+FEW_USERS = 4
+CHANGES = {  # fields of the form that change, one at a time
+    "gpus": ("64", "128", "256"),
+    "tp": ("1", "2", "4", "8"),
+    "pp": ("1", "2", "4", "8"),
+    "vpp": ("1", "2"),
+    "mbs": ("1", "2", "4"),
+    "gbs": ("256", "384", "512", "768", "1024", "1536", "2048"),
+    "zero": ("0", "1"),
+    "recompute": ("none", "selective", "full"),
+    "seq": ("2048", "4096", "8192"),
+}
+START = {
+    "model": "llama-3-70b", "cluster": "dgx-h100", "gpus": "128", "seq": "8192", "tp": "8", "pp": "4",
+    "vpp": "1", "cp": "1", "ep": "1", "mbs": "1", "gbs": "512", "zero": "1", "recompute": "selective",
+    "precision": "bf16",
+}  # fmt: skip
 MODELS = ("llama-3-8b", "llama-3-70b", "gpt3-175b", "mixtral-8x7b", "qwen2.5-7b")
 
 
@@ -29,13 +51,47 @@ def words(chance: random.Random) -> dict[str, object]:
     }  # fmt: skip
 
 
-def get(connection: http.client.HTTPConnection, path: str) -> tuple[float, int]:
-    """Seconds and status of one request."""
+def one_field_at_a_time(seed: int) -> Iterator[dict[str, str]]:
+    """Yield different jobs that are valid; each differs from the one before in one field."""
+    chance, now, seen = random.Random(seed), START, set()
+    while True:
+        field = chance.choice(list(CHANGES))
+        new = now | {field: chance.choice(CHANGES[field])}
+        key = tuple(new.values())
+        if key not in seen and _is_valid(new):
+            seen.add(key)
+            now = new
+            yield new
+
+
+def _is_valid(words: dict[str, str]) -> bool:
+    """Return whether the degrees divide the devices and the batch, and the schedule takes the batch."""
+    gpus, tp, pp, vpp, mbs, gbs = (int(words[name]) for name in ("gpus", "tp", "pp", "vpp", "mbs", "gbs"))
+    replicas = gpus // tp // pp
+    if not replicas or gbs % (replicas * mbs):
+        return False
+    return vpp == 1 or (pp > 2 and gbs // replicas // mbs % pp == 0)
+
+
+def get(connection: http.client.HTTPConnection, path: str, body: object = None) -> tuple[float, int]:
+    """Seconds and status of one request; with a body, it is sent by POST, as JSON."""
     start_s = time.perf_counter()
-    connection.request("GET", path)
+    if body is None:
+        connection.request("GET", path)
+    else:
+        connection.request("POST", path, json.dumps(body))
     answer = connection.getresponse()
     answer.read()
     return time.perf_counter() - start_s, answer.status
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor seconds of a process and those that it started."""
+    ticks = 0
+    for one in (pid, *children(pid)):
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # user and system
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int) -> int:
@@ -86,6 +142,8 @@ def main(seconds: float) -> None:
                 get(connection, f"/answer/predict?{urlencode(words(chance))}")
             alone = [get(connection, f"/answer/predict?{urlencode(words(chance))}")[0] for _ in range(60)]
             print(f"a change, one user      {_told(alone)}")
+            for path in ("/answer/predict", "/api/v1/predict"):
+                print(f"{path:23} {_without_pause(address, path, process.pid, seconds)}")
             before = resident_bytes(process.pid)
             _crowd(address, seconds)
             after = resident_bytes(process.pid)
@@ -94,15 +152,41 @@ def main(seconds: float) -> None:
             process.terminate()
 
 
+def _without_pause(address: tuple[str, int], path: str, pid: int, seconds: float) -> str:
+    """Return the rate of answers to a few users who change one field and ask at once, for so long."""
+    answered: list[tuple[float, int]] = []
+    until_s = time.perf_counter() + seconds
+
+    def user(number: int) -> None:
+        connection = http.client.HTTPConnection(*address, timeout=60)
+        for words in one_field_at_a_time(number):
+            if time.perf_counter() > until_s:
+                break
+            as_data = path.startswith("/api")
+            asked = (path, words) if as_data else (f"{path}?{urlencode(words)}",)
+            answered.append(get(connection, *asked))
+        connection.close()
+
+    before_s = processor_s(pid)
+    _together([threading.Thread(target=user, args=(number,)) for number in range(FEW_USERS)])
+    each = len(answered) / (processor_s(pid) - before_s)
+    wrong = sum(status != 200 for _, status in answered)
+    return f"{len(answered) / seconds:.0f} answers/s, {each:.0f} per processor second, {wrong} not 200"
+
+
+def _together(threads: Sequence[threading.Thread]) -> None:
+    """Run threads to their ends."""
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+
 def _crowd(address: tuple[str, int], seconds: float) -> None:
     """Many users for so long."""
     told: list[tuple[float, int]] = []
     until_s = time.perf_counter() + seconds
-    users = [threading.Thread(target=user, args=(address, n, until_s, told)) for n in range(USERS)]
-    for each in users:
-        each.start()
-    for each in users:
-        each.join()
+    _together([threading.Thread(target=user, args=(address, n, until_s, told)) for n in range(USERS)])
     times = [took for took, _ in told]
     bad = sum(status >= 500 for _, status in told)
     rate = f"{len(told)} changes ({len(told) / seconds:.0f}/s), {bad} errors"

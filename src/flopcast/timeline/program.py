@@ -10,12 +10,13 @@ matrix (max_plus.py), so a program costs as much to simulate with 2 layers as wi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats
+from flopcast.kept_results import content
 from flopcast.operators.item import Item
 from flopcast.timeline.layer import BLOCKING, SLOWED, Columns, layer_paths, num_columns, streams_of
 from flopcast.timeline.max_plus import NEVER, Paths, repeated
@@ -71,18 +72,36 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         There is no segment.
     """
     items = tuple(item for segment in segments for item in segment.items)
-    streams = streams_of(items, priced.programs.plans)
-    number = num_columns(items) if attribute else 0
-    slopes = attribute and any(may_share(segment.items) for segment in segments)
-    state: Paths | None = None
-    offset = 0
-    for segment in segments:
-        layer = layer_paths(segment.items, streams, priced, Columns(offset, number, slopes))
-        state = repeated(state, layer, segment.repeat)
-        offset += len(segment.items)
-    if state is None:
+    if not segments:
         raise ValueError("a program needs at least one segment")
-    return _ends(_everywhere(state), streams, items, waits_for_gathers(segments))
+    streams = streams_of(items, priced.programs.plans)
+    layers = _layers(segments, streams, priced, attribute)
+    gathers = waits_for_gathers(segments)
+
+    def made() -> tuple[Simulated, tuple[Paths, ...]]:
+        state = repeated(None, layers[0], segments[0].repeat)
+        for layer, segment in zip(layers[1:], segments[1:], strict=True):
+            state = repeated(state, layer, segment.repeat)
+        return _ends(_everywhere(state), streams, items, gathers), layers
+
+    if not priced.kept:
+        return made()[0]
+    repeats = tuple(content(segment.repeat) for segment in segments)
+    key = ("program", tuple(map(id, layers)), repeats, streams, content(gathers))
+    return replace(priced.kept.of(key, made)[0], columns=items)
+
+
+def _layers(
+    segments: Sequence[Segment], streams: tuple[str, ...], priced: Priced, attribute: bool
+) -> tuple[Paths, ...]:
+    """Return the paths of each segment's layer, with columns for the items of all if they are counted."""
+    number = num_columns([item for segment in segments for item in segment.items]) if attribute else 0
+    slopes = attribute and any(may_share(segment.items) for segment in segments)
+    found, offset = [], 0
+    for segment in segments:
+        found.append(layer_paths(segment.items, streams, priced, Columns(offset, number, slopes)))
+        offset += len(segment.items)
+    return tuple(found)
 
 
 def _everywhere(state: Paths) -> Paths:
