@@ -12,6 +12,7 @@ the breakdown.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -173,7 +174,7 @@ def attribute_stage(run: StepSimulation, stage: int) -> tuple[TimeAttribution, .
     size = g.order.kind.shape[1]
     tasks = np.arange(stage * size, (stage + 1) * size)
     nodes = g.node_of_task[tasks]
-    shares = [*_task_shares(run, tasks), *_gap_shares(run, stage, nodes)]
+    shares = [*_task_shares(run, tasks), *_transfer_shares(run, _gap_seconds(run, stage, nodes))]
     shares += _phase_shares(run, run.programs.update, stage)
     shares += _end_shares(run, stage)
     shares += _exposed(run, stage)
@@ -192,10 +193,17 @@ def attribute_mean_stage(run: StepSimulation) -> tuple[TimeAttribution, ...]:
     shares: list[TimeAttribution] = []
     for number, (simulated, segments) in enumerate(zip(run.passes, run.programs.passes, strict=True)):
         shares += _executed(run, simulated, _busy(simulated, segments), np.flatnonzero(kind == number))
+    gaps_s = [
+        _gap_seconds(run, stage, g.node_of_task[stage * size : (stage + 1) * size])
+        for stage in range(stages)
+    ]
+    shares += _transfer_shares(run, np.sum(gaps_s, axis=0))
+    stage_class = run.programs.stages.of(run.plan).stage_class
+    for at in distinct(stage_class):
+        alike = np.flatnonzero(stage_class == at)
+        ends = _phase_shares(run, run.programs.update, int(alike[0])) + _end_shares(run, int(alike[0]))
+        shares += [share.times(float(len(alike))) for share in ends]
     for stage in range(stages):
-        nodes = g.node_of_task[stage * size : (stage + 1) * size]
-        shares += [*_gap_shares(run, stage, nodes), *_phase_shares(run, run.programs.update, stage)]
-        shares += _end_shares(run, stage)
         shares += _exposed(run, stage)
     return tuple(share.times(1.0 / stages) for share in shares if share.path_s != 0)
 
@@ -272,22 +280,38 @@ def _executed(
     for row in distinct(rows):
         times = run.of_task.summed(counts, tasks[rows == row]).tolist()
         shifts = times[width:] or [0.0] * width
-        items = (*simulated.columns, None, None)
-        for column, (item, number, shift) in enumerate(zip(items, times, shifts, strict=False)):
+        columns = _columns(run.priced, simulated.columns, row)
+        for column, number, shift in zip(columns, times, shifts, strict=False):
             if number or shift:
-                price = run.priced.of(item) if item is not None else None
-                one_s = price.one_s(row) if price is not None else 1.0
                 found.append(
                     TimeAttribution(
-                        item=item,
-                        path_s=number * one_s,
+                        item=column.item,
+                        path_s=number * column.one_s,
                         row=row,
-                        moves_ratio=price.moved(row) if price is not None else 1.0,
-                        shift_s=shift * one_s,
-                        of_experts=column == width - 1,
+                        moves_ratio=column.moves_ratio,
+                        shift_s=shift * column.one_s,
+                        of_experts=column is columns[-1],
                     )
                 )
     return found
+
+
+class _Column(NamedTuple):
+    """A column of counts: seconds of one execution, and `moves` of its price (cost/item_prices.py)."""
+
+    item: Item | None
+    one_s: float
+    moves_ratio: float
+
+
+@lru_cache(maxsize=4)  # the shares of one step ask for the same columns several times
+def _columns(priced: Priced, items: tuple[Item, ...], row: int) -> tuple[_Column, ...]:
+    """Return the columns of items and, behind them, of the host's launches, in one row of prices."""
+    prices = [priced.of(item) for item in items]
+    of_items = (
+        _Column(item, price.one_s(row), price.moved(row)) for item, price in zip(items, prices, strict=True)
+    )
+    return (*of_items, _Column(None, 1.0, 1.0), _Column(None, 1.0, 1.0))
 
 
 def _hop_shares(run: StepSimulation, path: Integers, hops: Integers) -> list[TimeAttribution]:
@@ -298,8 +322,8 @@ def _hop_shares(run: StepSimulation, path: Integers, hops: Integers) -> list[Tim
     return _transfer_shares(run, _summed(taken, run.played.transfer_s[taken], len(run.played.transfer_s)))
 
 
-def _gap_shares(run: StepSimulation, stage: int, nodes: Integers) -> list[TimeAttribution]:
-    """Return the transfers in the gaps before a stage's tasks, with the seconds that each gap takes.
+def _gap_seconds(run: StepSimulation, stage: int, nodes: Integers) -> Floats:
+    """Return the seconds of transfers in the gaps before a stage's tasks, by hop index.
 
     The rest of a gap is waiting for a neighbour. Blocking messages are nodes between the tasks, other
     transfers lags of the task that waits for them.
@@ -316,7 +340,7 @@ def _gap_shares(run: StepSimulation, stage: int, nodes: Integers) -> list[TimeAt
     hop, gap = hop[inside], gap[inside]
     transfer_s = _summed(gap, played.transfer_s[hop], len(nodes))
     part = np.minimum(gap_s, transfer_s) / np.maximum(transfer_s, SHORTEST_S)
-    return _transfer_shares(run, _summed(hop, played.transfer_s[hop] * part[gap], len(played.transfer_s)))
+    return _summed(hop, played.transfer_s[hop] * part[gap], len(played.transfer_s))
 
 
 def _summed(position: Integers, amount_s: Floats, size: int) -> Floats:

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
 from flopcast.cost.factors import NINETY_PERCENT, Factor
@@ -67,18 +68,24 @@ def sensitivities(
         Sorted by share times sigma. Shares overlap (a GEMM depends on its level and on the stack's derate),
         so they do not sum to 1. They hold as long as the critical path stays the same.
     """
-    shares: dict[str, float] = defaultdict(float)
-    for share in timeline.shares:
-        for name in share.factors(priced):
-            shares[name] += share.slope_s / timeline.step_time_s
-    found = [
-        Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
-        for name, share in shares.items()
-    ]
+    found = [*_of_path(timeline, priced)]
     for name, factor in whole.items():
         of_step = Sensitivity(name=name, log_sigma_factor=factor.log_sigma_factor, share=1.0)
         found.append(of_step if of_step.scales_step else replace(of_step, share=0.0))
     return tuple(sorted(found, key=lambda s: (-s.share * s.log_sigma_factor, s.name)))
+
+
+@lru_cache(maxsize=1)  # a report asks for them with and without the factors of the whole step
+def _of_path(timeline: Timeline, priced: Priced) -> tuple[Sensitivity, ...]:
+    """Return the factors of the items on the critical path."""
+    shares: dict[str, float] = defaultdict(float)
+    for share in timeline.shares:
+        for name in share.factors(priced):
+            shares[name] += share.slope_s / timeline.step_time_s
+    return tuple(
+        Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
+        for name, share in shares.items()
+    )
 
 
 def saved_share(factor: Sensitivity) -> float:
