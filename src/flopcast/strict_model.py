@@ -124,14 +124,24 @@ def cached_results(most: int) -> Callable[[Callable[P, Result]], Callable[P, Res
         @wraps(function)
         def result(*args: P.args, **kwargs: P.kwargs) -> Result:
             try:
-                hash(args)
+                return kept(*args, **kwargs)  # type: ignore[arg-type]
             except TypeError:
+                if _has_hash(args):
+                    raise
                 return function(*args, **kwargs)
-            return kept(*args, **kwargs)  # type: ignore[arg-type]
 
         return result
 
     return decorate
+
+
+def _has_hash(value: object) -> bool:
+    """Return whether a value can be a key."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 class FrozenMapping(Mapping[str, float]):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
-from flopcast.memory.categories import AT_WORK, IN_FLIGHT, STANDING, UPDATE, WAITING, Category, sizes
 from flopcast.memory.in_flight import NOTHING, depths
+from flopcast.memory.peak import PeakMemory, peak_memory
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.workload.program import Programs
@@ -83,24 +83,29 @@ def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> MemoryC
     rank_class : int
         Which data-parallel ranks, where their micro-batches differ (`Workload.rows`).
     """
-    return memory_curves(programs, [stage], [rank_class])[0]
+    return memory_curves(programs, peak_memory(programs), [stage], [rank_class])[0]
 
 
 def memory_curves(
-    programs: Programs, stages: Iterable[int], rank_classes: Iterable[int]
+    programs: Programs, memory: PeakMemory, stages: Iterable[int], rank_classes: Iterable[int]
 ) -> list[MemoryCurve]:
     """Return the memory over time of several stages and rank classes, each as `memory_curve` returns it.
 
-    What does not depend on the stage, the sizes of categories and the order of tasks, is worked out once.
+    What does not depend on the stage, the sizes of categories and the order of tasks, is worked out once;
+    `memory` is that of the programs.
     """
     plans, division = programs.plans, programs.stages.of(0)
     micro = int(plans.num_micro_batches[0, 0])
     number, chunks = division.chunk_class.shape
     order = schedule_of(plans.structure.pipeline_schedule).order(number, chunks, micro)
+    shape, chunks_held = programs.stages.multiplicity.shape, memory.of_chunks
     of_kinds = _Sizes(
-        standing=_of_classes(STANDING, programs),
-        update=_of_classes(UPDATE, programs),
-        by_column=[_by_column(categories, programs) for categories in (WAITING, IN_FLIGHT, AT_WORK)],
+        standing=_first_plan(memory.standing, shape),
+        update=_first_plan(memory.updating, shape),
+        by_column=[
+            _first_plan(part, chunks_held.shape)
+            for part in (chunks_held.waiting, chunks_held.in_flight, chunks_held.at_work)
+        ],
     )
     classes = tuple(rank_classes)
     return [_curve(programs, stage, each, order, of_kinds) for stage in stages for each in classes]
@@ -164,14 +169,6 @@ def peak_of(curve: MemoryCurve) -> StagePeak:
     )
 
 
-def _of_classes(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
-    """Return the sizes of the first plan, (stage classes,)."""
-    shape = programs.stages.multiplicity.shape
-    return {name: np.broadcast_to(size, shape)[0] for name, size in sizes(categories, programs).items()}
-
-
-def _by_column(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
-    """Return the sizes of the first plan, (stage classes, columns)."""
-    plans, classes, chunks = programs.stages.chunks_of_class.shape
-    shape = (plans, classes, chunks * programs.workload.num_kinds)
-    return {name: np.broadcast_to(size, shape)[0] for name, size in sizes(categories, programs).items()}
+def _first_plan(sizes: dict[str, Floats], shape: tuple[int, ...]) -> dict[str, Floats]:
+    """Return the sizes of the first plan: (stage classes,), or (stage classes, columns) of chunks."""
+    return {name: np.broadcast_to(size, shape)[0] for name, size in sizes.items()}

@@ -22,7 +22,7 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes, held_bytes
-from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
+from flopcast.memory.categories import DRIVER, STANDING, UPDATE, sizes
 from flopcast.memory.in_flight import NOTHING, InFlight, fullest
 from flopcast.memory.sharded import built_whole
 from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, within
@@ -39,6 +39,8 @@ class PeakMemory:
     `by_category` adds up to `allocated_bytes`; a category that is empty at the fullest moment is 0 there.
     `resident_bytes` holds gradients where the stack keeps them in a buffer for good (Megatron-LM), and
     leaves them out where they are freed between steps (PyTorch). Copies of them in fp32 stay on.
+    `standing`, `updating` and `of_chunks` are the sizes that all this is made of (categories.py): all step
+    long, in addition while gradients are applied, and of each chunk.
     """
 
     by_category: dict[str, Floats]  # at the fullest moment
@@ -51,6 +53,9 @@ class PeakMemory:
     low_bytes: Floats  # low end of the 90 % interval of `needed_bytes`
     high_bytes: Floats  # high end of the memory that the driver may show, with the allocator's cache
     at_update: np.ndarray  # whether the fullest moment is the update
+    standing: dict[str, Floats]
+    updating: dict[str, Floats]
+    of_chunks: CategoryBytes
 
     def worst(self) -> int:
         """Return the index of the first plan's stage class that needs most."""
@@ -77,7 +82,7 @@ def peak_memory(programs: Programs) -> PeakMemory:
     plans, weights = programs.plans, CategoryBytes.of(programs)
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
     every = np.arange(weights.shape[0])
-    return _with_working(programs, held_bytes(programs, weights, every, micro_batches[:, 0]))
+    return _with_working(programs, weights, held_bytes(programs, weights, every, micro_batches[:, 0]))
 
 
 def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestMoment:
@@ -116,13 +121,13 @@ def memory_on(programs: Programs, stage: int) -> PeakMemory:
     schedule, micro = order_of(plans.structure, virtual), int(plans.num_micro_batches[0, 0])
     moments = fullest(schedule, stages, tuple(range(virtual)), virtual, micro, (stage,))
     shape = (1, *programs.stages.chunks_of_class.shape[1:])
-    slices = np.arange(shape[1])[:, None]
+    slices, weights = np.arange(shape[1])[:, None], CategoryBytes.of(programs)
     flying, waiting, work = (
         {
             name: np.broadcast_to(size, shape)[0, slices, division.stage_chunks]
-            for name, size in sizes(part, programs).items()
+            for name, size in part.items()
         }
-        for part in (IN_FLIGHT, WAITING, AT_WORK)
+        for part in (weights.in_flight, weights.waiting, weights.at_work)
     )
     totals = [sum(part.values(), np.zeros(division.stage_chunks.shape)) for part in (flying, waiting, work)]
     best = level_bytes(moments, *totals).argmax(axis=1)
@@ -135,14 +140,14 @@ def memory_on(programs: Programs, stage: int) -> PeakMemory:
     ):
         for name, size_bytes in part.items():
             found[name] = found.get(name, ZERO) + (count * size_bytes).sum(axis=1)[None]
-    return _with_working(programs, found)
+    return _with_working(programs, weights, found)
 
 
-def _with_working(programs: Programs, working: dict[str, Floats]) -> PeakMemory:
+def _with_working(programs: Programs, of_chunks: CategoryBytes, working: dict[str, Floats]) -> PeakMemory:
     """Return the peak memory of every stage class, by category."""
-    standing = sizes(STANDING, programs)
+    standing, updating = sizes(STANDING, programs), sizes(UPDATE, programs)
     backward = standing | working
-    update = standing | sizes(UPDATE, programs)
+    update = standing | updating
     totals = [sum(part.values(), ZERO) for part in (backward, update)]
     at_update = np.asarray(totals[1] > totals[0])
     categories = {
@@ -163,6 +168,9 @@ def _with_working(programs: Programs, working: dict[str, Floats]) -> PeakMemory:
         low_bytes=peak.low_bytes,
         high_bytes=peak.high_bytes,
         at_update=at_update,
+        standing=standing,
+        updating=updating,
+        of_chunks=of_chunks,
     )
 
 

@@ -14,7 +14,6 @@ from functools import cache
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
-from flopcast.report.memory_report import stage_curves
 from flopcast.report.report import Report
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.program_items import Inside, lay_out
@@ -198,7 +197,7 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     array of shape (moments,), and one for every category that is there at any of them
     """
     timeline = report.timeline
-    curve = stage_curves(report.priced.programs)[stage][timeline.rank_class]
+    curve = report.memory.curve(stage, timeline.rank_class)
     mine = np.flatnonzero(timeline.stage == stage)
     starts, forward = np.arange(len(curve.task)) % 2 == 0, curve.kind == FORWARD
     shown = ~starts | (curve.kind == BACKWARD)

@@ -70,6 +70,10 @@ class MemoryReport:
         """Return the memory of every stage at its own peak."""
         return tuple(_stages_memory(self.programs, self.peaks, self.seen_bytes))
 
+    def curve(self, stage: int, rank_class: int = 0) -> MemoryCurve:
+        """Return the memory over time of a stage, of one class of data-parallel ranks."""
+        return _stage_curves(self.programs, self.peaks)[stage][rank_class]
+
     @property
     def verdict(self) -> Verdict:
         """Return "fits", "tight" or "does not fit" (memory/verdict.py)."""
@@ -122,17 +126,17 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
 
 
 @lru_cache(maxsize=1)  # the tables and the drawing of a page read them one after the other
-def stage_curves(programs: Programs) -> tuple[tuple[MemoryCurve, ...], ...]:
+def _stage_curves(programs: Programs, memory: PeakMemory) -> tuple[tuple[MemoryCurve, ...], ...]:
     """Return the memory over time of the first plan, by stage and class of data-parallel ranks."""
     stages, ranks = len(programs.stages.of(0).stage_class), len(programs.workload.rows) or 1
-    curves = memory_curves(programs, range(stages), range(ranks))
+    curves = memory_curves(programs, memory, range(stages), range(ranks))
     return tuple(tuple(curves[stage * ranks : (stage + 1) * ranks]) for stage in range(stages))
 
 
 def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
     """Yield every stage at its own peak."""
     stage_class = programs.stages.of(0).stage_class.tolist()
-    for stage, (at, curves) in enumerate(zip(stage_class, stage_curves(programs), strict=True)):
+    for stage, (at, curves) in enumerate(zip(stage_class, _stage_curves(programs, memory), strict=True)):
         yield _stage_memory(curves, memory, seen_bytes, stage, at)
 
 

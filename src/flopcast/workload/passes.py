@@ -227,9 +227,12 @@ def _rewrite(name: str) -> Pass:
 
 
 def run_passes(
-    layer: Layer, software: Software, accounting: list[Accounting], kept: KeptResults = NOTHING_KEPT
-) -> Layer:
-    """Return a layer after all passes; adds the accounts of those that changed it.
+    drafts: Iterable[Layer],
+    software: Software,
+    accounting: list[Accounting],
+    kept: KeptResults = NOTHING_KEPT,
+) -> tuple[Layer, ...]:
+    """Return layers after all passes; adds the accounts of those that changed them.
 
     The passes up to the backward see neither schedule nor stages (`_as_layers_see`), so their result is
     that of an earlier layer, where `kept` holds one of the same items and split.
@@ -239,18 +242,31 @@ def run_passes(
     InternalError
         A pass changed the FLOP of the layer.
     """
-    logical, split, stack = layer.logical, software.workload.split, software.stack
     seen = _as_layers_see(software)
+    place = (seen.workload.model.hidden, seen.workload.plans.structure, software.stack)
+    alike = kept.of(("software", *place), object) if kept else None  # one object, which is quick to hash
+    return tuple(_passed(draft, software, seen, alike, accounting, kept) for draft in drafts)
 
-    def made() -> tuple[Layer, list[Accounting]]:
-        return _after(passes_of(stack), layer, seen)
+
+def _passed(
+    layer: Layer,
+    software: Software,
+    seen: Software,
+    alike: object,
+    accounting: list[Accounting],
+    kept: KeptResults,
+) -> Layer:
+    """Return one layer after all passes; `alike` is the same object for software that layers see alike."""
+    logical, split, stack = layer.logical, software.workload.split, software.stack
+
+    def made() -> tuple[Layer, list[Accounting], object]:
+        return *_after(passes_of(stack), layer, seen), alike
 
     if kept:
         parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, split)
-        place = seen.workload.model.hidden, seen.workload.plans.structure, stack
-        same, changed = kept.of(("layer", id(logical.forward), content(parts), place), made)
+        same, changed, _ = kept.of(("layer", id(logical.forward), content(parts), id(alike)), made)
     else:
-        same, changed = made()
+        same, changed, _ = made()
     done, later = _after(BEHIND_BACKWARD, replace(same, logical=logical), software)
     accounting += [*changed, *later]
     return replace(done, weight_casts=(), forward=(*done.weight_casts, *done.forward))

@@ -53,7 +53,7 @@ def realise(
     on_stage = parameters.max(axis=1, keepdims=True)
     software = Software(stack=stack, workload=workload, on_stage=on_stage)
     drafts = (Layer(logical=logical, forward=logical.forward) for logical in workload.layers)
-    layers = tuple(run_passes(draft, software, accounting, kept) for draft in drafts)
+    layers = run_passes(drafts, software, accounting, kept)
     trained, experts = held.trained, held.trained_experts
     return Programs(
         workload=workload,
