@@ -125,7 +125,7 @@ class Report:
             *_unused(self.job, self.priced),
         )
 
-    @property
+    @cached_property
     def watts(self) -> PowerDraw | None:
         """Return a device's peak power and limit of least energy; None if no board power is known."""
         if self.cost.energy is None:
