@@ -34,7 +34,7 @@ PUBLISHED = SHARED / "validation" / "published_runs.csv"
 FUNCTIONAL = SHARED / "validation" / "megatron_functional_8gpu.csv"
 DEVELOPMENT = ROOT / "tests" / "lab" / "validation" / "held_out_runs.csv"
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
-WAYS = {  # how runs are judged → the command's option and the words of the README
+WAYS = {  # choice of constants → its name in the README, the option of the command, the page
     "none": ("never fitted: kernels and data sheets alone", "--no-constants", ""),
     "others": (
         "left out: constants of the other sources",
@@ -49,9 +49,9 @@ WAYS = {  # how runs are judged → the command's option and the words of the RE
     "catalogue": ("fitted: the constants that predictions use", "", "[runs](docs/accuracy/runs.md)"),
 }
 PAGES = {"catalogue": "runs.md", "others": "left-out.md", "generations": "generations.md"}
-FIRST_SCORES = {  # of 75 development runs, before anything was mended (docs/accuracy/journal.md)
-    "dense": ("55", "8.2 %", "–", "–", "67 % of both"),
-    "experts": ("20", "10.0 %", "–", "–", "67 % of both"),
+FIRST_SCORES = {  # of 75 development runs, before anything was corrected (docs/accuracy/journal.md)
+    "dense": ("55", "8.2 %", "–", "–", "67 % of all 75"),
+    "experts": ("20", "10.0 %", "–", "–", "67 % of all 75"),
 }
 BEST_OTHERS = {  # system and reference → the best other model on the same rows, as its authors print it
     ("perlmutter-a100-sxm4-80gb", "best"): "4.98 % (the paper's)",
@@ -194,13 +194,13 @@ def published_table(measured):
         found = of_rows(of_family(rows, family))
         baseline += [f"{percent(found['trivial_median'])}, {percent(found['trivial_mape'])}, –", "–"]
     lines.append(
-        f"| baseline: FLOP × bubble over the efficiency of other runs alike | {' | '.join(baseline)} | – |"
+        f"| baseline: FLOP × bubble over the efficiency of similar runs | {' | '.join(baseline)} | – |"
     )
     return "\n" + "\n".join(lines) + "\n"
 
 
 def development_table(measured):
-    """The first score, and the score of today, of the runs that were used to mend the tool."""
+    """Return the first score and the score of today of the runs that were used to improve the tool."""
     lines = [
         "| development runs | rows | median | mean | p90 | inside 90 % | half-width |",
         "|---|--:|--:|--:|--:|--:|--:|",

@@ -587,7 +587,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         5,
         "at most 8",
     ),
-    ("batch.packed", "attention costs the sum of their squares"): (
+    ("batch.packed", "the cost of attention follows the sum of the squares of these lengths"): (
         parts(batch={"seq": 1024, "packed": True}),
         True,
         "only with documents",

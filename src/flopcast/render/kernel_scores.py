@@ -74,10 +74,11 @@ The table shows how much two sources differ on shapes that both measured, or on 
 SIGMAS = """
 ## Sigmas
 
-A class' own log-sigma is the 90 % quantile of |log error| on its random rows or unseen sizes, the wider,
-over 1.645. These steps are added in quadrature; each is the one number that makes 90 % of the errors of all
-classes of a kind fit (`cost/kernels/classes.py`). The step to another source is the prior of a stack that
-has no fitted derate (catalog/stacks/megatron-core.yaml).
+The log-sigma of a class is the 90 % quantile of |log error|, divided by 1.645. It is computed on random
+rows and on unseen sizes, and the larger value counts. The table lists log-sigmas that are added to it in
+quadrature. Each is chosen so that 90 % of the errors of all classes of a kind are inside the interval
+(`cost/kernels/classes.py`). `other_source` is the prior of a stack that has no fitted derate
+(catalog/stacks/megatron-core.yaml).
 """
 LEFT_OUT = """
 ## Rows left out

@@ -17,7 +17,7 @@ HEADINGS = (
 )  # fmt: skip
 NAME_WIDTH = 31
 REASON_WIDTH = 150  # characters of the reasons of one kind of rows
-TARGET_FRACTION = 0.02  # of runs that ran, at most as many may be said not to fit
+TARGET_FRACTION = 0.02  # of runs that ran, predicted not to fit: at most this share
 
 
 def runs_as_text(published: Published) -> str:
@@ -29,11 +29,11 @@ def _lines(published: Published) -> Iterator[str]:
     rows = published.rows
     if rows:
         yield published.told
-        yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble"
-        yield "over the efficiency of the other rows with the same device, precision and family; width:"
-        yield "median half-width of the 90 % intervals; memory: median error of peaks, where printed;"
-        yield "once: mean where repeats of a configuration count once; repeat, release: the noise floor,"
-        yield "what a perfect prediction is off by, inside one release and from release to release"
+        yield "errors of step times (predicted over measured − 1); full: rows without assumptions;"
+        yield "trivial: FLOP × bubble over the efficiency of the other rows with the same device,"
+        yield "precision and family; width: median half-width of the 90 % intervals; memory: median error"
+        yield "of the memory peaks that sources print; once: mean error if repeats of a configuration count"
+        yield "once; repeat, release: error of a perfect prediction, within a release and between releases"
         yield f"{'':{NAME_WIDTH}}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
         for source, members in by_source(rows).items():
             yield _line(source, of_rows(members))
@@ -96,9 +96,9 @@ def _worst(published: Published) -> Iterator[str]:
 
 
 def _unfitted(published: Published) -> Iterator[str]:
-    """Yield lines on rows that are scored but never fitted on, with the reasons."""
+    """Yield lines on rows that are predicted but not used in fits, with the reasons."""
     rows = published.unfitted
-    yield f"scored, but never fitted on: {len(rows)} of {len(published.rows)}"
+    yield f"predicted, but not used in fits: {len(rows)} of {len(published.rows)}"
     for row in rows:
         yield f"  {row.run.id:26} {row.relative_error:+7.1%}  {row.run.judged_only}"
 
@@ -114,8 +114,8 @@ def _not_fitting(published: Published) -> Iterator[str]:
     share = len(wrong) / len(published.rows)
     verdict = "within" if share <= TARGET_FRACTION else "above"
     yield (
-        f"does not fit, though it ran: {len(wrong)} of {len(published.rows)} ({share:.1%}, {verdict} the"
-        f" target of {TARGET_FRACTION:.0%})"
+        f"predicted not to fit, although they ran: {len(wrong)} of {len(published.rows)} ({share:.1%},"
+        f" {verdict} the target of {TARGET_FRACTION:.0%})"
     )
     for row in sorted(wrong, key=lambda row: -row.used_fraction):
         filled = ", ".join(row.largest_categories)
@@ -124,9 +124,9 @@ def _not_fitting(published: Published) -> Iterator[str]:
 
 def _left_out(published: Published) -> Iterator[str]:
     """Yield a text about rows that are not predicted, by source and reason, and rows seen before."""
-    yield f"left out: {len(published.left_out)} rows"
+    yield f"rows that are not predicted: {len(published.left_out)}"
     for (source, told), number in reasons(published.left_out).items():
         cut = told if len(told) <= REASON_WIDTH else told[: REASON_WIDTH - 1] + "…"
         yield f"  {number:4} {source:26} {cut}"
     if published.twice:
-        yield f"counted once though they stand in two tables: {len(published.twice)} rows"
+        yield f"rows that are in two tables and count once: {len(published.twice)}"

@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not c.batch.packed or bool(c.batch.documents) or c.batch.listed,
         value=lambda _: True,
         allowed="true only with documents, the tokens of each document of a sequence",
-        because="attention costs the sum of their squares",
+        because="the cost of attention follows the sum of the squares of these lengths",
         fix="set packed to false, or add documents",
     ),
     Rule(

@@ -172,7 +172,10 @@ def test_a_run_that_cannot_fit_is_counted_and_told_with_what_fills_it():
     published = judged([run("big", job=job, step_time_s=5.0)])
 
     assert of_rows(published.rows)["do_not_fit"] == 1
-    assert "does not fit, though it ran: 1 of 1 (100.0%, above the target of 2%)" in runs_as_text(published)
+    assert (
+        "predicted not to fit, although they ran: 1 of 1 (100.0%, above the target of 2%)"
+        in runs_as_text(published)
+    )
     assert runs_as_json(published)["does_not_fit"][0]["used_fraction"] > 2.8e12 / 8 / 80e9
 
 
@@ -187,7 +190,7 @@ def test_the_worst_rows_are_those_furthest_off_by_ratio():
 def test_tables_without_a_row_that_can_be_predicted_are_still_told():
     text = runs_as_text(judged([run(memory_bytes=1e9)]))
 
-    assert "left out: 1 rows" in text
+    assert "rows that are not predicted: 1" in text
 
 
 def test_errors_of_memory_are_those_of_rows_that_print_it():

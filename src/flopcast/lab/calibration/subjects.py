@@ -36,7 +36,7 @@ Fit = Callable[[Samples], Curve]
 GRADIENTS = "gemm.gradients"
 SIZES = ("hidden", "heads", "seq_len")  # the first that a file varies is left out for the unseen split
 IMPOSSIBLE = "faster than the device's peaks, or no time at all"
-TOO_SHORT = "the host's time, or faster than the device's peaks"
+TOO_SHORT = "the time is that of the host, or the kernel is faster than the peak rates"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,18 +33,18 @@ from flopcast.spec.precision import product_engine
 Constants = Literal["catalogue", "others", "generations", "models", "none"]
 WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
 JUDGED: Mapping[Constants, str] = {
-    "catalogue": "Fitted: constants are those of the catalogue, which runs gave, these among them.",
-    "others": "Left out: each source is judged by constants that the runs of all other sources gave.",
-    "generations": "Left out: each generation of devices is judged by constants of runs on the others.",
-    "models": "Left out: each model is judged by constants that the runs of all other models gave.",
-    "none": "Never fitted: kernels, collectives and data sheets alone, no constant of any run.",
+    "catalogue": "Fitted: constants are those of the catalogue, fitted on these runs among others.",
+    "others": "Left out: the constants for each source were fitted on the runs of all other sources.",
+    "generations": "Left out: the constants for each generation of devices were fitted on the others.",
+    "models": "Left out: the constants for each model were fitted on the runs of all other models.",
+    "none": "Never fitted: predictions use kernels, collectives and data sheets, and no fitted constant.",
 }
-UNSEEN = "Fitted: constants are those of the catalogue, which runs of other sources gave, none of these."
+UNSEEN = "Fitted: constants are those of the catalogue, fitted on other sources, not on these."
 ALONE: Mapping[Constants, str] = {
-    "others": "Left out: all runs are of one source, so that no constant is left: as --no-constants does.",
-    "generations": "Left out: all runs are on one generation of devices, so that no constant is left: as"
-    " --no-constants does.",
-    "models": "Left out: all runs are of one model, so that no constant is left: as --no-constants does.",
+    "others": "Left out: all runs are of one source, so no constant is left, as with --no-constants.",
+    "generations": "Left out: all runs are on one generation of devices, so no constant is left, as with"
+    " --no-constants.",
+    "models": "Left out: all runs are of one model, so no constant is left, as with --no-constants.",
 }
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
