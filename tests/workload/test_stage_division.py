@@ -112,7 +112,7 @@ def test_every_layer_is_placed_exactly_once_under_every_rule(rule, runs, stages,
     listed = (*[1] * (stages * virtual - 1), blocks)  # all that is left on the last chunk
 
     division = divide(
-        Pile(counts=counts, stages=stages, virtual=virtual, before=1, after=1, given=listed), rule
+        Pile(counts=counts, stages=stages, virtual=virtual, before=1, after=1, listed=listed), rule
     )
 
     placed = division.chunk_counts[division.chunk_class.ravel()]
@@ -132,7 +132,7 @@ def test_classes_name_equal_stages_and_count_them(rule, blocks, stages, virtual)
     counts = (1, blocks * stages * virtual, 1, 1)
     listed = (blocks,) * (stages * virtual)
 
-    division = divide(Pile(counts=counts, stages=stages, virtual=virtual, given=listed), rule)
+    division = divide(Pile(counts=counts, stages=stages, virtual=virtual, listed=listed), rule)
 
     of_stage = [division.chunk_counts[division.chunk_class[stage]].tolist() for stage in range(stages)]
     for number, rank in enumerate(division.stage_class):
@@ -224,8 +224,8 @@ def test_listed_blocks_stand_on_their_chunks_in_the_order_of_the_model(stages, v
     sizes[-1] += len(every_block_alone) - sum(sizes)
 
     division = divide(
-        Pile(counts=(1, *every_block_alone, 1, 1), stages=stages, virtual=virtual, given=tuple(sizes)),
-        "given",
+        Pile(counts=(1, *every_block_alone, 1, 1), stages=stages, virtual=virtual, listed=tuple(sizes)),
+        "listed",
     )
 
     start = 0
@@ -237,9 +237,9 @@ def test_listed_blocks_stand_on_their_chunks_in_the_order_of_the_model(stages, v
 
 
 def test_equal_numbers_listed_are_the_even_division():
-    pile = Pile(counts=(1, 24, 1, 1), stages=4, virtual=2, given=(3,) * 8)
+    pile = Pile(counts=(1, 24, 1, 1), stages=4, virtual=2, listed=(3,) * 8)
 
-    listed, even = divide(pile, "given"), divide(pile, "even")
+    listed, even = divide(pile, "listed"), divide(pile, "even")
 
     np.testing.assert_array_equal(listed.chunk_class, even.chunk_class)
     np.testing.assert_array_equal(listed.chunk_counts, even.chunk_counts)
@@ -248,4 +248,4 @@ def test_equal_numbers_listed_are_the_even_division():
 @pytest.mark.parametrize("listed", [(), (8,), (5, 4), (4, 2, 2)])
 def test_a_list_that_does_not_fit_its_chunks_is_a_fault_of_ours(listed):
     with pytest.raises(InternalError, match="8 blocks over 2 chunks"):
-        divide(Pile(counts=(1, 8, 1, 1), stages=2, virtual=1, given=listed), "given")
+        divide(Pile(counts=(1, 8, 1, 1), stages=2, virtual=1, listed=listed), "listed")

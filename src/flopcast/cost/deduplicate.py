@@ -1,11 +1,12 @@
-"""Items that ask the same of all plans of equal split: priced once, handed to all of them.
+"""Items that are the same for all plans of equal split, which are priced once for all of these plans.
 
 Answers: which items of a batch are the same wherever layers see the same, and what is their price for every
 plan?
 Elsewhere: prices themselves (price.py), which plans have equal splits (spec/rows.py).
 
-Nothing is declared: an item counts as the same where every array of its work, and the group of its ranks,
-has one value for all plans of a split. So a new term that hangs on more is priced plan by plan, unasked.
+No code declares what an item depends on. An item counts as the same if every array of its work, and the
+group of its ranks, has one value for all plans of a split. So a new term that depends on more is priced for
+each plan without further code.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -30,7 +31,7 @@ Work = AbstractOperator | AbstractMessage | HostWork
 class PricedOnce:
     """The same items, those of equal splits with one row for each of these; and the groups of their ranks.
 
-    `items` stand in the order asked; `narrowed` says which have rows of splits. `groups` are by axis, of
+    `items` are in the caller's order; `narrowed` says which have rows of splits. `groups` are by axis, of
     plans and of splits.
     """
 

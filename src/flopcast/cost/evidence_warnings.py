@@ -18,17 +18,17 @@ def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]
     entries = tuple(used)
     lent = [(curve.owner, curve.name) for curve, _ in entries if curve.owner in device.relatives]
     guessed = [curve.name for curve, calibrated in entries if not calibrated]
-    told = []
+    warnings = []
     if lent:
         names = _few([name for _, name in lent])
         owners = " and ".join(sorted({owner for owner, _ in lent}))
-        told.append(f"uncalibrated: no {device.name} was measured for {names}: borrowed from {owners}")
+        warnings.append(f"uncalibrated: no {device.name} was measured for {names}: borrowed from {owners}")
     if guessed:
         names = _few(guessed)
-        told.append(
+        warnings.append(
             f"uncalibrated: no curve covers {names} on {device.name}; times are data-sheet estimates"
         )
-    return told
+    return warnings
 
 
 def _few(names: list[str]) -> str:

@@ -6,9 +6,9 @@ Ranks are numbered along the plan's rank order, the first axis fastest; nodes ta
 Elsewhere: how long a collective over such a group takes (cost/collectives).
 
 With order tp-cp-dp-pp, rank = tp + TP · (cp + CP · (dp + DP · pp)): the ranks of one axis lie a fixed
-stride apart, the product of the degrees before it. A group at one distance is exact, of all such groups the
-one on most nodes. Two axes with others between them are multiplied: exact where degrees and nodes are
-powers of two, otherwise no fewer nodes than there are.
+stride apart, the product of the degrees before it. The count for a group at one distance is exact, for the
+group of this kind that spans the most nodes. For two axes with others between them, the counts are
+multiplied, which is exact if degrees and nodes are powers of two, and otherwise never too small.
 
 A job that does not fill its domains takes equally many devices of each, where that is more than half: 512
 ranks on NVL72 are 8 domains of 64 (`ranks_per_domain`), as schedulers place jobs of such machines (Slurm,
@@ -55,10 +55,10 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
     joins all tensor-parallel ranks and stages of one replica, "stage" all ranks of one stage, "embedding"
     the first and the last stage, "world" every rank.
-    Which of the two pairs a hop is, `crossings` tells. Experts fold the ranks of a stage anew: neighbours
-    share an expert ("etp"), then come those over which experts are spread ("ep"), then those that hold
-    the same ("expert_dp"). Sharded, the ranks that hold the same are two axes: "dp_shard", which share one
-    set of shards, and "dp_replicate", which hold the same shard; "expert_dp_shard" and
+    `crossings` says which of the two pairs a transfer uses. Experts use a second numbering of the ranks of
+    a stage: neighbours share an expert ("etp"), then come those over which experts are spread ("ep"), then
+    those that hold the same ("expert_dp"). Sharded, the ranks that hold the same are two axes: "dp_shard",
+    which share one set of shards, and "dp_replicate", which hold the same shard; "expert_dp_shard" and
     "expert_dp_replicate" of experts.
 
     Examples

@@ -90,10 +90,10 @@ def price(
     state = Pricing(cluster, programs.stack, book, factors, kept, place)
     items = programs.items()
     singles = single_groups(items, kept)
-    asked = to_price(items, singles)
-    once = priced_once(asked, programs.plans, cluster.scale_up_devices)
+    wanted = to_price(items, singles)
+    once = priced_once(wanted, programs.plans, cluster.scale_up_devices)
     _price_all(once, state)
-    for item, priced, narrow in zip(asked, once.items, once.narrowed, strict=True):
+    for item, priced, narrow in zip(wanted, once.items, once.narrowed, strict=True):
         if narrow:
             state.prices[item] = state.prices[priced].of_rows(once.rows.group)
     for single in singles:

@@ -95,7 +95,7 @@ class KnownRuns:
 
     @property
     def after_variances(self) -> Logs:
-        """Return the variance of each factor's logarithm, (names,), each alone."""
+        """Return the variance of the logarithm of each single factor, (names,)."""
         moves = self.shares * self.variances * ~_differing(self.names)
         found: Logs = self.variances - np.einsum("in,ij,jn->n", moves, self.precision, moves)
         return np.maximum(found, 0.0)
@@ -122,7 +122,7 @@ class KnownRuns:
         return max(0.0, before - float(across @ self.precision @ across))
 
     def alone_variance(self, row: Counts) -> float:
-        """Return the sum of the variances that factors have each alone: what a site file says of them."""
+        """Return the sum of the variances of single factors, which are those in a site file."""
         return float((row**2 * self.after_variances)[~_differing(self.names)].sum())
 
     def unexplained_variance(self, row: Counts) -> float:

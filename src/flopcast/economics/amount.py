@@ -1,6 +1,6 @@
-"""A number that hangs on named factors: dollars, joules, seconds of a run, each with its interval.
+"""A number that depends on named factors: dollars, joules, seconds of a run, each with its interval.
 
-Answers: how does a sum or a product of uncertain numbers hang on the factors that they share?
+Answers: how does a sum or a product of uncertain numbers depend on the factors that they share?
 Elsewhere: factors of a step (timeline/uncertainty.py), of prices, powers and failures (step.py, run.py).
 
 An amount carries `d amount / d log(factor)` for each factor. Slopes of a sum add, those of a product follow

@@ -67,9 +67,9 @@ def device_energy(
     Returns
     -------
     joules : Amount
-        It hangs on the factors of the items' times, on those of the step, which tell how long the device
-        waits, and on `power_CLASS[DEVICE]`. Slopes are exact as long as the critical path stays and no
-        reduction sticks out of the backward: of one that does, what hides the rest is taken to stay.
+        It depends on the factors of the items' times, on those of the step, which determine how long the
+        device waits, and on `power_CLASS[DEVICE]`. Slopes are exact as long as the critical path stays and
+        the backward hides all reductions; otherwise the hidden part of a reduction is assumed to stay.
     busy : dict from kind of work to the share of the step that it takes
         They sum to 1, the most first.
     """

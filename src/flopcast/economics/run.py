@@ -3,8 +3,9 @@
 Answers: after how many days is a run done, how much of the time counts, what does it cost and draw?
 Elsewhere: one step (step.py), lost time (failures.py), text and JSON (run_report.py).
 
-A phase trains so many tokens at one batch and length of sequences: batches that grow, and a stage of long
-contexts, are phases. Their amounts add, those of a run hang on the factors of all of them.
+A phase trains a number of tokens with one batch and one sequence length. A growing batch, or a stage with
+long contexts, is a sequence of phases. The amounts of phases add up and depend on the factors of all
+phases.
 """
 
 from dataclasses import dataclass

@@ -42,8 +42,8 @@ class Energy:
 class StepCost:
     """A step as something to be paid for.
 
-    `step_usd` is None where nobody said what a device costs, `energy` where no data sheet says what it may
-    draw. The step's own time is an amount too, so that what a run makes of it hangs on the same factors.
+    `step_usd` is None if the price of a device is unknown, `energy` if no data sheet states its power. The
+    time of the step is an amount, too, so that the time of a run depends on the same factors.
     """
 
     step_s: Amount
@@ -84,7 +84,7 @@ def step_cost(
     Returns
     -------
     StepCost
-        Amounts hang on the step's own factors and, by name, on `price[...]`, `power_...[DEVICE]`,
+        Amounts depend on the step's own factors and, by name, on `price[...]`, `power_...[DEVICE]`,
         `node_power[CLUSTER]` and `pue[CLUSTER]`: what two predictions share cancels in their ratio.
     """
     cluster = job.cluster

@@ -1,7 +1,7 @@
 """Low-rank adapters: layers whose weights are frozen, with two narrow trained products beside some linears.
 
 Answers: what does a layer become when only adapters are trained (LoRA, arXiv:2106.09685), and when its
-weights are stored in 4 bits besides (QLoRA, arXiv:2305.14314)?
+weights are also stored in 4 bits (QLoRA, arXiv:2305.14314)?
 Elsewhere: the layers that are adapted (one file each), what frozen weights mean for gradients and states
 (workload/program.py), for FLOP (spec/model.py).
 

@@ -1,6 +1,6 @@
 """The interface of layers: user fields, weights, sharding, and forward items.
 
-Answers: what is a layer asked, and which part of the plan may it see (`Split`)?
+Answers: which methods does a layer have, and which part of the plan may it see (`Split`)?
 Elsewhere: the layers themselves (one file each), the plan (spec/plan.py), the backward pass, which
 is derived from the forward items (workload/backward.py).
 

@@ -46,7 +46,7 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 def _kind_of_feed_forward(value: object) -> str:
-    """Return the kind of a feed-forward; without a kind, a mapping that names experts is of experts."""
+    """Return the kind of a feed-forward; a mapping without a kind that names experts is of kind experts."""
     if not isinstance(value, Mapping):
         return str(getattr(value, "kind", "mlp"))
     return str(value.get("kind", "experts" if "num_experts" in value else "mlp"))
@@ -74,11 +74,11 @@ FeedForward = Annotated[
 class Block(AbstractLayer):
     """One decoder block, with one norm for each half or two.
 
-    `norm_bias` gives layer norms a bias (root-mean-square norms have none); without `norm_scale` norms
-    have no weights at all (OLMo, arXiv:2402.00838, section 2.1). `norm_placement` says where norms stand;
-    parallel halves have them before (OLMo 2: arXiv:2501.00656). `dropout` acts on the
-    result of each half, before the residual sum; dropout inside attention is the mixer's own. `count`
-    says how many equal blocks stand in a row: weights and items are always those of one.
+    `norm_bias` gives layer norms a bias (root-mean-square norms have none); without `norm_scale` norms have
+    no weights at all (OLMo, arXiv:2402.00838, section 2.1). `norm_placement` is the place of the norms;
+    parallel halves have them before (OLMo 2: arXiv:2501.00656). `dropout` acts on the result of each half,
+    before the residual sum; dropout inside attention is the mixer's own. `count` is the number of equal
+    blocks in a row: weights and items are always those of one.
 
     Examples
     --------

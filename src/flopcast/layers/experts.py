@@ -54,9 +54,9 @@ class Experts(AbstractLayer):
     no gradient (arXiv:2412.19437, section 2.1.2). With `expert_groups`, a token chooses its experts among
     those of `top_groups` groups of neighbours, so that it goes to fewer ranks.
 
-    `capacity_factor` is the room of an expert over its mean load: what is above is dropped (0: nothing is).
-    With `pads_to_capacity` every expert gets exactly as many rows, padded where fewer tokens choose it, and
-    padding travels and is multiplied as tokens are (arXiv:2101.03961, section 2.2).
+    `capacity_factor` is the capacity of an expert over its mean load; tokens above it are dropped (0:
+    none). With `pads_to_capacity` every expert gets exactly as many rows, padded where fewer tokens choose
+    it, and padding travels and is multiplied as tokens are (arXiv:2101.03961, section 2.2).
     `load_imbalance_ratio` is the load of the fullest expert over the mean one. Left out, it is what chance
     alone makes of even routing, an estimate from below: trained routers are less even (see `imbalance`).
 
@@ -335,7 +335,7 @@ class Experts(AbstractLayer):
     ) -> Item:
         """Return the exchange among the ranks over which experts are spread, for the fullest of them.
 
-        With padding every row travels, as nobody tells padding from tokens.
+        With padding every row is sent, because no rank distinguishes padding from tokens.
         """
         of_rank, _ = self.imbalance(split)
         row_bytes = of_rank * hidden * split.element_bytes

@@ -1,7 +1,7 @@
 """The interface of mixers for blocks, models and rules.
 
 Answers: which numbers of a mixer must others know that neither lower nor run it?
-Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py), what every layer is asked
+Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py), the methods of every layer
 (layers/base.py).
 """
 

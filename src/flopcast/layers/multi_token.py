@@ -100,9 +100,9 @@ class MultiTokenPrediction(AbstractLayer):
     def _join(self, hidden: int, split: Split) -> list[Item]:
         """Return hidden state and embedding, normed and concatenated, projected to tensor "x" of the block.
 
-        The projection is column parallel: its input is gathered whole, and so is its output, whose shares
-        are columns. Backward that gather is counted as a reduce-scatter; without sequence parallelism it
-        is a cut that sends nothing, and this is one message of each module too many.
+        The projection is column parallel: its whole input is gathered, and so are the columns of its
+        output. Backward that gather is counted as a reduce-scatter; without sequence parallelism it is a
+        cut that sends nothing, and this is one message of each module too many.
         """
         tokens, own = split.tokens, split.own_tokens
         look_up = [

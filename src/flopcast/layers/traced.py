@@ -160,7 +160,7 @@ def _items(operator: TracedOperator, split: Split) -> Iterator[Item]:
 
 
 class NoFeedForward(AbstractLayer):
-    """The second half of a block that has none: a traced one holds it in its mixer."""
+    """The empty second half of a traced block, whose mixer holds all operators."""
 
     kind: Literal["none"] = "none"
     in_tensor_region: ClassVar[bool] = False

@@ -69,9 +69,10 @@ class TracedTensor(StrictModel):
 class AbstractTracedOperator(StrictModel):
     """The fields that all operators of a trace have.
 
-    A GEMM with a weight [k, n] that is divided by columns writes n / ranks columns. One that is divided by
-    rows sums over k / ranks, so the ranks must add their outputs. An operator "within" works on the heads
-    of its rank. `enters` names tensors that are whole on every rank, but whose gradients are partial sums.
+    A GEMM with a weight [k, n] that is divided by columns writes n / ranks columns. An operator that is
+    sharded by rows sums over k / ranks, so the ranks must add their outputs. An operator "within" works on
+    the heads of its rank. `enters` names tensors that are whole on every rank, but whose gradients are
+    partial sums.
     """
 
     name: str

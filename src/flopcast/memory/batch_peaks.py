@@ -1,11 +1,11 @@
 """Memory levels of stages: weighted moments, for whole batches of plans.
 
 Answers: what is held at the fullest moment of every stage class, and how many bytes is that?
-Elsewhere: which moments can be the fullest (in_flight.py), what a micro-batch weighs (categories.py), what
-stands besides (peak.py).
+Elsewhere: which moments can be the fullest (in_flight.py), the bytes of a micro-batch (categories.py), all
+other memory (peak.py).
 
-Plans that divide their layers alike, and whose pipelines fill after equally many micro-batches, share their
-moments: they are weighed together, all stage classes at once.
+Plans that divide their layers equally, and whose pipelines fill after the same number of micro-batches,
+share their moments, which are computed together for all stage classes.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Bytes by category: one function each, in the dict that says how long it is there.
+"""Bytes by category: one function for each, in a dict that says how long the memory is in use.
 
 Answers: which categories are there, and how large is each on a rank of every stage class?
 Elsewhere: which moment is the fullest (peak.py), how many micro-batches are held at it (in_flight.py), what
@@ -13,7 +13,7 @@ A new category is one function and one line in a dict:
     UPDATE      while gradients are reduced and applied               (plans, stage classes)
     DRIVER      what the framework's allocator does not see           (plans, stage classes)
 
-An axis along which nothing varies may have length 1. A name may stand in several dicts: its bytes add up.
+An axis along which nothing varies may have length 1. A name may be in several dicts; its bytes add up.
 
 References
 ----------
@@ -96,8 +96,8 @@ def workspace(programs: Programs) -> Floats:
 def placeholder_gradients(programs: Programs) -> Floats:
     """Return one tensor per shape among a stage's linear weights, if the stack keeps placeholders.
 
-    Autograd wants a gradient of every weight, also where the GEMM has added it to the sum already:
-    Transformer Engine hands out one tensor a shape that nobody reads. Experts are handed out one by one.
+    Autograd requires a gradient of every weight, even if the GEMM has already added it to the sum. For
+    this, Transformer Engine returns one tensor per shape that is never read; each expert has its own.
     """
     if programs.stack.memory.writes_weight_gradients:
         return ZERO

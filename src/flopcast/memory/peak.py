@@ -76,8 +76,8 @@ class FullestMoment:
 def peak_memory(programs: Programs) -> PeakMemory:
     """Return the memory of every stage class of every plan.
 
-    The larger of the fullest moment of the order and the update, chosen for each stage by itself. What the
-    software keeps besides is the stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
+    The peak of a stage is the larger of the fullest moment of the order and the update. The stack states
+    what else the software keeps (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
     """
     plans, weights = programs.plans, CategoryBytes.of(programs)
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)

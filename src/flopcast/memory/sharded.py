@@ -5,8 +5,8 @@ reduced, and the model before it is sharded?
 Elsewhere: every other category (categories.py), when units are gathered (workload/sharded.py), optimizer
 states, which ZeRO-1 shards already (workload/gradient_reduction.py, updated_parameters).
 
-Arrays of what stays: (plans, stage classes); of what is whole for a while: (plans, stage classes, 1), as it
-is there once, whichever chunk is at work.
+Arrays of permanent memory have shape (plans, stage classes). Arrays of gathered units have shape (plans,
+stage classes, 1), because a unit is gathered once, whichever chunk is at work.
 
 References
 ----------

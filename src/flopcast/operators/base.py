@@ -41,7 +41,7 @@ class Saved:
     `role` is "input:0", "input:1", … or "output" (a tensor that flows through the layer and is
     stored once, however many operators keep it), "tensor:NAME" (another such one, by its name in the
     layer) or any other word (a tensor of this operator alone).
-    Statistics of one number a row (means, variances) are too small to count; log-sums are counted.
+    Means and variances (one number for each row) are too small to count; log-sums are counted.
     """
 
     role: str

@@ -145,13 +145,13 @@ class FlashAttention(AbstractOperator):
     def saves(self) -> tuple[Saved, ...]:
         """Return q, k, v, the output and one fp32 log-sum per row; blocks of a row share theirs."""
         size = ELEMENT_BYTES[self.dtype]
-        asking, asked = self.batch * self.queries * size, self.kv_batch * self._num_keys * size
+        query_bytes, key_bytes = self.batch * self.queries * size, self.kv_batch * self._num_keys * size
         log_sums = self.batch * self.queries * ELEMENT_BYTES["fp32"]
         kept = (
-            Saved(role="input:0", size_bytes=asking * self.head_size),
-            Saved(role="input:1", size_bytes=asked * self.head_size),
-            Saved(role="input:2", size_bytes=asked * self.output_size),
-            Saved(role="output", size_bytes=asking * self.output_size),
+            Saved(role="input:0", size_bytes=query_bytes * self.head_size),
+            Saved(role="input:1", size_bytes=key_bytes * self.head_size),
+            Saved(role="input:2", size_bytes=key_bytes * self.output_size),
+            Saved(role="output", size_bytes=query_bytes * self.output_size),
         )
         return kept if self.partial else (*kept, Saved(role="log_sum", size_bytes=log_sums))
 

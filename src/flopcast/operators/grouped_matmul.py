@@ -98,8 +98,8 @@ class GroupedMatmul(AbstractOperator):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return all rows, columns, length of the sum, groups, imbalance.
 
-        The first three are those of a dense product of all rows, whose curve stands in where the class
-        was not measured. Of separate products they are the mean group's, as of any dense product.
+        The first three are those of a dense product of all rows, whose curve is used if the class was not
+        measured. For separate products, they are those of the mean group, as for any dense product.
         """
         if self.separate:
             rows = self.rows / np.maximum(self.groups, 1.0)

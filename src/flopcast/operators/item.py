@@ -21,7 +21,7 @@ EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "gathered")
 class HostWork:
     """Time that the host spends while nothing new is launched.
 
-    `kind`: "synchronise" (it waits for the device, then goes on), "step" (the fixed work of one
+    `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one
     optimizer step) or "transfer" (the posting of one blocking message).
     """
 

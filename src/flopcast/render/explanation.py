@@ -21,7 +21,7 @@ def _lines(explained: Explanation, indent: str) -> list[str]:
     lines += [f"{indent}  = {explained.formula}"] if explained.formula else []
     for each in explained.inputs:
         source = f"   ({each.source})" if each.source else ""
-        lines.append(f"{indent}  {each.name:{WIDTH - 2}} {each.told}{source}")
+        lines.append(f"{indent}  {each.name:{WIDTH - 2}} {each.text}{source}")
     for part in explained.parts:
         lines += _lines(part, f"{indent}  ")
     return lines
@@ -36,7 +36,7 @@ def as_json(explained: Explanation) -> dict[str, object]:
         "formula": explained.formula,
         "note": explained.note,
         "inputs": [
-            {"name": each.name, "value": each.told, "number": each.number, "source": each.source}
+            {"name": each.name, "value": each.text, "number": each.number, "source": each.source}
             for each in explained.inputs
         ],
         "parts": [as_json(part) for part in explained.parts],

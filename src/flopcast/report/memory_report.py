@@ -94,7 +94,7 @@ class MemoryReport:
         )
 
 
-@lru_cache(maxsize=8)  # memory is often asked for before a prediction
+@lru_cache(maxsize=8)  # a command often needs the memory before the prediction
 def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
     """Return memory of the fullest stage and of all stages of the first plan; the last 8 are cached.
 
@@ -145,8 +145,8 @@ def _stage_memory(
 ) -> StageMemory:
     """Return one stage at its own peak; the driver's part is that of its class, `at`.
 
-    A device shows no more than it has: the allocator's cache is then what is left. Where data-parallel
-    ranks have other micro-batches than each other, the stage of the fullest of them.
+    A device shows no more than it has: the allocator's cache is then what is left. If the micro-batches of
+    data-parallel ranks differ, the stage is that of the fullest rank.
     """
     peaks = [(peak_of(curve), curve) for curve in curves]
     peak, curve = max(peaks, key=lambda pair: pair[0].allocated_bytes)

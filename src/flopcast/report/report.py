@@ -67,7 +67,7 @@ class Report:
 
     @cached_property
     def factors(self) -> tuple[Sensitivity, ...]:
-        """Return what the step hangs on, the widest contribution first."""
+        """Return the factors that the step depends on, the widest contribution first."""
         return sensitivities(self.timeline, self.priced, self.whole)
 
     @cached_property
@@ -258,17 +258,19 @@ def _unused(job: Job, priced: Priced) -> list[str]:
 
 def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
     """Return warnings about memory, and about an MFU above 1 that only the convention explains."""
-    told = []
+    warnings = []
     if not memory.fits:
         over = memory.expected_bytes / memory.capacity_bytes
-        told.append(f"does not fit: the fullest stage needs {over:.0%} of the device's memory")
+        warnings.append(f"does not fit: the fullest stage needs {over:.0%} of the device's memory")
     elif memory.verdict == "tight":
         free = memory.capacity_bytes - memory.expected_bytes
-        told.append(
+        warnings.append(
             f"tight: {show(free, 'B')} are left of the expected need, and up to"
             f" {show(memory.high_bytes, 'B')} may be used; the run may end out of memory, or empty the"
             " allocator's cache on the way, which costs time that is not counted"
         )
     if metrics.mfu_ratio > 1:
-        told.append("MFU is above 1: the FLOP convention counts the full attention, the kernel skips half")
-    return told
+        warnings.append(
+            "MFU is above 1: the FLOP convention counts the full attention, the kernel skips half"
+        )
+    return warnings

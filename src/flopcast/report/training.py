@@ -30,6 +30,6 @@ def training(phases: Iterable[tuple[str, Number, Report]]) -> Training:
     InfeasibleError
         The devices of a phase fail faster than they start.
     """
-    given = tuple(phases)
-    made = tuple(phase_of(name, tokens, report.cost, report.job.cluster) for name, tokens, report in given)
-    return Training(run=TrainingRun(phases=made), reports=tuple(report for _, _, report in given))
+    phases = tuple(phases)
+    made = tuple(phase_of(name, tokens, report.cost, report.job.cluster) for name, tokens, report in phases)
+    return Training(run=TrainingRun(phases=made), reports=tuple(report for _, _, report in phases))

@@ -144,26 +144,26 @@ class AbstractSchedule(ABC):
         """
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return a number of micro-batches that suffices to show all that a step ever holds.
+        """Return a number of micro-batches after which a step holds as much memory as it ever does.
 
-        Where a stage holds no more of a longer step than of a shorter one, memory is counted on the
-        shorter. Here: all of them, which is always right.
+        Memory is then computed for the shorter step. By default it is the number of the whole step, which
+        is always right.
         """
         return micro_batches
 
     def gaps(self, virtual: Counts) -> Counts:
         """Return the number of tasks between which a stage waits for messages that are posted together.
 
-        Two, one behind its forward and one behind its backward. Not asked of schedules whose messages hold
-        up nobody.
+        There are two, one after its forward and one after its backward. Schedules whose messages hold up no
+        stage do not use it.
         """
         return 2.0 * virtual
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Return the transfers there and back on the longest path of a step, where messages delay nobody.
+        """Return the transfers there and back on the longest path of a step, if messages delay no stage.
 
-        One way along the model and back: every other micro-batch's messages travel under work. More where
-        the order leaves less room, counted on steps of equal stages.
+        It is one way along the model and back, because compute hides the messages of all other
+        micro-batches. Orders that leave less room have more, counted on steps of equal stages.
         """
         return stages * virtual - 1.0
 
@@ -171,8 +171,8 @@ class AbstractSchedule(ABC):
 class AbstractSplitSchedule(AbstractSchedule):
     """A schedule whose weight gradients are tasks of their own: F, B and W (arXiv:2401.10241, section 2).
 
-    B hands the input's gradient to the stage before; nothing but the stage's own W waits for what it leaves
-    behind. A plan that names such a schedule has its programs split (workload/split.py).
+    B sends the input's gradient to the previous stage; only the stage's own W waits for the rest. The
+    programs of a plan with such a schedule are split (workload/split.py).
     """
 
     blocks_because: ClassVar[str] = (

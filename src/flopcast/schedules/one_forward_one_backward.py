@@ -32,5 +32,5 @@ class OneForwardOneBackward(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return `stages - stage`, but no more than there are."""
+        """Return `stages - stage`, but at most the number of micro-batches."""
         return np.minimum(stages - stage, micro_batches) * (chunk == 0)

@@ -3,8 +3,8 @@
 Answers: which nodes does an order become under each transfer style, and which node waits for which?
 Elsewhere: the styles themselves, when nodes run (pipeline.py).
 
-A *gap* lies between two tasks of a stage: there it sends what the first has made, and receives what the
-second needs.
+A *gap* lies between two tasks of a stage: in it, the stage sends the result of the first task and receives
+the input of the second.
 """
 
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def _tasks(order: Order, waits: Integers, lag: Integers, cargo: Integers) -> Cha
 
 
 def _overlapped_chains(order: Order) -> Chains:
-    """Return chains in which a message arrives one transfer after its sender's task and delays nobody else.
+    """Return chains in which a message comes one transfer after its sender's task and delays nothing else.
 
     A chunk that comes back up sends the other way: its hop is that of the same two stages, which the
     receiver would have sent.
@@ -155,7 +155,7 @@ def _posted(gap: Integers, stage: Integers, tasks: int) -> Integers:
 
 
 def _columns(
-    node: Integers, told: tuple[Integers, Integers, Integers], size: int
+    node: Integers, entries: tuple[Integers, Integers, Integers], size: int
 ) -> tuple[Integers, Integers, Integers]:
     """Return lists of (node, predecessor, transfer, cargo) as padded columns: (size, most predecessors)."""
     sort = np.argsort(node, kind="stable")
@@ -167,7 +167,7 @@ def _columns(
     place = np.repeat(row, counts)
     place += np.arange(len(node))
     waits, lags, cargo = (np.full(size * width, empty) for empty in (NOTHING, NO_TRANSFER, 0))
-    for column, values in zip((waits, lags, cargo), told, strict=True):
+    for column, values in zip((waits, lags, cargo), entries, strict=True):
         column[place] = values[sort]
     return waits.reshape(size, width), lags.reshape(size, width), cargo.reshape(size, width)
 

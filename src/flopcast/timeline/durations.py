@@ -87,7 +87,7 @@ def _candidates(priced: Priced) -> tuple[EqualRows, EqualRows, EqualRows]:
 def _rows(candidates: Sequence[EqualRows], items: tuple[Item, ...], priced: Priced) -> EqualRows:
     """Return the coarsest grouping in which a layer's items cost the same and contend equally.
 
-    What compute loses to messages, and which links these share, hang on more than the split.
+    What compute loses to messages, and which links these share, depend on more than the split.
     """
     met = any(item.overlapped for item in items) or may_share(items)
     prices = [(priced.of(item), item.count) for item in items]
@@ -140,11 +140,11 @@ def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, rep
 
 def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
     """Return the matrices of `repeat` equal layers, those of `row`, by squaring: (.., positions, pairs)."""
-    asked = np.unique(row)
-    square_s, row = layer_s[..., asked], np.searchsorted(asked, row)
+    distinct = np.unique(row)
+    square_s, row = layer_s[..., distinct], np.searchsorted(distinct, row)
     found_s = np.empty((*layer_s.shape[:-1], len(repeat)))
     done = np.zeros(len(repeat), dtype=bool)
-    every = np.arange(len(asked))
+    every = np.arange(len(distinct))
     for bit in range(int(repeat.max()).bit_length()):
         wanted = ((repeat >> bit) & 1).astype(bool)
         first, more = wanted & ~done, np.flatnonzero(wanted & done)

@@ -16,13 +16,13 @@ of v chunks on each of p stages.
     overlapped  1F1B         k / (k + 1) of the mean H of k     H of every boundary
     overlapped  others       nothing                            H as often as they say (`transfers_waited`)
 
-Sequential transfers block one by one. Of those that are posted together, what goes forward and what comes
-back in one gap travel at once; 1F1B has a gap towards each neighbour, interleaved there is one for both, as
-a forward and the backward behind it have none between. Where messages hold up nobody, 1F1B still waits: k
-boundaries in a row, there and back, must fit into k + 1 turns, and the k that wait longest decide.
+Sequential transfers block one by one. Transfers that are posted together run at the same time, forward and
+backward in one gap. 1F1B has a gap towards each neighbour; interleaved 1F1B has one gap for both, because
+there is none between a forward and the backward after it. If messages delay no stage, 1F1B still waits: k
+boundaries in a row, in both directions, must fit into k + 1 turns, and the k that wait longest decide.
 
-Counted on the exact play of equal stages: seconds that hops add are those of its critical path, to a few
-hops a step whatever its length (tests/timeline/test_hops.py).
+The counts come from exact simulations of equal stages: the time that transfers add is that of the critical
+path, up to a few transfers for each step of any length (tests/timeline/test_hops.py).
 """
 
 from dataclasses import dataclass
@@ -190,7 +190,7 @@ def _together(pipes: _Pipelines, rule: AbstractSchedule) -> Waits:
 
 
 def _ahead(pipes: _Pipelines, rule: AbstractSchedule) -> Waits:
-    """Return the seconds of messages that delay nobody; only rows with all stages have ends that wait."""
+    """Return the seconds of messages that delay no stage; only rows with all stages have ends that wait."""
     stages, virtual = pipes.plans.pipeline_parallel, pipes.plans.virtual_stages
     leaving, both = pipes.leaving, pipes.both
     if rule.meets_one_neighbour:

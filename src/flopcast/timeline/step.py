@@ -52,9 +52,7 @@ class Timeline:
 
     play: Callable[[], StepSimulation]
     rank_class: int = 0  # of data-parallel ranks, where their micro-batches differ: the slowest one
-    steady: SteadyStep | None = (
-        None  # of very many micro-batches, which are played when a task is asked for
-    )
+    steady: SteadyStep | None = None  # of very many micro-batches, which are played when a task is read
 
     @cached_property
     def run(self) -> StepSimulation:
@@ -122,7 +120,7 @@ class Timeline:
 
     @cached_property
     def shares(self) -> tuple[TimeAttribution, ...]:
-        """Return what the step hangs on: shares of the critical path, which sum to the step."""
+        """Return what the step consists of: shares of the critical path, which sum to the step."""
         return self._shares(attribute_critical_path)
 
     @cached_property
@@ -305,8 +303,8 @@ def _arrived(pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update
 def transfer_leaves_node(leaves: Integers) -> Integers:
     """Return 1 where a transfer leaves its node, by hop index; `leaves` tells it for each boundary.
 
-    Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks the last stage's hop
-    goes on to the first stage, which may be on another node.
+    Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks, the last stage
+    sends to the first stage, which may be on another node.
     """
     stages = len(leaves)
     by_hop = np.zeros(1 + 2 * stages, dtype=np.intp)

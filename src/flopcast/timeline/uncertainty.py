@@ -25,7 +25,7 @@ NO_LEVER = (
     "in_training_derate",
     "extrapolated",
     "borrowed",
-)  # nobody buys these
+)  # factors that no purchase changes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

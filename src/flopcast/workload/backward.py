@@ -1,7 +1,7 @@
 """The backward pass, derived: forward items reversed, each replaced by its gradients or its dual.
 
-Answers: which items does the backward pass of one layer run, what is run again, what was kept for it?
-Elsewhere: what is alive besides while it runs (backward_memory.py).
+Answers: which items does the backward pass of one layer run, what does it recompute, what was kept for it?
+Elsewhere: the temporary memory while it runs (backward_memory.py).
 Nothing here knows an architecture: operators name their gradients, messages their duals.
 
 An activation is *kept* from its forward until its backward; there is one for each layer and micro-batch in
@@ -53,9 +53,8 @@ def derive_backward(
         In order, of phase "recompute" or "backward", without what ends a micro-batch
         (gradient_reduction.py).
 
-    Examples
-    --------
-    The input gradient comes first: the layer below waits for it, nobody for the weight gradient.
+    Examples -------- The input gradient comes first, because the layer below waits for it; no item waits
+    for the weight gradient.
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel

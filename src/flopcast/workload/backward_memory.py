@@ -98,7 +98,7 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
         read_bytes = _input_bytes(item)
         for name in item.inputs if read_bytes is not None else ():
             sizes.setdefault(name, read_bytes if read_bytes is not None else ZERO)
-    for item in items:  # what nobody says is as large as what it is made of
+    for item in items:  # an output of unknown size is as large as its input
         sizes.setdefault(item.output, sizes.get(item.inputs[0], ZERO) if item.inputs else ZERO)
     return sizes
 

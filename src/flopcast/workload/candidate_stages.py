@@ -1,11 +1,11 @@
-"""Slices of a model that form no pipeline: to ask of each of them what it would take as a stage.
+"""Slices of a model that form no pipeline, to compute the time and memory of each as a stage.
 
 Answers: how many of each layer does any slice of the blocks hold, with or without the ends of the model?
 Elsewhere: divisions into stages (stages.py), which slices make the best one (search/uneven_stages.py).
 
 A slice takes the place of a stage: programs realised with slices have one stage class for slices that hold
-the same, whatever their number. What of a program hangs on all stages together (in how many buckets the
-fullest one's gradients travel) is that of the largest slice.
+the same, whatever their number. Values that depend on all stages together (the number of buckets of the
+fullest stage's gradients) are those of the largest slice.
 """
 
 from dataclasses import dataclass

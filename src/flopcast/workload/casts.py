@@ -121,7 +121,7 @@ def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: Nar
 
 
 def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
-    """Return bytes of one layer's 16-bit weights that nobody keeps, if the parameters are the copies.
+    """Return bytes of one layer's 16-bit weights that are not kept, if the parameters are the copies.
 
     Of recipes in 8 bits, where the stack does so: parameters of 4 bits stay wide in Megatron-Core.
     """

@@ -1,16 +1,17 @@
 """The blocks of a chunk that full recompute repeats, and those that keep an input.
 
 Answers: how does a chunk's run of equal blocks fall into kinds that differ in what they keep?
-Elsewhere: what becomes of each kind (recompute.py), which blocks stand on which chunk (stages.py).
+Elsewhere: what becomes of each kind (recompute.py), which blocks each chunk holds (stages.py).
 
 Methods count blocks from the start of every chunk, embeddings and heads left out:
 
-    uniform N   groups of N blocks: the first keeps the group's input, all run again; the last may be
-    shorter block N     the first N blocks run again, the others keep what they need
-    every N     of N blocks the last runs again, the others keep what they need
+    uniform N   groups of N blocks: the first keeps the group's input, and all blocks are recomputed; the
+                last group may be shorter
+    block N     the first N blocks are recomputed, the others keep what they need
+    every N     of N blocks the last is recomputed, the others keep what they need
 
-Kinds of one run stand behind each other in a chunk's program, whatever their real order: what a block needs
-does not depend on its place.
+In a chunk's program, the kinds of one run follow each other, whatever their real order, because what a
+block needs does not depend on its place.
 
 References
 ----------

@@ -3,7 +3,7 @@
 Answers: can this job be predicted, and if not, what is wrong with it; which plans are possible?
 Elsewhere: the rules of the nouns (spec/rules*.py), how rules are
 applied (spec/checks.py). The names of rewrites are known here, above the nouns, so that a new rewrite is
-one file and one line; so are the ways to divide layers, which are asked what they would do.
+one file and one line. The same holds for ways to divide layers, whose rules run here.
 """
 
 import numpy as np

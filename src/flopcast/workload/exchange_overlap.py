@@ -31,8 +31,8 @@ EXCHANGE = "ep"
 def beside_other_micro_batch(items: tuple[Item, ...], alone: str) -> tuple[Item, ...]:
     """Return items of one layer and pass in which exchanges wait only for each other and delay nothing.
 
-    Those of the micro-batch without a partner, `alone` ("first", "last"), stand in the queue of kernels
-    instead, so that they and kernels wait for each other.
+    Exchanges of the micro-batch without a partner, `alone` ("first", "last"), run in the queue of kernels
+    instead, so that they and the kernels wait for each other.
 
     Examples
     --------

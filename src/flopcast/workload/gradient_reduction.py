@@ -194,7 +194,7 @@ def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Count
 
 
 def _copies(stack: Stack, behind: bool) -> list[str]:
-    """Return the stack's passes over gradients that stand behind a reduction, or before one."""
+    """Return the stack's passes over gradients that run after a reduction, or before one."""
     copies = stack.gradients.copies
     if unknown := [name for name in copies if name not in KINDS]:
         raise InternalError(f"no memory-bound kernel {unknown[0]!r}; there are {', '.join(KINDS)}")

@@ -1,8 +1,8 @@
 """Parameters, counted: of one layer, and of a rank of each kind of stage.
 
 Answers: how many elements does a rank hold, of which kinds, and how many of them does it send?
-Elsewhere: which weights a layer has (layers/), how layers stand on stages (stages.py), what is kept of
-parameters besides (memory/categories.py).
+Elsewhere: which weights a layer has (layers/), how layers are divided over stages (stages.py), gradients
+and optimizer states (memory/categories.py).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Wanted = Callable[[Weight], bool]
 
 
 def is_owned(weight: Weight) -> bool:
-    """Return whether a tensor counts here: a tied one counts with its owner."""
+    """Return whether a tensor counts here; a tied tensor counts with its owner."""
     return not weight.tied
 
 

@@ -48,7 +48,7 @@ from flopcast.workload.tensor_overlap import under_products
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Software:
-    """What a pass knows besides the layer: the stack, the plans, and how much the fullest stage holds.
+    """What a pass knows in addition to the layer: the stack, the plans, and the size of the fullest stage.
 
     `on_stage` counts parameters, (plans, 1).
     """

@@ -1,14 +1,16 @@
 """The program of one rank: layers as forward and backward items, divided over stages.
 
 Answers: which items make up the forward of a chunk, its backward, a hop between stages, and the end
-of a step? Hardware is unknown here; arrays are over plans, and over chunk or stage classes where said.
+of a step? Hardware is unknown here. Arrays are over plans, and over chunk or stage classes where a
+docstring says so.
 
 A program is keyed by (rank class, chunk class, position of the micro-batch); there is one rank class
 for now. All programs are segments: the items of one layer, repeated as often as a chunk holds it.
 
-Words. A *chunk* is what a virtual stage holds; without interleaving a stage has one. Chunks with equal
-layers form a *chunk class*, stages with equal chunks a *stage class*: eighty equal layers, or six equal
-stages, are one entry. A *part* is one run of equal layers: embedding, runs of blocks, final norm, head.
+A *chunk* is the part of the model on one virtual stage; without interleaving, a stage has one chunk. Chunks
+with equal layers form a *chunk class*, stages with equal chunks a *stage class*: eighty equal layers, or
+six equal stages, are one entry. A *part* is one run of equal layers: embedding, runs of blocks, final norm,
+head.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +29,7 @@ from flopcast.workload.checkpoints import OWN
 from flopcast.workload.stages import Stages
 
 POSITIONS = ("first", "middle", "last", "only")  # of a micro-batch within a step
-FIRST, MIDDLE, LAST, ONLY = range(len(POSITIONS))  # where each stands in arrays over positions
+FIRST, MIDDLE, LAST, ONLY = range(len(POSITIONS))  # the index of each in arrays over positions
 WHEN = {  # at which positions an item runs
     "every": (1.0, 1.0, 1.0, 1.0),
     "not_first": (0.0, 1.0, 1.0, 0.0),
@@ -54,10 +56,10 @@ def positions(turn: Integers, count: int) -> Integers:
 class LogicalLayer:
     """One layer of the model as lowered: what must be computed, sent and kept.
 
-    `kind` is the layer's own word ("embedding", "block", "final_norm", "head"), `count` how many equal ones
-    stand in a row. `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` tells blocks
-    apart that full recompute treats differently (checkpoints.py); then a run stands here once for each
-    kind. `wide` layers keep 16 bits under a recipe of narrow products (low_precision.py).
+    `kind` is "embedding", "block", "final_norm" or "head", `count` the number of equal layers in a row.
+    `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` distinguishes blocks that full
+    recompute treats differently (checkpoints.py); a run of blocks then has one entry for each kind. `wide`
+    layers keep 16 bits under a low-precision recipe (low_precision.py).
     """
 
     kind: str
@@ -96,7 +98,7 @@ class Workload:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Layer:
-    """One layer as a stack runs it; how many equal ones a chunk holds, `Segment.repeat` says.
+    """One layer as a stack runs it; `Segment.repeat` is the number of equal layers in a chunk.
 
     `forward` and `backward` belong to one micro-batch; items whose `when` is not "every" run in some of
     them. `kept_bytes` is counted for every micro-batch in flight, `working_bytes` once: tensors that are
@@ -112,7 +114,7 @@ class Layer:
     weight: tuple[Item, ...] = ()
     weight_casts: tuple[Item, ...] = ()
     kept_bytes: Floats = field(default_factory=lambda: ZERO)  # from a micro-batch's forward to its backward
-    working_bytes: Floats = field(default_factory=lambda: ZERO)  # besides, while the backward pass runs
+    working_bytes: Floats = field(default_factory=lambda: ZERO)  # in addition, while the backward pass runs
     waiting_bytes: Floats = field(default_factory=lambda: ZERO)
     low_precision_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # copies beside 16-bit weights
     spared_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # 16-bit weights that nothing keeps

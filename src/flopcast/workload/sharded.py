@@ -7,7 +7,7 @@ Elsewhere: the reductions and the update themselves (gradient_reduction.py), wha
 (memory/sharded.py), which policy a stack has (spec/stack.py, Sharding), how long anything takes (cost/,
 timeline/).
 
-A *unit* is gathered by one message; a block is one, or what stands at the ends of the model. All messages
+A *unit* is gathered by one message. It is a block, or the layers at one end of the model. All messages
 of data parallelism share one in-order stream. While unit i computes, unit i + 1 is gathered; the compute of
 a unit waits for its own gather alone, so the moment at which that ends is noted on the stream "gathered"
 before anything else is put on the queue. In the backward pass that is the reduction of unit i.

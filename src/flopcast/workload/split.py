@@ -3,7 +3,7 @@
 Answers: which items of a layer's backward may run later, and what must stay in memory until they have?
 Elsewhere: how the whole backward is derived (backward.py), when W runs (schedules/zero_bubble.py).
 
-W holds every kernel that makes nothing but the gradient of a parameter: the weight gradients of linears and
+W holds every kernel that computes only the gradient of a parameter: the weight gradients of linears and
 tables, the sums over tokens that biases need, the gather of an input of which only the shard was kept, and
 what ends a micro-batch (accumulation, reduction). Kernels that give both gradients at once, as norms do,
 stay in B. Items are moved, never resized: FLOP, bytes and counts are those of the whole backward. The

@@ -10,7 +10,7 @@ Rules, one function each in DIVISIONS:
   Chunk c of stage s is number c · stages + s; folded, every other chunk counts from the last stage back.
 - "deepspeed_uniform" (DeepSpeed `partition_uniform`): the modules of the pipeline, embedding, head and
   the stack's uncounted modules included, are dealt out evenly, the first stages getting the rest.
-- "given": the plan lists the blocks of every chunk (`stage_layers`), whatever the stack's rule.
+- "listed": the plan lists the blocks of every chunk (`stage_layers`), whatever the stack's rule.
 
 Uncounted modules compute nothing worth counting, but take a place: GPT-NeoX has two functions in its list
 that transpose activations, so that its first and last stage hold fewer blocks than the others.
@@ -97,7 +97,7 @@ class Pile:
     virtual: int
     before: int = 0
     after: int = 0
-    given: tuple[int, ...] = ()  # blocks of every chunk, in the order of the model
+    listed: tuple[int, ...] = ()  # blocks of every chunk, in the order of the model
     parts: tuple[int, ...] = ()  # which layer a run is made of, by number; (): each of one of its own
     at_end: int = 2
     checkpoints: Checkpoints | None = None
@@ -117,9 +117,9 @@ def _even(pile: Pile) -> Counts:
 def _listed_layers(pile: Pile) -> Counts:
     """Return layers of every chunk, (stages, virtual stages, parts): the plan's numbers of blocks."""
     chunks, blocks = pile.stages * pile.virtual, sum(pile.counts[1 : -pile.at_end])
-    if len(pile.given) != chunks or sum(pile.given) != blocks:
-        raise InternalError(f"{pile.given} do not deal out {blocks} blocks over {chunks} chunks")
-    return _between(pile, np.concatenate([[0], np.cumsum(pile.given)]))
+    if len(pile.listed) != chunks or sum(pile.listed) != blocks:
+        raise InternalError(f"{pile.listed} do not deal out {blocks} blocks over {chunks} chunks")
+    return _between(pile, np.concatenate([[0], np.cumsum(pile.listed)]))
 
 
 def _between(pile: Pile, bounds: Integers) -> Counts:
@@ -162,7 +162,7 @@ def _shared(bounds: Integers, lengths: Integers) -> Counts:
 DIVISIONS: dict[str, Callable[[Pile], Counts]] = {
     "even": _even,
     "deepspeed_uniform": _deepspeed_uniform,
-    "given": _listed_layers,
+    "listed": _listed_layers,
 }
 
 
@@ -289,7 +289,7 @@ def divide_all(
             virtual=v,
             before=rule.entries_before,
             after=rule.entries_after,
-            given=stage_layers(plans, row),
+            listed=stage_layers(plans, row),
             parts=parts,
             at_end=at_end,
             checkpoints=checkpoints,
@@ -297,7 +297,7 @@ def divide_all(
         )
         for row, (p, v) in zip(equal.first.tolist(), distinct.tolist(), strict=True)
     ]
-    divisions = tuple(divide(pile, "given" if pile.given else rule.partition) for pile in piles)
+    divisions = tuple(divide(pile, "listed" if pile.listed else rule.partition) for pile in piles)
     code = equal.group
     chunks = max(len(d.chunk_counts) for d in divisions)
     classes = max(len(d.stage_counts) for d in divisions)

@@ -54,7 +54,7 @@ def fields_of(plan: Plan) -> dict[str, object]:
     return {name: getattr(plan, name) for name in plan.model_fields_set}
 
 
-def plan_of(job: Job, given: Fields) -> Plan:
+def plan_of(job: Job, user_fields: Fields) -> Plan:
     """Return a plan of the given fields.
 
     By default replicas use all remaining devices, and the global batch is one micro-batch for each replica.
@@ -63,22 +63,22 @@ def plan_of(job: Job, given: Fields) -> Plan:
     >>> plan_of(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"), {"tensor_parallel": 4}).short()
     'dp=4 tp=4 mbs=1 gbs=4 precision=bf16'
     """
-    plan = Plan(**dict(given))
-    if "data_parallel" not in given and job.cluster.num_devices % plan.devices == 0:
+    plan = Plan(**dict(user_fields))
+    if "data_parallel" not in user_fields and job.cluster.num_devices % plan.devices == 0:
         plan = plan.model_copy(update={"data_parallel": job.cluster.num_devices // plan.devices})
-    if "global_batch" not in given:
+    if "global_batch" not in user_fields:
         plan = plan.model_copy(update={"global_batch": plan.data_parallel * plan.micro_batch})
     return plan
 
 
-def advised(job: Job, given: Fields) -> tuple[Problem, ...]:
+def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
     """Return one fault for each cause that prevents a prediction of the job.
 
     Parameters
     ----------
     job : Job
         Its own plan is not used.
-    given : mapping
+    user_fields : mapping
         The fields of its plan that a user gave, by long name.
 
     Returns
@@ -89,51 +89,51 @@ def advised(job: Job, given: Fields) -> tuple[Problem, ...]:
         such fixes together mend all of their faults. If no such fixes are found, there is one fault for
         each field that breaks a rule, with the fix of that rule.
     """
-    problems = left = check(_with(job, given))
+    problems = left = check(_with(job, user_fields))
     original = {_key(problem): problem for problem in problems}
-    fields: Fields = dict(given)
+    fields: Fields = dict(user_fields)
     fixes: list[_Fix] = []
     while left:
-        ranked = _ranked_edits(job, fields, given, left, left)
+        ranked = _ranked_edits(job, fields, user_fields, left, left)
         if not ranked:
             break
-        best = _best_completed(job, ranked, given, left)
+        best = _best_completed(job, ranked, user_fields, left)
         mended = tuple(original[_key(problem)] for problem in _mended(left, best.left))
-        fixes = _with_fix(job, given, fixes, _Fix(text=best.text, edit=best.edit, mended=mended))
+        fixes = _with_fix(job, user_fields, fixes, _Fix(text=best.text, edit=best.edit, mended=mended))
         known = _keys(left)
         fields, left = best.fields, tuple(one for one in best.left if _key(one) in known)
     left = tuple(one for one in check(_with(job, fields)) if _key(one) in original)  # some may be back
     fixes = [replace(fix, mended=tuple(_mended(fix.mended, left))) for fix in fixes]
     edited = {name for fix in fixes for name in fix.edit}
     contradicted = any(not edited.isdisjoint(_edit_of(one.fix)) for one in left)
-    if contradicted or not all(fix.mended and _holds(job, given, fix) for fix in fixes):
+    if contradicted or not all(fix.mended and _holds(job, user_fields, fix) for fix in fixes):
         return tuple(_by_field(problems))
     return (*map(_told, fixes), *_by_field(left))
 
 
-def _with_fix(job: Job, given: Fields, fixes: Sequence[_Fix], new: _Fix) -> list[_Fix]:
+def _with_fix(job: Job, user_fields: Fields, fixes: Sequence[_Fix], new: _Fix) -> list[_Fix]:
     """Return the fixes and a new one; it is joined with earlier ones if it changes or needs their edits."""
     changed = [fix for fix in fixes if not fix.edit.keys().isdisjoint(new.edit)]
     for more in ([], *([fix] for fix in fixes), fixes):
         some = [fix for fix in fixes if fix in changed or fix in more]
-        whole = _joined_fix([*some, new], given) if some else new
-        if _holds(job, given, whole):
+        whole = _joined_fix([*some, new], user_fields) if some else new
+        if _holds(job, user_fields, whole):
             return [*(fix for fix in fixes if fix not in some), whole]
-    return [_joined_fix([*fixes, new], given)]
+    return [_joined_fix([*fixes, new], user_fields)]
 
 
-def _joined_fix(fixes: Sequence[_Fix], given: Fields) -> _Fix:
+def _joined_fix(fixes: Sequence[_Fix], user_fields: Fields) -> _Fix:
     """Return one fix that makes all edits in order, without those that restore a given value."""
     edit = {name: value for fix in fixes for name, value in fix.edit.items()}
-    changes = {name: value for name, value in edit.items() if given.get(name) != value}
+    changes = {name: value for name, value in edit.items() if user_fields.get(name) != value}
     return _Fix(text="", edit=changes, mended=tuple(problem for fix in fixes for problem in fix.mended))
 
 
-def _holds(job: Job, given: Fields, fix: _Fix) -> bool:
+def _holds(job: Job, user_fields: Fields, fix: _Fix) -> bool:
     """Return whether a fix alone mends the faults of the fields that it edits, in the user's plan."""
     own = _of_edited_fields(fix) or list(fix.mended)
     try:
-        left = check(_with(job, {**given, **fix.edit}))
+        left = check(_with(job, {**user_fields, **fix.edit}))
     except ValidationError:
         return False
     return len(_mended(own, left)) == len(own)
@@ -152,7 +152,7 @@ def causes(job: Job) -> tuple[Problem, ...]:
 
 
 def _ranked_edits(
-    job: Job, fields: Fields, given: Fields, wanted: Sequence[Problem], known: Sequence[Problem]
+    job: Job, fields: Fields, user_fields: Fields, wanted: Sequence[Problem], known: Sequence[Problem]
 ) -> list[_Tried]:
     """Return the edits that mend the wanted fault that is hardest to mend, the best edit first.
 
@@ -163,35 +163,37 @@ def _ranked_edits(
     for problem in wanted:
         mends = [each for each in tries if _key(problem) not in _keys(each.left)]
         if mends:
-            ranked.append(sorted(mends, key=lambda each: _badness(each, given, known)))
-    return max(ranked, key=lambda edits: _badness(edits[0], given, known)[:-1], default=[])
+            ranked.append(sorted(mends, key=lambda each: _badness(each, user_fields, known)))
+    return max(ranked, key=lambda edits: _badness(edits[0], user_fields, known)[:-1], default=[])
 
 
-def _best_completed(job: Job, ranked: Sequence[_Tried], given: Fields, known: Sequence[Problem]) -> _Tried:
+def _best_completed(
+    job: Job, ranked: Sequence[_Tried], user_fields: Fields, known: Sequence[Problem]
+) -> _Tried:
     """Return the best edit that adds no fault once it is completed; the best of all if there is none."""
     for edit in ranked[:MOST_COMPLETED]:
-        whole = _completed(job, edit, given, known)
+        whole = _completed(job, edit, user_fields, known)
         if _keys(whole.left) <= _keys(known) and _mended(known, whole.left):
             return whole
-    first = _completed(job, ranked[0], given, known)
+    first = _completed(job, ranked[0], user_fields, known)
     return first if _mended(known, first.left) else ranked[0]  # further edits may bring the fault back
 
 
-def _completed(job: Job, first: _Tried, given: Fields, known: Sequence[Problem]) -> _Tried:
+def _completed(job: Job, first: _Tried, user_fields: Fields, known: Sequence[Problem]) -> _Tried:
     """Return an edit together with edits that mend the faults which it adds, so that one fix is enough."""
     whole = first
     for _ in DEGREES:
         added = [one for one in whole.left if _key(one) not in _keys(known)]
-        more = _ranked_edits(job, whole.fields, given, added, [*known, *added])[:1] if added else []
+        more = _ranked_edits(job, whole.fields, user_fields, added, [*known, *added])[:1] if added else []
         if not more or not more[0].edit.keys().isdisjoint(whole.edit):
             break
         whole = replace(more[0], edit={**whole.edit, **more[0].edit}, text="")
     return whole
 
 
-def _with(job: Job, given: Fields) -> Job:
+def _with(job: Job, user_fields: Fields) -> Job:
     """Return the job with the plan of the given fields."""
-    return job.model_copy(update={"plan": plan_of(job, given)})
+    return job.model_copy(update={"plan": plan_of(job, user_fields)})
 
 
 def _key(problem: Problem) -> tuple[str, str]:
@@ -210,7 +212,7 @@ def _mended(before: Sequence[Problem], after: Sequence[Problem]) -> list[Problem
     return [problem for problem in before if _key(problem) not in left]
 
 
-def _badness(tried: _Tried, given: Fields, left: Sequence[Problem]) -> tuple[int, ...]:
+def _badness(tried: _Tried, user_fields: Fields, left: Sequence[Problem]) -> tuple[int, ...]:
     """Return the disadvantages of an edit as a sort key, the most important first.
 
     These are the faults that it adds, the user's fields that it resets to their default, the user's fields
@@ -218,7 +220,7 @@ def _badness(tried: _Tried, given: Fields, left: Sequence[Problem]) -> tuple[int
     """
     known = _keys(left)
     added = sum(_key(problem) not in known for problem in tried.left)
-    touched = [name for name in tried.edit if name in given]
+    touched = [name for name in tried.edit if name in user_fields]
     usual = Plan()
     undone = sum(
         name != "data_parallel" and tried.edit[name] == getattr(usual, name) for name in touched
@@ -285,8 +287,8 @@ def _word(value: object) -> str:
 def _degrees(job: Job, fields: Fields) -> Iterator[dict[str, object]]:
     """Yield edits after which degrees multiply to the devices, or divide them if replicas are not given.
 
-    One given degree changes, or one besides the replicas, and the replicas with it; the nearest values come
-    first.
+    Each edit changes one given degree, or one given degree and the number of replicas; the nearest values
+    come first.
     """
     plan, devices = Plan(**dict(fields)), job.cluster.num_devices
     whole = "data_parallel" in fields
@@ -321,7 +323,7 @@ def _told(fix: _Fix) -> Problem:
 def _joined(problems: Sequence[Problem]) -> Problem:
     """Return several faults as one: the first, with the allowed values and the reasons of all.
 
-    Allowed values of another field than the first fault's stand behind that field and its value.
+    If allowed values belong to another field than the first fault's, that field and its value precede them.
     """
     first, few = problems[0], problems[:MOST_REASONS]
     allowed = dict.fromkeys(

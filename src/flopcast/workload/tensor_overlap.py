@@ -69,7 +69,7 @@ def under_products(items: tuple[Item, ...], ranks: Counts) -> tuple[Item, ...]:
 
 
 def _pattern(items: tuple[Item, ...], ranks: Counts) -> tuple[list[Item], int]:
-    """Return what replaces the first of these items and those after it, and how many; empty if none."""
+    """Return the items that replace the first of these and some after it, and how many; empty if none."""
     first, *others = items
     if not others or any(item.beside for item in items[:2]):
         return [], 0

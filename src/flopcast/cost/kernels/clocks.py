@@ -61,7 +61,7 @@ def stretch_ratio(limit_fraction: float, demand_fraction: float = HEADROOM_RATIO
 
 
 def slowest_ratio(num_devices: int, spread_fraction: float) -> float:
-    """Return the clock of a mean device over that of the slowest of so many.
+    """Return the clock of a mean device over that of the slowest of `num_devices`.
 
     `spread_fraction` is the standard deviation of clocks over their mean.
 
@@ -114,16 +114,16 @@ def clock_factors(
 
 def clock_warnings(site: Site, device: Device) -> list[str]:
     """Return sentences about clocks and limits that measurements hardly test."""
-    told = []
+    warnings = []
     limit_w, board_w = site.power_limit_w, device.board_power_w
     if limit_w is not None and board_w is not None and limit_w < FAMILIAR_LIMIT_FRACTION * board_w:
-        told.append(
+        warnings.append(
             f"power limit: {limit_w:.0f} W is less than half of the board power of {board_w:.0f} W;"
             " measured times differ from the formula by up to 15 % there"
         )
     if site.clock_hz is not None:
-        told.append("untested: no measurement says how much a set clock slows products and attention")
-    return told
+        warnings.append("untested: no measurement says how much a set clock slows products and attention")
+    return warnings
 
 
 def slowed_fraction(fraction: float, ratio: float) -> float:

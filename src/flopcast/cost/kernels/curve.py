@@ -4,9 +4,10 @@ Answers: what fraction of its physical bound does a kernel of these coordinates 
 Elsewhere: how a curve is fitted (lab/calibration/), what the bound is (roofline.py, collectives/).
 
 A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly. Outside the
-measured range the efficiency is that of the nearest measured shape; beyond the most work, time goes on as
-over the last measured octave, unless the view says that efficiency has saturated. What jumps (tiles,
-waves) is added as terms (features.py); with less work than any measured shape, those of a whole tile.
+measured range the efficiency is that of the nearest measured shape. Beyond the most work, time grows as
+over the last measured octave, unless the kernel's features say that efficiency has saturated. Discontinuous
+effects (tiles, waves) are separate terms (features.py); with less work than any measured shape, the terms
+are those of a whole tile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -142,9 +143,9 @@ def _looked_up(curve: Curve, logs: Sequence[Logs]) -> Logs:
 def _gain_beyond(curve: Curve, logs: Sequence[Logs], number: int, half_fraction: float) -> Logs:
     """Return the gain of log-efficiency beyond the end of an axis along which work grows; (rows,), >= 0.
 
-    There, time goes on as it did over the last measured octave: what is added takes what that octave's
-    addition took, as latency and fill are paid once. Efficiency that falls at the end is held. An octave
-    less along the axis is `half_fraction` of the work.
+    There, time grows as over the last measured octave: additional work takes as long as the work that this
+    octave added, because latency and fill are paid once. Efficiency that falls at the end is held. An
+    octave less along the axis is `half_fraction` of the work.
     """
     end = float(curve.axes[number][-1])
     at_end = _looked_up(curve, logs)

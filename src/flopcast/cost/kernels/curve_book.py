@@ -41,7 +41,8 @@ class CurveMatch:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CurveBook:
-    """Curves by (owner, name): owners are devices and fabrics; and what runs taught of factors, by name.
+    """Curves by (owner, name), where owners are devices and fabrics, and the constants fitted on runs, by
+    name.
 
     One book serves one prediction: it holds what its cluster may need (library/curves.py loads it), so the
     core opens no file.

@@ -38,8 +38,8 @@ GEMM_TILES = (*BATCHED_TILES, (64, 64), (128, 64), (192, 128), (256, 256))
 class KernelFeatures:
     """One kernel class: its table's coordinates, and its terms by name.
 
-    All are functions of the operator's coordinates, arrays of one shape; a term needs the device's number
-    of multiprocessors besides. `powers` say how work grows along each axis of the table: time does not
+    All are functions of the operator's coordinates, arrays of one shape; a term also needs the device's
+    number of multiprocessors. `powers` say how work grows along each axis of the table: time does not
     fall there; None where work stays or other things matter more. Axes beyond those named are free.
     `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave. `freed` is an
     axis of work without tiles, beside a tiled axis of all work: it gets what terms of tiles leave unused.

@@ -1,9 +1,9 @@
 """Generations of attention kernels: the same products, written better for the same device.
 
 Answers: how much longer does the kernel that a stack runs take than the one that a curve was measured with?
-Elsewhere: which kernel a stack runs (spec/stack.py), the curves themselves (curve_book.py). A curve knows
-one kernel; another generation is carried over by the ratio of both that their papers measured on one
-device.
+Elsewhere: which kernel a stack runs (spec/stack.py), the curves themselves (curve_book.py). A curve belongs
+to one kernel. The time of another generation follows from the ratio of the two that their papers measured
+on one device.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """An explanation: a number of a report, its formula, what went into it, and what it adds up from.
 
 Answers: how is an explained number shown, as text and as JSON?
-Elsewhere: which numbers can be explained (registry.py), what is said of each kind (kernels.py, messages.py,
-others.py).
+Elsewhere: which numbers can be explained (registry.py), the explanation of each kind of number
+(kernels.py, messages.py, steps.py, memory.py).
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Input:
     """
 
     name: str
-    told: str
+    text: str
     source: str = ""
     number: float | int | None = None
 

@@ -87,18 +87,18 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     peaks = source_of(device.source, "peak")
     memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
     efficiency, beyond = _efficiency(curve, places, device.multiprocessors)
-    by_layout = Input(name="layout's ratio", told=f"× {ratio:.4g}, {kind.layout}", number=ratio)
+    by_layout = Input(name="layout's ratio", text=f"× {ratio:.4g}, {kind.layout}", number=ratio)
     return (
-        Input(name="what", told=_first_line(type(work).__doc__)),
+        Input(name="what", text=_first_line(type(work).__doc__)),
         *_shape(work, row, column),
-        Input(name="FLOP", told=show(flop, "FLOP"), number=flop),
-        Input(name="bytes", told=show(size, "B"), number=size),
+        Input(name="FLOP", text=show(flop, "FLOP"), number=flop),
+        Input(name="bytes", text=show(size, "B"), number=size),
         rate(f"peak, {need.unit}", device.peak(need.unit), "FLOP/s", peaks),
         rate("bandwidth", device.memory_bytes_per_s, "B/s", memory),
         lasting("bound", bound_s, f", by {limit}"),
         lasting("least", least_s, ", at what memory sustains"),
         Input(
-            name="efficiency", told=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
+            name="efficiency", text=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
         ),
         lasting("launch", curve.launch_s, source=source_of(device.source, "launch")),
         *([by_layout] if kind.layout else []),
@@ -112,17 +112,17 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
 
 def _busy(ratio: float, source: str) -> Input:
     """Return the ratio by which a GEMM takes longer on a busy device than its curve says."""
-    return Input(name="busy device", told=f"× {ratio:.4g}", number=ratio, source=source)
+    return Input(name="busy device", text=f"× {ratio:.4g}", number=ratio, source=source)
 
 
 def rate(name: str, amount: float | int, unit: str, source: str = "") -> Input:
     """Return a rate, or an amount of bytes, with its unit."""
-    return Input(name=name, told=show(amount, unit), source=source, number=amount)
+    return Input(name=name, text=show(amount, unit), source=source, number=amount)
 
 
 def lasting(name: str, amount: float | int, more: str = "", source: str = "") -> Input:
     """Return seconds as an input."""
-    return Input(name=name, told=show_seconds(amount) + more, source=source, number=amount)
+    return Input(name=name, text=show_seconds(amount) + more, source=source, number=amount)
 
 
 def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
@@ -132,9 +132,9 @@ def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
         value = getattr(work, each.name)
         if isinstance(value, np.ndarray):
             number = element_at(value, row, column)
-            found.append(Input(name=each.name, told=f"{number:,.6g}", number=number))
+            found.append(Input(name=each.name, text=f"{number:,.6g}", number=number))
         elif isinstance(value, str | int) and value not in (False, ""):
-            found.append(Input(name=each.name, told=str(value)))
+            found.append(Input(name=each.name, text=str(value)))
     return tuple(found)
 
 

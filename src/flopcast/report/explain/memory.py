@@ -1,7 +1,7 @@
 """Memory explained: categories of the fullest stage, and what each is made of.
 
 Answers: which bytes are counted in a category, out of which numbers?
-Elsewhere: the categories themselves (memory/categories.py), whose own words are told here.
+Elsewhere: the categories themselves (memory/categories.py), whose docstrings are shown here.
 """
 
 from flopcast.dtypes import Counts
@@ -37,21 +37,21 @@ def explain_memory(report: Report) -> Explanation:
         unit="B",
         formula="its categories at the fullest moment: what the framework has handed out",
         inputs=(
-            Input(name="stage", told=f"{stage.stage}, in its {stage.moment} pass"),
-            Input(name="reserved", told=show(memory.reserved_bytes, "B"), source=fragments),
+            Input(name="stage", text=f"{stage.stage}, in its {stage.moment} pass"),
+            Input(name="reserved", text=show(memory.reserved_bytes, "B"), source=fragments),
             Input(
                 name="device used",
-                told=show(memory.device_used_bytes, "B"),
+                text=show(memory.device_used_bytes, "B"),
                 source="context, communicators",
             ),
             Input(
                 name="expected need",
-                told=show(memory.expected_bytes, "B"),
+                text=show(memory.expected_bytes, "B"),
                 source=f"90 %: {show(memory.low_bytes, 'B')} to {show(memory.high_bytes, 'B')}",
             ),
             Input(
                 name="capacity",
-                told=show(memory.capacity_bytes, "B"),
+                text=show(memory.capacity_bytes, "B"),
                 source=report.job.cluster.node.device.name,
             ),
         ),
@@ -80,9 +80,9 @@ def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
         held = _number(programs.parameters, at_stage)
         plan = report.job.plan
         return (
-            Input(name="parameters of a rank", told=f"{held:,.0f}", number=held),
-            Input(name="bytes of each", told=f"{size / held:.4g}", number=size / held),
-            Input(name="zero, replicas", told=f"{plan.zero}, {plan.data_parallel * plan.context_parallel}"),
+            Input(name="parameters of a rank", text=f"{held:,.0f}", number=held),
+            Input(name="bytes of each", text=f"{size / held:.4g}", number=size / held),
+            Input(name="zero, replicas", text=f"{plan.zero}, {plan.data_parallel * plan.context_parallel}"),
         )
     if name != "activations":
         return ()
@@ -94,11 +94,11 @@ def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
     each = sum(count * kept for _, count, kept in layers)
     return (
         *(
-            Input(name=kind, told=f"{count:g} × {show(kept, 'B')} a micro-batch")
+            Input(name=kind, text=f"{count:g} × {show(kept, 'B')} a micro-batch")
             for kind, count, kept in layers
             if count and kept
         ),
-        Input(name="micro-batches kept", told=f"{size / each:.4g}" if each else "0"),
+        Input(name="micro-batches kept", text=f"{size / each:.4g}" if each else "0"),
     )
 
 

@@ -1,7 +1,7 @@
 """Explanation of the seconds of one message.
 
 Answers: of this collective, with which ranks, links, bandwidths and factors is its time computed?
-Elsewhere: the computation itself (cost/collectives), whose terms are asked for again here.
+Elsewhere: the computation itself (cost/collectives), whose terms are computed again here.
 """
 
 import numpy as np
@@ -46,26 +46,26 @@ def message_inputs(
     size_bytes = np.array([element_at(work.message_bytes, row, column)])
     if not work.collective or element_at(whole.ranks, row, 0) <= 1 or not size_bytes[0]:
         because = "one rank" if element_at(whole.ranks, row, 0) <= 1 else "nothing is sent"
-        return (Input(name="collective", told=f"none along {work.axis}: {because}"),)
+        return (Input(name="collective", text=f"none along {work.axis}: {because}"),)
     link, terms, curve = message_terms(work.collective, size_bytes, group, priced.cluster, book)
     inside, nodes = float(group.inside[0]), float(group.nodes[0])
-    told = source_of(link.source or priced.cluster.source, link.name, "tiers", "bytes_per_s")
+    source = source_of(link.source or priced.cluster.source, link.name, "tiers", "bytes_per_s")
     least_bytes = float(terms.sent_bytes[0])
     counted = [rate("counted as", least_bytes, "B", "the least that was measured")]
-    domains = [Input(name="domains", told=f"{nodes:g}, {inside:g} ranks in each")] if nodes > 1 else []
+    domains = [Input(name="domains", text=f"{nodes:g}, {inside:g} ranks in each")] if nodes > 1 else []
     share, reached = float(terms.share[0]), float(terms.efficiency[0])
     efficiency = f"{reached:.4g}{_beyond(curve, size_bytes, group)}"
     return (
-        Input(name="collective", told=f"{work.collective} along {work.axis}"),
+        Input(name="collective", text=f"{work.collective} along {work.axis}"),
         rate("bytes", float(size_bytes[0]), "B"),
         *(counted if least_bytes > size_bytes[0] else []),
-        Input(name="ranks", told=f"{inside * nodes:g}", number=inside * nodes),
+        Input(name="ranks", text=f"{inside * nodes:g}", number=inside * nodes),
         *domains,
-        Input(name="tier", told=f"{link.name}: {show(link.bytes_per_s, 'B/s')} a device", source=told),
+        Input(name="tier", text=f"{link.name}: {show(link.bytes_per_s, 'B/s')} a device", source=source),
         lasting("latency", float(terms.latency_s[0]), source=_latency(link, curve)),
-        Input(name="share of the bytes", told=f"{share:.4g} crosses each rank's link", number=share),
+        Input(name="share of the bytes", text=f"{share:.4g} crosses each rank's link", number=share),
         rate("bus bandwidth", float(terms.bus_bytes_per_s[0]), "B/s"),
-        Input(name="efficiency", told=efficiency, source=_evidence(work, link, curve), number=reached),
+        Input(name="efficiency", text=efficiency, source=_evidence(work, link, curve), number=reached),
         lasting("without factors", float(terms.alone_s[0])),
     )
 

@@ -1,8 +1,8 @@
 """All numbers of a report that can be explained, by name.
 
 Answers: which names are there, and what is explained under each?
-Elsewhere: what is said (steps.py: the step, its components, operators and factors; memory.py), how it is
-shown (explanation.py).
+Elsewhere: the explanations (steps.py: the step, its components, operators and factors; memory.py), how
+they are shown (explanation.py).
 """
 
 import difflib
@@ -36,7 +36,7 @@ def explain(report: Report, book: CurveBook, sources: Mapping[str, str], what: s
     Raises
     ------
     SpecError
-        There is nothing of that name: all names are told.
+        There is no such name; the error lists all names.
     """
     known = explainable(report, book, sources)
     names = {name: thunk for group in known.values() for name, thunk in group.items()}

@@ -56,13 +56,13 @@ def explain_step(report: Report) -> Explanation:
         for name, seconds in report.breakdown.items()
     )
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    told = Input(name="90 %", told=f"{low} to {high}", source="its factors: explain one of them")
+    interval = Input(name="90 %", text=f"{low} to {high}", source="its factors: explain one of them")
     return Explanation(
         name="step",
         amount=report.step_time_s,
         unit="s",
         formula="all that the busiest stage does and waits for",
-        inputs=(told,),
+        inputs=(interval,),
         parts=parts,
     )
 
@@ -80,7 +80,7 @@ def explain_mfu(report: Report) -> Explanation:
     inputs = (
         rate("model FLOP", metrics.model_flop, "FLOP", "full attention counted"),
         lasting("step", report.step_time_s),
-        Input(name="devices", told=str(job.cluster.num_devices), number=job.cluster.num_devices),
+        Input(name="devices", text=str(job.cluster.num_devices), number=job.cluster.num_devices),
         rate(f"peak, {engine}", metrics.peak_flop_per_s, "FLOP/s", source_of(device.source, "peak")),
     )
     formula = "model FLOP / (step × devices × peak)"
@@ -115,13 +115,13 @@ def explain_component(report: Report, name: str) -> Explanation:
 def _host(priced: Priced) -> tuple[Input, ...]:
     """Return the cost of launches on this host."""
     stack, host = priced.programs.stack, priced.cluster.node.host
-    told = source_of(stack.source, "host")
+    source = source_of(stack.source, "host")
     return (
-        Input(name="a forward kernel", told=show_seconds(stack.host.forward_item_s), source=told),
-        Input(name="a backward kernel", told=show_seconds(stack.host.backward_item_s), source=told),
+        Input(name="a forward kernel", text=show_seconds(stack.host.forward_item_s), source=source),
+        Input(name="a backward kernel", text=show_seconds(stack.host.backward_item_s), source=source),
         Input(
             name="speed of the host",
-            told=f"{host.speed_ratio:.4g} of the reference",
+            text=f"{host.speed_ratio:.4g} of the reference",
             source=source_of(host.source, "speed"),
         ),
     )
@@ -136,7 +136,7 @@ def _jitter(report: Report) -> Explanation:
     inputs += [
         Input(
             name=name.partition("[")[0],
-            told=f"× {factor.ratio:.4g} ± {factor.log_sigma_factor:.1%}",
+            text=f"× {factor.ratio:.4g} ± {factor.log_sigma_factor:.1%}",
             source=known if name == JITTER else "runs that nothing else tells apart",
             number=factor.ratio,
         )
@@ -154,12 +154,12 @@ def _bubble(report: Report) -> Explanation:
     ideal = (stages - 1) / (chunks * micro)
     waits = report.timeline.bottleneck_waits_s
     inputs = (
-        Input(name="schedule", told=str(plan.pipeline_schedule)),
-        Input(name="stages p, chunks v", told=f"{stages}, {chunks}"),
-        Input(name="micro-batches m", told=str(micro)),
+        Input(name="schedule", text=str(plan.pipeline_schedule)),
+        Input(name="stages p, chunks v", text=f"{stages}, {chunks}"),
+        Input(name="micro-batches m", text=str(micro)),
         Input(
             name="(p − 1) / (v m)",
-            told=f"{ideal:.4g} of the time at work",
+            text=f"{ideal:.4g} of the time at work",
             source="1F1B of equal stages: arXiv:2104.04473, section 2.2",
         ),
     )
@@ -176,7 +176,7 @@ def _bubble(report: Report) -> Explanation:
 def explain_operator(report: Report, name: str, book: CurveBook, sources: Mapping[str, str]) -> Explanation:
     """Return an operator: its time in the busiest stage's step, and the cost of one execution.
 
-    0 s where others hide it. Items of one name, as of several kinds of blocks, are told one by one.
+    0 s where others hide it. Items with the same name, as in several kinds of blocks, are separate parts.
     """
     path_s: dict[Item | None, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
@@ -214,7 +214,7 @@ def _execution(
         formula = "what the stack states / speed of the host × factors"
         field = HOST_KINDS[item.work.kind]
         inputs = (
-            Input(name=field, told="of the stack", source=source_of(priced.programs.stack.source, "host")),
+            Input(name=field, text="of the stack", source=source_of(priced.programs.stack.source, "host")),
         )
     times = path_s / one_s if one_s else 0.0
     ran = lasting("one", one_s)
@@ -239,7 +239,7 @@ def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -
     return tuple(
         Input(
             name="factor",
-            told=f"{name} × {priced.factors[name].ratio:.4g} ± {priced.factors[name].log_sigma_factor:.1%}",
+            text=f"{name} × {priced.factors[name].ratio:.4g} ± {priced.factors[name].log_sigma_factor:.1%}",
             source=source_of_factor(report, name, sources),
             number=priced.factors[name].ratio,
         )
@@ -266,15 +266,15 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
 def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
     """Return a factor: its level, its uncertainty, and the part of the critical path that it scales."""
     (known,) = [each for each in report.factors if each.name == name]
-    sigma = Input(name="sigma", told=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor)
+    sigma = Input(name="sigma", text=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor)
     if not known.scales_step:
-        told = source_of_factor(report, name, sources)
+        source = source_of_factor(report, name, sources)
         return Explanation(
             name=name,
             amount=0.0,
             unit="s",
             formula="0 of every step: it is the doubt about the ratio of two plans",
-            inputs=(replace(sigma, source=told),),
+            inputs=(replace(sigma, source=source),),
         )
     whole = whole_step(report.job, report.priced, report.timeline)
     ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
@@ -292,12 +292,12 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
         inputs=(
             Input(
                 name="level",
-                told=f"× {ratio:.4g}",
+                text=f"× {ratio:.4g}",
                 source=source_of_factor(report, name, sources),
                 number=ratio,
             ),
             sigma,
-            Input(name="d log(step) / d log", told=f"{known.share:.4g}", number=known.share),
+            Input(name="d log(step) / d log", text=f"{known.share:.4g}", number=known.share),
         ),
         parts=tuple(
             Explanation(name=each, amount=amount, unit="s", formula="")

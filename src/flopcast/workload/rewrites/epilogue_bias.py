@@ -13,7 +13,7 @@ from flopcast.workload.rewrites.base import Items, kind_of
 def epilogue_bias(items: Items) -> Items:
     """Replace `bias_add, split_heads` by `epilogue_bias, split_heads`: no forward kernel is left.
 
-    The gradient's sum over tokens stays. Only the bias of q, k and v stands in front of a split of heads.
+    The gradient's sum over tokens stays. Only the bias of q, k and v comes before a split of heads.
     """
     kinds = [*map(kind_of, items), ""]
     return tuple(

@@ -1,4 +1,4 @@
-"""Copies of q, k and v into the layout that a fused attention kernel wants, and of its result out of it.
+"""Copies of q, k and v into the layout of a fused attention kernel, and of its result out of this layout.
 
 GPT-NeoX rearranges them for the kernel, whose output it brings back: (sequence, token, head, element) into
 (token, sequence, head, element).

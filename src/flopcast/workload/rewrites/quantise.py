@@ -3,12 +3,12 @@
 Answers: what does a precision recipe make of one layer's forward items?
 Elsewhere: the recipes (spec/precision.py), the bytes of a cast, and weights (workload/casts.py).
 
-The last rewrite of a layer, because it looks for products and for the norms before them as the stack runs
-them. FLOP stay what they were. What each linear gets:
+This is the last rewrite of a layer, because it looks for products and for the norms before them as the
+stack runs them. FLOP do not change. Each linear layer gets:
 
 - a cast of its input before it, once for all linears that read a tensor, and before the gather where
-  sequence parallelism gathers it. The linear keeps the narrow copy for its weight gradient; nobody keeps
-  the wide one, unless another operator needs it;
+  sequence parallelism gathers it. The linear keeps the narrow copy for its weight gradient; the wide
+  tensor is kept only if another operator needs it;
 - a cast of its output's gradient, an item that does nothing forward, behind it, or behind the
   reduce-scatter whose backward gathers that gradient;
 - transposes of what was gathered, where the engine reads one layout only: they cannot be cast ahead.

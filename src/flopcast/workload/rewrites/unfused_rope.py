@@ -12,7 +12,7 @@ from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 def unfused_rope(items: Items) -> Items:
     """Replace `rope` by `unfused_rope`: ten passes forward, twenty backward.
 
-    Where only a part of each head is turned, it is cut out and joined with the rest again.
+    If only a part of each head is rotated, it is sliced out and concatenated with the rest again.
     """
     result: list[Item] = []
     for item in items:

@@ -36,8 +36,8 @@ def weighted_joined_experts(items: Items) -> Items:
     """Replace as `weighted_experts` does, and `bias_add` of the first linear by `joined_bias`, expert by
     expert.
 
-    Nothing weighs that one: parts added (4 bytes an element), joined (4); backward summed over tokens (2),
-    joined (4).
+    The first bias is not weighted. Forward, it is added in parts (4 bytes an element), which are joined
+    (4); backward, its gradient is summed over tokens (2) and joined (4).
 
     References
     ----------
