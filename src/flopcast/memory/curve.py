@@ -91,7 +91,7 @@ def memory_curves(
 ) -> list[MemoryCurve]:
     """Return the memory over time of several stages and rank classes, each as `memory_curve` returns it.
 
-    What does not depend on the stage, the sizes of categories and the order of tasks, is worked out once;
+    The sizes of categories and the order of tasks do not depend on the stage and are computed once;
     `memory` is that of the programs.
     """
     plans, division = programs.plans, programs.stages.of(0)
