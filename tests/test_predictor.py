@@ -1,6 +1,9 @@
 """predictor.py: what is kept changes no number."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 
 import pytest
 from conftest import make_job
@@ -52,6 +55,22 @@ def test_a_predictor_gives_the_numbers_of_each_job_alone_whatever_came_before(mo
 
     assert len(asked) > 20
     assert wrong == []
+
+
+def test_threads_may_share_a_predictor():
+    """Few results are kept, so that threads drop each other's; switches between threads are frequent."""
+    asked = list(islice(jobs(), 0, None, 4))
+    alone = [as_json(predict_alone(job, load_book(job.cluster))) for job in asked]
+    predictor, before_s = Predictor(200), sys.getswitchinterval()
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda job: as_json(predictor.predict(job)), asked * 3))
+    finally:
+        sys.setswitchinterval(before_s)
+
+    assert found == alone * 3
 
 
 def test_a_job_predicted_again_has_the_same_report():

@@ -29,7 +29,7 @@ class Predictor:
     ----------
     most_results : int
         Up to twice as many are held: the newest, and older ones that were used since. The default takes
-        about 50 MB. One thread at a time may use a predictor.
+        about 50 MB. Threads may share a predictor; two that need the same result at once may both compute it.
 
     Examples
     --------
