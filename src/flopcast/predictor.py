@@ -29,7 +29,7 @@ class Predictor:
     ----------
     most_results : int
         Up to twice as many are held: the newest, and older ones that were used since. The default takes
-        about 50 MB. Threads may share a predictor; two that need the same result at once may both compute it.
+        about 50 MB. Threads may share a predictor; if two need the same result at once, both compute it.
 
     Examples
     --------
