@@ -3,11 +3,12 @@
 Answers: did a figure take more than 15 % more processor seconds than at the parent commit?
 Elsewhere: the figures themselves (predictions.py, sweeps.py, search.py).
 
-The parent is checked out in a temporary folder. The programs of this tree measure the source of both trees,
-one after the other in every round, and the medians of five rounds are compared. A figure that is above the
-limit is measured once more with as many rounds, and all of its rounds count. Exit code 1: a figure is above
-the limit. A figure that the parent cannot run, because its source has other interfaces, is not judged. This
-runs on demand: processor seconds of a busy machine are too uncertain for a test.
+The source of the parent is copied to a temporary folder. The programs of this tree measure the source
+of both trees, one after the other in every round, and the medians of five rounds are compared. A figure
+that is above the limit is measured once more with as many rounds, and all of its rounds count. Exit
+code 1: a figure is above the limit. A figure that the parent cannot run, because its source has other
+interfaces, is not judged. This runs on demand: processor seconds of a busy machine are too uncertain
+for a test.
 """
 
 import argparse
@@ -15,10 +16,12 @@ import os
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from benchmarks.timing import RUNS, process_s
@@ -81,15 +84,13 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """Yield a temporary folder with the files of a commit; remove it at the end."""
-    git = ("git", "-C", str(ROOT), "worktree")
+    """Yield a temporary folder with the source of a commit; remove it at the end."""
+    command = ("git", "-C", str(ROOT), "archive", commit, "src")
+    packed = subprocess.run(command, check=True, capture_output=True).stdout
     with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder, "parent"))
-        subprocess.run([*git, "add", "--quiet", "--detach", place, commit], check=True)
-        try:
-            yield Path(place)
-        finally:
-            subprocess.run([*git, "remove", "--force", place], check=True)
+        with tarfile.open(fileobj=BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="data")
+        yield Path(folder)
 
 
 def compared(name: str, parent: Path, tree: Path, measure: Measure, rounds: int = RUNS) -> Pair:
