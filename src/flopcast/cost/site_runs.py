@@ -20,7 +20,7 @@ included, and k their covariance with anything else,
 
 A surprising step counts less: beyond one sigma its noise grows so that its weight is that of Student's
 distribution of four degrees of freedom, as in the fit of constants (lab/calibration/constant_fit.py). Parts
-of a step, which have nothing unexplained, always count whole.
+of a step have no unexplained error and therefore always have full weight.
 
 References
 ----------

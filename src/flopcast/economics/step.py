@@ -40,7 +40,7 @@ class Energy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCost:
-    """A step as something to be paid for.
+    """The cost and energy of a step.
 
     `step_usd` is None if the price of a device is unknown, `energy` if no data sheet states its power. The
     time of the step is an amount, too, so that the time of a run depends on the same factors.

@@ -115,8 +115,9 @@ def memory_curves(
 class _Sizes:
     """Bytes of the first plan, by category.
 
-    What stands and what an update needs, (stage classes,); what waits, is in flight and is at work, (stage
-    classes, columns), where columns are chunk classes, or their kinds of micro-batches.
+    `standing` and the bytes of the update have shape (stage classes,); those that wait, are in flight or at
+    work have shape (stage classes, columns), where columns are chunk classes, or their kinds of
+    micro-batches.
     """
 
     standing: dict[str, Floats]

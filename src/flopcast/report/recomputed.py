@@ -108,8 +108,8 @@ def _again(forward: tuple[Item, ...], modules: frozenset[str], until: Until) -> 
 def _flop(item: Item, causal: bool, shares: tuple[float, ...]) -> float:
     """Return FLOP of one logical item over one sequence; scores and contexts only inside windows.
 
-    Without `causal`, a window counts for both sides of a query. Of sequences of several kinds the mean, by
-    their shares.
+    Without `causal`, a window counts for both sides of a query. For sequences of several kinds, it is the
+    mean by their shares.
     """
     if not isinstance(item.work, AbstractOperator):
         return 0.0

@@ -33,5 +33,5 @@ class EagerOneForwardOneBackward(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return `2 (stages - stage) - 1`, but no more than there are."""
+        """Return `2 (stages - stage) - 1`, but at most the number of micro-batches."""
         return np.minimum(2.0 * (stages - stage) - 1.0, micro_batches) * (chunk == 0)

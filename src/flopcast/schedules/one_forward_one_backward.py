@@ -11,7 +11,7 @@ from flopcast.schedules.base import AbstractSchedule, Order, alternate
 class OneForwardOneBackward(AbstractSchedule):
     """PipeDream-Flush. Stage s keeps at most `stages - s` micro-batches in flight.
 
-    As many as the stages that are left, however many micro-batches a step has: GPipe keeps them all.
+    The number does not depend on the micro-batches of a step, unlike in GPipe, which keeps them all.
     """
 
     meets_one_neighbour: ClassVar[bool] = True

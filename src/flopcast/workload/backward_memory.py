@@ -107,7 +107,8 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
 class _Lifetime:
     """A kept tensor: the first item of the forward that needs it, with whose backward it dies.
 
-    One that is made again comes with the last item whose gradients need its run; others are there.
+    A recomputed tensor exists from the last item whose gradients need its run; other tensors exist from the
+    start.
     """
 
     size_bytes: Floats

@@ -9,8 +9,8 @@ coordinates and no terms.
 
 Every term is a logarithm, 0 at best. With a coefficient c of a wave term, time is proportional to
 w^(1 - c) · waves^c for the w waves that the useful work alone would fill: it never falls with more work as
-long as c is at most 1. Were w counted in whole tiles instead, one row more than fills them would seem to
-take less time, as it fills the wave better.
+long as c is at most 1. If w counted whole tiles, one row more than a full tile would seem to take less
+time, because it fills the wave better.
 
 References
 ----------
