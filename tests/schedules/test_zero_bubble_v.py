@@ -100,9 +100,9 @@ def test_the_first_stage_holds_both_ends_of_the_model():
 
 
 def test_listed_blocks_follow_the_model_down_and_up_again():
-    pile = Pile(counts=(1, 21, 1, 1), stages=3, virtual=2, folded=True, given=(1, 2, 3, 4, 5, 6))
+    pile = Pile(counts=(1, 21, 1, 1), stages=3, virtual=2, folded=True, listed=(1, 2, 3, 4, 5, 6))
 
-    division = divide(pile, "given")
+    division = divide(pile, "listed")
 
     blocks = division.chunk_counts[division.chunk_class][:, :, 1]
     assert blocks.tolist() == [[1, 6], [2, 5], [3, 4]]  # chunk 0 down, chunk 1 up
