@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.cli.options import job_options, print_found, writes_document
 from flopcast.errors import spec_error
 from flopcast.files.inputs import exists
 from flopcast.requests.job_request import JobRequest
@@ -39,10 +39,7 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
         resolve(replace(request, files=files[side], changes=changes[side])) for side in range(2)
     )
     compared = versus(predict(first), predict(second))
-    if wants_json:
-        print_json(as_json(compared))
-    else:
-        click.echo(as_text(compared, names))
+    print_found(compared, wants_json, as_json, lambda found: as_text(found, names))
 
 
 def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...]], list[tuple[str, ...]]]:

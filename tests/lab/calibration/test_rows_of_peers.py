@@ -36,7 +36,7 @@ def peer(**changes):
             name="gemm",
             devices={"device=ours": H100.name},
             operator=peer_tables.matmul("bf16"),
-            measured_s=peer_tables.microseconds,
+            measured_s=peer_tables.seconds_in("latency_us"),
             belongs=peer_tables.not_small("m"),
         ),
         **changes,
@@ -88,7 +88,9 @@ def test_microseconds_and_milliseconds_of_one_table_are_the_same_seconds(rows):
     columns = table(rows)
     other = columns | {"latency_ms": columns["latency_us"] / 1e3}
 
-    assert peer_tables.milliseconds(other) == pytest.approx(peer_tables.microseconds(columns))
+    assert peer_tables.seconds_in("latency_ms")(other) == pytest.approx(
+        peer_tables.seconds_in("latency_us")(columns)
+    )
 
 
 @FEW
@@ -102,7 +104,7 @@ def test_a_fraction_of_a_stated_peak_is_the_seconds_that_it_was_made_of(rows):
     }
 
     assert peer_tables.of_efficiency(told, peer_tables.matmul("bf16")(told)) == pytest.approx(
-        peer_tables.microseconds(columns)
+        peer_tables.seconds_in("latency_us")(columns)
     )
 
 

@@ -21,10 +21,9 @@ from flopcast.lab.calibration.peer_tables import (
     attention,
     column,
     is_word,
-    microseconds,
-    milliseconds,
     not_small,
     of_efficiency,
+    seconds_in,
 )
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.flash_attention import FlashAttention
@@ -121,7 +120,7 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         name="flash_attention",
         devices=SYSTEMS,
         operator=attention("batch_size", "seq_len", "num_heads", "num_kv_heads", "head_dim"),
-        measured_s=milliseconds,
+        measured_s=seconds_in("latency_ms"),
         belongs=all_of(
             is_word("framework_name=vllm"), not_small("seq_len"), lambda r: r["head_dim"] <= 256
         ),
@@ -132,7 +131,7 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         name="flash_attention.latent",
         devices={mark: name for mark, name in SYSTEMS.items() if mark != "system=b60"},
         operator=_latent("batch_size", "num_heads"),
-        measured_s=milliseconds,
+        measured_s=seconds_in("latency_ms"),
         belongs=all_of(is_word("framework_name=trtllm"), not_small("seq_len")),
         remark="bf16, causal, heads of 192 and 128; rotation and cache included",
     ),
@@ -142,7 +141,7 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         name="flash_attention",
         devices={"gpu=h20": "h20-96gb"},
         operator=_infersim_attention,
-        measured_s=microseconds,
+        measured_s=seconds_in("latency_us"),
         belongs=lambda r: r["seq_len"] >= SMALLEST,
         remark="bf16, causal, one sequence",
     ),
@@ -151,7 +150,7 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         name="flash_attention.latent",
         devices={"gpu=h800": "h800-sxm-80gb"},
         operator=_infersim_latent,
-        measured_s=microseconds,
+        measured_s=seconds_in("latency_us"),
         belongs=lambda r: r["seq_len"] >= SMALLEST,
         remark="bf16, causal, heads of 192 and 128, one sequence",
     ),

@@ -134,7 +134,7 @@ def _layers(word: str) -> peer_tables.PeerFile:
         devices=devices,
         belongs=peer_tables.is_word(f"dtype={word}"),
         operator=lambda r: _layer(r, "fp8" if narrow else "bf16"),
-        measured_s=peer_tables.milliseconds,
+        measured_s=peer_tables.seconds_in("latency_ms"),
         faults=LAYER_FAULTS,
         remark=f"{word}; whole expert layers, activation and permutation included",
         peak=peak,
@@ -183,7 +183,7 @@ def _of_serving(phase: str, product: str) -> peer_tables.PeerFile:
         devices=INFERSIM,
         belongs=lambda r: np.ones(len(r["topk"]), dtype=bool),
         operator=make,
-        measured_s=lambda r: r[f"{product}_proj_us"] * 1e-6,
+        measured_s=peer_tables.seconds_in(f"{product}_proj_us"),
         faults={
             FEW_ROWS: lambda r: r["tokens_per_expert"] < SMALLEST_GROUP,
             "a fraction of peak of too few digits": lambda r: r[f"{product}_mfu"] < SMALLEST_FRACTION,

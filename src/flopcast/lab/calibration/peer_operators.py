@@ -49,7 +49,7 @@ def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> peer_tables.Pe
         name=f"gemm.{dtype}",
         devices=devices,
         operator=peer_tables.matmul("fp8"),
-        measured_s=peer_tables.milliseconds,
+        measured_s=peer_tables.seconds_in("latency_ms"),
         belongs=peer_tables.all_of(
             peer_tables.is_word(f"dtype={dtype}"), peer_tables.not_small("m", "n", "k")
         ),
@@ -64,7 +64,7 @@ AICONFIGURATOR = (
         name="gemm",
         devices=SYSTEMS,
         operator=peer_tables.matmul("bf16"),
-        measured_s=peer_tables.milliseconds,
+        measured_s=peer_tables.seconds_in("latency_ms"),
         belongs=peer_tables.all_of(
             peer_tables.is_word("framework_name=vllm"), peer_tables.not_small("m", "n", "k")
         ),
@@ -128,7 +128,7 @@ def _llama_layer(layer: str) -> peer_tables.PeerFile:
         operator=lambda r: peer_tables.matmul("bf16")(
             {"m": r["tokens"], "n": 0 * r["tokens"] + n, "k": 0 * r["tokens"] + k}
         ),
-        measured_s=lambda r: r["time_us"] * 1e-6,
+        measured_s=peer_tables.seconds_in("time_us"),
         belongs=peer_tables.all_of(
             peer_tables.is_word(f"layer={layer}"),
             peer_tables.is_word("model=meta-llama/Llama-3.1-8B"),
@@ -139,9 +139,8 @@ def _llama_layer(layer: str) -> peer_tables.PeerFile:
     )
 
 
-VIDUR: dict[
-    str, Callable[[peer_tables.Columns], tuple[Counts, Counts]]
-] = {  # column of the time → outputs and inputs of the product on one rank
+Widths = Callable[[peer_tables.Columns], tuple[Counts, Counts]]
+VIDUR: dict[str, Widths] = {  # column of the time → outputs and inputs of the product on one rank
     "attn_post_proj_ms": lambda r: (r["n_embd"], r["n_embd"] / r["num_tensor_parallel_workers"]),
     "mlp_down_proj_ms": lambda r: (r["n_embd"], r["n_expanded_embd"] / r["num_tensor_parallel_workers"]),
 }
@@ -161,7 +160,7 @@ def _vidur_layer(name: str) -> peer_tables.PeerFile:
         name="gemm",
         devices={"gpu=a40": "a40-48gb", "gpu=h100": "h100-sxm5-80gb"},
         operator=make,
-        measured_s=lambda r: r[name] * 1e-3,
+        measured_s=peer_tables.seconds_in(name),
         belongs=peer_tables.not_small("num_tokens"),
         remark="fp16, layers of six models",
     )
@@ -174,7 +173,7 @@ OTHERS = (
         name="gemm.fp8",
         devices=INFERSIM,
         operator=peer_tables.matmul("fp8"),
-        measured_s=peer_tables.microseconds,
+        measured_s=peer_tables.seconds_in("latency_us"),
         belongs=peer_tables.not_small("m"),
         remark="fp8: its fractions are of that peak",
     ),
@@ -185,7 +184,7 @@ OTHERS = (
         name="gemm",
         devices={"gpu=V100-PCIE-16GB": "v100-pcie-16gb"},
         operator=peer_tables.matmul("fp16"),
-        measured_s=lambda r: r["time_us"] * 1e-6,
+        measured_s=peer_tables.seconds_in("time_us"),
         belongs=peer_tables.not_small("m", "n", "k"),
         remark="fp16, times in whole microseconds",
     ),

@@ -159,14 +159,10 @@ def not_small(*names: str) -> Mask:
     return lambda r: np.asarray(np.all([r[name] >= SMALLEST for name in names], axis=0))
 
 
-def milliseconds(r: Columns) -> Floats:
-    """Return the column `latency_ms` in seconds."""
-    return r["latency_ms"] * 1e-3
-
-
-def microseconds(r: Columns) -> Floats:
-    """Return the column `latency_us` in seconds."""
-    return r["latency_us"] * 1e-6
+def seconds_in(name: str) -> Callable[[Columns], Floats]:
+    """Return a function that gives a column in seconds; its name ends in _us or _ms."""
+    unit_s = 1e-6 if name.endswith("_us") else 1e-3
+    return lambda r: r[name] * unit_s
 
 
 def of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:

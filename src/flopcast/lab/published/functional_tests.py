@@ -16,12 +16,12 @@ of its own; attention without it keeps one square of scores.
 
 import csv
 import io
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document
+from flopcast.lab.samples.columns import as_number
 from flopcast.lab.validation.memory import MemoryRow
 from flopcast.requests.job_files import job_of, read_file
 
@@ -157,7 +157,7 @@ def _fault(row: Mapping[str, str]) -> str:
         if row[name] not in allowed:
             faults.append(f"{name} is {row[name]!r}, not {' or '.join(filter(None, allowed))}")
     logged = row["median_mem_allocated_bytes"]
-    if logged and not 0 < _float(logged) < MOST_LOGGED_BYTES:
+    if logged and not 0 < (as_number(logged) or 0.0) < MOST_LOGGED_BYTES:
         faults.append(f"median_mem_allocated_bytes is {logged!r}, not a number above 0")
     if faults:
         return ", ".join(faults)
@@ -170,14 +170,8 @@ def _fault(row: Mapping[str, str]) -> str:
 
 def _counts(cell: str) -> bool:
     """Return whether a cell is a whole number above 0, or empty."""
-    return not cell or (0 < _float(cell) < MOST and _float(cell).is_integer())
-
-
-def _float(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
+    value = as_number(cell) or 0.0
+    return not cell or (0 < value < MOST and value.is_integer())
 
 
 def _job(row: Mapping[str, str]) -> dict[str, object]:

@@ -17,6 +17,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flopcast.lab.samples.columns import as_number
+
 SEQUENCE_LENGTH = "8192"  # of all three benchmarks; shorter documents are packed (training_policies)
 LORA_NOTES = "LoRA rank 16 on query, key, value and output projections of packed documents"
 MODELS = {  # benchmark → model, remarks
@@ -147,8 +149,5 @@ def _configuration(name: str) -> _Configuration:
 
 def _count(text: str) -> int | None:
     """Return a positive integer, which the text may write as "2.0"; None for any other text."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
+    number = as_number(text) or 0.0
     return int(number) if number.is_integer() and number > 0 else None

@@ -15,7 +15,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import dotted
 from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
-from flopcast.lab.samples.columns import read_rows
+from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
 
 WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
@@ -137,9 +137,8 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
         if text.lower() not in WORDS:
             faults.append(_fault(place, name, text, "true or false", "the column holds truth values"))
         return WORDS.get(text.lower())
-    try:
-        number = float(text)
-    except ValueError:
+    number = as_number(text)
+    if number is None:
         faults.append(_fault(place, name, text, "a number", "the column counts or measures"))
         return None
     if kind == "count":

@@ -136,7 +136,7 @@ def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
     names = [
         name
         for name, cells in table.items()
-        if name and cells and not name.endswith(TIMES) and not _is_number(cells[0])
+        if name and cells and not name.endswith(TIMES) and as_number(cells[0]) is None
     ]
     return {name: sorted({cell for cell in set(table[name]) if cell}) for name in names}
 
@@ -163,20 +163,20 @@ def _floats(cells: Cells) -> Floats:
     try:
         return np.fromiter(map(float, cells), np.float64, len(cells))  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return np.array([float(cell) if cell and _is_number(cell) else math.nan for cell in cells])
+        return np.array([as_number(cell) for cell in cells], np.float64)  # of None it makes NaN
 
 
-def _is_number(text: str | None) -> bool:
+def as_number(text: str | None) -> float | None:
+    """Return the number that a cell holds; None where it holds none."""
     try:
-        float(text or "")
+        return float(text or "")
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
     numbers = {name: text for name, text in row.items() if name not in words}
-    if not all(name is not None and _is_number(text) for name, text in numbers.items()):
+    if any(name is None or as_number(text) is None for name, text in numbers.items()):
         return "a number in every column"
     return (
         "times above 0"

@@ -25,6 +25,7 @@ import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.errors import Problem, SpecError
+from flopcast.lab.samples.columns import as_number
 from flopcast.lab.samples.unpacked import read_unpacked
 from flopcast.units import Number
 
@@ -199,7 +200,7 @@ class _NcclState:
         if len(places) <= in_place:
             return
         at = places[in_place]
-        told = [_figure(word) for word in words[at : at + 3]]
+        told = [as_number(word) for word in words[at : at + 3]]
         wrong = words[at + 3] if at + 3 < len(words) else "N/A"
         if None in told:
             return
@@ -287,14 +288,6 @@ DEFAULT_COLUMNS: dict[int, Sequence[str]] = {  # by their number, where a log ha
     12: (*_HEADER, "redop", *_HALF, *_HALF),
     13: (*_HEADER, "redop", "root", *_HALF, *_HALF),
 }
-
-
-def _figure(word: str) -> float | None:
-    """Return a printed number; None for "N/A" and invalid ones."""
-    try:
-        return float(word)
-    except ValueError:
-        return None
 
 
 def _few(ranks: Iterable[int]) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from threading import Thread
 
 from flopcast.lab.measure.sample_pack import Reading
+from flopcast.lab.samples.columns import as_number
 
 TOOL = "nvidia-smi"
 FIELDS = "clocks.sm,power.draw,temperature.gpu"
@@ -93,8 +94,5 @@ def driver_facts(uuid: str) -> dict[str, str]:
 
 
 def _number(word: str) -> float | None:
-    try:
-        value = float(word)
-    except ValueError:
-        return None
-    return value if 0 <= value < float("inf") else None
+    value = as_number(word)
+    return value if value is not None and 0 <= value < float("inf") else None
