@@ -28,11 +28,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.constant_transfer import DISTANCES, GENERATION, FittedLevel, carried
+from flopcast.cost.constant_transfer import DISTANCES, GENERATION, carried
 from flopcast.cost.constants import Constant, Fitted
 from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, unexplained
 from flopcast.dtypes import Counts, Flags, Logs
-from flopcast.lab.calibration.observations import ObservedStep, Prior, constant_of, least_log_sigma
+from flopcast.lab.calibration.observations import (
+    Levels,
+    ObservedStep,
+    Prior,
+    Priors,
+    constant_of,
+    least_log_sigma,
+)
 from flopcast.lab.calibration.plan_pairs import between_plans
 from flopcast.lab.calibration.variance_components import Gaps, component_log_sigmas
 
@@ -62,9 +69,7 @@ OWNED = (
 OF_DEVICE = ("gemm_level", "attention_level", "memory_level", "uncalibrated", "fabric")
 
 
-def fit(
-    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], at: Mapping[str, FittedLevel]
-) -> Fitted:
+def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     """Return the constants that explain measured runs best, given the measurements of kernels.
 
     Parameters
@@ -127,9 +132,7 @@ class _Design:
     shared: Flags  # whether a factor is a derate of no stack's own
 
 
-def _design(
-    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], at: Mapping[str, FittedLevel]
-) -> _Design:
+def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _Design:
     names = tuple(sorted({name for one in observed for name in one.shares if name in priors}))
     place = {name: column for column, name in enumerate(names)}
     told = np.zeros((len(observed), len(names)))
@@ -188,7 +191,7 @@ def _informed(design: _Design) -> _Design:
     )
 
 
-def _stands(name: str, prior: Prior, at: Mapping[str, FittedLevel]) -> float:
+def _stands(name: str, prior: Prior, at: Levels) -> float:
     """Return the logarithm of the level that a prediction was made with."""
     level = at.get(name) or (at.get(SHARED_DERATE) if prior.shared else None)
     return math.log(level.ratio) if level is not None else 0.0
@@ -267,7 +270,7 @@ def _unexplained(design: _Design) -> dict[str, float]:
     return found
 
 
-def _moved(one: ObservedStep, priors: Mapping[str, Prior], at: Mapping[str, FittedLevel]) -> float:
+def _moved(one: ObservedStep, priors: Priors, at: Levels) -> float:
     """Return how much the levels of the prediction moved the logarithm of a run's step."""
     return sum(
         share * _stands(name, priors[name], at) for name, share in one.shares.items() if name in priors

@@ -8,9 +8,10 @@ constants (cost/factors.py).
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from flopcast.cost.constant_transfer import FAMILY, Context
+from flopcast.cost.constant_transfer import FAMILY, Context, FittedLevel
 from flopcast.cost.constants import Constant
 
+Levels = Mapping[str, FittedLevel]  # by factor, as Priors
 INSIDE = 0.9  # share of the runs that 90 % intervals must hold
 
 
@@ -46,6 +47,9 @@ class Prior:
 
     log_sigma_factor: float
     shared: bool = False
+
+
+Priors = Mapping[str, Prior]
 
 
 def constant_of(

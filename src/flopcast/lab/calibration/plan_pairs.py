@@ -9,25 +9,22 @@ proportion to the share of factors that differs between the two (`own_share`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import combinations
 
 import numpy as np
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, TIED_RATIO, own_share
-from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import Constant
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.dtypes import Counts, Logs
-from flopcast.lab.calibration.observations import ObservedStep, Prior, constant_of, least_log_sigma
+from flopcast.lab.calibration.observations import Levels, ObservedStep, Priors, constant_of, least_log_sigma
 
 MOST = 0.5  # upper limit of the sigma
 FEWEST_PAIRS = 20
 
 
-def between_plans(
-    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], levels: Mapping[str, FittedLevel]
-) -> list[Constant]:
+def between_plans(observed: Sequence[ObservedStep], priors: Priors, levels: Levels) -> list[Constant]:
     """Return the constant `between_plans`; an empty list if the runs hold too few pairs of plans."""
     sigma = between_plans_log_sigma(observed, priors, levels)
     swept = [one for one in observed if one.sweep is not None]
@@ -37,7 +34,7 @@ def between_plans(
 
 
 def between_plans_log_sigma(
-    observed: Sequence[ObservedStep], priors: Mapping[str, Prior], levels: Mapping[str, FittedLevel]
+    observed: Sequence[ObservedStep], priors: Priors, levels: Levels
 ) -> float | None:
     """Return the sigma with which 90 % of the measured ratios lie in their intervals.
 
@@ -65,9 +62,7 @@ def between_plans_log_sigma(
 
 
 def _parts(
-    pairs: Sequence[tuple[ObservedStep, ObservedStep]],
-    priors: Mapping[str, Prior],
-    levels: Mapping[str, FittedLevel],
+    pairs: Sequence[tuple[ObservedStep, ObservedStep]], priors: Priors, levels: Levels
 ) -> tuple[Logs, Logs, Counts]:
     """Return the error of each ratio after the fit, its variance by factors, and the share of the sigma."""
     names = dict.fromkeys(name for pair in pairs for one in pair for name in one.shares)

@@ -6,15 +6,15 @@ Elsewhere: what a row says (table.py, job.py), the fit (lab/validation/leave_one
 (lab/validation/published_statistics.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
 from flopcast import prediction
-from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import KeptResults
+from flopcast.lab.calibration.observations import Levels
 from flopcast.lab.published.job import reproduce
 from flopcast.lab.published.known_names import judged_only
 from flopcast.lab.published.table import read_tables
@@ -107,7 +107,7 @@ class PublishedTables:
 
     def predicted(
         self,
-        levels: Mapping[str, FittedLevel] | None = None,
+        levels: Levels | None = None,
         ids: frozenset[str] = frozenset(),
         changed: Callable[[Job], Job] = lambda job: job,
     ) -> Published:
@@ -144,7 +144,7 @@ def _marked(run: Run) -> Run:
     return run.model_copy(update={"judged_only": because}) if because else run
 
 
-def predict_with(job: Job, levels: Mapping[str, FittedLevel] | None) -> Report:
+def predict_with(job: Job, levels: Levels | None) -> Report:
     """Return the report of a job with these levels of factors; None uses those of the catalogue."""
     return _Predictions().of(job, levels)
 
@@ -155,7 +155,7 @@ class _Predictions:
     def __init__(self) -> None:
         self._book, self._kept = cache(load_book), KeptResults(MOST_RESULTS)
 
-    def of(self, job: Job, levels: Mapping[str, FittedLevel] | None) -> Report:
+    def of(self, job: Job, levels: Levels | None) -> Report:
         """Return the report of a job; memory does not depend on `levels` (see `predict_with`)."""
         book = self._book(job.cluster)
         known = book if levels is None else replace(book, levels=levels)

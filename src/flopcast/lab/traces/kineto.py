@@ -47,6 +47,7 @@ CALLS = ("cpu_op", "operator")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime")
 ENGINE = "autograd::engine::evaluate_function"
 _STEP = re.compile(r"ProfilerStep\*?#(\d+)")
+Event = Mapping[str, object]  # or the arguments of one
 Message = tuple[int, int, float, float]  # group and collective (words), bytes, ranks
 
 
@@ -127,7 +128,7 @@ class _TraceState:
         self.remarks: list[str] = []
         self.base_us, self.num_bad = math.nan, 0
 
-    def take(self, event: Mapping[str, object]) -> None:
+    def take(self, event: Event) -> None:
         """Add one event; only those with a begin and a duration matter."""
         start_us, duration_us = _number(event.get("ts")), _number(event.get("dur"))
         category = str(event.get("cat", "")).lower()
@@ -148,14 +149,7 @@ class _TraceState:
         elif category in LAUNCHES:
             self.launches.add(_integer(args.get("correlation")), _external(args), start_s)
 
-    def _kernel(
-        self,
-        name: str,
-        start_s: float,
-        duration_s: float,
-        args: Mapping[str, object],
-        event: Mapping[str, object],
-    ) -> None:
+    def _kernel(self, name: str, start_s: float, duration_s: float, args: Event, event: Event) -> None:
         """Add a kernel, copy or fill on a device."""
         group, collective, message, ranks = self._message(args) or (0, 0, math.nan, math.nan)
         device, queue = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
@@ -173,14 +167,7 @@ class _TraceState:
             ranks,
         )
 
-    def _call(
-        self,
-        name: str,
-        start_s: float,
-        duration_s: float,
-        args: Mapping[str, object],
-        event: Mapping[str, object],
-    ) -> None:
+    def _call(self, name: str, start_s: float, duration_s: float, args: Event, event: Event) -> None:
         """Add an operator's call on the host, and the engine's span, if it is one."""
         thread = self.words.number(f"thread {event.get('pid')} {event.get('tid')}")
         if name.startswith(ENGINE) or _integer(args.get("Fwd thread id")) > 0:
@@ -194,7 +181,7 @@ class _TraceState:
         if message := self._message(args):
             self.messages[external] = message
 
-    def _message(self, args: Mapping[str, object]) -> Message | None:
+    def _message(self, args: Event) -> Message | None:
         """Return what a kernel or a call of record_param_comms says of its message."""
         name = args.get("Collective name")
         if not isinstance(name, str) or not name:
@@ -271,7 +258,7 @@ class _TraceState:
         return found
 
 
-def _external(args: Mapping[str, object]) -> int:
+def _external(args: Event) -> int:
     """Return the id of an operator's call, in its two spellings; 0 for none."""
     return _integer(args.get("External id", args.get("external id")))
 

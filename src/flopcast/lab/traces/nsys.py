@@ -194,16 +194,13 @@ def _steps(ranges: Mapping[int, list[_Range]]) -> TracedSteps:
     )
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class _Joined:
     """Kernels with what their launches say: the operator's range, the pass, the moment."""
 
-    def __init__(
-        self,
-        words: Words,
-        ranges: Mapping[int, list[_Range]],
-        launches: Mapping[tuple[int, int], tuple[int, int]],
-    ) -> None:
-        self.words, self.ranges, self.launches = words, ranges, launches
+    words: Words
+    ranges: Mapping[int, list[_Range]]
+    launches: Mapping[tuple[int, int], tuple[int, int]]
 
     def launched(self, rows: list[Row]) -> Launched:
         """Return all rows as columns; the operator is the innermost named range that is not a step."""

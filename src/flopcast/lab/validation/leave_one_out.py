@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
-from flopcast.cost.constant_transfer import GENERATION, FittedLevel
+from flopcast.cost.constant_transfer import GENERATION
 from flopcast.cost.constants import Fitted
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.lab.calibration.constant_fit import fit
-from flopcast.lab.calibration.observations import ObservedStep, Prior
+from flopcast.lab.calibration.observations import Levels, ObservedStep, Prior, Priors
 from flopcast.lab.validation.published import ComparedRun, Constants, Published, with_baseline
 from flopcast.lab.validation.repeats import configuration, sweep_of
 from flopcast.lab.validation.statistics import grouped
@@ -29,7 +29,6 @@ from flopcast.report.report import JITTER
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 
-Levels = Mapping[str, FittedLevel]
 PredictRuns = Callable[[Levels, frozenset[str]], Published]
 GroupOfRun = Callable[[ComparedRun], str]
 PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
@@ -43,7 +42,7 @@ class FirstPass:
 
     published: Published
     observed: tuple[ObservedStep, ...]
-    priors: Mapping[str, Prior]
+    priors: Priors
 
     def without(self, ids: Collection[str]) -> Fitted:
         """Return the constants fitted on all runs except these."""
