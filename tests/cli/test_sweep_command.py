@@ -201,6 +201,6 @@ def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
     shown = StringIO()
     monkeypatch.setattr("sys.stderr", shown)
 
-    progress.OfSweep(1, 10).end()
+    progress.OfSweep(1, 10).clear()
 
     assert shown.getvalue() == ""

@@ -72,28 +72,8 @@ def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
 def _fit_device(
     published: MeasurementFolder, name: str, system: str | None, fitted: dict[str, Curves], say: Say
 ) -> Curves:
-    """Return all curves of a device, including those of classes that only other projects measured."""
+    """Return a device's own curves and those of the classes it lacks; report how sources compare."""
     own = {} if system is None else _fit_own(published, system, fitted)
-    return _fit_peers(published, name, system, own, fitted, say)
-
-
-def _fit_own(published: MeasurementFolder, system: str, fitted: dict[str, Curves]) -> Curves:
-    """Return a device's own curves; those of broken classes are derived from a fallback device."""
-    device = catalog.device(SYSTEMS[system])
-    curves = fit_operators(system, device, published.systems[system])
-    relative = {k: v for other in device.relatives for k, v in fitted.get(other, {}).items()}
-    return curves | replacements(system, device, curves, relative)
-
-
-def _fit_peers(
-    published: MeasurementFolder,
-    name: str,
-    system: str | None,
-    own: Curves,
-    fitted: dict[str, Curves],
-    say: Say,
-) -> Curves:
-    """Return a device's curves with those of missing classes added; report how sources compare."""
     device = catalog.device(name)
     samples = {} if system is None else samples_by_class(system, device, published.systems[system])
     found = fit_peers(device, published.peers, frozenset((*samples, *own)))
@@ -105,6 +85,14 @@ def _fit_peers(
             lenders = (fitted.get(relative, {}).get(layouts) for relative in device.relatives)
             curves[layouts] = borrowed_layouts(curves[layouts], filter(None, lenders))
     return curves
+
+
+def _fit_own(published: MeasurementFolder, system: str, fitted: dict[str, Curves]) -> Curves:
+    """Return a device's own curves; those of broken classes are derived from a fallback device."""
+    device = catalog.device(SYSTEMS[system])
+    curves = fit_operators(system, device, published.systems[system])
+    relative = {k: v for other in device.relatives for k, v in fitted.get(other, {}).items()}
+    return curves | replacements(system, device, curves, relative)
 
 
 def _fit_fabric(files: Measured) -> Curves:

@@ -54,18 +54,13 @@ def left(since_s: float, done: int, kept: int, total: int) -> str:
     return f", about {since_s * (total - done) / (done - kept):.0f} s left" if done > kept else ""
 
 
-class OfSearch:
+class OfSearch(Clock):
     """Show the progress of a search, with the time left in its current part."""
 
     def __init__(self) -> None:
         """Start the clock."""
-        self._clock, self._doing, self._part_s = Clock(), "", 0.0
-        self.screening_s = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds since the start."""
-        return self._clock.seconds
+        super().__init__()
+        self._doing, self._part_s, self.screening_s = "", 0.0, 0.0
 
     def __call__(self, progress: "Progress") -> None:
         """Show how far the search is."""
@@ -75,19 +70,20 @@ class OfSearch:
         if progress.doing == "screening":
             self.screening_s = now
         if progress.done >= progress.total:
-            self._clock.clear()
+            self.clear()
             return
         told = f"{progress.doing} {progress.done} of {progress.total}"
         told += left(now - self._part_s, progress.done, progress.kept, progress.total)
-        self._clock.show(now, told)
+        self.show(now, told)
 
 
-class OfSweep:
+class OfSweep(Clock):
     """Show the progress of a sweep, with the time left at the present rate of plans."""
 
     def __init__(self, scenarios: int, plans: int) -> None:
         """Start the clock."""
-        self._clock, self._scenarios, self._plans = Clock(), scenarios, plans
+        super().__init__()
+        self._scenarios, self._plans = scenarios, plans
         self._done = self._kept = self.answers = 0
 
     def __call__(self, did: "RunSummary") -> None:
@@ -97,14 +93,10 @@ class OfSweep:
         if did.task.kind == SCREEN:
             self._done += did.weight
             self._kept += did.weight if did.kept else 0
-        since_s = self._clock.seconds
-        self._clock.show(since_s, self.told(since_s))
+        since_s = self.seconds
+        self.show(since_s, self.told(since_s))
 
     def told(self, since_s: float) -> str:
         """Return the counts and the time left as text; `since_s` counts from the start."""
         text = f"{self.answers} of {self._scenarios} scenarios, {self._done} of {self._plans} plans"
         return text + left(since_s, self._done, self._kept, self._plans)
-
-    def end(self) -> None:
-        """Clear the line."""
-        self._clock.clear()

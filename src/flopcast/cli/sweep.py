@@ -66,7 +66,7 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     except KeyboardInterrupt:
         pass  # the scenarios that are finished are still printed
     finally:
-        watch.end()
+        watch.clear()
     ordered, partial = [answers[place] for place in sorted(answers)], len(answers) < len(searches)
     feasible = any(answer["plans"] for answer in ordered)
     if wants_json:
@@ -99,17 +99,10 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
     """Return one scenario as a flat row: settings, counts, the recommended plan (empty if none fits)."""
     from flopcast.cli.sweep_file import AXES
 
-    kept: tuple[str, ...] = (
-        "short",
-        "devices",
-        "step_time_s",
-        "low_s",
-        "high_s",
-        "tokens_per_s",
-        "peak_memory_bytes",
-        "memory_verdict",
-    )
-    kept += ("cost_usd_per_1e12_tokens",)
+    kept = (
+        "short", "devices", "step_time_s", "low_s", "high_s", "tokens_per_s", "peak_memory_bytes",
+        "memory_verdict", "cost_usd_per_1e12_tokens",
+    )  # fmt: skip
     best = answer["plans"][0] if answer["plans"] else {}
     asked = {f"asked_{name}" if name in ("gpus", "plan") else name: answer[name] for name in AXES}
     counts = {name: answer[name] for name in ("candidates", "possible", "feasible", "played")}

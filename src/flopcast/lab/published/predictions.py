@@ -46,7 +46,9 @@ class PublishedTables:
     def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
         """Read the files."""
         self._watched = watched
-        self._without_each = cache(self._leave_each_out)
+        self._without_each = cache(  # source, device generation or model: constants fitted on the others
+            lambda each: leave_one_out.leave_each_out(self.predicted, self._unfitted, each)
+        )
         self._job_of, self._predicted = cache(_job_or_faults), _Predictions()
         self._tables = [
             replace(table, runs=tuple(_marked(run) for run in table.runs))
@@ -96,10 +98,6 @@ class PublishedTables:
     @cached_property
     def _unfitted(self) -> leave_one_out.FirstPass:
         return leave_one_out.first_pass(self.predicted)
-
-    def _leave_each_out(self, constants: Constants) -> Published:
-        """Return the runs of each source, device generation or model, by constants fitted on the others."""
-        return leave_one_out.leave_each_out(self.predicted, self._unfitted, constants)
 
     @cached_property
     def _by_catalogue(self) -> Published:

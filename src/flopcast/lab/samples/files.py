@@ -20,15 +20,8 @@ from flopcast.lab.calibration.traced_shapes import SIZES, TraceSample
 from flopcast.lab.samples.nccl_tests import CollectiveRow
 
 COLLECTIVE_COLUMNS = (
-    "collective",
-    "dtype",
-    "message_bytes",
-    "ranks",
-    "nodes",
-    "in_place",
-    "time_s",
-    "line",
-)
+    "collective", "dtype", "message_bytes", "ranks", "nodes", "in_place", "time_s", "line",
+)  # fmt: skip
 SAMPLE_COLUMNS = (
     "kernel_class", "phase", "dtype", *SIZES, "message_bytes", "ranks", "num_calls", "median_s", "least_s",
 )  # fmt: skip
