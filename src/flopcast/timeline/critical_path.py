@@ -10,13 +10,11 @@ its time. So there are two views, and both sum to the step: shares of the path g
 the breakdown.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from flopcast.cost.factors import EXPERT_LAUNCH, HOST
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers, distinct
 from flopcast.operators.base import AbstractOperator
@@ -28,57 +26,12 @@ from flopcast.timeline.layer import LAUNCH_COLUMNS, num_columns
 from flopcast.timeline.pipeline import critical_path
 from flopcast.timeline.program import Simulated
 from flopcast.timeline.simulation import StepSimulation
-from flopcast.workload.program import Programs, Segment
+from flopcast.timeline.time_attribution import TimeAttribution
+from flopcast.timeline.transfers import transfer_items
+from flopcast.workload.program import Segment
 
 ROUNDING = 1e-9  # of the step: what sums of floats may leave over
 SHORTEST_S = 1e-15  # keeps a division by no time at all away
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class TimeAttribution:
-    """Seconds of the step that one item takes, or, without an item, that the host takes to launch items.
-
-    `path_s` counts all executions that the view looks at: on the critical path, or on one stage. It is
-    below 0 where a skewed step leaves out what came before it. `row` is the row of prices that holds for
-    it: the plan, or the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0
-    where a physical bound keeps its factors from changing its seconds. `shift_s` is what the derivative has
-    beyond `path_s`, where messages share a link (shared_links.py). `of_experts` marks launches of experts'
-    products one after another.
-    """
-
-    item: Item | None
-    path_s: float
-    row: int
-    moves_ratio: float = 1.0
-    shift_s: float = 0.0
-    of_experts: bool = False
-
-    @property
-    def scaled_s(self) -> float:
-        """Return the part of `path_s` that the item's factors scale."""
-        return self.path_s * self.moves_ratio
-
-    @property
-    def slope_s(self) -> float:
-        """Return `d step / d log(factor)` of each factor that scales the item."""
-        return (self.path_s + self.shift_s) * self.moves_ratio
-
-    def factors(self, priced: Priced) -> tuple[str, ...]:
-        """Return the names of the factors that scale these seconds."""
-        if self.item is not None:
-            return priced.of(self.item).names(self.row)
-        return (HOST, EXPERT_LAUNCH) if self.of_experts else (HOST,)
-
-    def times(self, part_ratio: float) -> "TimeAttribution":
-        """Return the share of a part of these executions."""
-        return TimeAttribution(
-            item=self.item,
-            path_s=self.path_s * part_ratio,
-            row=self.row,
-            moves_ratio=self.moves_ratio,
-            shift_s=self.shift_s * part_ratio,
-            of_experts=self.of_experts,
-        )
 
 
 def attribute_critical_path(run: StepSimulation) -> tuple[TimeAttribution, ...]:
@@ -366,12 +319,6 @@ def _transfer_shares(run: StepSimulation, by_hop_s: Floats) -> list[TimeAttribut
                     parts = total_s * each / each.sum()
                     found += [_alone(run, i, s, row) for i, s in zip(items, parts.tolist(), strict=True)]
     return found
-
-
-def transfer_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
-    """Return the items of one transfer; `kind` is FORWARD or BACKWARD, `crosses` if it leaves a node."""
-    hop = programs.hop_across if crosses else programs.hop_inside
-    return hop.backward if kind == BACKWARD else hop.forward
 
 
 def _phase_shares(run: StepSimulation, items: tuple[Item, ...], stage: int) -> list[TimeAttribution]:

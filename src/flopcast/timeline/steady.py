@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from flopcast.dtypes import Flags, Floats
 from flopcast.schedules.base import Order
-from flopcast.timeline.critical_path import TimeAttribution
 from flopcast.timeline.simulation import StepSimulation
+from flopcast.timeline.time_attribution import TimeAttribution
 
 PLAYED_TASKS = 32_768  # steps of fewer tasks are played whole
 SHORT_PERIODS = (12, 48)  # of the shorter step, tried one after the other

@@ -20,14 +20,11 @@ from flopcast.cost.placement import crossings
 from flopcast.dtypes import Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.batch import Rows
-from flopcast.timeline.chains import transfer_index
 from flopcast.timeline.critical_path import (
-    TimeAttribution,
     attribute_critical_path,
     attribute_mean_stage,
     attribute_stage,
     busy_seconds,
-    transfer_items,
 )
 from flopcast.timeline.max_plus import NEVER
 from flopcast.timeline.pipeline import Graph, NodeTimes, graph, of_kinds, play
@@ -35,6 +32,8 @@ from flopcast.timeline.program import Simulated, simulate
 from flopcast.timeline.serial import serial_seconds
 from flopcast.timeline.simulation import ProgramOfTask, StepSimulation
 from flopcast.timeline.steady import Shares, SteadyStep, steady_step
+from flopcast.timeline.time_attribution import TimeAttribution
+from flopcast.timeline.transfers import transfer_leaves_node, transfer_seconds
 from flopcast.workload.program import positions
 
 Amount = TypeVar("Amount", float, Floats)
@@ -244,11 +243,11 @@ def _run(
     programs_of_tasks = _rows(pipeline, division.chunk_class, micro, kinds, plan)
     task_s = _task_seconds(pipeline, programs_of_tasks, passes)
     leaves = transfer_leaves_node(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
-    transfer_s = _transfer_seconds(priced, plan, leaves)
+    transfer_s = transfer_seconds(priced, plan, leaves)
     if kinds:
         pipeline = of_kinds(pipeline, programs_of_tasks.row)
         transfer_s = np.concatenate(
-            [_transfer_seconds(priced, row, leaves) for row in range(max(kinds) + 1)]
+            [transfer_seconds(priced, row, leaves) for row in range(max(kinds) + 1)]
         )
     arrived_s = _arrived(pipeline, programs_of_tasks, passes[FORWARD], update_s)
     played = play(pipeline, task_s, transfer_s, update_s, arrived_s)
@@ -298,41 +297,6 @@ def _arrived(pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update
     gathers_s = np.where(pipeline.order.kind.ravel() == FORWARD, beside_s, 0.0).reshape(len(update_s), -1)
     there_s = update_s[:, None] + gathers_s.cumsum(axis=1)
     return np.asarray(np.where(gathers_s > 0, there_s, NEVER).ravel())
-
-
-def transfer_leaves_node(leaves: Integers) -> Integers:
-    """Return 1 where a transfer leaves its node, by hop index; `leaves` tells it for each boundary.
-
-    Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks, the last stage
-    sends to the first stage, which may be on another node.
-    """
-    stages = len(leaves)
-    by_hop = np.zeros(1 + 2 * stages, dtype=np.intp)
-    for kind in (FORWARD, BACKWARD):
-        sender = np.arange(stages)
-        boundary = (sender - 1) % stages if kind == BACKWARD else sender
-        by_hop[transfer_index(np.full(stages, kind), sender)] = leaves[boundary]
-    return by_hop
-
-
-def _transfer_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
-    """Return the durations by hop index.
-
-    What travels together (an activation, and a mask where the stack sends one) follows one after the other.
-    """
-    each = np.array(
-        [[_one_transfer_s(priced, plan, kind, crosses) for crosses in (0, 1)] for kind in (0, 1)]
-    )
-    kinds = (np.arange(len(leaves)) - 1) % 2
-    transfer_s: Floats = each[kinds, leaves]
-    transfer_s[0] = 0.0  # no hop
-    return transfer_s
-
-
-def _one_transfer_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
-    """Return the seconds of one transfer forward or backward, inside a node or between nodes."""
-    items = transfer_items(priced.programs, kind, crosses > 0)
-    return sum(priced.seconds(item, plan) for item in items)
 
 
 def _reduced(played: NodeTimes, of_task: ProgramOfTask, passes: Passes) -> tuple[Floats, Integers]:

@@ -31,7 +31,7 @@ from flopcast.lab.validation.step_parts import components
 from flopcast.operators.item import HostWork, Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
-from flopcast.timeline.critical_path import TimeAttribution
+from flopcast.timeline.time_attribution import TimeAttribution
 from flopcast.timeline.uncertainty import Sensitivity
 
 STEP_S = 10.0

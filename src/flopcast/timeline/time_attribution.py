@@ -1,0 +1,58 @@
+"""The seconds of a step that one item takes, and what of them its factors scale.
+
+Answers: how does the step change with a factor of an item?
+Elsewhere: the items of the critical path and of a stage (critical_path.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.cost.factors import EXPERT_LAUNCH, HOST
+from flopcast.cost.item_prices import Priced
+from flopcast.operators.item import Item
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class TimeAttribution:
+    """Seconds of the step that one item takes, or, without an item, that the host takes to launch items.
+
+    `path_s` counts all executions that the view looks at: on the critical path, or on one stage. It is
+    below 0 where a skewed step leaves out what came before it. `row` is the row of prices that holds for
+    it: the plan, or the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0
+    where a physical bound keeps its factors from changing its seconds. `shift_s` is what the derivative has
+    beyond `path_s`, where messages share a link (shared_links.py). `of_experts` marks launches of experts'
+    products one after another.
+    """
+
+    item: Item | None
+    path_s: float
+    row: int
+    moves_ratio: float = 1.0
+    shift_s: float = 0.0
+    of_experts: bool = False
+
+    @property
+    def scaled_s(self) -> float:
+        """Return the part of `path_s` that the item's factors scale."""
+        return self.path_s * self.moves_ratio
+
+    @property
+    def slope_s(self) -> float:
+        """Return `d step / d log(factor)` of each factor that scales the item."""
+        return (self.path_s + self.shift_s) * self.moves_ratio
+
+    def factors(self, priced: Priced) -> tuple[str, ...]:
+        """Return the names of the factors that scale these seconds."""
+        if self.item is not None:
+            return priced.of(self.item).names(self.row)
+        return (HOST, EXPERT_LAUNCH) if self.of_experts else (HOST,)
+
+    def times(self, part_ratio: float) -> "TimeAttribution":
+        """Return the share of a part of these executions."""
+        return TimeAttribution(
+            item=self.item,
+            path_s=self.path_s * part_ratio,
+            row=self.row,
+            moves_ratio=self.moves_ratio,
+            shift_s=self.shift_s * part_ratio,
+            of_experts=self.of_experts,
+        )

@@ -1,0 +1,55 @@
+"""Transfers between stages in an exact simulation: which leave their node, and how long each takes.
+
+Answers: how long is the transfer behind a forward or a backward, by hop index?
+Elsewhere: when transfers are sent (chains.py), what the closed form waits for (point_to_point.py).
+"""
+
+import numpy as np
+
+from flopcast.cost.item_prices import Priced
+from flopcast.dtypes import Floats, Integers
+from flopcast.operators.item import Item
+from flopcast.schedules.base import BACKWARD, FORWARD
+from flopcast.timeline.chains import transfer_index
+from flopcast.workload.program import Programs
+
+
+def transfer_leaves_node(leaves: Integers) -> Integers:
+    """Return 1 where a transfer leaves its node, by hop index; `leaves` tells it for each boundary.
+
+    Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks, the last stage
+    sends to the first stage, which may be on another node.
+    """
+    stages = len(leaves)
+    by_hop = np.zeros(1 + 2 * stages, dtype=np.intp)
+    for kind in (FORWARD, BACKWARD):
+        sender = np.arange(stages)
+        boundary = (sender - 1) % stages if kind == BACKWARD else sender
+        by_hop[transfer_index(np.full(stages, kind), sender)] = leaves[boundary]
+    return by_hop
+
+
+def transfer_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
+    """Return the durations by hop index.
+
+    What travels together (an activation, and a mask where the stack sends one) follows one after the other.
+    """
+    each = np.array(
+        [[_one_transfer_s(priced, plan, kind, crosses) for crosses in (0, 1)] for kind in (0, 1)]
+    )
+    kinds = (np.arange(len(leaves)) - 1) % 2
+    transfer_s: Floats = each[kinds, leaves]
+    transfer_s[0] = 0.0  # no hop
+    return transfer_s
+
+
+def _one_transfer_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
+    """Return the seconds of one transfer forward or backward, inside a node or between nodes."""
+    items = transfer_items(priced.programs, kind, crosses > 0)
+    return sum(priced.seconds(item, plan) for item in items)
+
+
+def transfer_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
+    """Return the items of one transfer; `kind` is FORWARD or BACKWARD, `crosses` if it leaves a node."""
+    hop = programs.hop_across if crosses else programs.hop_inside
+    return hop.backward if kind == BACKWARD else hop.forward
