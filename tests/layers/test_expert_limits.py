@@ -49,7 +49,8 @@ def test_a_capacity_ends_the_load_of_the_fullest_expert():
     bounded, free = (layer(load_imbalance_ratio=2.0, **limit) for limit in ({"capacity_factor": 1.25}, {}))
 
     loads = [
-        (rank * inside).item() for rank, inside in (e.imbalance(cut(expert=4)) for e in (bounded, free))
+        (rank * inside).item()
+        for rank, inside in (e.loads.imbalance(cut(expert=4)) for e in (bounded, free))
     ]
 
     assert loads == pytest.approx([1.25, 2.0])

@@ -197,7 +197,7 @@ def test_drawn_loads_are_as_uneven_as_the_estimate_of_chance_says():
     of_rank = (loads.reshape(200, 8, 16).sum(axis=2).max(axis=1) / (16 * mean)).mean()
     layer = Experts(num_experts=128, top_k=8, expert_hidden=96)
 
-    rank, inside = layer.imbalance(cut(expert=8, length=2048))
+    rank, inside = layer.loads.imbalance(cut(expert=8, length=2048))
 
     assert (rank * inside).item() - 1 == pytest.approx(of_expert - 1, rel=0.25)
     assert rank.item() - 1 == pytest.approx(of_rank - 1, abs=0.01)
@@ -207,7 +207,7 @@ def test_drawn_loads_are_as_uneven_as_the_estimate_of_chance_says():
 def test_all_experts_on_one_rank_are_its_whole_load_and_one_on_each_the_expert_s_own(spread, of_rank):
     layer = Experts(num_experts=8, top_k=2, expert_hidden=96, load_imbalance_ratio=1.5)
 
-    rank, inside = layer.imbalance(cut(expert=spread))
+    rank, inside = layer.loads.imbalance(cut(expert=spread))
 
     assert rank.item() == pytest.approx(of_rank)
     assert (rank * inside).item() == pytest.approx(1.5)

@@ -7,9 +7,12 @@ All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are
 trained router follows its data, and what falls on an expert in one batch is less even than chance.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from flopcast.dtypes import Counts
+from flopcast.dtypes import ONE, Counts, constant
+from flopcast.layers.base import Split
 
 
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
@@ -59,3 +62,58 @@ def fullest_rank(fullest: Counts, experts: Counts, ranks: Counts) -> Counts:
     """
     ratio: Counts = 1.0 + (fullest - 1.0) * np.sqrt((ranks - 1.0) / np.maximum(experts - 1.0, 1.0))
     return ratio
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLoads:
+    """The rows that fall on experts and ranks, by the fields of a layer of experts (layers/experts.py).
+
+    `fullest_ratio` is the load of the fullest expert over the mean one; None: what chance makes of it.
+    """
+
+    num_experts: int
+    top_k: int
+    capacity_factor: float
+    pads_to_capacity: bool
+    fullest_ratio: float | None
+
+    def imbalance(self, split: Split) -> tuple[Counts, Counts]:
+        """Load of the fullest rank over the mean rank, and of its fullest expert over that rank's mean.
+
+        Returns
+        -------
+        pair of arrays of shape (plans, 1)
+            Each at least 1; their product is the load of the fullest expert over the mean one. No load is
+            above the capacity, if there is one; padding makes all loads equal.
+        """
+        if self.pads_to_capacity:
+            return ONE, ONE
+        experts = constant(self.num_experts)
+        rows = split.own_tokens * split.expert * split.expert_tensor * self.top_k / experts
+        if self.fullest_ratio is None:
+            fullest = fullest_by_chance(experts, constant(self.top_k), rows)
+        else:
+            fullest = constant(self.fullest_ratio)
+        if self.capacity_factor:
+            fullest = np.clip(fullest, 1.0, max(1.0, self.capacity_factor))
+        of_rank = fullest_rank(fullest, experts, split.expert)
+        return of_rank, fullest / of_rank
+
+    @property
+    def filled_ratio(self) -> float:
+        """Return rows of all experts over the tokens' picks: less by drops, more by padding.
+
+        Where capacity is the mean load or more, what chance drops is left out: a few per cent at most.
+        """
+        if self.pads_to_capacity:
+            return self.capacity_factor
+        return min(1.0, self.capacity_factor) if self.capacity_factor else 1.0
+
+    def sent_rows(self, split: Split) -> Counts:
+        """Return rows that a rank sends: one for each pick of its own tokens, without dropped ones."""
+        return split.own_tokens * self.top_k * self.filled_ratio
+
+    def multiplied_rows(self, split: Split) -> Counts:
+        """Return rows that the fullest rank multiplies: all that share its experts' columns."""
+        of_rank, _ = self.imbalance(split)
+        return self.sent_rows(split) * split.expert_tensor * of_rank

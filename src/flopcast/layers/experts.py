@@ -17,8 +17,8 @@ in their order) → `.up` → `.inner` → `.partial` → `.ordered` → `.back`
 References
 ----------
 Top-k routing and its loss: arXiv:2101.03961, section 2. Shared experts: arXiv:2401.06066, section 3.2.
-Groups of experts: arXiv:2405.04434,
-section 2.2.2. Folded ranks: arXiv:2504.14960. Grouped products without dropped tokens: arXiv:2211.15841.
+Groups of experts: arXiv:2405.04434, section 2.2.2.
+Folded ranks: arXiv:2504.14960. Grouped products without dropped tokens: arXiv:2211.15841.
 """
 
 from dataclasses import replace
@@ -27,9 +27,9 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field, model_validator
 
-from flopcast.dtypes import ONE, Counts, constant
+from flopcast.dtypes import Counts, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight, replicated, whole_matrix
-from flopcast.layers.expert_load import fullest_by_chance, fullest_rank
+from flopcast.layers.expert_load import ExpertLoads
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.router import router_items
 from flopcast.layers.shared_experts import shared_items, shared_weights
@@ -58,7 +58,7 @@ class Experts(AbstractLayer):
     none). With `pads_to_capacity` every expert gets exactly as many rows, padded where fewer tokens choose
     it, and padding travels and is multiplied as tokens are (arXiv:2101.03961, section 2.2).
     `load_imbalance_ratio` is the load of the fullest expert over the mean one. Left out, it is what chance
-    alone makes of even routing, an estimate from below: trained routers are less even (see `imbalance`).
+    alone makes of even routing, an estimate from below: trained routers are less even (expert_load.py).
 
     Examples
     --------
@@ -146,12 +146,8 @@ class Experts(AbstractLayer):
         """
         shared = self._shared.active_columns if self._shared else 0
         gate = int(self.shared_gate and self.shared_width > 0)
-        return (
-            self.top_k * (self.up_columns + self.expert_hidden)
-            + shared
-            + self.num_experts  # the router's
-            + gate
-        )
+        own = self.top_k * (self.up_columns + self.expert_hidden)
+        return own + shared + self.num_experts + gate
 
     @property
     def _shared(self) -> Mlp | None:
@@ -160,41 +156,11 @@ class Experts(AbstractLayer):
             return None
         return Mlp(ffn_hidden=self.shared_width, activation=self.activation)
 
-    def imbalance(self, split: Split) -> tuple[Counts, Counts]:
-        """Load of the fullest rank over the mean rank, and of its fullest expert over that rank's mean.
-
-        Returns
-        -------
-        pair of arrays of shape (plans, 1)
-            Each at least 1; their product is the load of the fullest expert over the mean one. No load is
-            above the capacity, if there is one; padding makes all loads equal.
-        """
-        if self.pads_to_capacity:
-            return ONE, ONE
-        experts = constant(self.num_experts)
-        rows = split.own_tokens * split.expert * split.expert_tensor * self.top_k / experts
-        if self.load_imbalance_ratio is None:
-            fullest = fullest_by_chance(experts, constant(self.top_k), rows)
-        else:
-            fullest = constant(self.load_imbalance_ratio)
-        if self.capacity_factor:
-            fullest = np.clip(fullest, 1.0, max(1.0, self.capacity_factor))
-        of_rank = fullest_rank(fullest, experts, split.expert)
-        return of_rank, fullest / of_rank
-
     @property
-    def _filled_ratio(self) -> float:
-        """Return rows of all experts over the tokens' picks: less by drops, more by padding.
-
-        Where capacity is the mean load or more, what chance drops is left out: a few per cent at most.
-        """
-        if self.pads_to_capacity:
-            return self.capacity_factor
-        return min(1.0, self.capacity_factor) if self.capacity_factor else 1.0
-
-    def _picks(self, split: Split) -> Counts:
-        """Return rows that a rank sends: one for each pick of its own tokens, without dropped ones."""
-        return split.own_tokens * self.top_k * self._filled_ratio
+    def loads(self) -> ExpertLoads:
+        """Return how the rows of tokens fall on experts and ranks."""
+        limits = self.capacity_factor, self.pads_to_capacity
+        return ExpertLoads(self.num_experts, self.top_k, *limits, self.load_imbalance_ratio)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return router, both stacks of experts, the shared experts and their gate.
@@ -250,11 +216,6 @@ class Experts(AbstractLayer):
             *(shared_items(self._shared, self.shared_gate, hidden, split) if self._shared else ()),
         )
 
-    def _rows(self, split: Split) -> Counts:
-        """Return rows that the fullest rank multiplies: all that share its experts' columns."""
-        of_rank, _ = self.imbalance(split)
-        return self._picks(split) * split.expert_tensor * of_rank
-
     def _route(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return the router, after the items that steer its choice."""
         before = (("selection_bias", self.selection_bias), ("group_limit", self.expert_groups > 1))
@@ -274,7 +235,7 @@ class Experts(AbstractLayer):
         A token goes to a rank once, however many of its experts are there (operators/exchanges.py): what
         crosses the links is less than the rows that are made of it.
         """
-        sent = self._picks(split) * hidden
+        sent = self.loads.sent_rows(split) * hidden
         return [
             replace(
                 _item("permute", _pass("permute", sent, split), "mlp.in", "experts.sent"),
@@ -287,22 +248,21 @@ class Experts(AbstractLayer):
 
     def _compute(self, hidden: int, split: Split) -> list[Item]:
         """Return the products of this rank's experts, one kernel for each of the two linears."""
-        rows, inner = self._rows(split), self.expert_hidden / split.expert_tensor
+        rows, inner = self.loads.multiplied_rows(split), self.expert_hidden / split.expert_tensor
         up = GroupedMatmul(
             groups=self.num_experts / split.expert,
             rows=rows,
             n=self.up_columns / split.expert_tensor,
             k=constant(hidden),
-            imbalance=self.imbalance(split)[1],
+            imbalance=self.loads.imbalance(split)[1],
             dtype=split.dtype,
         )
         down = replace(up, n=constant(hidden), k=inner)
-        prefix = "clamped_" if self.gate_clamp else ""
-        act = _pass(prefix + self.activation, rows * inner, split)
+        kind = f"clamped_{self.activation}" if self.gate_clamp else self.activation
         return [
             _item("up", up, "experts.rows", "experts.up"),
             *self._bias("up", rows * up.n, split),
-            _item("activation", act, "experts.up", "experts.inner"),
+            _item("activation", _pass(kind, rows * inner, split), "experts.up", "experts.inner"),
             _item("down", down, "experts.inner", "experts.partial"),
             *self._bias("partial", rows * hidden, split),
         ]
@@ -315,7 +275,7 @@ class Experts(AbstractLayer):
 
     def _return(self, hidden: int, split: Split) -> list[Item]:
         """Return items that send the rows back, then weight and add the rows of each token."""
-        home = self._picks(split) * hidden
+        home = self.loads.sent_rows(split) * hidden
         output = "experts.sum" if self.shared_width else "mlp.sum"
         return [
             _item("unsort", self._sorted(hidden, split), "experts.partial", "experts.ordered"),
@@ -337,22 +297,20 @@ class Experts(AbstractLayer):
 
         With padding every row is sent, because no rank distinguishes padding from tokens.
         """
-        of_rank, _ = self.imbalance(split)
+        of_rank, _ = self.loads.imbalance(split)
         row_bytes = of_rank * hidden * split.element_bytes
         routing = Routing(
-            tokens_bytes=split.own_tokens * self._filled_ratio * row_bytes,
+            tokens_bytes=split.own_tokens * self.loads.filled_ratio * row_bytes,
             experts=constant(self.num_experts),
             top_k=constant(self.top_k),
             groups=self.expert_groups,
             top_groups=self.top_groups,
         )
-        sent_bytes = routing.bytes_to(split.expert)
-        if self.pads_to_capacity:
-            sent_bytes = self._picks(split) * row_bytes
+        rows_bytes = self.loads.sent_rows(split) * row_bytes
         work = message(
             axis="ep",
-            message_bytes=sent_bytes,
-            rows_bytes=self._picks(split) * row_bytes,
+            message_bytes=rows_bytes if self.pads_to_capacity else routing.bytes_to(split.expert),
+            rows_bytes=rows_bytes,
             routing=None if self.pads_to_capacity else routing,
         )
         return blocking(f"experts.{name}", work, f"experts.{source}", f"experts.{output}")
@@ -371,7 +329,7 @@ class Experts(AbstractLayer):
         These are the tensor-parallel ranks: their messages run on that stream.
         """
         work: AbstractMessage = message(
-            axis="etp", message_bytes=self._rows(split) * hidden * split.element_bytes
+            axis="etp", message_bytes=self.loads.multiplied_rows(split) * hidden * split.element_bytes
         )
         item = blocking(f"experts.{name}", work, f"experts.{source}", f"experts.{output}")
         return replace(item, stream="tp", component="tp_communication")
@@ -379,7 +337,7 @@ class Experts(AbstractLayer):
     def _sorted(self, hidden: int, split: Split) -> MemoryBound:
         """Return rows of several ranks sorted by expert; those of a single rank are already sorted."""
         several = np.where(split.expert * split.expert_tensor > 1, 1.0, 0.0)
-        return _pass("permute", self._rows(split) * hidden * several, split)
+        return _pass("permute", self.loads.multiplied_rows(split) * hidden * several, split)
 
 
 def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
