@@ -1,14 +1,21 @@
-"""Screening of whole spaces: plans per second, seconds and memory of a process.
+"""Searches and screening of whole spaces: seconds, memory and numbers of plans.
 
-    .venv/bin/python -m benchmarks.search NAME
+    python -m benchmarks search whole [NAME ...]     whole searches by the command line
+    python -m benchmarks search NAME                 the screening of one space alone
 
-Prints one line of JSON. Everything counts from the start of the process but Python's own; seconds are those
-of the processor, so that a busy machine says the same.
+Each search and each space prints one line of JSON. `cpu_s` counts the processor from the start of the
+process, with all of its workers, so that a busy machine says about the same; `wall_s` does not.
+`first_plan_s` is when the terminal shows a first plan that fits, `peak_bytes` the most memory of one
+process.
 """
 
 import json
+import os
+import pty
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 
 from flopcast.jobs import job
@@ -40,9 +47,72 @@ PROBLEMS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 }
 
 
+WHOLE: dict[str, tuple[str, ...]] = {
+    "gpt3": ("--model", "gpt3-175b", "--cluster", "dgx-a100", "--gpus", "256", "--plan", "gbs=1536"),
+    "llama": ("--model", "llama-3-70b", "--cluster", "dgx-h100", "--gpus", "512", "--plan", "gbs=1024"),
+    "deepseek": (
+        *("--model", "deepseek-v3", "--cluster", "hgx-h800", "--gpus", "2048"),
+        *("--seq", "4096", "--plan", "gbs=15360"),
+    ),
+    "large": (
+        *("--model", "llama-3.1-405b", "--cluster", "dgx-h100", "--gpus", "65536"),
+        *("--seq", "8192", "--plan", "gbs=8192"),
+    ),
+}
+FIRST_PLAN = b"best so far"  # of the line that shows progress
+
+
 def job_of(words: dict[str, object]) -> Job:
     """A job from words of the command line."""
     return job(**words)
+
+
+def searched(name: str, *options: str) -> dict[str, float]:
+    """Search by the command line, with a terminal that shows the progress."""
+    command = [
+        sys.executable,
+        "-m",
+        "flopcast",
+        "search",
+        *WHOLE[name],
+        *options,
+        "--top",
+        "1000",
+        "--json",
+    ]
+    shown, terminal = pty.openpty()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started_s, first_s = time.perf_counter(), 0.0
+    with tempfile.TemporaryFile("w+") as answer:
+        process = subprocess.Popen(command, stdout=answer, stderr=terminal)
+        os.close(terminal)
+        text = b""
+        while part := _read(shown):
+            text += part
+            if not first_s and FIRST_PLAN in text:
+                first_s = time.perf_counter() - started_s
+        process.wait()
+        wall_s = time.perf_counter() - started_s
+        answer.seek(0)
+        found = json.load(answer)
+    os.close(shown)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "wall_s": wall_s,
+        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "first_plan_s": first_s,
+        "peak_bytes": after.ru_maxrss * 1024,
+        **{key: found[key] for key in ("candidates", "possible", "feasible", "played", "refined")},
+        "step_time_s": min(plan["step_time_s"] for plan in found["plans"]),
+    }
+
+
+def _read(terminal: int) -> bytes:
+    """Return what a terminal shows next; nothing when its process has ended."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""
 
 
 def main(name: str) -> dict[str, float]:
@@ -68,4 +138,8 @@ def main(name: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1])))
+    if sys.argv[1] == "whole":
+        for problem in sys.argv[2:] or WHOLE:
+            print(json.dumps({"search": problem} | searched(problem)), flush=True)
+    else:
+        print(json.dumps(main(sys.argv[1])))

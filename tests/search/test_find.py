@@ -17,7 +17,7 @@ from flopcast.search.space import Space
 from flopcast.workload.checks import check
 
 JOB = make_job(cluster="selene:1", stack="megatron-core", plan="dp=8 gbs=64")
-SPACE = Space(gbs=64, mbs="1,2", vpp="1,2", cp=1, zero=1, dp_shard=0, refine=False)
+SPACE = Space(gbs=64, mbs="1,2", vpp=1, cp=1, zero=1, dp_shard=0, recompute="none full", refine=False)
 QUESTION = Question(jobs=(JOB,), space=SPACE)
 
 
@@ -90,11 +90,11 @@ def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
 def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
     screen, calls = sifting.screen, []
 
-    def interrupted(job, plans, book, kept):
+    def interrupted(job, plans, book, kept, wanted):
         calls.append(plans.size)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return screen(job, plans, book, kept)
+        return screen(job, plans, book, kept, wanted)
 
     monkeypatch.setattr(sifting, "screen", interrupted)
 
@@ -108,8 +108,8 @@ def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
 def test_a_play_that_is_broken_off_ranks_what_was_played(monkeypatch):
     play = finding.play_each
 
-    def interrupted(jobs, book_of):
-        for number, each in enumerate(play(jobs, book_of)):
+    def interrupted(jobs, book_of, kept):
+        for number, each in enumerate(play(jobs, book_of, kept)):
             if number == 5:
                 raise KeyboardInterrupt
             yield each
@@ -124,7 +124,7 @@ def test_a_play_that_is_broken_off_ranks_what_was_played(monkeypatch):
 
 
 def test_breaking_off_before_anything_was_played_ends_the_search(monkeypatch):
-    def interrupted(jobs, book_of):
+    def interrupted(jobs, book_of, kept):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(finding, "play_each", interrupted)

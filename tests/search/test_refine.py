@@ -1,5 +1,7 @@
 """Variants of good plans: as little recompute as fits, stages as level as they get, nothing impossible."""
 
+import math
+
 import pytest
 from conftest import described_model, make_job
 
@@ -46,7 +48,7 @@ def test_a_plan_that_lacks_memory_is_made_to_fit_by_some_recompute():
     whole = make_job(**TIGHT)
     job = whole.model_copy(update={"plan": whole.plan.model_copy(update={"recompute": "none"})})
 
-    variants = refined([], [job], Refining(), load_book)
+    variants = refined([], [(job, math.inf)], Refining(), load_book)
 
     steps = screen_each(job, [whole.plan, *(one.plan for one in variants)], load_book(job.cluster))
     assert steps.fits.all()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flopcast.workers.ledger import Ledger
     from flopcast.workers.run import Search
 
-MANY_PLANS = 262_144  # with this many plans or more, further processes save more than their start costs
+MANY_PLANS = 16_384  # with this many plans or more, further processes save more than their start costs
 
 OPTIONS = (
     click.option(

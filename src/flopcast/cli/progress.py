@@ -4,6 +4,7 @@ Answers: which progress line is shown, how much time is left, which exit code fo
 Elsewhere: the commands (search.py, sweep.py). Nothing is shown if stderr is not a terminal.
 """
 
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 BROKEN_OFF, INFEASIBLE = 130, 2
 SHOW_EACH_S = 0.2
-WIDTH = 78
 
 
 class Clock:
@@ -35,12 +35,18 @@ class Clock:
         """Show a line, unless the last one was shown a moment ago; `since_s` counts from the start."""
         if sys.stderr.isatty() and since_s - self._shown_s > SHOW_EACH_S:
             self._shown_s = since_s
-            click.echo(f"\r{text:{WIDTH}}", err=True, nl=False)
+            width = _width()
+            click.echo(f"\r{text[:width]:{width}}", err=True, nl=False)
 
     def clear(self) -> None:
         """Clear the line."""
         if sys.stderr.isatty():
-            click.echo("\r" + " " * WIDTH + "\r", err=True, nl=False)
+            click.echo("\r" + " " * _width() + "\r", err=True, nl=False)
+
+
+def _width() -> int:
+    """Return the number of characters that a line of the terminal holds without a break."""
+    return shutil.get_terminal_size().columns - 1
 
 
 def left(since_s: float, done: int, kept: int, total: int) -> str:
@@ -74,6 +80,7 @@ class OfSearch(Clock):
             return
         told = f"{progress.doing} {progress.done} of {progress.total}"
         told += left(now - self._part_s, progress.done, progress.kept, progress.total)
+        told += f"; best so far {progress.best}" if progress.best else ""
         self.show(now, told)
 
 

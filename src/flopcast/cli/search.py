@@ -66,7 +66,7 @@ DRAWINGS = (".html", ".svg")
 def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
     """Find the best plans for a model on a cluster.
 
-    Every plan of a space is screened, and the best few hundred are simulated exactly and ranked. Plans
+    Every plan of a space is screened, and the best 64 are simulated exactly and ranked. Plans
     that cannot be told apart from the best, by the interval of the difference, are marked "="; of those
     within 2 % the simplest comes first. If you name several clusters, sizes or stacks, the answer holds the
     best plan for each, or the reason why there is none. --plan fixes fields of the plan or lists the values

@@ -92,7 +92,7 @@ def price(
     singles = single_groups(items, kept)
     wanted = to_price(items, singles)
     once = priced_once(wanted, programs.plans, cluster.scale_up_devices)
-    _price_all(once, state)
+    price_all(once, state)
     for item, priced, narrow in zip(wanted, once.items, once.narrowed, strict=True):
         if narrow:
             state.prices[item] = state.prices[priced].of_rows(once.rows.group)
@@ -116,7 +116,7 @@ def price(
     )
 
 
-def _price_all(once: PricedOnce, state: Pricing) -> None:
+def price_all(once: PricedOnce, state: Pricing) -> None:
     """Price items in groups: kernels of one class, messages of one collective over one axis, host work."""
     by_kernel: dict[str, list[Item]] = defaultdict(list)
     by_message: dict[tuple[str, str, bool], list[Item]] = defaultdict(list)

@@ -10,11 +10,14 @@ differs from a plan without words; its job is the question's.
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from flopcast.search.exact import Exact
+from flopcast.search.incumbents import Incumbents
 from flopcast.search.question import Question
+from flopcast.search.refine import Variants
 from flopcast.search.top_candidates import Candidate, TopCandidates
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -70,6 +73,33 @@ def _candidate(told: dict[str, object], sized: Job) -> Candidate:
 def plan_data(plan: Plan) -> dict[str, object]:
     """Return a plan as JSON data: the fields that differ from an empty plan."""
     return plan.model_dump(mode="json", exclude_defaults=True)
+
+
+def read_incumbents(data: dict[str, Any]) -> Incumbents:
+    """Return the incumbents that JSON data describe."""
+    fronts = {name: tuple(map(tuple, data[name])) for name in ("on_front", "faster")}
+    return Incumbents(**(data | fronts))
+
+
+def variants_text(each: Sequence[Variants]) -> str:
+    """Return variants of plans as text, without their jobs."""
+    names = [field.name for field in fields(Variants)]
+    jobs = ([getattr(one, name) for name in names] for one in each)
+    return json.dumps([[[plan_data(job.plan) for job in some] for some in lists] for lists in jobs])
+
+
+def read_variants(text: str, jobs: Sequence[Job]) -> tuple[Variants, ...]:
+    """Return the variants of the plans of these jobs from their text."""
+    names = [field.name for field in fields(Variants)]
+    return tuple(
+        Variants(
+            **{
+                name: tuple(job.model_copy(update={"plan": Plan.model_validate(plan)}) for plan in plans)
+                for name, plans in zip(names, lists, strict=True)
+            }
+        )
+        for job, lists in zip(jobs, json.loads(text), strict=True)
+    )
 
 
 def exact_text(played: Sequence[Exact]) -> str:

@@ -15,6 +15,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import plans_by_structure, plans_from
+from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
 from flopcast.search.question import Question
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster
@@ -73,12 +74,17 @@ def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
 
 
 def screened(
-    question: Question, chunk: Chunk, book_of: BookOf, kept: KeptResults = NOTHING_KEPT
+    question: Question,
+    chunk: Chunk,
+    book_of: BookOf,
+    kept: KeptResults = NOTHING_KEPT,
+    before: Incumbents = NO_INCUMBENTS,
 ) -> TopCandidates:
-    """Return the sieve after all plans of a chunk."""
+    """Return the sieve after all plans of a chunk, without those that what is known `before` rules out."""
     job = tuple(question.sized())[chunk.place]
     parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
-    return TopCandidates().after_all(question, ((job, plans) for plans in parts), book_of, kept)
+    batches = ((job, plans) for plans in parts)
+    return TopCandidates().after_all(question, batches, book_of, kept, before)
 
 
 def played(jobs: Sequence[Job], book_of: BookOf, kept: KeptResults = NOTHING_KEPT) -> tuple[Exact, ...]:

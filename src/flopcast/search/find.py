@@ -13,26 +13,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.pareto_front import front
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
-from flopcast.search.refine import Refining
+from flopcast.search.refine import Refining, variants
 from flopcast.search.settings import (
     CandidatesBySetting,
     RejectedPlan,
     Setting,
-    refined_each,
+    all_refined,
+    probed_each,
     screened_each,
     settings_of,
+    to_refine,
 )
+from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
 NEARLY_RATIO = 1.01
+MOST_RESULTS = 4096  # that the refinement and the play of one search share
 USUAL_ORDER = Plan().rank_order
 
 
@@ -41,12 +46,14 @@ class Progress:
     """Progress of a search: the number of candidates that are screened, or of plans that are played.
 
     `kept` of the plans that are done come from an earlier start, and say nothing about the current speed.
+    `best` is the best plan so far with its estimate; empty if none is known to fit.
     """
 
     doing: str  # "screening" or "playing"
     done: int
     total: int
     kept: int = 0
+    best: str = ""
 
 
 OnProgress = Callable[[Progress], None]
@@ -123,10 +130,11 @@ def find(
     """
     say = told or (lambda _: None)
     candidates_by_setting, partial = _screened(question, book_of, say)
-    jobs = to_play(question, candidates_by_setting, book_of)
+    kept = KeptResults(MOST_RESULTS)
+    jobs = to_play(question, candidates_by_setting, book_of, kept)
     played: dict[int, Exact] = {}
     try:
-        for place, exact in play_each(jobs, book_of):
+        for place, exact in play_each(jobs, book_of, kept):
             played[place] = exact
             say(Progress(doing="playing", done=len(played), total=len(jobs)))
     except KeyboardInterrupt:
@@ -139,11 +147,17 @@ def find(
 
 
 def to_play(
-    question: Question, candidates_by_setting: CandidatesBySetting, book_of: Callable[[Cluster], CurveBook]
+    question: Question,
+    candidates_by_setting: CandidatesBySetting,
+    book_of: Callable[[Cluster], CurveBook],
+    kept: KeptResults = NOTHING_KEPT,
 ) -> tuple[Job, ...]:
     """Return the jobs to simulate exactly: the best by estimate, their variants, the user's own plans."""
-    kept = (one.job for one in candidates_by_setting.to_play())
-    return (*kept, *_refined(question, candidates_by_setting, book_of), *question.given)
+    best, asked = (one.job for one in candidates_by_setting.to_play()), asked_variants(question)
+    parts = to_refine(candidates_by_setting, asked)
+    each = (one for part in parts for one in part.each)
+    found = (variants(one, asked, book_of(one.job.cluster), kept) for one in each)
+    return (*best, *all_refined(candidates_by_setting, asked, parts, found), *question.given)
 
 
 def decided(
@@ -189,27 +203,42 @@ def _screened(
         sum(num_plans(job, question.space) for job in question.jobs),
     )
     try:
-        for after in screened_each(question, book_of):
+        probes = probed_each(question, book_of)
+        if (first := first_look(question, probes, total)).best:
+            say(first)
+        for after in screened_each(question, book_of, probes):
             candidates_by_setting = after
             done = sum(candidates_kept.candidates for candidates_kept in candidates_by_setting.each)
-            say(Progress(doing="screening", done=done, total=total))
+            best = best_so_far(question, (*probes, *candidates_by_setting.each))
+            say(Progress(doing="screening", done=done, total=total, best=best))
     except KeyboardInterrupt:
         return candidates_by_setting, True
     return candidates_by_setting, False
 
 
-def _refined(
-    question: Question, candidates_by_setting: CandidatesBySetting, book_of: Callable[[Cluster], CurveBook]
-) -> tuple[Job, ...]:
-    """Return variants of the best plans, and of those that would be better but lack memory."""
+def first_look(question: Question, probes: Sequence[TopCandidates], total: int) -> Progress:
+    """Return the progress after a first look at a space of `total` plans."""
+    return Progress(doing="screening", done=0, total=total, best=best_so_far(question, probes))
+
+
+def best_so_far(question: Question, seen: Sequence[TopCandidates]) -> str:
+    """Return the best feasible plan of several streams with its estimate, or ""."""
+    each = [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]
+    if not each:
+        return ""
+    best, first = min(each, key=lambda one: one.losses[0]), question.first
+    return f"{first.show(first.shown(best.losses[0]))}: {best.job.plan.short()}"
+
+
+def asked_variants(question: Question) -> Refining:
+    """Return which variants a question wants of its best plans."""
     space = question.space
-    asked = Refining(
+    return Refining(
         stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
         recompute=space.refine and len(space.recompute) > 1 and "full" in space.recompute,
         orders=space.refine and all(job.plan.rank_order == USUAL_ORDER for job in question.jobs),
         headroom_fraction=space.headroom_fraction,
     )
-    return refined_each(candidates_by_setting, asked, book_of)
 
 
 def _over_ratio(question: Question, played: Exact) -> float:

@@ -48,9 +48,99 @@ class Refining:
     headroom_fraction: float | None = 1.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refinement:
+    """A plan to make variants of, and which: with less recompute, with more equal stages.
+
+    `slower_ratio` is how much slower the plan may become before it is of no use; 1 if it fits as it is.
+    """
+
+    job: Job
+    recompute: bool
+    stages: bool
+    slower_ratio: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variants:
+    """Variants of one plan: with less recompute, with more equal stages, and with both."""
+
+    recomputed: tuple[Job, ...] = ()
+    levelled: tuple[Job, ...] = ()
+    both: tuple[Job, ...] = ()
+
+
+def refinements(
+    best: Sequence[Job], lacking: Sequence[tuple[Job, float]], asked: Refining
+) -> tuple[Refinement, ...]:
+    """Return the plans to make variants of, each with its own work.
+
+    Parameters
+    ----------
+    best : sequence of Job
+        With feasible plans, the best first.
+    lacking : sequence of (Job, float)
+        With plans that would be better but lack memory, and how much slower each may become.
+    """
+    whole = [place for place, job in enumerate(best) if job.plan.recompute_word == "full"][:AGAIN]
+    piped = [place for place, job in enumerate(best) if job.plan.pipeline_parallel > 1][:LEVELLED]
+    of_best = (
+        Refinement(
+            job=job, recompute=asked.recompute and place in whole, stages=asked.stages and place in piped
+        )
+        for place, job in enumerate(best)
+    )
+    of_lacking = (
+        Refinement(
+            job=job, recompute=asked.recompute and place < AGAIN, stages=asked.stages, slower_ratio=ratio
+        )
+        for place, (job, ratio) in enumerate(lacking)
+    )
+    return tuple(one for one in (*of_best, *of_lacking) if one.recompute or one.stages)
+
+
+def variants(one: Refinement, asked: Refining, book: CurveBook, kept: KeptResults) -> Variants:
+    """Return the variants of one plan that keep every rule and fit as far as `asked`."""
+    room = asked.headroom_fraction
+    recomputed = tuple(_least_recompute(one.job, room, kept)) if one.recompute else ()
+    both = chain.from_iterable(_levelled(job, book, room, kept) for job in recomputed if asked.stages)
+    return Variants(
+        recomputed=recomputed,
+        levelled=tuple(_levelled(one.job, book, room, kept, one.slower_ratio)) if one.stages else (),
+        both=tuple(both),
+    )
+
+
+def gathered(
+    best: Sequence[Job], lacking: Sequence[Job], asked: Refining, found: Sequence[Variants]
+) -> tuple[Job, ...]:
+    """Return all variants of good plans, and some with their ranks in another order, each once.
+
+    Parameters
+    ----------
+    best, lacking : sequences of Job
+        As for `refinements`.
+    found : sequence of Variants
+        Of each of these.
+
+    Returns
+    -------
+    tuple of Job
+        None is among the plans themselves.
+    """
+    names = ("recomputed", "levelled", "both")
+    jobs = [job for name in names for one in found for job in getattr(one, name)]
+    if asked.orders:
+        for some in (best, tuple(jobs)):
+            jobs += islice(chain.from_iterable(map(_reordered, some)), REORDERED)
+    known = {(job.cluster, job.plan) for job in (*best, *lacking)}
+    distinct = {(job.cluster, job.plan): job for job in jobs}
+    return tuple(job for key, job in distinct.items() if key not in known)
+
+
 def refined(
     best: Sequence[Job],
-    lacking: Sequence[Job],
+    lacking: Sequence[tuple[Job, float]],
     asked: Refining,
     book_of: Callable[[Cluster], CurveBook],
     kept: KeptResults = NOTHING_KEPT,
@@ -59,10 +149,8 @@ def refined(
 
     Parameters
     ----------
-    best : sequence of Job
-        With feasible plans, the best first.
-    lacking : sequence of Job
-        With plans that would be better but lack memory.
+    best, lacking : sequences
+        As for `refinements`.
     kept : KeptResults
         Layers and prices of earlier predictions.
 
@@ -71,29 +159,16 @@ def refined(
     tuple of Job
         That differ from one of these in their plans alone, keep every rule and fit as far as `asked`.
     """
-    found: list[Job] = []
-    if asked.recompute:
-        whole = [job for job in best if job.plan.recompute_word == "full"]
-        for job in (*whole[:AGAIN], *lacking[:AGAIN]):
-            found += _least_recompute(job, asked.headroom_fraction, kept)
-    if asked.stages:
-        piped = [job for job in best if job.plan.pipeline_parallel > 1][:LEVELLED]
-        for job in (*piped, *lacking, *found):
-            found += _levelled(job, book_of(job.cluster), asked.headroom_fraction, kept)
-    if asked.orders:
-        for jobs in (best, found):
-            others = chain.from_iterable(map(_reordered, jobs))
-            found = [*found, *islice(others, REORDERED)]
-    known = {(job.cluster, job.plan) for job in (*best, *lacking)}
-    distinct = {(job.cluster, job.plan): job for job in found}
-    return tuple(job for key, job in distinct.items() if key not in known)
+    each = refinements(best, lacking, asked)
+    found = [variants(one, asked, book_of(one.job.cluster), kept) for one in each]
+    return gathered(best, [job for job, _ in lacking], asked, found)
 
 
 def _levelled(
-    job: Job, book: CurveBook, headroom_fraction: float | None, kept: KeptResults
+    job: Job, book: CurveBook, headroom_fraction: float | None, kept: KeptResults, slower_ratio: float = 1.0
 ) -> Iterator[Job]:
     """Yield the job with more equal stages, or None if its division does not change."""
-    layers = balanced_stages(job, book, headroom_fraction, kept)
+    layers = balanced_stages(job, book, headroom_fraction, kept, slower_ratio)
     if layers is None or layers == (job.plan.stage_layers or (layers[0],) * len(layers)):
         return
     yield from _possible(job, {"stage_layers": layers})

@@ -7,7 +7,7 @@ them all. A plan alone gives the same numbers as the plan among others.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
+from flopcast.cost.split_prices import split_seconds
 from flopcast.dtypes import Flags, Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
@@ -25,11 +26,15 @@ from flopcast.spec.orders import filled_after
 from flopcast.spec.plan import Plan, Plans, batch_plans, structure_of
 from flopcast.spec.rows import EqualRows, of_equal_program, rows_of, runs
 from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of
+from flopcast.timeline.least_time import least_seconds, least_terms
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
+from flopcast.workload.program import Programs
 from flopcast.workload.realise import realise
 
 CORE_ROWS = 16_384  # plans whose programs are in memory at once
+FEW_ROWS = 256  # programs that are estimated at once, because leaving some out would save nothing
+MANY_BATCHES = 4  # global batches of a program, the same: each but the first takes a microsecond
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -37,7 +42,8 @@ class Screened:
     """Results in the order of the plans, shape (plans,); NaN for plans that break a rule.
 
     `possible` plans keep every rule of spec/checks.py. Those that `fits` marks fit, tightly or not. A plan
-    that does not fit still has a step time, which shows the gain from more memory.
+    that does not fit still has a step time, which shows the gain from more memory. A step time is infinite
+    if nobody asked for it.
     """
 
     possible: np.ndarray
@@ -47,7 +53,12 @@ class Screened:
     high_bytes: Floats  # high end of its interval
 
 
-def screen(job: Job, plans: Plans, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Screened:
+Wanted = Callable[[Screened, Floats], Flags]
+
+
+def screen(
+    job: Job, plans: Plans, book: CurveBook, kept: KeptResults = NOTHING_KEPT, wanted: Wanted | None = None
+) -> Screened:
     """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used.
 
     Parameters
@@ -59,6 +70,9 @@ def screen(job: Job, plans: Plans, book: CurveBook, kept: KeptResults = NOTHING_
         Curves of the job's cluster (library/curves.py).
     kept : KeptResults
         Layers and prices of earlier batches, for a batch of few plans.
+    wanted : callable or None
+        Which step times are of use, given the results so far and seconds that no step is below, both in the
+        order of the plans; asked again until it wants no more. None wants all.
 
     Returns
     -------
@@ -80,9 +94,17 @@ def screen(job: Job, plans: Plans, book: CurveBook, kept: KeptResults = NOTHING_
     if not len(rows):
         return result
     result.possible[rows] = True
-    step_s, used, high, fit = _estimates(rows_of(plans, rows), job, book, kept.of_few(len(rows)))
-    result.step_time_s[rows], result.device_used_bytes[rows] = step_s, used
-    result.high_bytes[rows], result.fits[rows] = high, fit
+    possible, few = rows_of(plans, rows), kept.of_few(len(rows))
+    distinct = _of_one_program(possible).size
+    every = wanted is None or distinct <= FEW_ROWS or len(rows) > MANY_BATCHES * distinct
+    step_s, used, high, fit = _estimates(possible, job, book, few, least=not every)
+    result.device_used_bytes[rows], result.high_bytes[rows], result.fits[rows] = used, high, fit
+    result.step_time_s[rows] = step_s if every else np.inf
+    if wanted is not None and not every:
+        least_s = np.zeros(plans.size)
+        least_s[rows] = step_s
+        while len(some := np.flatnonzero(wanted(result, least_s) & np.isposinf(result.step_time_s))):
+            result.step_time_s[some] = _steps(rows_of(plans, some), job, book, kept.of_few(len(some)))
     return result
 
 
@@ -96,31 +118,68 @@ def _of_one_program(plans: Plans) -> EqualRows:
 
 
 def _estimates(
-    plans: Plans, job: Job, book: CurveBook, kept: KeptResults
+    plans: Plans, job: Job, book: CurveBook, kept: KeptResults, *, least: bool
 ) -> tuple[Floats, Floats, Floats, Flags]:
     """Return step times, memory of the fullest stage, its high end, and whether it fits; all (plans,).
 
-    Memory differs between plans of one program until their pipelines are full. Plans are estimated in parts
-    of at most CORE_ROWS plans, to bound the memory in use.
+    With `least`, step times are seconds that the estimates are not below. Memory differs between plans of
+    one program until their pipelines are full.
     """
     equal, filled = _of_one_program(plans), filled_after(plans)[:, 0]
     pairs = runs([equal.group, filled])
-    found: list[tuple[StepTerms, Floats, Floats, Flags]] = []
-    for start in range(0, equal.size, CORE_ROWS):
-        core = rows_of(plans, equal.first[start : start + CORE_ROWS])
-        programs = realise(lower(job.model, core, job.batch, kept), job.software, kept=kept)
+    terms: list[StepTerms] = []
+    least_terms_s: list[Floats] = []
+    found: list[tuple[Floats, Floats, Flags]] = []
+    for start, programs in _programs(plans, equal, job, kept):
         plan = equal.group[pairs.first] - start
-        here = (plan >= 0) & (plan < core.size)
+        here = (plan >= 0) & (plan < programs.plans.size)
         memory = peaks(programs, plan[here], filled[pairs.first[here]])
-        priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels), kept)
         used_bytes = seen_bytes(memory, job.cluster).max(axis=1)
         high_bytes = memory.high_bytes.max(axis=1)
-        found.append((step_terms(priced), used_bytes, high_bytes, fits(memory, job.cluster)))
-    terms, used, high, fit = zip(*found, strict=True)
-    schedule = plans.structure.pipeline_schedule
-    step_s = steps_of(joined_terms(terms).of(equal.group), schedule, plans.num_micro_batches)
-    used_bytes, high_bytes, fitting = (np.concatenate(each)[pairs.group] for each in (used, high, fit))
+        found.append((used_bytes, high_bytes, fits(memory, job.cluster)))
+        if least:
+            factors = FactorBook(job.site, book.levels)
+            least_terms_s.append(least_terms(programs, split_seconds(programs, job.cluster, book, factors)))
+        else:
+            terms.append(_terms(programs, job, book, kept))
+    if least:
+        step_s = least_seconds(np.concatenate(least_terms_s)[equal.group], plans.num_micro_batches)
+    else:
+        step_s = _of_terms(terms, equal, plans)
+    used_bytes, high_bytes, fitting = (
+        np.concatenate(each)[pairs.group] for each in zip(*found, strict=True)
+    )
     return step_s, used_bytes, high_bytes, fitting
+
+
+def _steps(plans: Plans, job: Job, book: CurveBook, kept: KeptResults) -> Floats:
+    """Return the estimated step times, (plans,)."""
+    equal = _of_one_program(plans)
+    terms = [_terms(programs, job, book, kept) for _, programs in _programs(plans, equal, job, kept)]
+    return _of_terms(terms, equal, plans)
+
+
+def _programs(
+    plans: Plans, equal: EqualRows, job: Job, kept: KeptResults
+) -> Iterator[tuple[int, Programs]]:
+    """Yield the distinct programs in parts of at most CORE_ROWS, to bound the memory in use.
+
+    With each part comes the number of programs before it.
+    """
+    for start in range(0, equal.size, CORE_ROWS):
+        core = rows_of(plans, equal.first[start : start + CORE_ROWS])
+        yield start, realise(lower(job.model, core, job.batch, kept), job.software, kept=kept)
+
+
+def _terms(programs: Programs, job: Job, book: CurveBook, kept: KeptResults) -> StepTerms:
+    """Return the terms of the steps of programs."""
+    return step_terms(price(programs, job.cluster, book, FactorBook(job.site, book.levels), kept))
+
+
+def _of_terms(terms: Sequence[StepTerms], equal: EqualRows, plans: Plans) -> Floats:
+    """Return the step times of plans, given the terms of their distinct programs."""
+    schedule = plans.structure.pipeline_schedule
+    return steps_of(joined_terms(terms).of(equal.group), schedule, plans.num_micro_batches)
 
 
 def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:

@@ -11,6 +11,7 @@ an answer for both.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 
 import numpy as np
 
@@ -18,9 +19,10 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem
 from flopcast.search.exact import Exact
 from flopcast.search.grid import batches_on, plan_at
+from flopcast.search.probe import probed
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
-from flopcast.search.refine import Refining, refined
+from flopcast.search.refine import Refinement, Refining, Variants, gathered, refinements
 from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -111,10 +113,26 @@ class CandidatesBySetting:
             before += candidates_kept.candidates
 
 
+def probed_each(question: Question, book_of: Callable[[Cluster], CurveBook]) -> tuple[TopCandidates, ...]:
+    """Return a first look at the plans of every setting (probe.py).
+
+    Raises
+    ------
+    SpecError
+        A number of devices does not fill whole nodes.
+    """
+    return tuple(probed(question, job, book_of(job.cluster)) for job in question.sized())
+
+
 def screened_each(
-    question: Question, book_of: Callable[[Cluster], CurveBook]
+    question: Question, book_of: Callable[[Cluster], CurveBook], probes: Sequence[TopCandidates]
 ) -> Iterator[CandidatesBySetting]:
     """Screen all plans of a question; yield the sieves after every batch.
+
+    Parameters
+    ----------
+    probes : sequence of TopCandidates
+        Of `probed_each`.
 
     Raises
     ------
@@ -124,24 +142,48 @@ def screened_each(
     candidates_by_setting = CandidatesBySetting.empty(question)
     for place, job in enumerate(question.sized()):
         on_job = batches_on(job, question.space)
-        for candidates_kept in TopCandidates().after_each(question, on_job, book_of):
+        known = probes[place].incumbents
+        for candidates_kept in TopCandidates().after_each(question, on_job, book_of, before=known):
             candidates_by_setting = candidates_by_setting.with_one(place, candidates_kept)
             yield candidates_by_setting
 
 
-def refined_each(
-    candidates_by_setting: CandidatesBySetting, asked: Refining, book_of: Callable[[Cluster], CurveBook]
-) -> tuple[Job, ...]:
-    """Return variants of the best plans overall and of each setting, each variant once."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToRefine:
+    """Plans of which variants are made: the best, those that lack memory, and the work on each."""
+
+    best: tuple[Job, ...]
+    lacking: tuple[Job, ...]
+    each: tuple[Refinement, ...]
+
+
+def to_refine(candidates_by_setting: CandidatesBySetting, asked: Refining) -> tuple[ToRefine, ...]:
+    """Return the plans to make variants of: the best overall, then those of each of several settings."""
     whole = candidates_by_setting.whole
-    best, lacking = ([one.job for one in part] for part in (whole.best, whole.lacking))
-    found = list(refined(best, lacking, asked, book_of))
+    loss = whole.best[0].losses[0] if whole.best else np.inf
+    lacking = tuple((one.job, max(1.0, loss / one.losses[0])) for one in whole.lacking)
+    parts = [(tuple(one.job for one in whole.best), lacking)]
     if len(candidates_by_setting.each) > 1:
-        for candidates_kept in candidates_by_setting.each:
-            few = [one.job for one in candidates_kept.best[: candidates_by_setting.most_of_each]]
-            found += refined(few, [], asked, book_of)
+        most = candidates_by_setting.most_of_each
+        parts += [(tuple(one.job for one in part.best[:most]), ()) for part in candidates_by_setting.each]
+    return tuple(
+        ToRefine(best=best, lacking=tuple(job for job, _ in others), each=refinements(best, others, asked))
+        for best, others in parts
+    )
+
+
+def all_refined(
+    candidates_by_setting: CandidatesBySetting,
+    asked: Refining,
+    parts: Sequence[ToRefine],
+    found: Iterator[Variants],
+) -> tuple[Job, ...]:
+    """Return variants that are not played already, each once; `found` has those of every refinement."""
+    jobs: list[Job] = []
+    for part in parts:
+        jobs += gathered(part.best, part.lacking, asked, list(islice(found, len(part.each))))
     known = {_key(one.job) for one in candidates_by_setting.to_play()}
-    return tuple({_key(job): job for job in found if _key(job) not in known}.values())
+    return tuple({_key(job): job for job in jobs if _key(job) not in known}.values())
 
 
 def settings_of(

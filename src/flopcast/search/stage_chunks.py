@@ -47,6 +47,14 @@ class Chunks:
         """Return the role of each chunk of a stage, (chunks,)."""
         return np.array([self.role(stage, number) for number in range(self.virtual)])
 
+    def slowest_s(self, layers: tuple[int, ...]) -> float:
+        """Return the seconds of the slowest stage, given the blocks of every chunk along the model."""
+        stops = np.cumsum(layers)
+        number = np.arange(len(layers))
+        role = [self.role(*divmod(one, self.stages)[::-1]) for one in number.tolist()]
+        each_s = self.chunk_s[role, stops - layers, stops]
+        return float(each_s.reshape(self.virtual, self.stages).sum(axis=0).max())
+
     def least_s(self) -> float:
         """Return the least sum of the seconds of all chunks over all divisions."""
         sums_s = np.where(np.arange(self.blocks + 1) == 0, 0.0, np.inf)

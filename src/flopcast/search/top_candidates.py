@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.grid import plan_at
-from flopcast.search.memory_limit import memory_ratio
-from flopcast.search.objectives import Estimates
+from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents, selection
 from flopcast.search.pareto_front import front, thinned
 from flopcast.search.question import Question
 from flopcast.search.screen import Screened, screen
@@ -25,10 +25,9 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plans
 
-BEST = 256  # screened plans that are played: docs/accuracy/search.md
+BEST = 64  # screened plans that are played: docs/accuracy/search.md
 LONGEST_FRONT = 8192  # that is kept; of more, evenly spread ones
 LACKING = 8  # of what lacks memory and would be better, that are played
-SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screening is off by, at most
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +78,7 @@ class TopCandidates:
         batches: Iterable[tuple[Job, Plans]],
         book_of: Callable[[Cluster], CurveBook],
         kept: KeptResults = NOTHING_KEPT,
+        before: Incumbents = NO_INCUMBENTS,
     ) -> Iterator["TopCandidates"]:
         """Screen batches of plans, as grid.py makes them: the sieve after each of them.
 
@@ -88,6 +88,8 @@ class TopCandidates:
             The curves of a cluster; asked once for each batch, so it should remember them.
         kept : KeptResults
             Layers and prices of earlier batches of few plans.
+        before : Incumbents
+            Of other plans of the space that are known.
 
         Raises
         ------
@@ -96,9 +98,10 @@ class TopCandidates:
         """
         candidates_kept = self
         for job, plans in batches:
-            candidates_kept = candidates_kept.with_batch(
-                question, job, plans, screen(job, plans, book_of(job.cluster), kept)
-            )
+            known = candidates_kept.incumbents.joined(before)
+            wanted = selection(question, job, plans, known, self.most)
+            part = screen(job, plans, book_of(job.cluster), kept, wanted)
+            candidates_kept = candidates_kept.with_batch(question, job, plans, part)
             yield candidates_kept
 
     def after_all(
@@ -107,10 +110,11 @@ class TopCandidates:
         batches: Iterable[tuple[Job, Plans]],
         book_of: Callable[[Cluster], CurveBook],
         kept: KeptResults = NOTHING_KEPT,
+        before: Incumbents = NO_INCUMBENTS,
     ) -> "TopCandidates":
         """Return the top candidates after the last batch."""
         candidates_kept = self
-        for after in self.after_each(question, batches, book_of, kept):
+        for after in self.after_each(question, batches, book_of, kept, before):
             candidates_kept = after
         return candidates_kept
 
@@ -120,8 +124,9 @@ class TopCandidates:
         counted = replace(self, candidates=self.candidates + plans.size, possible=self.possible + len(rows))
         if not len(rows):
             return counted
-        batch = _Batch.of(question, job, plans, part, self.candidates)
-        feasible = batch.over_ratio <= 1.0
+        losses = BatchLosses.of(question, job, plans.global_batch, part, part.step_time_s)
+        batch = _Batch(job=job, plans=plans, first=self.candidates, of=losses)
+        feasible = batch.of.over_ratio <= 1.0
         return replace(
             counted,
             feasible=self.feasible + int(feasible.sum()),
@@ -131,9 +136,10 @@ class TopCandidates:
 
     def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "TopCandidates":
         """Return the top candidates with the fronts of the batch."""
-        on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible), by_memory=False)
+        known = np.isfinite(batch.of.losses[:, 0])
+        on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible & known), by_memory=False)
         limit = self.best[0].losses[0] if self.best else np.inf
-        lacking = np.flatnonzero(batch.lacks_memory & (batch.losses[:, 0] < limit))
+        lacking = np.flatnonzero(batch.of.lacks_memory & (batch.of.losses[:, 0] < limit))
         before = tuple(one for one in self.faster if one.losses[0] < limit)
         faster, _ = _front(before, batch, lacking, by_memory=True)
         return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
@@ -173,6 +179,16 @@ class TopCandidates:
         )
 
     @property
+    def incumbents(self) -> Incumbents:
+        """Return what these plans say about others."""
+        return Incumbents(
+            best_loss=self.best[0].losses[0] if self.best else np.inf,
+            last_loss=self.best[-1].losses[0] if len(self.best) == self.most else np.inf,
+            on_front=tuple(one.losses for one in self.on_front),
+            faster=tuple(one.judged(by_memory=True) for one in self.faster),
+        )
+
+    @property
     def lacking(self) -> tuple[Candidate, ...]:
         """Return some of the plans that lack memory and are better than the best."""
         few = thinned(np.array([one.losses[0] for one in self.faster]), LACKING)
@@ -188,64 +204,21 @@ class TopCandidates:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Batch:
-    """The possible plans of one batch as columns, (rows,); losses (rows, objectives)."""
+    """The possible plans of one batch, and where they stand in the space."""
 
     job: Job
     plans: Plans
-    row: np.ndarray  # of the batch
     first: int  # place of the batch in the space
-    losses: np.ndarray
-    used_bytes: Floats
-    over_ratio: Floats
-    lacks_memory: np.ndarray  # and keeps every other limit
-
-    @classmethod
-    def of(cls, question: Question, job: Job, plans: Plans, part: Screened, first: int) -> "_Batch":
-        """Return losses and limits from the results of screening."""
-        row = np.flatnonzero(part.possible)
-        estimates = Estimates(
-            job=job,
-            step_s=part.step_time_s[row] * job.cluster.jitter.ratio,
-            global_batch=plans.global_batch[row, 0],
-            used_bytes=part.device_used_bytes[row],
-        )
-        tokens = question.total_tokens
-        losses = np.stack([asked.estimate(estimates, tokens) for asked in question.asked], axis=1)
-        memory = memory_ratio(
-            estimates.used_bytes,
-            part.high_bytes[row],
-            part.fits[row],
-            job.cluster.node.device.memory_bytes,
-            question.space.headroom_fraction,
-        )
-        others = np.zeros(len(row))
-        for limit in question.limits:
-            loss = limit.objective.estimate(estimates, tokens)
-            others = np.maximum(others, loss / limit.most / SLACK_RATIO)
-        return cls(
-            job=job,
-            plans=plans,
-            row=row,
-            first=first,
-            losses=losses,
-            used_bytes=estimates.used_bytes,
-            over_ratio=np.maximum(memory, others),
-            lacks_memory=(memory > 1.0) & (others <= 1.0),
-        )
-
-    def judged(self, rows: Integers, *, by_memory: bool) -> np.ndarray:
-        """Return the values that a front compares for some rows, as `Candidate.judged` does."""
-        losses = self.losses[rows]
-        return np.stack([losses[:, 0], self.used_bytes[rows]], axis=1) if by_memory else losses
+    of: BatchLosses
 
     def sifted(self, at: int) -> Candidate:
         """Return one of the plans."""
-        row = int(self.row[at])
+        row = int(self.of.row[at])
         return Candidate(
             job=self.job.model_copy(update={"plan": plan_at(self.plans, row)}),
-            losses=tuple(self.losses[at].tolist()),
-            used_bytes=float(self.used_bytes[at]),
-            over_ratio=float(self.over_ratio[at]),
+            losses=tuple(self.of.losses[at].tolist()),
+            used_bytes=float(self.of.used_bytes[at]),
+            over_ratio=float(self.of.over_ratio[at]),
             order=self.first + row,
         )
 
@@ -254,7 +227,7 @@ def _best(
     before: tuple[Candidate, ...], batch: _Batch, feasible: np.ndarray, most: int
 ) -> tuple[Candidate, ...]:
     """Return the best rows by the first objective; of equal ones, the earlier come first."""
-    loss = batch.losses[:, 0]
+    loss = batch.of.losses[:, 0]
     limit = before[-1].losses[0] if len(before) == most else np.inf
     rows = np.flatnonzero(feasible & (loss < limit))
     rows = rows[np.argsort(loss[rows], kind="stable")[:most]]
@@ -266,8 +239,8 @@ def _front(
     before: Sequence[Candidate], batch: _Batch, rows: Integers, *, by_memory: bool
 ) -> tuple[tuple[Candidate, ...], bool]:
     """Return the front of kept plans and of rows of a batch, and whether it had to be thinned."""
-    rows = rows[front(batch.judged(rows, by_memory=by_memory))]
-    own = batch.judged(rows, by_memory=by_memory)
+    rows = rows[front(batch.of.judged(rows, by_memory=by_memory))]
+    own = batch.of.judged(rows, by_memory=by_memory)
     kept = np.array([one.judged(by_memory=by_memory) for one in before]).reshape(len(before), own.shape[1])
     few, cut = _places(np.concatenate([kept, own]))
     size = len(before)
@@ -289,9 +262,12 @@ def _places(losses: np.ndarray) -> tuple[list[int], bool]:
     return few, len(few) < len(places)
 
 
-def _nearest(before: Candidate | None, batch: _Batch) -> Candidate:
-    """Return the plan that breaks the limits by least, the first of equal ones."""
-    at = int(np.argmin(batch.over_ratio))
-    if before is not None and before.over_ratio <= batch.over_ratio[at]:
+def _nearest(before: Candidate | None, batch: _Batch) -> Candidate | None:
+    """Return the estimated plan that breaks the limits by least, the first of equal ones."""
+    known = np.isfinite(batch.of.losses[:, 0])
+    if not known.any():
+        return before
+    at = int(np.argmin(np.where(known, batch.of.over_ratio, np.inf)))
+    if before is not None and before.over_ratio <= batch.of.over_ratio[at]:
         return before
     return batch.sifted(at)

@@ -23,7 +23,9 @@ WORTH_RATIO = 1.01  # how much slower a stage may be for chunks that are more ev
 MOST_TRACKS = 2  # more would be more states than are worth their time
 
 
-def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> ChunkDivision | None:
+def best_chunks(
+    chunks: Chunks, micro_batches: int, allowed: Allowed, most_s: float = np.inf
+) -> ChunkDivision | None:
     """Return the division with the shortest step in closed form, unless more even chunks are worth more.
 
     Parameters
@@ -32,6 +34,8 @@ def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> ChunkDi
     allowed : callable
         Which stages may hold some chunks, (states,): asked with the stage, and the blocks at which its
         chunks begin and end, (states, chunks) each.
+    most_s : float
+        Seconds that the slowest stage of a division that is worth looking for does not exceed.
 
     Returns
     -------
@@ -43,18 +47,18 @@ def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> ChunkDi
     if tracks.alone > MOST_TRACKS or not np.isfinite(least_s):
         return None
     rounds = Rounds.of(chunks, tracks, allowed)
-    fastest = _fastest(rounds, least_s / chunks.stages)
+    fastest = _fastest(rounds, least_s / chunks.stages, most_s * (1.0 + EVENNESS))
     if fastest is None:
         return None
     return _most_even(rounds.by_first_round(), _traded(rounds, fastest, micro_batches, least_s))
 
 
-def _fastest(rounds: Rounds, mean_s: float) -> ChunkDivision | None:
-    """Return the division whose slowest stage is fastest."""
+def _fastest(rounds: Rounds, mean_s: float, most_s: float) -> ChunkDivision | None:
+    """Return the division whose slowest stage is fastest, and takes at most `most_s`."""
     low_s, found = mean_s * (1.0 - EVENNESS), None
     for growth in GROWTH:
-        found = rounds.below(mean_s * growth)
-        if found is not None:
+        found = rounds.below(min(mean_s * growth, most_s))
+        if found is not None or mean_s * growth >= most_s:
             break
         low_s = mean_s * growth
     just = False  # asked just below what was found: where that is the fastest, this is the proof

@@ -29,6 +29,7 @@ from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.memory_limit import within_memory
 from flopcast.search.stage_chunks import FIRST, INNER, LAST, ChunkDivision, Chunks
 from flopcast.search.uneven_chunks import best_chunks
+from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.timeline.closed_form import micro_batch_seconds
@@ -42,7 +43,11 @@ EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one 
 
 
 def balanced_stages(
-    job: Job, book: CurveBook, headroom_fraction: float | None = 1.0, kept: KeptResults = NOTHING_KEPT
+    job: Job,
+    book: CurveBook,
+    headroom_fraction: float | None = 1.0,
+    kept: KeptResults = NOTHING_KEPT,
+    slower_ratio: float = np.inf,
 ) -> tuple[int, ...] | None:
     """Return the blocks of every chunk that make the step of the job's plan shortest, in closed form.
 
@@ -56,6 +61,9 @@ def balanced_stages(
         The part of the device's memory that a stage may use; None: as much as fits by memory/verdict.py.
     kept : KeptResults
         Layers and prices of earlier predictions.
+    slower_ratio : float
+        How much slower than in the plan's own division the slowest stage of several chunks may be; slower
+        divisions are not looked for.
 
     Returns
     -------
@@ -70,8 +78,19 @@ def balanced_stages(
     if own or stages == 1 or blocks > MOST_BLOCKS or stages * virtual > blocks + 2:
         return None
     plain = job.model_copy(update={"plan": plan.model_copy(update={"stage_layers": ()})})
-    held = (_in_chunks if virtual > 1 else _in_stages)(plain, book, headroom_fraction, kept)
+    if virtual > 1:
+        held = _in_chunks(plain, book, headroom_fraction, kept, (_own_division(job), slower_ratio))
+    else:
+        held = _in_stages(plain, book, headroom_fraction, kept)
     return None if held is None else tuple(held.T.ravel().tolist())
+
+
+def _own_division(job: Job) -> tuple[int, ...]:
+    """Return the blocks of every chunk of the job's plan, or of nearly equal chunks if it lists none."""
+    plan, blocks = job.plan, job.model.num_blocks
+    number = plan.pipeline_parallel * plan.virtual_stages
+    equal = (blocks // number,) * number
+    return plan.stage_layers or (divided_over_chunks(blocks, number) if blocks % number else equal)
 
 
 def _in_stages(
@@ -84,9 +103,16 @@ def _in_stages(
 
 
 def _in_chunks(
-    job: Job, book: CurveBook, headroom_fraction: float | None, kept: KeptResults
+    job: Job,
+    book: CurveBook,
+    headroom_fraction: float | None,
+    kept: KeptResults,
+    most: tuple[tuple[int, ...], float],
 ) -> Integers | None:
-    """Return the number of blocks of every chunk, (stages, chunks)."""
+    """Return the number of blocks of every chunk, (stages, chunks).
+
+    `most` is a division, and how much slower than its slowest stage a stage may be.
+    """
     plan, dealt = job.plan, _by_cuts(job.model.num_blocks)
     programs = _programs(job, dealt.slices, kept)
     alone_s = _seconds(programs, job, book, kept)
@@ -101,9 +127,11 @@ def _in_chunks(
         virtual=plan.virtual_stages,
     )
     room = _MemoryLimit(job=job, headroom_fraction=headroom_fraction, chunks=chunks, kind=kind)
-    found = best_chunks(chunks, plan.num_micro_batches, lambda _, start, __: start[:, 0] >= 0)
+    layers, slower_ratio = most
+    most_s, micro = chunks.slowest_s(layers) * slower_ratio, plan.num_micro_batches
+    found = best_chunks(chunks, micro, lambda _, start, __: start[:, 0] >= 0, most_s)
     if found is not None and not room.holds(found):
-        found = best_chunks(chunks, plan.num_micro_batches, room.fits)
+        found = best_chunks(chunks, micro, room.fits, most_s)
     return None if found is None else found.held
 
 

@@ -8,22 +8,39 @@ A search is a generator: it yields tasks, and is sent what they left. Screening 
 of what it kept. Several searches share one crew: the next starts when the tasks of those before run out.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from operator import itemgetter
 
 from flopcast.search import find
-from flopcast.search.chunk_text import question_text, read_candidates, read_exact
+from flopcast.search.chunk_text import question_text, read_candidates, read_exact, read_variants
 from flopcast.search.chunks import Chunk, chunks
 from flopcast.search.exact import Exact, groups
 from flopcast.search.find import SearchResult, decided
+from flopcast.search.incumbents import NO_INCUMBENTS
 from flopcast.search.question import Question
-from flopcast.search.settings import CandidatesBySetting
+from flopcast.search.refine import Refinement
+from flopcast.search.settings import CandidatesBySetting, all_refined, probed_each, to_refine
+from flopcast.search.top_candidates import TopCandidates
+from flopcast.spec.job import Job
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import Ledger
-from flopcast.workers.tasks import PLAY, SCREEN, Task, book_of, jobs_of, play_task, screen_task
+from flopcast.workers.tasks import (
+    PLAY,
+    REFINE,
+    SCREEN,
+    Task,
+    book_of,
+    jobs_of,
+    play_task,
+    refine_task,
+    screen_task,
+)
 
-DOING = {SCREEN: "screening", PLAY: "playing"}
+DOING = {SCREEN: "screening", REFINE: "refining", PLAY: "playing"}
+REFINED_TOGETHER = 6  # plans whose variants one task makes: neighbours share much
 Steps = Generator[tuple[Task, ...], Mapping[str, str], SearchResult]
 PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact]]
 
@@ -51,6 +68,7 @@ class Search:
     name: str = "0"
     parts: tuple[Chunk, ...] = ()
     weights: dict[str, int] = field(default_factory=dict)  # of tasks by name
+    probes: tuple[TopCandidates, ...] = ()  # a first look at each of `Question.sized()`, if there was one
 
     @property
     def num_plans(self) -> int:
@@ -66,8 +84,10 @@ class Search:
     def tasks(self) -> tuple[Task, ...]:
         """Return the tasks that screen its chunks."""
         text = question_text(self.question)
+        known = [one.incumbents for one in self.probes]
         return tuple(
-            screen_task(name, text, chunk) for name, chunk in zip(self.names, self.parts, strict=True)
+            screen_task(name, text, chunk, known[chunk.place] if known else NO_INCUMBENTS)
+            for name, chunk in zip(self.names, self.parts, strict=True)
         )
 
     @property
@@ -92,21 +112,69 @@ class Search:
         return decided(self.question, candidates_by_setting, every, partial=len(left) < len(tasks))
 
     def _played(self, text: str, candidates_by_setting: CandidatesBySetting) -> PlayTasks:
-        """Yield everything that was kept, simulated, in order."""
-        jobs = find.to_play(self.question, candidates_by_setting, book_of)
+        """Yield everything that was kept, simulated, in order; variants are made at the same time."""
+        asked = find.asked_variants(self.question)
+        parts = to_refine(candidates_by_setting, asked)
+        each = [one for part in parts for one in part.each]
+        best = [one.job for one in candidates_by_setting.to_play()]
+        refining = self._named(REFINE, _strips(len(each)))
+        playing = self._named(PLAY, groups(best))
+        left = yield (
+            *(refine_task(name, text, *self._of(each, members)) for name, members in refining.items()),
+            *self._plays(text, playing, best),
+        )
+        found = chain.from_iterable(
+            read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
+        )
+        more = [*all_refined(candidates_by_setting, asked, parts, found), *self.question.given]
+        others = self._named(PLAY, groups(more), first=len(playing))
+        later = (yield self._plays(text, others, more)) if more else {}
+        return [*_exact(left, playing, best), *_exact(later, others, more)]
+
+    def _named(
+        self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0
+    ) -> dict[str, tuple[int, ...]]:
+        """Return groups of plans by the names of their tasks, of which there are `first` others."""
+        found = {f"{self.name}/{kind}/{place}": some for place, some in enumerate(members, first)}
+        self.weights.update({name: len(some) for name, some in found.items()})
+        return found
+
+    def _places(self, jobs: Sequence[Job]) -> list[int]:
+        """Return which of `jobs_of` has the cluster, the stack and the site of each job."""
         known = tuple(enumerate(jobs_of(self.question)))
         on = {(job.cluster, job.stack, job.site): place for place, job in reversed(known)}
-        tasks = {f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))}
-        self.weights.update({name: len(members) for name, members in tasks.items()})
-        places = [on[job.cluster, job.stack, job.site] for job in jobs]
-        left = yield tuple(
+        return [on[job.cluster, job.stack, job.site] for job in jobs]
+
+    def _of(self, each: Sequence[Refinement], members: Sequence[int]) -> tuple[list[Refinement], list[int]]:
+        """Return some refinements and their places."""
+        some = [each[i] for i in members]
+        return some, self._places([one.job for one in some])
+
+    def _plays(
+        self, text: str, tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job]
+    ) -> tuple[Task, ...]:
+        """Return the tasks that simulate jobs, by name and members."""
+        places = self._places(jobs)
+        return tuple(
             play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
             for name, members in tasks.items()
         )
-        found: dict[int, Exact] = {}
-        for name, members in tasks.items():
-            found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
-        return [found[place] for place in range(len(jobs))]
+
+
+def _strips(number: int) -> tuple[tuple[int, ...], ...]:
+    """Return this many places, cut into parts of REFINED_TOGETHER."""
+    step = REFINED_TOGETHER
+    return tuple(tuple(range(number)[first : first + step]) for first in range(0, number, step))
+
+
+def _exact(
+    left: Mapping[str, str], tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job]
+) -> list[Exact]:
+    """Return the simulated jobs, in order, from what their tasks left."""
+    found: dict[int, Exact] = {}
+    for name, members in tasks.items():
+        found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
+    return [found[place] for place in range(len(jobs))]
 
 
 def search_of(question: Question, name: str = "0") -> Search:
@@ -152,14 +220,19 @@ def answer(
     """Return the answer of one question; progress is reported as by `find.find`, which uses one process."""
     if isinstance(executor, SerialExecutor) and ledger is None:
         return find.find(search.question, book_of, told)
-    done, kept = {SCREEN: 0, PLAY: 0}, {SCREEN: 0, PLAY: 0}
+    done, kept = Counter[str](), Counter[str]()
+    probes = probed_each(search.question, book_of)
+    first = find.first_look(search.question, probes, search.num_plans)
+    if first.best:
+        told(first)
+    search = replace(search, probes=probes)
 
     def hear(did: RunSummary) -> None:
         kind = did.task.kind
         done[kind] += did.weight
         kept[kind] += did.weight if did.kept else 0
         total = sum(weight for name, weight in search.weights.items() if f"/{kind}/" in name)
-        told(find.Progress(doing=DOING[kind], done=done[kind], total=total, kept=kept[kind]))
+        told(replace(first, doing=DOING[kind], done=done[kind], total=total, kept=kept[kind]))
 
     ((_, found),) = run([search], executor, ledger, hear)
     return found
@@ -210,6 +283,7 @@ class _Run:
                     self.told(RunSummary(task=task, weight=search.weights[task.name], kept=True))
                 else:
                     self.ready.append((place, task))
+            self.ready = deque(sorted(self.ready, key=itemgetter(0)))  # earlier searches end first
             missing = set(found) - set(left)
             if missing:
                 self.searches[place] = _Open(search, steps, missing, dict(left))
@@ -237,7 +311,7 @@ class _Run:
     @property
     def can_break_off(self) -> bool:
         """Return whether the finished tasks are of use without the rest, as while plans are screened."""
-        return not any(task.kind == PLAY for _, task in (*self.ready, *self.given.values()))
+        return all(task.kind == SCREEN for _, task in (*self.ready, *self.given.values()))
 
     def break_off(self) -> int:
         """Ask for nothing more of the only search; what it plays then is of this part of the space."""

@@ -18,13 +18,23 @@ import flopcast
 from flopcast.errors import spec_error
 from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
-from flopcast.search.chunk_text import candidates_text, exact_text, plan_data, read_question
+from flopcast.search.chunk_text import (
+    candidates_text,
+    exact_text,
+    plan_data,
+    read_incumbents,
+    read_question,
+    variants_text,
+)
 from flopcast.search.chunks import Chunk, played, screened
+from flopcast.search.find import asked_variants
+from flopcast.search.incumbents import Incumbents
 from flopcast.search.question import Question
+from flopcast.search.refine import Refinement, variants
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
-SCREEN, PLAY = "screen", "play"
+SCREEN, REFINE, PLAY = "screen", "refine", "play"
 book_of = cache(load_book)  # one process reads the curves of a cluster once
 KEPT = KeptResults(4096)  # what the tasks of one process have in common
 as_question = lru_cache(maxsize=8)(read_question)
@@ -40,15 +50,25 @@ class Task:
     part: str
 
 
-def screen_task(name: str, question: str, chunk: Chunk) -> Task:
-    """Return the task of screening a chunk."""
-    return Task(name=name, kind=SCREEN, question=question, part=json.dumps(asdict(chunk)))
+def screen_task(name: str, question: str, chunk: Chunk, before: Incumbents) -> Task:
+    """Return the task of screening a chunk, given what is known before."""
+    part = json.dumps([asdict(chunk), asdict(before)])
+    return Task(name=name, kind=SCREEN, question=question, part=part)
 
 
 def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
     """Return the task of simulating jobs together; `places` say which of `jobs_of` has each cluster."""
     part = [[place, plan_data(job.plan)] for place, job in zip(places, jobs, strict=True)]
     return Task(name=name, kind=PLAY, question=question, part=json.dumps(part))
+
+
+def refine_task(name: str, question: str, refinements: Sequence[Refinement], places: Sequence[int]) -> Task:
+    """Return the task of making variants of plans; `places` as for `play_task`."""
+    part = [
+        [place, plan_data(one.job.plan), one.recompute, one.stages, one.slower_ratio]
+        for place, one in zip(places, refinements, strict=True)
+    ]
+    return Task(name=name, kind=REFINE, question=question, part=json.dumps(part))
 
 
 def jobs_of(question: Question) -> tuple[Job, ...]:
@@ -60,15 +80,23 @@ def done(task: Task) -> str:
     """Do a task: what it leaves, as text."""
     question = as_question(task.question)
     if task.kind == SCREEN:
-        return candidates_text(screened(question, Chunk(**json.loads(task.part)), book_of, KEPT))
-    return exact_text(played(_jobs(question, task.part), book_of, KEPT))
+        chunk, before = json.loads(task.part)
+        known = read_incumbents(before)
+        return candidates_text(screened(question, Chunk(**chunk), book_of, KEPT, known))
+    if task.kind == REFINE:
+        asked = asked_variants(question)
+        each = (
+            Refinement(job=_job(question, place, plan), recompute=again, stages=stages, slower_ratio=ratio)
+            for place, plan, again, stages, ratio in json.loads(task.part)
+        )
+        return variants_text([variants(one, asked, book_of(one.job.cluster), KEPT) for one in each])
+    jobs = [_job(question, place, plan) for place, plan in json.loads(task.part)]
+    return exact_text(played(jobs, book_of, KEPT))
 
 
-def _jobs(question: Question, part: str) -> list[Job]:
-    """Return the jobs to simulate."""
-    known = jobs_of(question)
-    told = [(place, Plan.model_validate(plan)) for place, plan in json.loads(part)]
-    return [known[place].model_copy(update={"plan": plan}) for place, plan in told]
+def _job(question: Question, place: int, plan: dict[str, object]) -> Job:
+    """Return a job of `jobs_of` with another plan."""
+    return jobs_of(question)[place].model_copy(update={"plan": Plan.model_validate(plan)})
 
 
 def done_elsewhere(told: dict[str, str], program: str) -> str:

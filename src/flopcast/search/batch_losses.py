@@ -1,0 +1,72 @@
+"""The possible plans of one screened batch: their losses, and by how much they break limits.
+
+Answers: what are the losses of screened plans, and which of them lack nothing but memory?
+Elsewhere: the screening (screen.py), which plans are kept (top_candidates.py), which are worth an estimate
+(incumbents.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.search.memory_limit import memory_ratio
+from flopcast.search.objectives import Estimates
+from flopcast.search.question import Question
+from flopcast.search.screen import Screened
+from flopcast.spec.job import Job
+
+SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screening is off by, at most
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class BatchLosses:
+    """The possible plans of one batch as columns, (rows,); losses (rows, objectives).
+
+    `row` is the place of each in the batch. `over_ratio` is the largest ratio of need to limit; plans with
+    `lacks_memory` keep every other limit.
+    """
+
+    row: Integers
+    losses: np.ndarray
+    used_bytes: Floats
+    over_ratio: Floats
+    lacks_memory: np.ndarray
+
+    @classmethod
+    def of(
+        cls, question: Question, job: Job, global_batch: Counts, part: Screened, step_s: Floats
+    ) -> "BatchLosses":
+        """Return losses and limits at these step times, (plans,), without jitter."""
+        row = np.flatnonzero(part.possible)
+        estimates = Estimates(
+            job=job,
+            step_s=step_s[row] * job.cluster.jitter.ratio,
+            global_batch=global_batch[row, 0],
+            used_bytes=part.device_used_bytes[row],
+        )
+        tokens = question.total_tokens
+        losses = np.stack([asked.estimate(estimates, tokens) for asked in question.asked], axis=1)
+        memory = memory_ratio(
+            estimates.used_bytes,
+            part.high_bytes[row],
+            part.fits[row],
+            job.cluster.node.device.memory_bytes,
+            question.space.headroom_fraction,
+        )
+        others = np.zeros(len(row))
+        for limit in question.limits:
+            loss = limit.objective.estimate(estimates, tokens)
+            others = np.maximum(others, loss / limit.most / SLACK_RATIO)
+        return cls(
+            row=row,
+            losses=losses,
+            used_bytes=estimates.used_bytes,
+            over_ratio=np.maximum(memory, others),
+            lacks_memory=(memory > 1.0) & (others <= 1.0),
+        )
+
+    def judged(self, rows: Integers, *, by_memory: bool) -> np.ndarray:
+        """Return the values that a front compares for some rows, as `Candidate.judged` does."""
+        losses = self.losses[rows]
+        return np.stack([losses[:, 0], self.used_bytes[rows]], axis=1) if by_memory else losses
