@@ -127,11 +127,14 @@ def _host(priced: Priced) -> tuple[Input, ...]:
     )
 
 
+ORDINARY_JITTER = "median over fastest step in functional tests of Megatron-LM; this cluster states none"
+
+
 def _jitter(report: Report) -> Explanation:
     """Return what shared machines and unexplained deviations add to a clean step."""
     whole = whole_step(report.job, report.priced, report.timeline)
     ratio = prod(factor.ratio for factor in whole.values())
-    known = source_of(report.job.cluster.jitter.source, "ratio") or "the cluster states none"
+    known = source_of(report.job.cluster.jitter.source, "ratio") or ORDINARY_JITTER
     inputs = [lasting("clean step", report.clean_step_time_s)]
     inputs += [
         Input(
@@ -259,7 +262,7 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
         own = source_of(job.stack.source, "derate") or "no measurement: 1"
         return f"the stack: {own}{shared}"
     if kind == JITTER:
-        return source_of(job.cluster.jitter.source, "ratio") or "no measurement: 1"
+        return source_of(job.cluster.jitter.source, "ratio") or ORDINARY_JITTER
     return STANDS_FOR.get(kind, "the error of its curves")
 
 
