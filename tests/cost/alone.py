@@ -27,6 +27,7 @@ from flopcast.workload.lower import lower
 from flopcast.workload.program import Segment, StageTransfer
 from flopcast.workload.realise import realise
 
+EQUAL_CLOCKS = Site(clock_spread_fraction=0.0)  # so that a kernel takes what was measured
 DEVICES = {  # device → a cluster of it
     "a100-pcie-40gb": "a100-pcie-40gb-8",
     "a100-pcie-80gb": "a100-pcie-80gb-8",
@@ -92,7 +93,9 @@ def price_items(items, cluster, plans=None, site=None, stack="megatron-2022", bo
     """Items priced with nothing beside them; by default with the catalogue's curves and no site."""
     plans = one_plan(Plan(global_batch=1)) if plans is None else plans
     book = load_book(cluster) if book is None else book
-    return price(programs_of(items, plans, stack), cluster, book, FactorBook(site or Site(), levels or {}))
+    return price(
+        programs_of(items, plans, stack), cluster, book, FactorBook(site or EQUAL_CLOCKS, levels or {})
+    )
 
 
 def seconds_of(work, cluster):

@@ -245,7 +245,7 @@ def test_a_bubble_is_told_beside_the_one_of_equal_stages(name):
 
     plan = report.job.plan
     stages, chunks, number = plan.pipeline_parallel, plan.virtual_stages, plan.num_micro_batches
-    (ideal,) = [each.told for each in found.inputs if each.name.startswith("(p")]
+    (ideal,) = [each.text for each in found.inputs if each.name.startswith("(p")]
     assert float(ideal.split()[0]) == pytest.approx((stages - 1) / chunks / number, rel=1e-3)
     assert found.amount == pytest.approx(report.timeline.bottleneck_waits_s)
 

@@ -43,7 +43,8 @@ def test_jitter_lengthens_a_clean_step_by_its_ratio_and_is_shown():
 
 
 def test_a_machine_without_jitter_shows_none():
-    report = sample_report("one stage")
+    cluster = {"base": "dgx-a100", "nodes": 1, "jitter": {"ratio": 1.0}}
+    report = report_of(make_job(cluster=cluster))
 
     assert report.step_time_s == report.clean_step_time_s
     assert JITTER not in report.breakdown
