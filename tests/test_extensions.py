@@ -39,10 +39,9 @@ PARTS = {
             return change_kind(items, "residual_add", "twist")
         """,
     "family.py": """
-        from flopcast.interop.hugging_face.earlier_families import LLAMA
-        from flopcast.interop.hugging_face.family import Family, fact
+        from flopcast.interop.hugging_face.families import FAMILIES, Family, fact
 
-        OWL = Family(facts=LLAMA | {"hidden": fact(1024, "owl_width")})
+        OWL = Family(facts=FAMILIES["llama"].facts | {"hidden": fact(1024, "owl_width")})
         """,
     "importer.py": """
         from flopcast.interop.configs.config_reader import ConfigReader

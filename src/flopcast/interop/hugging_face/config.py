@@ -31,8 +31,7 @@ from flopcast.interop.hugging_face.decoder_facts import (
     mixer_of,
 )
 from flopcast.interop.hugging_face.experts import layers_called_dense
-from flopcast.interop.hugging_face.families import FAMILIES
-from flopcast.interop.hugging_face.family import ConfigFact, Family
+from flopcast.interop.hugging_face.families import FAMILIES, ConfigFact, Family
 from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, SILENT
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
 from flopcast.interop.hugging_face.windows import runs

@@ -1,13 +1,23 @@
 """Facts of Hugging Face families that follow from several keys of a config.
 
 Answers: which facts of a family must be computed, such as the key/value heads of Falcon?
-Elsewhere: facts that one key gives (families.py), which layers have a window (windows.py).
+Elsewhere: facts that one key gives (families.yaml), experts (experts.py), windows (windows.py).
 """
 
 from collections.abc import Callable
 
 from flopcast.interop.hugging_face.values import Reader
 from flopcast.interop.hugging_face.windows import listed_as_local
+
+
+def switch(key: str, default: bool, on: object, off: object) -> Callable[[Reader], object]:
+    """Return the rule of a fact that a boolean key chooses: one value if it is true, else the other."""
+    return lambda read: on if read.flag(key, default) else off
+
+
+def number(key: str, default: int) -> Callable[[Reader], int]:
+    """Return the rule of a fact that a key of one family counts."""
+    return lambda read: read.count(key, default)
 
 
 def used_window(read: Reader) -> object:
@@ -51,33 +61,14 @@ def falcon_residual(read: Reader) -> str:
     return "parallel" if new and norms == 2 else "parallel_shared_norm"
 
 
-def residual(default: bool, parallel: str) -> Callable[[Reader], str]:
-    """Return the rule of the residual that the flag `use_parallel_residual` chooses."""
-
-    def rule(read: Reader) -> str:
-        return parallel if read.flag("use_parallel_residual", default) else "sequential"
-
-    return rule
-
-
 def mpt_inner(read: Reader) -> int:
     """Return the width of MPT's MLP, which is given as a multiple of the hidden size."""
     return read.count("expansion_ratio", 4) * read.size("hidden", 2048)
 
 
-def mpt_bias(read: Reader) -> bool:
-    """Return whether MPT's linears and norms have biases; its key is `no_bias`."""
-    return not read.flag("no_bias", True)
-
-
-def mpt_alibi(read: Reader) -> bool:
-    """Return whether MPT uses ALiBi, from the mapping `attn_config`."""
-    return read.flag("attn_config.alibi", True)
-
-
 def mpt_learned(read: Reader) -> bool:
     """Return whether MPT learns positions: without ALiBi, unless `learned_pos_emb` is false."""
-    return not mpt_alibi(read) and read.flag("learned_pos_emb", True)
+    return not read.flag("attn_config.alibi", True) and read.flag("learned_pos_emb", True)
 
 
 def baichuan_alibi(read: Reader) -> bool:
@@ -96,3 +87,31 @@ def bigcode_kv_heads(read: Reader) -> object:
     """Return one key/value head if `multi_query` is true, the default (SantaCoder, StarCoder)."""
     read.raw("num_key_value_heads")  # transformers 5 saves the number that follows from the flag
     return 1 if read.flag("multi_query", True) else None
+
+
+def latent_attention(q_lora_rank: int) -> Callable[[Reader], dict[str, object]]:
+    """Return sizes of latents and heads; a `q_lora_rank` of null means queries without a latent."""
+
+    def rule(read: Reader) -> dict[str, object]:
+        read.used.update(("num_key_value_heads", "head_dim"))  # as many as heads; the rotated part
+        rank = read.value("count", ("q_lora_rank",), q_lora_rank, optional=True, zero_is_none=True)
+        return {
+            "q_lora_rank": rank,
+            "kv_lora_rank": read.count("kv_lora_rank", 512),
+            "qk_nope_head_size": read.count("qk_nope_head_dim", 128),
+            "qk_rope_head_size": read.count("qk_rope_head_dim", 64),
+            "value_head_size": read.count("v_head_dim", 128),
+        }
+
+    return rule
+
+
+def further_predictions(read: Reader) -> int:
+    """Return the number of multi-token prediction modules of the model, 0 if no key gives it.
+
+    `num_mtp_layers` is the key of transformers 5.
+    """
+    key = "num_nextn_predict_layers"
+    if read.raw(key) is None:
+        key = "num_mtp_layers"
+    return read.count(key, 1) if read.raw(key) not in (None, 0) else 0

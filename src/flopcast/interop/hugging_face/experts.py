@@ -1,11 +1,11 @@
 """Experts in Hugging Face configs: how many, how wide, in which layers.
 
 Answers: how many experts does each family's config describe, how wide are they, and which layers are dense?
-Elsewhere: the other facts of these families (families.py), the layer itself (layers/experts.py).
+Elsewhere: the other facts of these families (families.yaml), the layers (layers/experts.py).
 
 Transformers 5 saves the number of experts of every family as `num_local_experts`, and version 4 used
-several names, so all of these names are read as one fact. `norm_topk_prob`, which scales the selected
-scores to sum to 1, changes no predicted time.
+several names, so all of these names are read as one fact. `norm_topk_prob` and `routed_scaling_factor`,
+which scale scores, change no predicted time.
 """
 
 from collections.abc import Callable
@@ -15,71 +15,95 @@ from flopcast.interop.hugging_face.values import Reader
 Rule = Callable[[Reader], dict[str, object]]
 
 
+def experts(
+    number: int,
+    top_k: int,
+    width: int,
+    number_key: str = "",
+    top_k_key: str = "num_experts_per_tok",
+    width_key: str = "",
+    shared: int | None = None,
+    shared_key: str = "n_shared_experts",
+    loss_key: str = "router_aux_loss_coef",
+    has_loss: bool = True,
+    ignored: str = "",
+    **fields: object,
+) -> Rule:
+    """Return the rule of a family's experts.
+
+    Parameters
+    ----------
+    number, top_k, width : int
+        The family's defaults, for keys that a config leaves out.
+    number_key, top_k_key, width_key : str
+        The family's own keys. Without them, the number is the fact "experts", and experts are as wide as
+        MLPs.
+    shared : int or None
+        The default number of shared experts, under `shared_key`; None if no key gives it.
+    loss_key, has_loss : str, bool
+        The weight of the load-balancing loss, and whether there is a loss where none is given.
+    ignored : str
+        Keys that choose among what this family always has.
+    fields : object
+        Fields of the experts that every config of the family shares.
+    """
+
+    def rule(read: Reader) -> dict[str, object]:
+        read.used.update(ignored.split())
+        apart = None
+        if shared is not None:
+            apart = read.value("count", (shared_key,), shared, optional=True, zero_is_none=True)
+        found: dict[str, object] = {
+            "num_experts": read.count(number_key, number) if number_key else read.size("experts", number),
+            "top_k": read.count(top_k_key, top_k),
+            "expert_hidden": read.count(width_key, width) if width_key else read.size("ffn_hidden", width),
+        }
+        if shared is not None:
+            found["shared_experts"] = apart or 0
+        if "auxiliary_loss" not in fields:
+            weight = read.value("weight", (loss_key,), None, optional=True)
+            found["auxiliary_loss"] = has_loss if weight is None else weight != 0
+        return found | fields
+
+    return rule
+
+
+def qwen2_experts(read: Reader) -> dict[str, object]:
+    """Return experts of their own width, and a shared one with a gate; defaults of Qwen1.5-MoE-A2.7B."""
+    found = experts(60, 4, 1408, width_key="moe_intermediate_size", shared_experts=1, shared_gate=True)(
+        read
+    )
+    return found | {"shared_hidden": read.count("shared_expert_intermediate_size", 5632)}
+
+
+def deepseek_v2_experts(read: Reader) -> dict[str, object]:
+    """Return experts with softmax scores; `topk_method` says whether tokens are limited to groups (2.0)."""
+    limited = read.raw("topk_method") not in ("greedy", "gready", None)
+    groups = _groups(read, 1, 1) if limited else {}
+    return _deepseek(64, 2, 1407, ignored="n_group topk_group scoring_func")(read) | groups
+
+
+def deepseek_v3_experts(read: Reader) -> dict[str, object]:
+    """Return experts with sigmoid scores, a bias that follows the loads, and groups."""
+    found = _deepseek(256, 1, 2048, ignored="scoring_func topk_method")(read) | _groups(read, 8, 4)
+    return found | {"router": "sigmoid", "selection_bias": True, "router_dtype": "fp32"}
+
+
+def _deepseek(number: int, shared: int, width: int, ignored: str) -> Rule:
+    keys = {"width_key": "moe_intermediate_size", "loss_key": "aux_loss_alpha", "ignored": ignored}
+    return experts(number, 8, width, shared=shared, has_loss=False, **keys)
+
+
+def _groups(read: Reader, groups: int, chosen: int) -> dict[str, object]:
+    return {"expert_groups": read.count("n_group", groups), "top_groups": read.count("topk_group", chosen)}
+
+
 def _is_number(layer: object) -> bool:
     """Return whether a value may be the number of a layer."""
     return type(layer) is int and layer >= 0
 
 
 NUMBERS = (_is_number, "a list of numbers of layers")  # of lists that name layers
-
-
-def _has_loss(read: Reader) -> bool:
-    """Return whether the router has a load-balancing loss, with a coefficient above 0."""
-    return read.value("weight", ("router_aux_loss_coef",), None, optional=True) != 0
-
-
-def _as_wide_as_mlps(experts: int, top_k: int, width: int, **others: object) -> Rule:
-    """Return the rule of a family whose `intermediate_size` is the width of its experts.
-
-    Parameters
-    ----------
-    experts, top_k, width : int
-        The family's defaults, for keys that a config leaves out.
-    others : object
-        Fields of the experts that every config of the family shares.
-    """
-
-    def rule(read: Reader) -> dict[str, object]:
-        return {
-            "num_experts": read.size("experts", experts),
-            "top_k": read.count("num_experts_per_tok", top_k),
-            "expert_hidden": read.size("ffn_hidden", width),
-            "auxiliary_loss": _has_loss(read),
-        } | others
-
-    return rule
-
-
-mixtral_experts = _as_wide_as_mlps(8, 2, 14336)
-grok_experts = _as_wide_as_mlps(8, 2, 32768)
-olmoe_experts = _as_wide_as_mlps(64, 8, 2048)
-granite_experts = _as_wide_as_mlps(8, 2, 11008)
-minimax_experts = _as_wide_as_mlps(256, 8, 1536, router="sigmoid", selection_bias=True)
-gpt_oss_experts = _as_wide_as_mlps(128, 4, 2880, expert_bias=True, gate_clamp=True, router_bias=True)
-
-
-def qwen2_experts(read: Reader) -> dict[str, object]:
-    """Return experts of their own width, and a shared one with a gate; defaults of Qwen1.5-MoE-A2.7B."""
-    return _qwen(read, 60, 4, 1408) | {
-        "shared_experts": 1,
-        "shared_hidden": read.count("shared_expert_intermediate_size", 5632),
-        "shared_gate": True,
-    }
-
-
-def qwen3_experts(read: Reader) -> dict[str, object]:
-    """Return experts of their own width, none shared; defaults of Qwen3-30B-A3B."""
-    return _qwen(read, 128, 8, 768)
-
-
-def _qwen(read: Reader, experts: int, top_k: int, width: int) -> dict[str, object]:
-    """Return keys that both of Qwen's families have."""
-    return {
-        "num_experts": read.size("experts", experts),
-        "top_k": read.count("num_experts_per_tok", top_k),
-        "expert_hidden": read.count("moe_intermediate_size", width),
-        "auxiliary_loss": _has_loss(read),
-    }
 
 
 def dense_layers(read: Reader) -> tuple[int, ...]:
@@ -103,18 +127,6 @@ def layers_called_dense(read: Reader, number: int) -> tuple[int, ...] | None:
     return None if kinds is None else tuple(layer for layer, kind in enumerate(kinds) if kind == "dense")
 
 
-def llama4_experts(read: Reader) -> dict[str, object]:
-    """Return experts and a shared one as wide as `intermediate_size`; defaults of Llama 4 Scout."""
-    return {
-        "num_experts": read.size("experts", 16),
-        "top_k": read.count("num_experts_per_tok", 1),
-        "expert_hidden": read.count("intermediate_size", 8192),
-        "shared_experts": 1,
-        "router": "sigmoid",
-        "auxiliary_loss": _has_loss(read),
-    }
-
-
 def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
     """Return layers that `moe_layers` does not list; without a list, all but every n-th."""
     listed, layers = read.entries("moe_layers", *NUMBERS), range(read.size("layers", 48))
@@ -124,31 +136,11 @@ def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
     return tuple(sorted(set(layers).difference(listed)))
 
 
-def glm_experts(experts: int, shared: int, top_k: int) -> Rule:
-    """Return the rule of experts with sigmoid scores and a load-balancing bias (GLM-4.5, dots.llm1)."""
-
-    def rule(read: Reader) -> dict[str, object]:
-        read.used.update(("scoring_func", "topk_method", "n_group", "topk_group"))
-        number = read.value("count", ("n_shared_experts",), shared, optional=True, zero_is_none=True)
-        return {
-            "num_experts": read.size("experts", experts),
-            "top_k": read.count("num_experts_per_tok", top_k),
-            "expert_hidden": read.count("moe_intermediate_size", 1408),
-            "shared_experts": number or 0,
-            "router": "sigmoid",
-            "selection_bias": True,
-            "router_dtype": "fp32",
-            "auxiliary_loss": False,
-        }
-
-    return rule
-
-
 def granite_shared_experts(read: Reader) -> dict[str, object]:
     """Return Granite's experts, and a shared expert if `shared_intermediate_size` is above 0."""
     width = read.value("count", ("shared_intermediate_size",), 0, optional=True, zero_is_none=True)
     shared = {"shared_experts": 1, "shared_hidden": width} if width else {}
-    return granite_experts(read) | shared
+    return experts(8, 2, 11008)(read) | shared
 
 
 def hunyuan_experts(read: Reader) -> dict[str, object]:
@@ -173,20 +165,6 @@ def hunyuan_experts(read: Reader) -> dict[str, object]:
     }
 
 
-def ernie_experts(read: Reader) -> dict[str, object]:
-    """Return experts with their own width, shared experts and a load-balancing bias (ERNIE 4.5)."""
-    number = read.value("count", ("moe_num_shared_experts",), 2, optional=True, zero_is_none=True)
-    return {
-        "num_experts": read.size("experts", 64),
-        "top_k": read.count("moe_k", 6),
-        "expert_hidden": read.count("moe_intermediate_size", 1536),
-        "shared_experts": number or 0,
-        "selection_bias": True,
-        "router_dtype": "fp32",
-        "auxiliary_loss": _has_loss(read),
-    }
-
-
 def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
     """Return the dense layers: outside the first and last with experts, and those between the intervals."""
     layers, step = read.size("layers", 28), read.count("moe_layer_interval", 1)
@@ -196,11 +174,15 @@ def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
     return tuple(i for i in range(layers) if (i + 1) % step or not start <= i <= end)
 
 
-def dbrx_experts(read: Reader) -> dict[str, object]:
-    """Return the experts that `ffn_config` describes, with the defaults of DbrxFFNConfig."""
-    return {
-        "num_experts": read.count("ffn_config.moe_num_experts", 4),
-        "top_k": read.count("ffn_config.moe_top_k", 1),
-        "expert_hidden": read.count("ffn_config.ffn_hidden_size", 3584),
-        "auxiliary_loss": read.value("weight", ("ffn_config.moe_loss_weight",), None, optional=True) != 0,
-    }
+def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
+    """Return the first `first_k_dense_replace` layers, and all but every `moe_layer_freq`-th of the others.
+
+    Layer i has experts where i is at least the first number and a multiple of the second
+    (DeepseekV2DecoderLayer, in the repository of the checkpoint).
+    """
+
+    def rule(read: Reader) -> tuple[int, ...]:
+        leading, step = read.whole("first_k_dense_replace", default), read.count("moe_layer_freq", 1)
+        return tuple(i for i in range(read.size("layers", 30)) if i < leading or i % step)
+
+    return rule

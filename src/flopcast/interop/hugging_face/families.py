@@ -1,11 +1,92 @@
-"""All supported decoder families of Hugging Face transformers.
+"""All supported decoder families of Hugging Face transformers, and the form of a family.
 
-Answers: which families are there?
-Elsewhere: their tables (earlier_families.py, recent_families.py). A new family is one table there.
+Answers: which families are there, which facts does each read from its configs, which values must it not
+have?
+Elsewhere: their tables (families.yaml), rules over several keys (derived_facts.py, experts.py, windows.py),
+keys of facts (values.py), the mapping that facts make (config.py). A new family is one entry of the table.
 """
 
-from flopcast.interop.hugging_face.earlier_families import EARLIER
-from flopcast.interop.hugging_face.family import Family
-from flopcast.interop.hugging_face.recent_families import RECENT
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-FAMILIES: dict[str, Family] = EARLIER | RECENT
+from flopcast.files.package_table import read_table
+from flopcast.interop.hugging_face import derived_facts, experts, windows
+from flopcast.interop.hugging_face.values import Reader
+
+SIZES = ("hidden", "layers", "heads", "ffn_hidden", "vocabulary", "context")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigFact:
+    """A fact that the config gives; `keys` are the family's own names for it, if it has any."""
+
+    default: object
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Must:
+    """A key of which only one value is supported.
+
+    Its value must be `wanted`, or equal the fact `same_as`; absent and null keys pass.
+    """
+
+    key: str
+    wanted: object = None
+    same_as: str = ""
+    because: str
+
+
+Rule = ConfigFact | Callable[[Reader], object] | str | int | float | bool | None
+Facts = Mapping[str, Rule]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """The facts of a family, restrictions on its keys, and keys of passes that are not counted."""
+
+    facts: Facts
+    musts: tuple[Must, ...] = ()
+    scales: tuple[str, ...] = field(default=())
+
+
+def fact(default: object, *keys: str) -> ConfigFact:
+    """Return a fact that the config gives, under the family's own keys if it has any."""
+    return ConfigFact(default=default, keys=keys)
+
+
+def _rule(written: object) -> Rule:
+    """Return a fact of the table: read from the config, fixed, or computed by a rule."""
+    if not isinstance(written, dict):
+        return fact(*written) if isinstance(written, list) else fact(written)
+    if "is" in written:
+        fixed: Rule = written["is"]
+        return fixed
+    places = (derived_facts, experts, windows)
+    rule: Any = next(found for place in places if (found := getattr(place, written["rule"], None)))
+    given = written.get("with")
+    if isinstance(given, list):
+        rule = rule(*(_rule(each) if isinstance(each, dict) else each for each in given))
+    elif given:
+        rule = rule(**given)
+    computed: Rule = rule
+    return computed
+
+
+def _families() -> dict[str, Family]:
+    """Return the families of the table; each may be an earlier one with differences."""
+    found: dict[str, Family] = {}
+    for name, row in read_table(__package__, "families.yaml").items():
+        facts = dict(found[row["base"]].facts) if "base" in row else {}
+        facts |= zip(SIZES, map(fact, row.get("sizes", ())), strict=False)
+        facts |= {key: _rule(written) for key, written in row.get("facts", {}).items()}
+        musts = tuple(
+            Must(key=key, wanted=must.get("is"), same_as=must.get("same_as", ""), because=must["because"])
+            for key, must in row.get("musts", {}).items()
+        )
+        found[name] = Family(facts=facts, musts=musts, scales=tuple(row.get("scales", "").split()))
+    return found
+
+
+FAMILIES = _families()
