@@ -49,6 +49,19 @@ def parts(**changes):
     return nouns | {"plan": PLAN | changes}
 
 
+def decoded(written):
+    """Data of broken_rules.yaml: {small: …}, {mixture: …} and {traced: …} are models of these functions."""
+    if isinstance(written, list):
+        return [decoded(each) for each in written]
+    if not isinstance(written, dict):
+        return written
+    data = {key: decoded(value) for key, value in written.items()}
+    for name, make in (("small", model), ("mixture", mixture), ("traced", traced)):
+        if name in data:
+            return make(**data.pop(name)) | data
+    return data
+
+
 def faults(whole):
     """What the job is told; nothing where it is right."""
     try:

@@ -150,7 +150,9 @@ class Client:
             "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80),
             "client": ("127.0.0.1", 1), "root_path": "",
         }  # fmt: skip
-        asyncio.run(Starlette(routes=app._routes(desk))(scope, receive, send))
+        asyncio.run(
+            Starlette(routes=app._routes(desk), exception_handlers=app.HANDLERS)(scope, receive, send)
+        )
         self.status = self.parts[0]["status"]
         self.headers = dict(self.parts[0]["headers"])
         self.text = b"".join(part.get("body", b"") for part in self.parts[1:]).decode()

@@ -179,7 +179,6 @@ def _several(name: str, value: object) -> object:
 
 
 def _tokens(text: object) -> float:
-    """Return how many tokens a text states; 0 for None."""
     try:
         number = 0.0 if text is None else parse_tokens(str(text))
     except ValueError:
@@ -205,7 +204,6 @@ def _dollars(text: object) -> float | None:
 
 
 def _seconds(text: object) -> float | None:
-    """Return the seconds of a time with its unit."""
     if text is None:
         return None
     try:

@@ -70,6 +70,5 @@ def _key(key: str) -> str:
 
 
 def _entry(value: object, depth: int) -> str:
-    """Return an entry of a list after its dash."""
     told = _block(value, depth)
     return " " + told.lstrip() if told.startswith("\n") else told

@@ -70,7 +70,6 @@ def or_short_form(schema: dict[str, Any]) -> None:
 
 
 def _names() -> tuple[str, ...]:
-    """Return every name that a plan may write."""
     return (AUTO, *SCHEDULES, *UNSUPPORTED)
 
 

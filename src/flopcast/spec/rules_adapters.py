@@ -11,13 +11,11 @@ from flopcast.spec.checks import Case, Rule
 
 
 def _known(case: Case) -> list[str]:
-    """Return targets that every block has."""
     blocks = [linears(block, case.model.hidden) for block in case.model.blocks]
     return [name for name in blocks[0] if all(name in block for block in blocks)]
 
 
 def _unknown(case: Case) -> list[str]:
-    """Return targets that some block lacks."""
     targets = case.model.adapters.targets if case.model.adapters else ()
     return [name for name in targets if name not in _known(case)]
 
@@ -28,7 +26,6 @@ def stores_fewer_bits(case: Case) -> bool:
 
 
 def _has_experts(case: Case) -> bool:
-    """Return whether any block has experts."""
     return any(isinstance(block.feed_forward, Experts) for block in case.model.blocks)
 
 

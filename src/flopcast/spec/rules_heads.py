@@ -70,7 +70,6 @@ def _tensor_degree(case: Case) -> int:
 
 
 def _wrong(case: Case, right: Callable[[Block, Case], bool]) -> int:
-    """Return the index of the first wrong run of blocks."""
     return next(i for i, block in enumerate(case.model.blocks) if not right(block, case))
 
 

@@ -23,12 +23,10 @@ def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
 
 
 def _rule(case: Case) -> AbstractSchedule:
-    """Return the schedule of the plans."""
     return case.structure.order_rule
 
 
 def _own(case: Case) -> OwnSchedule | None:
-    """Return the user's own schedule, if the plan has one."""
     schedule = case.structure.schedule
     return schedule if isinstance(schedule, OwnSchedule) else None
 

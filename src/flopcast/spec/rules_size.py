@@ -27,7 +27,6 @@ def _most_micro_batches(case: Case) -> int:
 
 
 def _largest_batch(case: Case) -> int:
-    """Return the largest global batch of the first plan."""
     return _most_micro_batches(case) * first(case.plans.data_parallel * case.plans.micro_batch)
 
 

@@ -13,7 +13,6 @@ from flopcast.spec.checks import Rule
 
 
 def _unknown(names: Iterable[str], known: Iterable[str]) -> str:
-    """Return those of `names` that are not known."""
     return ", ".join(sorted(set(names) - set(known)))
 
 

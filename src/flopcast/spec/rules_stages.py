@@ -18,7 +18,6 @@ def _given(case: Case) -> tuple[int, ...]:
 
 
 def _chunks(case: Case) -> Counts:
-    """Return chunks of all stages, shape (plans, 1)."""
     return case.plans.pipeline_parallel * case.plans.virtual_stages
 
 

@@ -15,7 +15,6 @@ from flopcast.spec.divisors import divisors, listed
 
 
 def _traced(case: Case) -> bool:
-    """Return whether any block is traced."""
     return any(isinstance(block.mixer, Traced) for block in case.model.blocks)
 
 

@@ -9,8 +9,10 @@ import contextlib
 import json
 import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
@@ -23,7 +25,7 @@ from starlette.routing import Route
 from flopcast.render.error_json import BUG, INPUT, LIMIT
 from flopcast.render.page.style import STYLE
 from flopcast.ui import page
-from flopcast.ui.chosen_plan import CHOSEN, PLAN_FIELDS, Fields, chosen_word, without_stale
+from flopcast.ui.chosen_plan import PLAN_FIELDS, filled, requested
 from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json, refusal
 from flopcast.ui.limits import WAITING, Limits, busy
 from flopcast.ui.openapi import described
@@ -79,6 +81,15 @@ class Desk:
             self._keep(key, answer)
         return answer
 
+    async def page(
+        self, task: str, words: Mapping[str, object], told: Callable[[str], None] = lambda _: None
+    ) -> Answer:
+        """Return the answer to a page's request; if too many wait, a page that says so."""
+        try:
+            return await self.ask(task, words, told)
+        except BusyError:
+            return refusal(task, 503, LIMIT, WAITING)
+
     def _keep(self, key: str, answer: Answer) -> None:
         """Keep an answer; the oldest go where they take too much room."""
         size = len(key) + len(answer.body)
@@ -116,17 +127,16 @@ def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: Non
         routes=_routes(desk),
         middleware=[Middleware(Limits), Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
         lifespan=lifespan,
-        exception_handlers={404: _lost},
+        exception_handlers=HANDLERS,
     )
 
 
 def _routes(desk: Desk) -> list[Route]:
-    """Return the routes of all addresses."""
-    pages = [Route(path, _page(desk, name)) for name, (path, _) in page.PAGES.items()]
-    answers = [Route(f"/answer/{name}", _answer(desk, name)) for name in ("predict", "compare")]
-    gifts = [Route(path, _file(desk, *made)) for path, made in FILES.items()]
+    pages = [Route(path, partial(_page, desk, name)) for name, (path, _) in page.PAGES.items()]
+    answers = [Route(f"/answer/{name}", partial(_answer, desk, name)) for name in ("predict", "compare")]
+    gifts = [Route(path, partial(_file, desk, *made)) for path, made in FILES.items()]
     data = [
-        Route(f"/api/v1/{name}", _data(desk, f"api.{name}"), methods=["POST"])
+        Route(f"/api/v1/{name}", partial(_data, desk, f"api.{name}"), methods=["POST"])
         for name in ("predict", "memory", "compare", "search")
     ]
     return [
@@ -134,141 +144,77 @@ def _routes(desk: Desk) -> list[Route]:
         *answers,
         *gifts,
         *data,
-        Route("/answer/search", _search(desk)),
-        Route("/upload", _upload(desk), methods=["GET", "POST"]),
-        Route("/answer/log", _log(desk), methods=["POST"]),
+        Route("/answer/search", partial(_search, desk)),
+        Route("/upload", partial(_upload, desk), methods=["GET", "POST"]),
+        Route("/answer/log", partial(_log, desk), methods=["POST"]),
         Route("/api/v1/openapi.json", _openapi),
         Route("/static/{name}", _static),
         Route("/health", _health),
     ]
 
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
 def _words(request: Request) -> dict[str, str]:
-    """Return the parameters of a URL without empty ones."""
     return {name: value for name, value in request.query_params.items() if value}
 
 
-def _asked(request: Request, sides: Sequence[str] = ("",)) -> dict[str, str]:
-    """Return the parameters of a URL that describe a job, or the two jobs of a comparison by `sides`.
-
-    A plan that was chosen for another model or machine is left out. If a new plan is to be chosen, only its
-    batch and precision are kept.
-    """
-    words = _words(request)
-    asked = {name: value for name, value in words.items() if name not in page.SWITCHES}
-    for side in sides:
-        asked = without_stale(asked, side)
-    if "choose" not in words:
-        return asked
-    plan = {side + name for side in sides for name in PLAN_FIELDS if name not in page.KEPT}
-    return {name: value for name, value in asked.items() if name not in plan}
-
-
-def _filled(
-    request: Request, asked: Fields, made: Mapping[str, str], sides: Sequence[str]
-) -> dict[str, str]:
-    """Return the fields of a form with complete plans, and the record of the chosen fields."""
-    filled = dict(asked) | dict(made)
-    for side in sides:
-        own = {name.removeprefix(side): value for name, value in made.items() if name.startswith(side)}
-        before = request.query_params.get(side + CHOSEN, "")
-        filled[side + CHOSEN] = chosen_word(asked, own, before, side)
-    return filled
-
-
-def _page(desk: Desk, name: str) -> Endpoint:
-    """Return the endpoint of a page with its answer."""
+async def _page(desk: Desk, name: str, request: Request) -> Response:
     sides = page.SIDES if name == "compare" else ("",)
-
-    async def endpoint(request: Request) -> Response:
-        words, asked = _words(request), _asked(request, sides)
-        if name == "search" and "now" not in words:
-            return _html(page.page(name, asked, page.pending(asked) if "go" in words else ""))
-        if name != "search" and not asked:
-            asked = {f"{side}{key}": value for side in sides for key, value in page.START.items()}
-        try:
-            answer = await desk.ask(f"page.{name}", asked)
-        except BusyError:
-            answer = refusal(f"page.{name}", 503, LIMIT, WAITING)
-        made = json.loads(answer.body)
-        fields = asked
-        if answer.status == 200 and name != "search":
-            fields = _filled(request, asked, made["fields"], sides)
-        return _html(page.page(name, fields, made["html"]), answer.status)
-
-    return endpoint
+    words = _words(request)
+    asked = requested(words, sides)
+    if name == "search" and "now" not in words:
+        return _html(page.page(name, asked, page.pending(asked) if "go" in words else ""))
+    if name != "search" and not asked:
+        asked = {f"{side}{key}": value for side in sides for key, value in page.START.items()}
+    answer = await desk.page(f"page.{name}", asked)
+    made = json.loads(answer.body)
+    fields = asked
+    if answer.status == 200 and name != "search":
+        fields = filled(words, asked, made["fields"], sides)
+    return _html(page.page(name, fields, made["html"]), answer.status)
 
 
-def _answer(desk: Desk, name: str) -> Endpoint:
-    """Return the endpoint of a page's answer alone, for its script.
+async def _answer(desk: Desk, name: str, request: Request) -> Response:
+    """Return a page's answer alone, for its script.
 
     `form` holds the fields that the script changes: all of them if a new plan was chosen.
     """
     sides = page.SIDES if name == "compare" else ("",)
-
-    async def endpoint(request: Request) -> Response:
-        asked = _asked(request, sides)
-        dropped = {side + each for side in sides for each in PLAN_FIELDS} & _words(
-            request
-        ).keys() - asked.keys()
-        try:
-            answer = await desk.ask(f"page.{name}", asked)
-        except BusyError:
-            return busy()
-        made = json.loads(answer.body)
-        made["form"] = dict.fromkeys(dropped, "")
-        chosen = (
-            dropped
-            or "choose" in request.query_params
-            or not any(side + each in asked for side in sides for each in PLAN_FIELDS)
-        )
-        if answer.status == 200 and chosen:
-            made["form"] |= _filled(request, asked, made["fields"], sides)
-        return JSONResponse(made, answer.status, _headers(answer.status))
-
-    return endpoint
+    words = _words(request)
+    asked = requested(words, sides)
+    dropped = {side + each for side in sides for each in PLAN_FIELDS} & words.keys() - asked.keys()
+    answer = await desk.ask(f"page.{name}", asked)
+    made = json.loads(answer.body)
+    made["form"] = dict.fromkeys(dropped, "")
+    chosen = (
+        dropped
+        or "choose" in words
+        or not any(side + each in asked for side in sides for each in PLAN_FIELDS)
+    )
+    if answer.status == 200 and chosen:
+        made["form"] |= filled(words, asked, made["fields"], sides)
+    return JSONResponse(made, answer.status, _headers(answer.status))
 
 
-def _file(desk: Desk, task: str, name: str) -> Endpoint:
-    """Return a file for download."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            answer = await desk.ask(task, _asked(request) or page.START)
-        except BusyError:
-            return busy()
-        if answer.status != 200 and not task.startswith(DATA):
-            return _html(page.refused_page(json.loads(answer.body)["html"]), answer.status)
-        headers = _headers(answer.status)
-        if answer.status == 200:
-            headers["content-disposition"] = f'attachment; filename="{name}"'
-        return Response(answer.body, answer.status, headers, media_type=answer.media)
-
-    return endpoint
+async def _file(desk: Desk, task: str, name: str, request: Request) -> Response:
+    answer = await desk.ask(task, requested(_words(request)) or page.START)
+    if answer.status != 200 and not task.startswith(DATA):
+        return _html(page.refused_page(json.loads(answer.body)["html"]), answer.status)
+    headers = _headers(answer.status)
+    if answer.status == 200:
+        headers["content-disposition"] = f'attachment; filename="{name}"'
+    return Response(answer.body, answer.status, headers, media_type=answer.media)
 
 
-def _data(desk: Desk, task: str) -> Endpoint:
-    """Return an answer of the API."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            words = json.loads(await request.body(), parse_constant=_no_number)
-            if not isinstance(words, dict):
-                raise ValueError("a request is one object")
-            json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
-        except (ValueError, RecursionError) as error:
-            message = f"The body is not a JSON object: {str(error)[:200]}"
-            return Response(errors_as_json(INPUT, message), 400, media_type="application/json")
-        try:
-            answer = await desk.ask(task, words)
-        except BusyError:
-            return busy()
-        return Response(answer.body, answer.status, _headers(answer.status), media_type=answer.media)
-
-    return endpoint
+async def _data(desk: Desk, task: str, request: Request) -> Response:
+    try:
+        words = json.loads(await request.body(), parse_constant=_no_number)
+        if not isinstance(words, dict):
+            raise ValueError("a request is one object")
+        json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
+    except (ValueError, RecursionError) as error:
+        message = f"The body is not a JSON object: {str(error)[:200]}"
+        return Response(errors_as_json(INPUT, message), 400, media_type="application/json")
+    return _passed_on(await desk.ask(task, words))
 
 
 def _no_number(word: str) -> object:
@@ -282,19 +228,14 @@ def _no_number(word: str) -> object:
     raise ValueError(f"{word} is not a number in JSON")
 
 
-def _search(desk: Desk) -> Endpoint:
+async def _search(desk: Desk, request: Request) -> Response:
     """Return a search as a stream of events: progress, then the result. Disconnecting ends it."""
-
-    async def endpoint(request: Request) -> Response:
-        return StreamingResponse(_events(desk, _asked(request)), media_type="text/event-stream")
-
-    return endpoint
+    return StreamingResponse(_events(desk, requested(_words(request))), media_type="text/event-stream")
 
 
 async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]:
-    """Yield server-sent events of a search."""
     told: asyncio.Queue[str] = asyncio.Queue()
-    asked = asyncio.create_task(desk.ask("page.search", words, told.put_nowait))
+    asked = asyncio.create_task(desk.page("page.search", words, told.put_nowait))
     try:
         while not asked.done():
             with contextlib.suppress(TimeoutError):
@@ -306,52 +247,32 @@ async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]
                         continue
             hearing.cancel()
             yield ": still at it\n\n"
-        try:
-            body = asked.result().body
-        except BusyError:
-            body = refusal("page.search", 503, LIMIT, WAITING).body
-        yield f"event: answer\ndata: {body}\n\n"
+        yield f"event: answer\ndata: {asked.result().body}\n\n"
     finally:
         asked.cancel()
 
 
-def _upload(desk: Desk) -> Endpoint:
+async def _upload(desk: Desk, request: Request) -> Response:
     """Turn an uploaded file into a field of the first page's address."""
-
-    async def endpoint(request: Request) -> Response:
-        if request.method == "GET":
-            return _html(page.upload_page({}))
-        given = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
-        try:
-            answer = await desk.ask("page.upload", given)
-        except BusyError:
-            answer = refusal("page.upload", 503, LIMIT, WAITING)
-        made = json.loads(answer.body)
-        if answer.status != 200:
-            return _html(page.upload_page(given, made["html"]), answer.status)
-        if len(made["fields"]["job"]) > page.MOST_PACKED:
-            return _html(page.upload_page(given, "<p>The file is too large for an address.</p>"), 413)
-        return RedirectResponse(f"/?{urlencode(made['fields'])}", 303)
-
-    return endpoint
+    if request.method == "GET":
+        return _html(page.upload_page({}))
+    given = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
+    answer = await desk.page("page.upload", given)
+    made = json.loads(answer.body)
+    if answer.status != 200:
+        return _html(page.upload_page(given, made["html"]), answer.status)
+    if len(made["fields"]["job"]) > page.MOST_PACKED:
+        return _html(page.upload_page(given, "<p>The file is too large for an address.</p>"), 413)
+    return RedirectResponse(f"/?{urlencode(made['fields'])}", 303)
 
 
-def _log(desk: Desk) -> Endpoint:
+async def _log(desk: Desk, request: Request) -> Response:
     """Return a comparison of a log with the prediction of an address."""
-
-    async def endpoint(request: Request) -> Response:
-        text = (await request.body()).decode("utf-8", "replace")
-        try:
-            answer = await desk.ask("page.log", {**_asked(request), "log": text})
-        except BusyError:
-            return busy()
-        return Response(answer.body, answer.status, _headers(answer.status), media_type=answer.media)
-
-    return endpoint
+    text = (await request.body()).decode("utf-8", "replace")
+    return _passed_on(await desk.ask("page.log", {**requested(_words(request)), "log": text}))
 
 
 async def _openapi(_: Request) -> Response:
-    """Return the description of the API."""
     return JSONResponse(described())
 
 
@@ -376,13 +297,22 @@ async def _lost(request: Request, _: Exception) -> Response:
     return Response("not found", 404, media_type="text/plain")
 
 
+async def _busy(_: Request, __: Exception) -> Response:
+    return busy()
+
+
+HANDLERS: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {404: _lost, BusyError: _busy}
+
+
 async def _health(_: Request) -> Response:
-    """Return 200."""
     return JSONResponse({"status": "ok"})
 
 
+def _passed_on(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, _headers(answer.status), media_type=answer.media)
+
+
 def _html(text: str, status: int = 200) -> Response:
-    """Return a page."""
     return Response(text, status, _headers(status), media_type="text/html")
 
 

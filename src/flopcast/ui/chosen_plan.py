@@ -10,15 +10,41 @@ values that the user entered stay.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode
 
 from flopcast.ui.request_fields import OF_PLAN
 
 CHOSEN = "chosen"
 PLAN_FIELDS = (*OF_PLAN, "plan")
+KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
+SWITCHES = ("choose", "go", "now")  # of an address: what to do, not of what
 JOB_FIELDS = ("model", "cluster", "gpus", "stack", "job")  # a chosen plan is one for these
 Fields = Mapping[str, str]
+
+
+def requested(words: Fields, sides: Sequence[str] = ("",)) -> dict[str, str]:
+    """Return the fields of an address that describe a job, or the two jobs of a comparison by `sides`.
+
+    A plan that was chosen for another model or machine is left out. If a new plan is to be chosen, only its
+    batch and precision are kept.
+    """
+    asked = {name: value for name, value in words.items() if name not in SWITCHES}
+    for side in sides:
+        asked = without_stale(asked, side)
+    if "choose" not in words:
+        return asked
+    plan = {side + name for side in sides for name in PLAN_FIELDS if name not in KEPT}
+    return {name: value for name, value in asked.items() if name not in plan}
+
+
+def filled(words: Fields, asked: Fields, made: Fields, sides: Sequence[str]) -> dict[str, str]:
+    """Return the fields of a form with complete plans, and the record of the chosen fields."""
+    fields = dict(asked) | dict(made)
+    for side in sides:
+        own = {name.removeprefix(side): value for name, value in made.items() if name.startswith(side)}
+        fields[side + CHOSEN] = chosen_word(asked, own, words.get(side + CHOSEN, ""), side)
+    return fields
 
 
 def without_stale(words: Fields, prefix: str = "") -> dict[str, str]:

@@ -110,7 +110,6 @@ def _refused(status: int, message: str) -> Response:
 
 
 def _json(status: int, message: str, headers: Mapping[str, str]) -> Response:
-    """Return one error as JSON."""
     return Response(errors_as_json(LIMIT, message), status, headers, media_type=JSON)
 
 

@@ -58,7 +58,6 @@ def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
 
 
 def _word(name: str, *, several: bool) -> Schema:
-    """Return the schema of one field."""
     field = known_fields()[name]
     told = ", ".join(each for each in (field.label, field.hint) if each)
     if several:
@@ -69,7 +68,6 @@ def _word(name: str, *, several: bool) -> Schema:
 
 
 def _operation(name: str, summary: str, body: str) -> Schema:
-    """Return one request."""
     refused = {"content": _content({"$ref": "#/components/schemas/Refusal"})}
     answers = {
         "200": {"description": f"as `flopcast {name} --json`", "content": _content({"type": "object"})}
@@ -84,17 +82,14 @@ def _operation(name: str, summary: str, body: str) -> Schema:
 
 
 def _content(schema: Schema) -> Schema:
-    """Return a body of JSON."""
     return {"application/json": {"schema": schema}}
 
 
 def _object(properties: Mapping[str, object], **more: object) -> Schema:
-    """Return the schema of an object."""
     return {"type": "object", "properties": properties} | more
 
 
 def _refusal() -> Schema:
-    """Return the schema of an answer that lists errors."""
     text = {"type": ["string", "null"]}
     entries: Schema = {name: text | {"description": told} for name, told in FIELDS.items()}
     entries |= {"kind": {"type": "string", "enum": list(KINDS)}, "value": {"description": FIELDS["value"]}}

@@ -24,8 +24,6 @@ FILES = {
     "/job.yaml": "Job file",
     "/upload": "Upload a file",
 }
-KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
-SWITCHES = ("choose", "go", "now")  # of an address: what to do, not of what
 MOST_PACKED = 48_000  # characters of an address
 SIDES = ("a.", "b.")  # what fields of the two jobs of a comparison begin with
 START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
@@ -250,7 +248,6 @@ def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
 def _group(
     legend: str, names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False
 ) -> str:
-    """Return fields under one heading."""
     known = known_fields()
     inner = ""
     for name in names:

@@ -71,7 +71,6 @@ class _ServerProcess:
             raise BrokenError from error
 
     async def _started(self) -> asyncio.subprocess.Process:
-        """Return the running process, or a new one."""
         if self.process is None or self.process.returncode is not None:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,

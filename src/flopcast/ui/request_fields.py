@@ -229,7 +229,6 @@ def _said(words: Words) -> list[str]:
 
 
 def _text(words: Words, name: str) -> str | None:
-    """Return a field as text, or None if it is empty."""
     value = words.get(name)
     return None if value in (None, "") else str(value)
 

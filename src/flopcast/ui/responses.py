@@ -196,7 +196,6 @@ def _why(one: Ranked, found: SearchResult) -> str:
 
 
 def _link(text: str, one: Ranked, words: Words) -> str:
-    """Return a plan that links to its prediction."""
     job = one.played.job
     rest = {
         name: words[name]
@@ -211,7 +210,6 @@ def _link(text: str, one: Ranked, words: Words) -> str:
 
 
 def _part(section: Section) -> str:
-    """Return a section that can be folded."""
     opened = " open" if section.key in ("time", "memory") else ""
     return (
         f'<details class="part" id="part-{section.key}"{opened}><summary><h2>{escape(section.heading)}</h2>'

@@ -48,19 +48,16 @@ def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
 
 
 def _precision(reader: ConfigReader) -> str:
-    """Return the plan's precision."""
     plan = reader.data["plan"]
     return str(plan.get("precision")) if isinstance(plan, dict) else ""
 
 
 def _plan(reader: ConfigReader, field: str) -> int:
-    """Return a degree of the plan."""
     plan = reader.data["plan"]
     return int(plan.get(field, 1)) if isinstance(plan, dict) else 1
 
 
 def _gradients(reader: ConfigReader) -> dict[str, object]:
-    """Return what the file says of gradients."""
     found: dict[str, object] = {}
     for field, name in (("overlap_grad_reduce", "overlap"), ("overlap_param_gather", "overlap_gather")):
         if reader.has(f"{DDP}.{field}"):

@@ -10,18 +10,19 @@ is opened: of `${…}` only plain references inside the file are followed.
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
-from flopcast.interop.configs.keys import Keys, covered
+from flopcast.interop.configs.keys import Keys, covered, flattened
 from flopcast.spec.plan import Plan
 
 AUTO = "auto"
 MOST = 10**12
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
+WAY_OUT = "remove {}, or describe the job in YAML"
 MOST_HOPS = 8  # references that lead to references
 
 
@@ -121,17 +122,10 @@ class ConfigReader:
         return None
 
     def count(self, key: str, default: int = 1, least: int = 1, auto: str | None = None) -> int:
-        """Return a whole number.
+        """Return a whole number of `least` or more; `default` is what the program takes without the key.
 
-        Parameters
-        ----------
-        key : str
-        default : int
-            What the program takes where the key is not given.
-        least : int
-            The smallest value that makes sense.
-        auto : str or None
-            Who decides where it is "auto", which then is the default, said aloud; None: it may not be.
+        `auto` says who decides where the value is "auto": then it is the default, with a note. If it is
+        None, "auto" is a fault.
         """
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
@@ -222,7 +216,7 @@ class ConfigReader:
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """Report a key that requests an unsupported feature."""
-        fix = fix or f"remove {key}, or describe the job in YAML"
+        fix = fix or WAY_OUT.format(key)
         self.fault(key, f"a file of {self.keys.program} without it", f"{what} is not supported yet", fix)
 
     def assume(self, text: str, key: str = "") -> None:
@@ -238,7 +232,7 @@ class ConfigReader:
     def put(self, path: Path, value: object, *keys: str) -> None:
         """Set a value of the job; its line is that of the first of these keys that is given."""
         set_value(self.data, path, value)
-        given = self._given(keys)
+        given = next((key for key in keys if key in self._values), None)
         place = self._values[given][0] if given else ()
         if place in self.document.places:  # the value stands in another file
             self.places[path] = self.document.places[place]
@@ -248,12 +242,8 @@ class ConfigReader:
     def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
         """Return devices of the job; report a fault if neither the file nor the command line states them.
 
-        Parameters
-        ----------
-        stated : int or None
-            What the file says; the command line wins.
-        share : int
-            Ranks of one replica, which must divide them; `shared` is the key that says so.
+        The command line wins over what the file has `stated`. A replica has `share` ranks, which must
+        divide the devices; `shared` is the key that says so.
         """
         devices = self.asked.devices or stated or self.asked.whole
         if self.asked.devices and stated not in (None, self.asked.devices):
@@ -285,10 +275,6 @@ class ConfigReader:
         data = self.data | {"assumptions": self.assumptions}
         first = {path: line for path, line in self.document.lines.items() if path == ()}
         return Document(self.document.name, data, first | self.lines, self.places)
-
-    def _given(self, keys: tuple[str, ...]) -> str | None:
-        """Return the first of these keys that is given."""
-        return next((key for key in keys if key in self._values), None)
 
     def _target(self, key: str, dots: str, name: str) -> str:
         """Return the key that a reference means: one dot for its own section, two for the one above."""
@@ -329,11 +315,7 @@ class ConfigReader:
     def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
         """Report an unknown key that may change time or memory."""
         program = self.keys.program
-        fix = (
-            f"did you mean {unknown.near}?"
-            if unknown.near
-            else f"remove {key}, or describe the job in YAML"
-        )
+        fix = f"did you mean {unknown.near}?" if unknown.near else WAY_OUT.format(key)
         self.fault(key, f"a key of {program}", unknown.because, fix, "is not known")
 
     def _unknown_ranks(self) -> Problem:
@@ -347,21 +329,6 @@ class ConfigReader:
             because="the data-parallel degree follows from the number of devices and the other degrees",
             fix="give the number of devices, --gpus N",
         )
-
-
-def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield every value of plain data with its path; an empty mapping and a list are values.
-
-    >>> list(flattened({"a": {"b": 1}, "c": [2]}))
-    [(('a', 'b'), 1), (('c',), [2])]
-    """
-    if isinstance(data, dict) and (data or path):
-        if not data:
-            yield path, data
-        for key, value in data.items():
-            yield from flattened(value, (*path, str(key)))
-    elif path:
-        yield path, data
 
 
 def _whole(value: object) -> int | None:

@@ -27,8 +27,8 @@ from flopcast.interop.configs import (
     torchtune,
     trl,
 )
-from flopcast.interop.configs.config_reader import ImportOptions, flattened
-from flopcast.interop.configs.keys import Keys, keys_of
+from flopcast.interop.configs.config_reader import ImportOptions
+from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.interop.configs.unsupported_programs import has, refusal, unread_program
 
@@ -189,7 +189,6 @@ def read_kind(document: Document, kind: str, asked: ImportOptions) -> Document:
 
 
 def _signs(data: object, signs: str) -> int:
-    """Return how many of the signs a file has."""
     return sum(_has(data, sign) for sign in signs.split())
 
 
@@ -204,11 +203,9 @@ def _has(data: object, sign: str) -> bool:
 
 
 def _ambiguous(document: Document, names: str) -> Problem:
-    """Return the fault of a file that two formats match."""
     return _fault(document, "format", names, "a file that one format fits", "its keys are those of both")
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
-    """Return a fault of a whole file."""
     fix = f"name the format by --kind {next(iter(KINDS))}"
     return Problem(field, value, allowed, because, fix, where=document.where(()))

@@ -123,7 +123,6 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def _twice(document: Document, key: str, name: str) -> Problem:
-    """Return the error for a key that is given twice."""
     allowed = f"one value of {name}, in one file"
     because, fix = "GPT-NeoX merges its files and takes hyphens for underscores", f"keep one {name}"
     return Problem(key, None, allowed, because, fix, where=document.where((key,)), fault="is given twice")

@@ -182,7 +182,6 @@ def _feed_forward(reader: ConfigReader, hidden: int) -> None:
 
 
 def _width(reader: ConfigReader, hidden: int, gated: bool) -> int:
-    """Return the width of NeoX's own MLP."""
     multiple = reader.count("mlp_multiple_of", 1)
     factor = reader.raw("expansion_factor")
     if factor is not None and (
@@ -202,7 +201,6 @@ def _width(reader: ConfigReader, hidden: int, gated: bool) -> int:
 
 
 def _up(number: int, multiple: int) -> int:
-    """Return a number rounded up to a multiple."""
     return -(-number // multiple) * multiple
 
 

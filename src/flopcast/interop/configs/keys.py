@@ -9,12 +9,13 @@ A key is written with dots, "zero_optimization.stage". A name that ends in ".*" 
 keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may include those of another.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 from flopcast.files.package_table import read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
+from flopcast.files.yaml_text import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,3 +134,18 @@ def covered(key: str, names: Iterable[str]) -> bool:
         key == name or (name.endswith(".*") and (key == name[:-2] or key.startswith(name[:-1])))
         for name in names
     )
+
+
+def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield every value of plain data with its path; an empty mapping and a list are values.
+
+    >>> list(flattened({"a": {"b": 1}, "c": [2]}))
+    [(('a', 'b'), 1), (('c',), [2])]
+    """
+    if isinstance(data, dict) and (data or path):
+        if not data:
+            yield path, data
+        for key, value in data.items():
+            yield from flattened(value, (*path, str(key)))
+    elif path:
+        yield path, data

@@ -176,7 +176,6 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
 
 
 def _modes(reader: ConfigReader) -> None:
-    """Recompute, precision, optimizer, offload."""
     policy = reader.text("remat_policy") or "full"
     if "offload" in policy:
         reader.refuse("remat_policy", "offload of activations", "write remat_policy: full")

@@ -138,7 +138,6 @@ class TranslatedFlags:
         return key, TYPES.get(value, value) if isinstance(value, str) else value
 
     def _line(self, key: str) -> int:
-        """Return the line of a key."""
         line = self._sheet.where(key).rpartition(":")[2]
         return int(line) if line.isdecimal() else 1
 
@@ -147,7 +146,6 @@ class TranslatedFlags:
         return FLAG.sub(lambda found: self._keys.get(found[0], found[0]), text)
 
     def _told(self, problem: Problem) -> Problem:
-        """Return a fault of a flag as a fault of its key."""
         return replace(
             problem,
             field=self._named(problem.field),

@@ -65,7 +65,6 @@ def stack_of(reader: ConfigReader, optimizer: str, switched: dict[str, object]) 
 
 
 def _of_apex(reader: ConfigReader) -> dict[str, object]:
-    """Return changes of Apex's distributed Adam."""
     dtype = reader.choice(SYNC, TYPES, "fp32")
     return _shared(reader, dtype, True) | {"bucket_elements": _elements(reader, BUCKET, BUCKET_MIB, dtype)}
 

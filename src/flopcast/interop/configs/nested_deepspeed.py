@@ -139,7 +139,6 @@ def _agree(inner: ConfigReader, batch: TrainerBatch, precision: str) -> None:
 
 
 def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:
-    """Return the values of a document with two levels."""
     return [
         ((part, name), value)
         for part, inner in data.items()

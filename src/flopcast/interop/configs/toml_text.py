@@ -128,12 +128,10 @@ class _Places:
         return len(self._text), line
 
     def _too_deep(self, line: int, depth: int) -> Exception:
-        """Return the fault of too deep nesting."""
         return refuse(self._name, line, "depth", depth, f"at most {MAX_DEPTH} levels", "flatten it")
 
 
 def _parts(dotted: str) -> Path:
-    """Return names between dots, without quotes."""
     return tuple(part.strip("\"'") for part in re.findall(_PART, dotted))
 
 

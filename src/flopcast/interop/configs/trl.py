@@ -21,8 +21,8 @@ from dataclasses import replace
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions, flattened
-from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
@@ -98,12 +98,10 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def _has(document: Document, key: str) -> bool:
-    """Return whether a file has a key."""
     return isinstance(document.data, dict) and key in document.data
 
 
 def _with_deepspeed(whole: Document, settings: Document) -> Document:
-    """Return the document with DeepSpeed's settings in it."""
     return _placed(whole, settings, {path: ("deepspeed", *path) for path, _ in flattened(settings.data)})
 
 

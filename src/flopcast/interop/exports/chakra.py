@@ -134,5 +134,4 @@ def _number(name: str, kind: int, value: int) -> bytes:
 
 
 def _flag(name: str, value: bool) -> bytes:
-    """Return a boolean attribute."""
     return text(1, name) + varint(BOOL, int(value))

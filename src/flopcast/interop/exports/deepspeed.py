@@ -83,7 +83,6 @@ def _beside(plan: Plan) -> list[str]:
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """Return what the reader makes of the file."""
     return read_kind(parsed(text, NAME), "deepspeed", ImportOptions(devices=devices, model=True))
 
 

@@ -55,12 +55,10 @@ def export_megatron(job: Job) -> Exported:
 
 
 def _is_current(job: Job) -> bool:
-    """Return whether the flags are those of Megatron-Core."""
     return base_of(job.stack) == NEWEST
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """Return what the reader of scripts makes of the file."""
     return launch_document(text, NAME, devices)
 
 

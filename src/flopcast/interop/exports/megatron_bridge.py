@@ -108,7 +108,6 @@ def export_megatron_bridge(job: Job) -> Exported:
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """Return what the reader makes of the file."""
     return read_kind(parsed(text, NAME), BASE, ImportOptions(devices=devices))
 
 

@@ -72,7 +72,6 @@ def _context(plan: Plan) -> Flags:
 
 
 def _expert_degrees(job: Job) -> Flags:
-    """Return flags of ranks of experts, if there are any."""
     if not has_experts(job.model):
         return []
     plan = job.plan
@@ -135,7 +134,6 @@ def _recompute(job: Job, base: str) -> Flags:
 
 
 def _precision(plan: Plan) -> Flags:
-    """Return flags of 16 bits, and of 8-bit products."""
     if plan.precision in SIXTEEN_BITS:
         return [f"--{plan.precision}"]
     if plan.precision in FP4_RECIPES:
@@ -145,7 +143,6 @@ def _precision(plan: Plan) -> Flags:
 
 
 def _optimizer(plan: Plan) -> Flags:
-    """Return flags of the optimizer; Adam is the default."""
     if not plan.optimizer.startswith("sgd"):
         return []
     return ["--optimizer sgd", f"--sgd-momentum {0.9 if plan.optimizer == 'sgd_momentum' else 0.0}"]
@@ -218,7 +215,6 @@ def _gradients(job: Job, base: Stack) -> Flags:
 
 
 def _transfers(job: Job, base: Stack) -> Flags:
-    """Return flags of how stages send activations."""
     own, chunks = job.stack.pipeline, job.plan.virtual_stages > 1
     waits = base.name == NEWEST and chunks and own.transfers == "batched"
     whole = own.payload == "full" and base.pipeline.payload == "scattered"
@@ -242,7 +238,6 @@ def _states(job: Job) -> Flags:
 
 
 def _narrow(job: Job) -> Flags:
-    """Return flags of what is done around 8-bit products."""
     own = job.stack.narrow
     if job.plan.precision in SIXTEEN_BITS:
         return []

@@ -67,7 +67,6 @@ def _model(document: Document, data: object) -> Model:
 
 
 def _stack(document: Document, data: object) -> Stack:
-    """Return a stack by name, or a base with changes."""
     if isinstance(data, str):
         return catalog.stack(data)
     base = catalog.document("stacks", str(data["base"])).data if isinstance(data, dict) else {}
@@ -113,7 +112,6 @@ def _problem(difference: Difference, target: str) -> Problem:
 
 
 def _told(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str) -> str:
-    """Return notes on what of a stack is not in the file."""
     fields = [f"{field.removeprefix('stack.')} {value!r} → {instead!r}" for field, value, instead in lost]
     more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
     known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)

@@ -63,17 +63,14 @@ def export_torchtitan(job: Job) -> Exported:
 
 
 def _flag(value: object) -> str:
-    """Return a value as a command line takes it."""
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """Return what the reader makes of the file."""
     return read_kind(parsed(text, NAME), "torchtitan", ImportOptions(devices=devices))
 
 
 def _settings(job: Job) -> Settings:
-    """Return sections and keys."""
     plan = job.plan
     name, _, flavour = _flavour(job).partition("/")
     if not flavour:
@@ -130,7 +127,6 @@ def _recompute(plan: Plan) -> dict[str, object]:
 
 
 def _parallelism(job: Job) -> dict[str, object]:
-    """Return degrees, sharding and stages."""
     plan = job.plan
     shard = (plan.data_shard or plan.data_parallel) if plan.zero == 3 else 1
     found: dict[str, object] = {

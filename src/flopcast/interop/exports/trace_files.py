@@ -43,7 +43,6 @@ def chrome_trace(report: Report) -> bytes:
 
 
 def _names(report: Report) -> dict[int, str]:
-    """Return the name of each stage's process."""
     return {stage: f"pipeline stage {stage}" for stage in range(len(report.memory.per_stage))}
 
 

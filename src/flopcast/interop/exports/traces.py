@@ -68,7 +68,6 @@ def export_chakra(job: Job) -> Exported:
 
 
 def _stage_of(job: Job) -> list[int]:
-    """Return the pipeline stage of every rank."""
     return [place_of(job.plan, rank)["pp"] for rank in range(job.plan.devices)]
 
 

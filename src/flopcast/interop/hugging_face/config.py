@@ -193,7 +193,6 @@ def _check_musts(reader: Reader, family: Family, found: DecoderFacts) -> None:
 
 
 def _notes(reader: Reader, family: Family, name: str) -> list[str]:
-    """Return notes for the user about this import."""
     notes = []
     if reader.defaults:
         taken = ", ".join(f"{key} {_shown(value)}" for key, value in reader.defaults.items())
@@ -267,7 +266,6 @@ def _name(reader: Reader, family: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value as a config writes it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -280,5 +278,4 @@ def _fault(
     because: str,
     fix: str = "describe the model by hand",
 ) -> Problem:
-    """Return one fault, at its line."""
     return Problem(field, value, allowed, because, fix, where=document.where(path))

@@ -99,7 +99,6 @@ def _groups(read: Reader, groups: int, chosen: int) -> dict[str, object]:
 
 
 def _is_number(layer: object) -> bool:
-    """Return whether a value may be the number of a layer."""
     return type(layer) is int and layer >= 0
 
 

@@ -126,7 +126,6 @@ def ranks_of(document: Document) -> int:
 
 
 def _line(problem: Problem) -> int:
-    """Return the line of a fault."""
     return int(problem.where.rpartition(":")[2])
 
 

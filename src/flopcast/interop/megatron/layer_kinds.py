@@ -124,7 +124,6 @@ def layers_of(text: str, layers: int) -> list[bool] | None:
 
 
 def _block(dense: Block, count: int, kind: Kind, experts: Block | None, window: int | None) -> Block:
-    """Return the blocks of one kind of layer."""
     number, narrow = kind
     mixer = dense["mixer"]
     block = dense | {"count": count}

@@ -91,7 +91,6 @@ def _exchange(builder: JobBuilder, context: str) -> None:
 
 
 def _undivided(builder: JobBuilder, ranks: int, share: int) -> None:
-    """Report ranks that do not form whole replicas."""
     flag = builder.arguments.first("--tensor-model-parallel-size", PIPELINE)
     allowed = f"a divisor of {ranks} ranks as tensor · pipeline · context parallel"
     because = f"a replica needs {share} ranks, and every rank belongs to a replica"

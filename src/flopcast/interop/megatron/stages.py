@@ -108,7 +108,6 @@ def _ends(builder: JobBuilder, stages: int, chunks: int) -> None:
 
 
 def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
-    """Count embedding and loss as a block each."""
     args = builder.arguments
     embedding, loss = args.has(EMBEDDING), args.has(LOSS)
     each, rest = divmod(builder.layers + embedding + loss, stages * chunks)

@@ -86,7 +86,6 @@ def _no_training(script: Script) -> Problem:
 
 
 def _name(word: Word) -> str:
-    """Return a flag without its value."""
     return word.text.partition("=")[0]
 
 

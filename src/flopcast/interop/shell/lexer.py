@@ -154,7 +154,6 @@ class _Lexer:
         return self._lines[bisect_right(self._offsets, at) - 1]
 
     def _ahead(self, *texts: str) -> bool:
-        """Return whether one of these texts comes next."""
         return self._text.startswith(texts, self._at)
 
     def _end_of_line(self) -> int:
@@ -318,7 +317,6 @@ class _Lexer:
         raise self._unclosed(opening, start - 1)
 
     def _unclosed(self, opening: str, at: int) -> SpecError:
-        """Return the fault of an unclosed quote or bracket."""
         line = self._line(max(at, 0))
         closing = {"(": ")", "{": "}"}.get(opening, opening)
         excerpt = self._text[max(at, 0) :].partition("\n")[0][:40]

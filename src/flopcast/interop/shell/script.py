@@ -13,6 +13,7 @@ keeps the default of TP. No other file is read.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate
 
 from flopcast.interop.shell.commands import (
     READ_BY,
@@ -140,7 +141,6 @@ class _Reader:
         )
 
     def _note(self, note: str, line: int) -> None:
-        """Record a note, only about what runs."""
         if self._live:
             self._noted.setdefault(note, []).append(line)
 
@@ -168,37 +168,27 @@ class _Reader:
 
     def _statement(self, token: Token) -> None:
         """Read one command or compound command that begins with `token`."""
-        reserved = token.plain
-        if token.text == "newline" and self._next_is_no_document():
+        word, after = token.plain, self._tokens[self._at + 1 : self._at + 2]
+        if token.text == "newline" and not (after and after[0].text == HERE_DOCUMENT):
             self._shell, self._target = (), ""
         compound = {"if": self._if, "for": self._for, "while": self._while, "until": self._while}
-        if token.text == HERE_DOCUMENT:
-            self._at += 1
-            self._document(token)
-        elif not token.is_word or reserved in _IGNORED:
-            self._at += 1
-        elif reserved in compound:
-            self._at += 1
-            compound[reserved](token.line)
-        elif reserved == "case":
-            self._at += 1
-            self._case(token.line)
-        else:
+        compound["case"] = self._case
+        is_document = token.text == HERE_DOCUMENT
+        if token.is_word and not is_document and word not in (*_IGNORED, *compound):
             self._simple(self._until_operator())
-
-    def _next_is_no_document(self) -> bool:
-        """Return whether no here-document follows the end of a line."""
-        after = self._at + 1
-        return after >= len(self._tokens) or self._tokens[after].text != HERE_DOCUMENT
+            return
+        self._at += 1
+        if is_document:
+            self._document(token)
+        elif token.is_word and word in compound:
+            compound[word](token.line)
 
     def _document(self, token: Token) -> None:
         """Read a here-document that a shell or sbatch runs, or keep one that is written to a file."""
         shell, self._shell, target, self._target = self._shell, (), self._target, ""
-        if not self._live or not (shell or target):
-            return
-        if shell:
+        if self._live and shell:
             self._submitted(self.variables.value(document_parts(token, self._name)), shell)
-        else:
+        elif self._live and target:
             self._files[target] = token
 
     def _submitted(self, value: Value, shell: tuple[Word, ...]) -> None:
@@ -240,8 +230,7 @@ class _Reader:
         done, doubtful, end, before = False, False, "if", self._effects
         while end in ("if", "elif"):
             verdict = decided(self._until("then"), self.variables) if not done and self._live else False
-            if verdict is None and not done:
-                doubtful = True
+            doubtful = doubtful or (verdict is None and not done)
             end = self._block(("elif", "else", "fi"), verdict is not False, doubtful)
             done = done or verdict is True
         if end == "else":
@@ -250,7 +239,6 @@ class _Reader:
             self._note(_UNDECIDED, line)
 
     def _for(self, line: int) -> None:
-        """Run the body once, with the first value of the list."""
         head = [token for token in self._until("do") if token.is_word]
         if self._live and len(head) > 2 and head[1].plain == "in":
             values = self.variables.elements(head[2:])
@@ -261,7 +249,6 @@ class _Reader:
         self._block(("done",))
 
     def _while(self, line: int) -> None:
-        """Run the body once."""
         self._until("do")
         before = self._effects
         self._block(("done",), doubtful=True)
@@ -287,10 +274,8 @@ class _Reader:
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
             self._at += 1
-            if token.plain == "esac":
-                return None
-            if token.text == ")":
-                return patterns
+            if token.plain == "esac" or token.text == ")":
+                return patterns if token.plain != "esac" else None
             if token.is_word:
                 patterns.append(text_of(self.variables.value(token.parts)))
         return None
@@ -312,8 +297,7 @@ class _Reader:
             named.group(1): word_of(held.value_assigned(token, named), token.line)
             for token, named in assigned
         }
-        values = held.elements(rest)
-        if values:
+        if values := held.elements(rest):
             self._run(values, environment, words[0].line)
 
     def _run(self, values: Sequence[Value], environment: Mapping[str, Word], line: int) -> None:
@@ -345,8 +329,7 @@ class _Reader:
                 words = tuple(word_of(value, line) for value in values)
                 if program.rpartition("/")[2] in READ_BY or shell_of(values) >= 0:
                     self._shell = words
-                written = written_script(words, self._files, bool(self._shell))
-                if written:
+                if written := written_script(words, self._files, bool(self._shell)):
                     parts = document_parts(self._files.pop(written), self._name)
                     self._submitted(self.variables.value(parts), words)
                 elif wrapped := wrapped_script(words):
@@ -357,10 +340,8 @@ class _Reader:
     def _again(self, values: Sequence[Value], outer: tuple[Word, ...]) -> None:
         """Read a text that the script has put together as a script of its own."""
         pieces = joined(values)
-        lines, at = [], 0
-        for piece in pieces:
-            lines.append((at, piece.line))
-            at += len(piece.text)
+        starts = accumulate((len(piece.text) for piece in pieces), initial=0)
+        lines = [(start, piece.line) for start, piece in zip(starts, pieces, strict=False)]
         outside, self._outer = self._outer, outer or self._outer
         self._depth += 1
         if pieces and self._depth <= MAX_NESTING:

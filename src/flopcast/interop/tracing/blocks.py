@@ -77,13 +77,11 @@ def traced_model(libraries: Libraries, config: Config) -> tuple[dict[str, Any], 
 
 
 def _title(libraries: Libraries, config: Config) -> str:
-    """Return what was traced, and by which versions."""
     versions = ", ".join(f"{name} {version}" for name, version in libraries.versions.items())
     return f"trace of {config.model_type}: {versions}"
 
 
 def _notes(attention: str) -> tuple[str, ...]:
-    """Return notes on what a trace cannot show."""
     kernel = "one causal kernel" if attention == "fused" else "products that write the scores"
     return (
         f"traced: attention is {kernel}, windows are counted as full attention",
