@@ -147,7 +147,7 @@ def test_changes_may_stand_before_a_file_is_named_by_options():
 
 
 def test_a_jittery_cluster_lengthens_the_step_by_just_its_jitter(path):
-    calm, shaken = report(path), report(path, "cluster.jitter.ratio=1.5")
+    calm, shaken = (report(path, f"cluster.jitter.ratio={ratio}") for ratio in (1.0, 1.5))
 
     assert shaken["step_time_s"] == pytest.approx(1.5 * calm["step_time_s"], rel=1e-6)
     assert shaken["job"]["cluster"] == calm["job"]["cluster"]

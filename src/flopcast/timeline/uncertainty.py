@@ -20,6 +20,7 @@ from flopcast.timeline.step import Timeline
 FASTER_RATIO = 1.1  # speed-up by which `saved_share` judges the factors that limit a step
 NO_LEVER = (
     "jitter",
+    "clock_spread",
     "unexplained",
     "uncalibrated",
     "in_training_derate",
