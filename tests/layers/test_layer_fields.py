@@ -36,8 +36,8 @@ def kinds(items):
 
 
 def leaves(kind):
-    """Classes that nobody subclasses: all others are interfaces."""
-    below = kind.__subclasses__()
+    """Classes of the package without a subclass in it: all others are interfaces."""
+    below = [one for one in kind.__subclasses__() if one.__module__.startswith("flopcast.")]
     return [leaf for one in below for leaf in leaves(one)] if below else [kind]
 
 

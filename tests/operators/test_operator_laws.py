@@ -46,7 +46,11 @@ def test_every_operator_class_has_an_example():
     for module in pkgutil.iter_modules(flopcast.operators.__path__):
         import_module(f"flopcast.operators.{module.name}")
 
-    built = {kind.__name__ for kind in AbstractOperator.__subclasses__()}
+    built = {
+        kind.__name__
+        for kind in AbstractOperator.__subclasses__()
+        if kind.__module__.startswith("flopcast.")  # pages of the documentation define others
+    }
     assert {type(operator).__name__ for operator in examples().values()} == built
 
 
