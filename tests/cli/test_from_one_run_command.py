@@ -38,3 +38,14 @@ def test_options_that_do_not_go_with_it_are_refused_at_once(table):
     assert ended.code == 1
     for told in ("--runs", "--leave-out", "--leave-one-generation-out"):
         assert told in ended.err
+
+
+def test_constants_that_it_does_not_use_and_two_choices_of_constants_are_refused(table):
+    for_models = flopcast("validate", "--runs", table, "--from-one-run", "--leave-one-model-out")
+    both = flopcast(
+        "validate", "--runs", table, "--from-one-run", "--no-constants", "--leave-one-source-out"
+    )
+
+    assert (for_models.code, both.code) == (1, 1)
+    assert "--leave-one-model-out" in for_models.err
+    assert "judged in two ways" in both.err

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flopcast.cli.options import FILE, check_writable, print_found, print_json, with_progress, write_output
-from flopcast.cli.validate_options import Judging, ignored, takes_constants
+from flopcast.cli.validate_options import OPTIONS, Judging, ignored, takes_constants
 from flopcast.errors import Problem, SpecError
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
@@ -198,8 +198,8 @@ def print_from_one_run(
         from_one_run_as_text,
     )
 
-    given = {"--leave-out": judging.left_out, "--report": judging.report}
-    given["--leave-one-generation-out"] = "given" if "generations" in judging.chosen else None
+    given: dict[str, object] = {"--leave-out": judging.left_out, "--report": judging.report}
+    given |= {OPTIONS[name][0]: "given" for name in judging.chosen if name not in ("others", "none")}
     allowed = "--leave-one-source-out, --no-constants or neither, beside --from-one-run"
     because = "machines are calibrated beyond the constants of other sources, or beyond none"
     problems = ignored(given, allowed, because, "leave {} out")
@@ -209,6 +209,7 @@ def print_from_one_run(
         problems.append(Problem("--runs", None, allowed, because, fix, fault="is missing"))
     if problems:
         raise SpecError(problems)
+    judging.check()
     without = "none" in judging.chosen
     published = validate_published(paths, "none" if without else "others", (), with_progress)
     found = calibrated(published.rows)
