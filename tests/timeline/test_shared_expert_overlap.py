@@ -1,11 +1,18 @@
 """Exchange of experts' tokens beside shared experts, against closed forms; invented seconds."""
 
+from dataclasses import replace
+
 import pytest
 from conftest import make_job
 from workbench import priced_job, repriced
 
+from flopcast.dtypes import constant
+from flopcast.operators.item import kernel
+from flopcast.operators.low_precision_messages import LowPrecisionMessage
+from flopcast.operators.matmul import Matmul
 from flopcast.timeline.program import simulate
 from flopcast.workload.program import MIDDLE
+from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
 
 LAYERS = 8
 MIXTURE = {
@@ -78,3 +85,27 @@ def test_experts_without_shared_ones_have_nothing_to_hide_their_exchange_under()
     programs = priced_job(make_job(model=model, stack=stack, plan="dp=8 ep=8 mbs=1 gbs=16")).programs
 
     assert not [entry for entry in programs.accounting if entry.rewrite == "shared_expert_overlap"]
+
+
+def test_a_layer_without_exchanges_keeps_its_kernels():
+    """A traced block may name its modules "shared", and has no exchange to run them beside."""
+    work = Matmul(m=constant(8), n=constant(8), k=constant(8), dtype="bf16")
+    items = (kernel("shared.up", work, ("x",), "y", component="mlp"),)
+
+    assert shared_expert_overlap(items) is items
+
+
+def test_a_dispatch_whose_tokens_are_cast_hides_under_shared_experts_too():
+    """Casts replace the message of the dispatch (rewrites/quantise.py)."""
+    programs = played(0.0, 0.0, overlap=False).programs
+    forward = [item for segment in programs.passes[0] for item in segment.items]
+    first = next(n for n, item in enumerate(forward) if item.name == "experts.dispatch")
+    plain = tuple(item for item in forward[first - 10 :] if item.name != "experts.dispatch")
+    sent = forward[first].work
+    message = LowPrecisionMessage(
+        kind=sent.collective, axis="ep", message_bytes=sent.message_bytes, dual_bytes=sent.message_bytes
+    )
+    both = [shared_expert_overlap((replace(forward[first], work=work), *plain)) for work in (sent, message)]
+
+    assert [item.name for item in both[0]] == [item.name for item in both[1]]
+    assert {item.name for item in both[1] if item.beside} >= {"shared.up", "shared.down"}

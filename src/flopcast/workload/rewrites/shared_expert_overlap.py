@@ -14,30 +14,32 @@ Megatron-Core, `transformer/moe/shared_experts.py`: which part runs beside which
 import re
 from dataclasses import replace
 
-from flopcast.operators.exchanges import Combine, Dispatch
 from flopcast.operators.item import Item
 from flopcast.workload.rewrites.base import Items
 
 _SHARED = re.compile(r"(^|\.)shared\.(?!join$)")  # all of them but the sum with the others
+_EXCHANGE = re.compile(r"(^|\.)experts\.(dispatch|combine)$")  # whatever its message is: casts replace it
 
 
 def shared_expert_overlap(items: Items) -> Items:
     """Return items with those of shared experts after the launch of an exchange, without waiting for it.
 
-    A layer without shared experts stays as it is.
+    A layer without shared experts, or without exchanges, stays as it is.
     """
     shared = [item for item in items if _SHARED.search(item.name)]
+    found = {match[2] for item in items if (match := _EXCHANGE.search(item.name))}
     last = next((n for n, item in enumerate(shared) if item.output.endswith("shared.partial")), 0)
-    beside = {Dispatch: shared[:last], Combine: shared[last:]}
+    beside = {"dispatch": shared[:last], "combine": shared[last:]}
+    if not shared or found != beside.keys():
+        return items
     result: list[Item] = []
     for item in items:
         if _SHARED.search(item.name):
             continue
         result.append(item)
-        for exchange, hidden in beside.items():
-            if isinstance(item.work, exchange):
-                result += [_not_waiting(part, item.stream) for part in hidden]
-    return tuple(result) if shared else items
+        if exchange := _EXCHANGE.search(item.name):
+            result += [_not_waiting(part, item.stream) for part in beside[exchange[2]]]
+    return tuple(result)
 
 
 def _not_waiting(item: Item, stream: str) -> Item:
