@@ -152,7 +152,7 @@ def test_devices_whose_clocks_differ_wait_for_the_slowest():
 
 
 def test_the_default_spread_is_what_five_clusters_measured():
-    """Kernel times differ by 8 % between the whiskers of a box plot (arXiv:2208.11035)."""
+    """Kernel times differ by 8 % (arXiv:2208.11035), taken as between the whiskers of a box plot."""
     lower, upper = NormalDist().inv_cdf(0.25), NormalDist().inv_cdf(0.75)
     between_whiskers = (upper - lower) * (1.0 + 2.0 * 1.5)  # quartiles, and 1.5 times their distance beyond
 

@@ -65,8 +65,8 @@ class SiteRun(StrictModel):
 
 
 # Equal devices differ in the clock that their power controller allows: on five large clusters the times of
-# kernels differed by 8 % on average between the whiskers of box plots, outliers aside (arXiv:2208.11035).
-# Between the whiskers of normal numbers are 5.4 standard deviations.
+# kernels differed by 8 % on average, outliers aside (abstract of arXiv:2208.11035). Taken as the distance
+# between the whiskers of box plots, which is 5.4 standard deviations of normal numbers.
 CLOCK_SPREAD_FRACTION = 0.015
 
 
