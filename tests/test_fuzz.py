@@ -25,7 +25,7 @@ def fuzz(*words):
 @pytest.fixture(scope="module")
 def guided():
     """The summary of a short run."""
-    code, out, err = fuzz("--inputs", SHORT, "--seed", 4, "--fresh", "--dry", "--json")
+    code, out, err = fuzz("--inputs", SHORT, "--seed", 1, "--fresh", "--dry", "--json")
     return code, json.loads(out), err
 
 
@@ -44,6 +44,6 @@ def test_a_short_run_finds_no_failure(guided):
 
 
 def test_guidance_reaches_more_branches_than_changes_of_the_examples_alone(guided):
-    _, out, err = fuzz("--inputs", SHORT, "--seed", 4, "--fresh", "--dry", "--json", "--unguided")
+    _, out, err = fuzz("--inputs", SHORT, "--seed", 1, "--fresh", "--dry", "--json", "--unguided")
 
     assert guided[1]["branches"] > json.loads(out)["branches"], err
