@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+from benchmarks.timing import children_s
 from flopcast.jobs import job
 from flopcast.library.curves import load_book
 from flopcast.search.grid import batches, num_plans
@@ -81,7 +82,7 @@ def searched(name: str, *options: str) -> dict[str, float]:
         "--json",
     ]
     shown, terminal = pty.openpty()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before_s = children_s()
     started_s, first_s = time.perf_counter(), 0.0
     with tempfile.TemporaryFile("w+") as answer:
         process = subprocess.Popen(command, stdout=answer, stderr=terminal)
@@ -96,12 +97,11 @@ def searched(name: str, *options: str) -> dict[str, float]:
         answer.seek(0)
         found = json.load(answer)
     os.close(shown)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "wall_s": wall_s,
-        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "cpu_s": children_s() - before_s,
         "first_plan_s": first_s,
-        "peak_bytes": after.ru_maxrss * 1024,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
         **{key: found[key] for key in ("candidates", "possible", "feasible", "played", "refined")},
         "step_time_s": min(plan["step_time_s"] for plan in found["plans"]),
     }

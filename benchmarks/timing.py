@@ -36,14 +36,14 @@ def process_s(
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= extra_environment or {}
-    before_s = _children_s()
+    before_s = children_s()
     ended = subprocess.run(
         command, check=True, input=standard_input, capture_output=True, text=True, env=environment
     )
-    return _children_s() - before_s, ended.stdout
+    return children_s() - before_s, ended.stdout
 
 
-def _children_s() -> float:
+def children_s() -> float:
     """Return the processor seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -55,9 +55,8 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
 
 def _is_one_call(item: Item) -> bool:
     """Return whether one call of the framework launches a kernel, without a module around it."""
-    if item.is_further_chunk:
-        return True
-    return isinstance(item.work, MemoryBound) and KINDS[item.work.kind].is_one_call
+    work = item.work
+    return item.is_further_chunk or (isinstance(work, MemoryBound) and KINDS[work.kind].is_one_call)
 
 
 def _launches_of_an_expert(work: GroupedMatmul) -> float:

@@ -53,13 +53,13 @@ def split_seconds(
     """
     items = tuple({item: None for run in programs.passes for segment in run for item in segment.items})
     singles = single_groups(items)
-    once = priced_once(to_price(items, singles), programs.plans, cluster.scale_up_devices)
+    wanted = to_price(items, singles)
+    once = priced_once(wanted, programs.plans, cluster.scale_up_devices)
     if not any(once.narrowed):
         return None
-    asked = to_price(items, singles)
     narrowed = {
         item: priced
-        for item, priced, narrow in zip(asked, once.items, once.narrowed, strict=True)
+        for item, priced, narrow in zip(wanted, once.items, once.narrowed, strict=True)
         if narrow and once.rows.holds(item.count)
     }
     context = context_of(programs.workload.model, cluster, programs.plans.structure.precision)

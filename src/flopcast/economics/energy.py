@@ -54,6 +54,11 @@ def drawn_w(kind: str, device: Device, site: Site) -> float:
     return min(fraction * board_w, site.power_limit_w or board_w)
 
 
+def watts_by_class(device: Device, site: Site) -> dict[str, float]:
+    """Return the watts of a device at each kind of work of POWER_CLASSES, as `drawn_w` does for one."""
+    return {name: drawn_w(name, device, site) for name in POWER_CLASSES}
+
+
 def device_energy(
     timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, whole: Mapping[str, Factor]
 ) -> tuple[Amount, dict[str, float]]:
@@ -74,7 +79,7 @@ def device_energy(
         They sum to 1, the most first.
     """
     device = cluster.node.device
-    each_w = {name: drawn_w(name, device, site) for name in POWER_CLASSES}
+    each_w = watts_by_class(device, site)
     wait_w = each_w[WAITING]
     busy_s: dict[str, float] = defaultdict(float)
     extra_j: dict[str, float] = defaultdict(float)  # by factor of time: joules above waiting

@@ -17,10 +17,9 @@ import numpy as np
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.clocks import limit_ratio
 from flopcast.dtypes import Floats
-from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class
+from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class, watts_by_class
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster, Device
-from flopcast.spec.operations import POWER_CLASSES
 from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
 from flopcast.timeline.step import Timeline
 
@@ -112,7 +111,7 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
     }
     stages = len(timeline.update_s)
     lasts_s = timeline.end_s - timeline.start_s
-    each_w = {name: drawn_w(name, device, site) for name in POWER_CLASSES}
+    each_w = watts_by_class(device, site)
     wait_w = each_w[WAITING]
     extra_j: dict[int, float] = defaultdict(float)
     for share in timeline.mean_attribution:

@@ -14,7 +14,7 @@ from flopcast.lab.validation.statistics import by_component, by_source
 from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
 from flopcast.units import show, show_seconds
 
-Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and reasons of others
+Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and why others are left out
 
 
 def as_json(comparisons: Sequence[ComparedSuite]) -> dict[str, object]:

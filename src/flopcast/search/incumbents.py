@@ -29,7 +29,7 @@ Points = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incumbents:
-    """Losses of plans of the space that are known.
+    """The losses of the plans that are known so far.
 
     `best_loss` is the least first loss of a feasible plan, and `last_loss` that of the last plan that is
     kept for its first loss; both are infinite as long as there are none. `on_front` holds losses of

@@ -87,10 +87,9 @@ def balanced_stages(
 
 def _own_division(job: Job) -> tuple[int, ...]:
     """Return the blocks of every chunk of the job's plan, or of nearly equal chunks if it lists none."""
-    plan, blocks = job.plan, job.model.num_blocks
-    number = plan.pipeline_parallel * plan.virtual_stages
-    equal = (blocks // number,) * number
-    return plan.stage_layers or (divided_over_chunks(blocks, number) if blocks % number else equal)
+    plan = job.plan
+    chunks = plan.pipeline_parallel * plan.virtual_stages
+    return plan.stage_layers or divided_over_chunks(job.model.num_blocks, chunks)
 
 
 def _in_stages(

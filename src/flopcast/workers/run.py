@@ -21,7 +21,6 @@ from flopcast.search.exact import Exact, groups
 from flopcast.search.find import SearchResult, decided
 from flopcast.search.incumbents import NO_INCUMBENTS
 from flopcast.search.question import Question
-from flopcast.search.refine import Refinement
 from flopcast.search.settings import CandidatesBySetting, all_refined, probed_each, to_refine
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
@@ -117,48 +116,49 @@ class Search:
         parts = to_refine(candidates_by_setting, asked)
         each = [one for part in parts for one in part.each]
         best = [one.job for one in candidates_by_setting.to_play()]
+        place_of = self._place_of()
+        places = [place_of(one.job) for one in each]
         refining = self._named(REFINE, _strips(len(each)))
         playing = self._named(PLAY, groups(best))
         left = yield (
-            *(refine_task(name, text, *self._of(each, members)) for name, members in refining.items()),
-            *self._plays(text, playing, best),
+            *(
+                refine_task(name, text, [each[i] for i in members], [places[i] for i in members])
+                for name, members in refining.items()
+            ),
+            *_plays(text, playing, best, place_of),
         )
         found = chain.from_iterable(
             read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
         )
         more = [*all_refined(candidates_by_setting, asked, parts, found), *self.question.given]
         others = self._named(PLAY, groups(more), first=len(playing))
-        later = (yield self._plays(text, others, more)) if more else {}
+        later = (yield _plays(text, others, more, place_of)) if more else {}
         return [*_exact(left, playing, best), *_exact(later, others, more)]
 
     def _named(
         self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0
     ) -> dict[str, tuple[int, ...]]:
-        """Return groups of plans by the names of their tasks, of which there are `first` others."""
+        """Return groups of plans by the names of their tasks, which are numbered from `first` on."""
         found = {f"{self.name}/{kind}/{place}": some for place, some in enumerate(members, first)}
         self.weights.update({name: len(some) for name, some in found.items()})
         return found
 
-    def _places(self, jobs: Sequence[Job]) -> list[int]:
-        """Return which of `jobs_of` has the cluster, the stack and the site of each job."""
+    def _place_of(self) -> Callable[[Job], int]:
+        """Return a function that says which of `jobs_of` has a job's cluster, stack and site."""
         known = tuple(enumerate(jobs_of(self.question)))
         on = {(job.cluster, job.stack, job.site): place for place, job in reversed(known)}
-        return [on[job.cluster, job.stack, job.site] for job in jobs]
+        return lambda job: on[job.cluster, job.stack, job.site]
 
-    def _of(self, each: Sequence[Refinement], members: Sequence[int]) -> tuple[list[Refinement], list[int]]:
-        """Return some refinements and their places."""
-        some = [each[i] for i in members]
-        return some, self._places([one.job for one in some])
 
-    def _plays(
-        self, text: str, tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job]
-    ) -> tuple[Task, ...]:
-        """Return the tasks that simulate jobs, by name and members."""
-        places = self._places(jobs)
-        return tuple(
-            play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
-            for name, members in tasks.items()
-        )
+def _plays(
+    text: str, tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job], place_of: Callable[[Job], int]
+) -> tuple[Task, ...]:
+    """Return the tasks that simulate jobs, by name and members."""
+    places = [place_of(job) for job in jobs]
+    return tuple(
+        play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
+        for name, members in tasks.items()
+    )
 
 
 def _strips(number: int) -> tuple[tuple[int, ...], ...]:

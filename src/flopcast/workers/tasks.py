@@ -83,20 +83,23 @@ def done(task: Task) -> str:
         chunk, before = json.loads(task.part)
         known = read_incumbents(before)
         return candidates_text(screened(question, Chunk(**chunk), book_of, KEPT, known))
+    known_jobs = jobs_of(question)
     if task.kind == REFINE:
         asked = asked_variants(question)
         each = (
-            Refinement(job=_job(question, place, plan), recompute=again, stages=stages, slower_ratio=ratio)
+            Refinement(
+                job=_job(known_jobs, place, plan), recompute=again, stages=stages, slower_ratio=ratio
+            )
             for place, plan, again, stages, ratio in json.loads(task.part)
         )
         return variants_text([variants(one, asked, book_of(one.job.cluster), KEPT) for one in each])
-    jobs = [_job(question, place, plan) for place, plan in json.loads(task.part)]
+    jobs = [_job(known_jobs, place, plan) for place, plan in json.loads(task.part)]
     return exact_text(played(jobs, book_of, KEPT))
 
 
-def _job(question: Question, place: int, plan: dict[str, object]) -> Job:
+def _job(known: Sequence[Job], place: int, plan: dict[str, object]) -> Job:
     """Return a job of `jobs_of` with another plan."""
-    return jobs_of(question)[place].model_copy(update={"plan": Plan.model_validate(plan)})
+    return known[place].model_copy(update={"plan": Plan.model_validate(plan)})
 
 
 def done_elsewhere(told: dict[str, str], program: str) -> str:

@@ -96,7 +96,7 @@ class Suite(StrictModel):
 
 
 def step_time_of_rate(job: Job, device_flop_per_s: float, formula: Formula = "megatron-2021") -> float:
-    """Return the seconds of a step that ran at this many FLOP/s per device by a source's formula.
+    """Return the seconds of a step, given its FLOP/s per device and the formula of its FLOP count.
 
     A rate is a FLOP count over a time; papers differ in the count (recompute or not, full or causal
     attention, head or not), and a rate read by another's formula is wrong by up to a third. What was

@@ -42,6 +42,7 @@ STANDS_FOR = {
     "attention_generation": "ratios of the kernels' papers",
     "exchange": "kernels alone against calls of the library",
 }
+ORDINARY_JITTER = "median over fastest step in functional tests of Megatron-LM; this cluster states none"
 HOST_KINDS = {
     "synchronise": "host.synchronise_s",
     "step": "optimizer.step_host_s",
@@ -125,9 +126,6 @@ def _host(priced: Priced) -> tuple[Input, ...]:
             source=source_of(host.source, "speed"),
         ),
     )
-
-
-ORDINARY_JITTER = "median over fastest step in functional tests of Megatron-LM; this cluster states none"
 
 
 def _jitter(report: Report) -> Explanation:
