@@ -151,13 +151,18 @@ def deeper(job: Job) -> Job | None:
 
 
 def split_blocks(job: Job) -> Job | None:
-    """The same blocks, listed in two entries of equal ones."""
+    """The same blocks in the same order, every run of two or more equal ones listed in two entries."""
+    model = job.model
+    if model.pattern and (model.mtp or model.embedding_norm):  # these copy the first or last entry
+        return None
+    inside = [(entry, length) for entry, length in model.runs() if 0 < entry <= len(model.blocks)]
     blocks = tuple(
-        half
-        for block in job.model.blocks
-        for half in (block.model_copy(update={"count": block.count // 2}),) * 2
+        model.blocks[entry - 1].model_copy(update={"count": count})
+        for entry, length in inside
+        for count in (length - length // 2, length // 2)
+        if count
     )
-    return job.model_copy(update={"model": job.model.model_copy(update={"blocks": blocks})})
+    return job.model_copy(update={"model": model.model_copy(update={"blocks": blocks, "pattern": ()})})
 
 
 def wider(job: Job) -> Job | None:
