@@ -372,9 +372,22 @@ def test_stray_bytes_inside_a_log_do_no_harm(tmp_path):
     assert read_log_file(path).steps.step.tolist() == [1]
 
 
-@pytest.mark.parametrize("text", ["", "\n\n  \n"])
+@pytest.mark.parametrize("text", ["", " ", "\x85", "\n\n  \n"])
 def test_an_empty_log_is_told_so(text):
-    assert told(text).because == "it is empty"
+    assert told(text).because == "it holds no text"
+    assert told(text).where.endswith(":1")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("start\r\nbad \0\r\nend \0\r\n", 2),
+        ("\n\n" + megatron_line(1, "nan") + megatron_line(2, "nan"), 3),
+        ("10%\r20%\r30%\nhello\nepoch 3 step 17 took 3.4 s\n", 3),
+    ],
+)
+def test_a_log_without_a_step_names_the_line_at_fault(text, number):
+    assert told(text).where.endswith(f":{number}")
 
 
 def test_without_a_step_every_known_format_is_listed_and_the_nearest_line_shown():
@@ -464,7 +477,7 @@ def test_sequences_per_second_of_gpt_neox_are_those_it_prints():
 
 
 def test_a_single_word_that_may_be_cut_is_not_read():
-    assert told("{'train_runtime':100,'train_samples_per_second':2").because == "it is empty"
+    assert told("{'train_runtime':100,'train_samples_per_second':2").because == "it holds no text"
 
 
 def test_a_log_of_mlperf_gives_the_times_of_its_steps_and_its_batch():

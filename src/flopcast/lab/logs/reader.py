@@ -37,7 +37,7 @@ MOST_UNBROKEN_BYTES = 1 << 26
 LIMITS = (1e-12, 1e24)  # seconds, rates and counts of any step, in SI units
 NAMES = tuple(field.name for field in fields(LoggedSteps))
 UNLABELLED = -1
-_ENDS = re.compile(rb"[\r\n]+")
+_ENDS = re.compile(rb"([\r\n]+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _HINTS = ("step", "iter", "loss", "tokens", "samples", "elapsed", "time", "flops", "s/it")
 
@@ -76,24 +76,28 @@ def read_log_file(path: Path) -> Log:
         raise SpecError([_fault(str(path), allowed, str(error), fix)]) from None
 
 
-def _lines(file: IO[bytes] | Bounded) -> Iterator[str]:
-    """Yield lines without line ends and colours; an unfinished last line loses its last word.
+def _lines(file: IO[bytes] | Bounded) -> Iterator[tuple[int, str]]:
+    """Yield lines without line ends and colours, and their numbers from 1.
+
+    An unfinished last line loses its last word. A carriage return ends a line, and does not count as one.
 
     Raises
     ------
     OSError
         A line is longer than MOST_UNBROKEN_BYTES.
     """
-    rest, unbroken_bytes = b"", 0
+    rest, unbroken_bytes, number = b"", 0, 1
     while chunk := file.read(CHUNK_BYTES):
         *whole, rest = _ENDS.split(rest + chunk)
         unbroken_bytes = len(rest) if whole else unbroken_bytes + len(chunk)
         if unbroken_bytes > MOST_UNBROKEN_BYTES:
             raise OSError(f"a line of it is longer than {MOST_UNBROKEN_BYTES} bytes: it is no log")
         rest = rest if len(rest) <= MOST_LINE_BYTES else b""
-        yield from map(_plain, whole)
+        for line, ends in zip(whole[::2], whole[1::2], strict=True):
+            yield number, _plain(line)
+            number += ends.count(b"\n")
     words = _plain(rest).rsplit(None, 1)
-    yield words[0] if len(words) > 1 else ""
+    yield number, words[0] if len(words) > 1 else ""
 
 
 def _plain(raw: bytes) -> str:
@@ -112,12 +116,15 @@ class _LogState:
         self.memory: dict[int, dict[str, float]] = {}
         self.facts: dict[str, int] = {}
         self.nearest, self.nearest_score = "", 0
-        self.num_lines, self.binary = 0, False
+        self.num_lines, self.number = 0, 1
+        self.nearest_number = self.bad_number = self.binary_number = 0  # 0: there is no such line
 
-    def take(self, line: str) -> None:
+    def take(self, number: int, line: str) -> None:
         """Read one line: a step, or else memory and facts, which may stand beside it."""
+        self.number = number
         self.num_lines += bool(line.strip())
-        self.binary = self.binary or "\0" in line
+        if "\0" in line and not self.binary_number:
+            self.binary_number = number
         labelled, line = split_rank(line)
         self.facts |= facts_of_line(line)
         if told := memory_of_line(line):
@@ -146,6 +153,7 @@ class _LogState:
         right = all(value == 0 or LIMITS[0] < value < LIMITS[1] for value in told.values())
         if not right or told.get("step_time_s") == 0:
             self.num_bad[name] += 1
+            self.bad_number = self.bad_number or self.number
         elif len(rows) < MOST_RECORDS * (1 + len(NAMES)):
             counted = {"step": len(rows) / (1 + len(NAMES)) + 1}  # where steps have no number
             known = counted | {key: value for key, value in told.items() if value or key == "step"}
@@ -159,12 +167,13 @@ class _LogState:
             score = sum(hint in low for hint in _HINTS) * any(letter.isdigit() for letter in low)
             if score > self.nearest_score:
                 self.nearest, self.nearest_score = line.strip()[:160], score
+                self.nearest_number = self.number
 
 
-def _read(lines: Iterable[str], name: str) -> Log:
+def _read(lines: Iterable[tuple[int, str]], name: str) -> Log:
     reading = _LogState()
-    for line in lines:
-        reading.take(line)
+    for number, line in lines:
+        reading.take(number, line)
     framework = next((one for one, rows in reading.rows.items() if rows), None)
     if framework is None:
         raise SpecError([_nothing(reading, name)])
@@ -207,20 +216,25 @@ def _followed(rows: np.ndarray) -> np.ndarray:
 def _nothing(reading: _LogState, name: str) -> Problem:
     """Return why no step was found: empty, no text, unusable numbers, or an unknown format."""
     if not reading.num_lines:
-        return _fault(name, "a log with printed steps", "it is empty", "check that the run wrote to it")
+        because = "it holds no text"
+        return _fault(name, "a log with printed steps", because, "check that the run wrote to it", 1)
     allowed = "a training log; formats known are\n" + "\n".join(
         f"    {one}: {known.example}" for one, known in FORMATS.items()
     )
     bad = sum(reading.num_bad.values())
     if bad:
         because = f"none of its {bad} printed steps has usable numbers: each is negative, infinite or nan"
-        return _fault(name, "a log with times above 0", because, "give a log of a run that trained")
-    if reading.binary:
-        return _fault(name, allowed, "it is no text: it holds zero bytes", "give the log as UTF-8 text")
+        fix, number = "give a log of a run that trained", reading.bad_number
+        return _fault(name, "a log with times above 0", because, fix, number)
+    if reading.binary_number:
+        because, fix = "it is no text: this line holds a zero byte", "give the log as UTF-8 text"
+        return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; nearest is: {reading.nearest}" if reading.nearest else ""
     because = f"none of its {reading.num_lines} lines is a step{nearest}"
-    return _fault(name, allowed, because, "give the output of the rank that prints steps: often the last")
+    fix = "give the output of the rank that prints steps: often the last"
+    return _fault(name, allowed, because, fix, reading.nearest_number)
 
 
-def _fault(value: str, allowed: str, because: str, fix: str) -> Problem:
-    return Problem("log", value, allowed, because, fix)
+def _fault(value: str, allowed: str, because: str, fix: str, number: int = 0) -> Problem:
+    where = f"{value}:{number}" if number else ""
+    return Problem("log", value, allowed, because, fix, where=where)
