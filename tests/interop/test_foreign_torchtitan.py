@@ -298,3 +298,10 @@ def test_a_registry_whose_model_has_other_sizes_than_its_flavour_is_refused(size
     assert [(each.field, each.allowed) for each in error.value.problems] == [
         (f"model_spec.model.{size}", right)
     ]
+
+
+def test_a_model_of_the_command_line_replaces_that_of_a_registry():
+    registry = small(model_spec={"name": "own", "flavor": "8B", "model": {"n_layers": 8, "own_heads": 4}})
+
+    assert data_of(registry, "titan.json", model="llama-3-8b")["plan"]["data_parallel"] == 8
+    assert "own_heads" in str(told(registry, "titan.json"))

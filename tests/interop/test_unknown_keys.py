@@ -100,3 +100,57 @@ def test_no_kept_file_is_refused_for_a_key_that_its_program_has():
 
 def test_words_that_hold_such_a_name_by_chance_are_no_sizes():
     assert [costly_part(name) for name in ("request_header", "overhead_s", "look_ahead_steps")] == [""] * 3
+
+
+@pytest.mark.parametrize("text", ["zz: [{num_heads: 4}]", "zz: {inner: {num_heads: 4}}"])
+def test_an_unknown_key_that_holds_a_size_is_refused_too(text):
+    reader = ConfigReader(read_yaml(text.encode(), "a.yaml"), keys_of("axolotl"))
+
+    assert [problem.fault for problem in reader.problems] == ["is not known"]
+    assert "num_heads" in reader.problems[0].because + reader.problems[0].field
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "near"),
+    [
+        ("torchtune", "dataset.max_seq_len", None),
+        ("torchtune", "tokeniser.max_seq_len", "tokenizer.max_seq_len"),
+        ("llm-foundry", "algorithms.max_seq_len", None),
+        ("torchtitan", "model_spec.fuzz_layers", None),
+        ("torchtitan", "model_spec.model.fuzz_layers", None),
+        ("torchtitan", "model_spec.model.layer.attention.fuzz_heads", None),
+    ],
+)
+def test_a_size_in_another_section_than_its_own_is_refused(kind, key, near):
+    *sections, name = key.split(".")
+    data = {name: 8192}
+    for section in reversed(sections):
+        data = {section: data}
+
+    (problem,) = ConfigReader(Document("a.yaml", data, {}), keys_of(kind)).problems
+
+    assert (problem.field, problem.fault) == (key, "is not known")
+    assert near is None or near in problem.fix
+
+
+def test_a_text_part_under_a_misspelt_name_is_refused_with_the_right_name():
+    config = {"model_type": "llama4", "text_config_": {"hidden_size": 8}}
+
+    with pytest.raises(SpecError) as error:
+        model_from_config(Document("config.json", config, {}))
+
+    assert [(one.field, one.fix) for one in error.value.problems] == [
+        ("text_config_", "did you mean text_config?")
+    ]
+
+
+def test_a_mapping_instead_of_a_value_is_refused_in_every_format():
+    for kind in KINDS:
+        keys = keys_of(kind)
+        for name in keys.read.split():
+            if keys.value_above(f"{name}.colour"):
+                data = {"colour": 1}
+                for part in reversed(name.split(".")):
+                    data = {part: data}
+                (problem,) = ConfigReader(Document("a.yaml", data, {}), keys).problems
+                assert (problem.field, problem.fault) == (name, "is a mapping"), (kind, name)

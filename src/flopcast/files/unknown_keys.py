@@ -6,17 +6,17 @@ interop/hugging_face/unsupported.py).
 
 Every reader of another program's files calls `unknown_key`. A key whose name contains a word for a size, a
 degree or trained parameters may change time and memory a lot, so a job with such an unknown key cannot be
-predicted. If such a key has no effect, it must be in the tables under its full name: wildcards do not cover
-it.
+predicted. The same holds if the value of an unknown key contains such a name. If such a key has no effect,
+it must be in the tables under its full name: wildcards do not cover it.
 """
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
-          "lora", "accum")  # fmt: skip
+          "lora", "accum", "seq_len", "sequence_len")  # fmt: skip
 HARMLESS = re.compile(r"overhead|lookahead|ahead_|header")  # words that contain "head" by chance
 NOTHING: tuple[object, ...] = (
     None, False, 0, "", "none", "None", "no", "off", "false", "null", [], {},
@@ -73,6 +73,8 @@ def unknown_key(
     'it is not a known key of X, and its name says that it may change time or memory (expert)'
     >>> unknown_key("mascot", "llama", program="X", weighty=["num_layers"]).because
     ''
+    >>> unknown_key("mascots", [{"heads": 2}], program="X", weighty=["num_layers"]).because
+    'it is not a known key of X, and heads inside it says that it may change time or memory (head)'
     """
     found = difflib.get_close_matches(key, [*weighty, *others], n=1, cutoff=least_fraction)
     near = found[0] if found else None
@@ -84,15 +86,27 @@ def unknown_key(
         and long
         and edits(key, near) < MANY_EDITS
     )
-    costly = costly_part(key)
+    named = next((name for name in _names(key, value) if costly_part(name)), "")
     if slip:
         return UnknownKey(near=near, because=f"{program} has no such key", slip=True)
-    if costly and value not in NOTHING:
-        because = "its name says that it may change time or memory"
+    if named and value not in NOTHING:
+        owner = "its name" if named == key else f"{named} inside it"
+        because = f"{owner} says that it may change time or memory ({costly_part(named)})"
         return UnknownKey(
-            near=near, because=f"it is not a known key of {program}, and {because} ({costly})", slip=False
+            near=near, because=f"it is not a known key of {program}, and {because}", slip=False
         )
     return UnknownKey(near=near, because="", slip=False)
+
+
+def _names(key: str, value: object) -> Iterator[str]:
+    """Yield a key and the keys of all mappings inside its value."""
+    yield key
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _names(str(name), inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _names("", inner)
 
 
 def costly_part(key: str) -> str:
@@ -101,7 +115,7 @@ def costly_part(key: str) -> str:
     >>> costly_part("model.moe_shared_expert_width"), costly_part("wandb.project"), costly_part("header")
     ('expert', '', '')
     """
-    plain = HARMLESS.sub("", key.lower())
+    plain = HARMLESS.sub("", key.lower().replace("-", "_"))
     return next((part for part in COSTLY if part in plain), "")
 
 

@@ -68,7 +68,7 @@ class ConfigReader:
         for key, (_, value) in self._values.items():
             self._sort(key, value)
         if self._unread:
-            few = ", ".join(self._unread[:8]) + (", …" if len(self._unread) > 8 else "")
+            few = ", ".join(sorted(self._unread)[:8]) + (", …" if len(self._unread) > 8 else "")
             self.assume(f"{len(self._unread)} further fields are not read: {few}")
 
     def has(self, *keys: str) -> bool:
@@ -291,6 +291,11 @@ class ConfigReader:
     def _sort(self, key: str, value: object) -> None:
         """Tell a key that is not counted, not built or not known."""
         keys = self.keys
+        if value_key := keys.value_above(key):
+            because = f"{keys.program} reads one value here, not a section"
+            fix = f"write {value_key} without keys below it"
+            self.fault(value_key, "a value", because, fix, "is a mapping")
+            return
         if keys.sets(key):
             return
         refused, left_out = keys.named_in(key, keys.refused), keys.named_in(key, keys.left_out)

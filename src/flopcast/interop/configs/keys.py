@@ -36,8 +36,6 @@ class Keys:
         Key → the unsupported feature that it switches on.
     listed : str
         Sections of which a dump contains all fields; fields that are switched on but not read get one note.
-    repeated : str
-        Sections that repeat what another key names, such as a model's code; they are ignored.
     fine : mapping
         Key → values, besides `NOTHING`, that switch nothing on.
     """
@@ -48,7 +46,6 @@ class Keys:
     left_out: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     listed: str = ""
-    repeated: str = ""
     fine: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def asks_for_nothing(self, key: str, value: object) -> bool:
@@ -59,13 +56,25 @@ class Keys:
         """Return whether a key is read."""
         return covered(key, self.read.split())
 
+    def value_above(self, key: str) -> str:
+        """Return the known value, not a section, below which a key stands; "" if there is none."""
+        parts, read = key.split("."), self.read.split()
+        above = [".".join(parts[:depth]) for depth in range(1, len(parts))]
+        return next((name for name in above if name in read and not self._is_section(name)), "")
+
+    def _is_section(self, key: str) -> bool:
+        """Return whether the table has a key below this one."""
+        free = [name for text in self.free.values() for name in text.split()]
+        names = (*self.read.split(), *free, *self.left_out, *self.refused)
+        return any(name.startswith(f"{key}.") for name in names)
+
     def costs_nothing(self, key: str) -> bool:
         """Return whether a key is known to cost neither time nor memory.
 
         A wildcard does not cover a name with a word for a size or a degree (`unknown_keys.costly_part`).
         """
         names = [name for text in self.free.values() for name in text.split()]
-        if key in names or covered(key, self.repeated.split()):
+        if key in names:
             return True
         starts = [name for name in names if name.endswith(".*") and covered(key, (name,))]
         return any(not costly_part(key.removeprefix(start[:-1])) for start in starts)
@@ -73,7 +82,7 @@ class Keys:
     def knows(self, key: str) -> bool:
         """Return whether a table of the format has a key, or the section that contains it."""
         free = [name for names in self.free.values() for name in names.split()]
-        listed = [*self.read.split(), *self.repeated.split(), *self.listed.split()]
+        listed = [*self.read.split(), *self.listed.split()]
         return covered(key, [*listed, *free, *self.left_out, *self.refused])
 
     def named_in(self, key: str, table: Mapping[str, str]) -> str | None:

@@ -10,6 +10,8 @@ pytorch/torchtitan: torchtitan/config/job_config.py and config/configs.py (names
 torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharded).
 """
 
+from dataclasses import replace
+
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
@@ -46,6 +48,8 @@ def read(document: Document, asked: ImportOptions) -> Document:
     ...     ImportOptions(devices=8)).data["model"]
     {'base': 'llama-3.1-8b'}
     """
+    if asked.model:
+        document = _without_model(document)
     reader = ConfigReader(document, keys_of("torchtitan"), asked)
     name, flavour = (
         reader.first("model.name", "model_spec.name"),
@@ -61,6 +65,16 @@ def read(document: Document, asked: ImportOptions) -> Document:
     _modes(reader)
     reader.put(("stack",), _stack(reader))
     return reader.made()
+
+
+def _without_model(document: Document) -> Document:
+    """Return a file without a registry's model, because --model names another one."""
+    data = document.data
+    spec = data.get("model_spec") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(spec, dict):
+        return document
+    rest = {key: value for key, value in spec.items() if key != "model"}
+    return replace(document, data=data | {"model_spec": rest})
 
 
 def _check_sizes(reader: ConfigReader) -> None:

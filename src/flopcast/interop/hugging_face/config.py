@@ -206,7 +206,7 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     for key in ("quantization_config", "compression_config"):
         if reader.raw(key) is not None:
             notes.append(f"{key}: imported as the model that was quantised, in full precision")
-    known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT]
+    known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT, *TEXT_PARTS]
     for key in reader.unused(SILENT):
         others = [other for other in known if other != key]
         found = unknown_key(
