@@ -17,6 +17,7 @@ from combination_cases import (
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from single_calls import mtp_parameters
 
 from flopcast.memory.peak import peak_memory
 
@@ -174,5 +175,5 @@ def test_a_prediction_module_holds_the_tables_again_on_the_last_stage_alone():
     programs = [programs_of(model, plan) for plan in (one, staged)]
     alone, apart = (of_stages(each, each.parameters) for each in programs)
 
-    assert alone.sum() == pytest.approx(model.parameters() + model.mtp_parameters())
+    assert alone.sum() == pytest.approx(model.parameters() + mtp_parameters(model))
     assert apart.sum() - alone.sum() == pytest.approx(256 * 4096)  # an embedding of its own

@@ -5,9 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 from combination_cases import LAYOUTS, MODELS, book_of, job_of, plan_of, programs_of, stack
+from single_calls import memory_curve
 
 from flopcast.library import catalog
-from flopcast.memory.curve import memory_curve, peak_of
+from flopcast.memory.curve import peak_of
 from flopcast.memory.peak import peak_memory
 from flopcast.prediction import predict
 from flopcast.render.page.limits import by_limit

@@ -100,7 +100,6 @@ def test_ranges_of_emit_nvtx_give_the_sizes_of_products_in_both_passes(trace):
 
 
 def test_ranges_named_as_steps_are_steps(trace):
-    assert trace.step_numbers.tolist() == [10, 11]
     assert trace.step_times_s.tolist() == pytest.approx([8e-6, 5e-6])
     assert trace.step.tolist() == [10, 10, 10, 10, 10, 11, 11]
 
@@ -166,7 +165,7 @@ def test_ranges_whose_text_stands_in_the_row_alone_are_read(tmp_path):
 
     trace = read_nsys(database(tmp_path / "old.sqlite", tables, rows))
 
-    assert trace.step_numbers.tolist() == [3]
+    assert set(trace.step[trace.used].tolist()) == {3}
 
 
 def test_the_file_is_only_read(tmp_path):

@@ -6,6 +6,7 @@ embedding and head. Elsewhere: where it stands in a pipeline (tests/workload/tes
 
 import pytest
 from layer_examples import HIDDEN, LATENT, flop, llama, messages, split
+from single_calls import mtp_parameters
 
 from flopcast.layers.head import Head
 from flopcast.layers.multi_token import MultiTokenPrediction
@@ -116,7 +117,7 @@ def test_modules_are_no_parameters_of_the_model_and_counted_apart():
 
     assert model(mtp=2).parameters() == model().parameters()
     assert model(mtp=2).active_parameters() == model().active_parameters()
-    assert (model().mtp_parameters(), model(mtp=2).mtp_parameters()) == (0, held)
+    assert (mtp_parameters(model()), mtp_parameters(model(mtp=2))) == (0, held)
 
 
 def test_a_modules_block_is_one_of_the_last_run():

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from memory_cases import GPT, HIDDEN, LENGTH, Kept, programs_of, stack_with
+from single_calls import memory_curve
 
-from flopcast.memory.curve import memory_curve, peak_of
+from flopcast.memory.curve import peak_of
 from flopcast.memory.peak import peak_memory
 
 PLANS = [

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from memory_cases import GPT, LENGTH, MEGATRON, plan_of, stack_with
+from single_calls import memory_curve
 
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, STANDING, UPDATE, WAITING
-from flopcast.memory.curve import memory_curve, peak_of
+from flopcast.memory.curve import peak_of
 from flopcast.memory.peak import peak_memory
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD

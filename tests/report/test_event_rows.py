@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from conftest import make_job
 from sample_reports import LARGE, OVERLAPPED, PARTS, report_of, sample_report
+from single_calls import memory_curve
 
-from flopcast.memory.curve import memory_curve
 from flopcast.report.events import MOST_INSIDE, events, memory_over_time
 from flopcast.schedules.base import BACKWARD
 

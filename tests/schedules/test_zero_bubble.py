@@ -1,6 +1,5 @@
 """ZB-H1 and ZB-H2: the bubbles and the memory of arXiv:2401.10241, and the orders that give them."""
 
-import numpy as np
 import pytest
 from all_cases import all_cases
 from hypothesis import given, settings
@@ -23,11 +22,6 @@ def held(order):
         before, waiting = counts[-1]
         counts.append((before + (kind == "F") - (kind == "B"), waiting + (kind == "B") - (kind == "W")))
     return counts
-
-
-def waiting(name, stage, stages, micro):
-    numbers = (np.array([[float(number)]]) for number in (stage, stages, micro))
-    return float(SCHEDULES[name].weights_waiting(*numbers)[0, 0])
 
 
 def longest_span(name, stages, micro, *seconds):
@@ -107,15 +101,6 @@ def test_with_enough_micro_batches_memory_is_the_paper_s_sum_of_both_kinds(name,
         # arXiv:2401.10241, section 2.3: (p - i + 1) M_B + (i - 1) M_W, i = stage + 1;
         # ZB-H2: (2 p - 2 i + 1) M_B + (2 i - 2) M_W
         assert fullest == (depth * (stages - 1 - stage) + 1, depth * stage)
-
-
-@EACH_NAME
-@EACH_SHAPE
-def test_the_waiting_weights_that_are_counted_are_those_of_the_fullest_moment(name, stages, virtual, micro):
-    for stage, order in enumerate(rows(name, stages, virtual, micro)):
-        fullest = max(held(order), key=lambda counts: (counts[0], counts[1]))
-
-        assert waiting(name, stage, stages, micro) == fullest[1]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

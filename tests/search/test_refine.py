@@ -4,12 +4,12 @@ import math
 
 import pytest
 from conftest import described_model, make_job
+from single_calls import screen_each
 
 from flopcast.library.curves import load_book
 from flopcast.search.find import find
 from flopcast.search.question import Question
 from flopcast.search.refine import Refining, partly_recomputed, refined
-from flopcast.search.screen import screen_each
 from flopcast.search.space import Space
 from flopcast.workload.checks import check
 

@@ -7,11 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 from conftest import make_job
+from single_calls import screen_each
 
 from flopcast.library.curves import load_book
 from flopcast.prediction import memory_of, predict
 from flopcast.report.metrics import measure
-from flopcast.search.screen import screen_each
 from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.workload.checks import check

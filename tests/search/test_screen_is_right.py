@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from conftest import described_model, make_job
+from single_calls import step_seconds
 
 from flopcast.cost.deduplicate import PricedOnce
 from flopcast.cost.factors import FactorBook
@@ -20,7 +21,6 @@ from flopcast.search.space import Space
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.checks import Case
 from flopcast.spec.rows import rows_of
-from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.durations import durations
 from flopcast.timeline.program import simulate
 from flopcast.workload.checks import valid

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from conftest import described_model, make_job
 from pydantic import ValidationError
+from single_calls import screen_each
 
 from flopcast.errors import SpecError
 from flopcast.library.curves import load_book
 from flopcast.search.grid import batches, divided_evenly, num_plans, plan_at
-from flopcast.search.screen import screen, screen_each
+from flopcast.search.screen import screen
 from flopcast.search.space import Space
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.plan import Plan, structure_of

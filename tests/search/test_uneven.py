@@ -7,9 +7,9 @@ import pytest
 from conftest import described_model, make_job
 from hypothesis import given
 from hypothesis import strategies as st
+from single_calls import screen_each
 
 from flopcast.library.curves import load_book
-from flopcast.search.screen import screen_each
 from flopcast.search.uneven_stages import balanced_stages, best_cuts
 
 LARGE_HEAD = {

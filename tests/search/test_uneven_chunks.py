@@ -7,9 +7,9 @@ import pytest
 from conftest import make_job
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from single_calls import screen_each
 
 from flopcast.library.curves import load_book
-from flopcast.search.screen import screen_each
 from flopcast.search.stage_chunks import INNER, LAST, Chunks, tracks_of
 from flopcast.search.uneven_chunks import MOST_TRACKS, WORTH_RATIO, best_chunks
 from flopcast.search.uneven_stages import balanced_stages

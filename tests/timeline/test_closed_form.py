@@ -5,12 +5,12 @@ from all_cases import all_cases
 from conftest import make_job, zero_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from single_calls import step_seconds
 from workbench import only, priced_job, priced_plans, repriced
 
 from flopcast.lab.published.suite_files import load_suite
 from flopcast.library import catalog
 from flopcast.spec.plan import Plan
-from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.step import run_step
 
 BLOCK = {("mlp.up", "forward"): 1.0, ("mlp.up.dgrad", "backward"): 2.0}

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 from conftest import described_model, make_job
+from single_calls import step_seconds
 from workbench import priced_job, repriced
 
 from flopcast.schedules import SCHEDULES
-from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.pipeline import graph, play
 from flopcast.timeline.point_to_point import waits
 from flopcast.timeline.step import run_step

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from conftest import make_job
+from single_calls import step_seconds
 from workbench import priced_job, priced_plans, repriced
 
 from flopcast.spec.plan import Plan
-from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.program import simulate
 from flopcast.timeline.program_items import lay_out
 from flopcast.workload.program import MIDDLE

@@ -7,10 +7,10 @@ import pytest
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from single_calls import step_seconds
 from workbench import only, priced_job, repriced
 
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
-from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.pipeline import graph, play
 from flopcast.timeline.step import run_step
 

@@ -5,13 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from conftest import make_job
+from single_calls import step_seconds
 from workbench import only, priced_job, repriced
 
 from flopcast.memory.in_flight import depths
 from flopcast.memory.peak import peak_memory
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
-from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.pipeline import graph, play
 from flopcast.timeline.step import run_step
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 from conftest import described_model
+from single_calls import screen_each
 
 from flopcast import api
 from flopcast.errors import SpecError
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.render.report_page import as_html
-from flopcast.search.screen import screen_each
 from flopcast.ui import responses
 from flopcast.ui.request_fields import job_from
 

@@ -1,6 +1,7 @@
 """Where modules of multi-token prediction stand, and what they add to the last stage of a pipeline."""
 
 import pytest
+from single_calls import mtp_parameters
 from workload_cases import GPT, MEGATRON, at, realised
 
 from flopcast.memory.peak import peak_memory
@@ -34,13 +35,13 @@ def test_the_last_stage_holds_the_module_and_a_copy_of_the_embeddings_table():
     ]
 
     table = at(plain.layers[-1].weights[0].elements)
-    assert more == [0, FURTHER.mtp_parameters() + table]
+    assert more == [0, mtp_parameters(FURTHER) + table]
 
 
 def test_on_one_stage_the_module_shares_the_table_that_is_there():
     further, plain = (realised(model, MEGATRON, "pp=1") for model in (FURTHER, PLAIN))
 
-    assert at(further.parameters) - at(plain.parameters) == FURTHER.mtp_parameters()
+    assert at(further.parameters) - at(plain.parameters) == mtp_parameters(FURTHER)
 
 
 @pytest.mark.parametrize(("text", "summed"), [("pp=2 gbs=2", True), ("pp=1", False)])

@@ -15,7 +15,7 @@ import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.memory.in_flight import NOTHING, depths
-from flopcast.memory.peak import PeakMemory, peak_memory
+from flopcast.memory.peak import PeakMemory
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.workload.program import Programs
@@ -73,26 +73,14 @@ class StagePeak:
     by_category: dict[str, float]
 
 
-def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> MemoryCurve:
-    """Return the memory over time of the first plan's step on one stage.
-
-    Parameters
-    ----------
-    stage : int
-        Pipeline stage.
-    rank_class : int
-        Which data-parallel ranks, where their micro-batches differ (`Workload.rows`).
-    """
-    return memory_curves(programs, peak_memory(programs), [stage], [rank_class])[0]
-
-
 def memory_curves(
     programs: Programs, memory: PeakMemory, stages: Iterable[int], rank_classes: Iterable[int]
 ) -> list[MemoryCurve]:
-    """Return the memory over time of several stages and rank classes, each as `memory_curve` returns it.
+    """Return the memory over time of the first plan's step, for every rank class of every stage.
 
-    The sizes of categories and the order of tasks do not depend on the stage and are computed once;
-    `memory` is that of the programs.
+    Rank classes are data-parallel ranks whose micro-batches differ (`Workload.rows`). The sizes of
+    categories and the order of tasks do not depend on the stage and are computed once; `memory` is that of
+    the programs.
     """
     plans, division = programs.plans, programs.stages.of(0)
     micro = int(plans.num_micro_batches[0, 0])

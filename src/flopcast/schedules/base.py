@@ -185,10 +185,6 @@ class AbstractSplitSchedule(AbstractSchedule):
         return True
 
     @abstractmethod
-    def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return the micro-batches between B and W while `in_flight` others are before their B."""
-
-    @abstractmethod
     def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
         """Return the extra seconds that the busiest stage waits if there are too few micro-batches.
 

@@ -61,12 +61,6 @@ class ZeroBubble(AbstractSplitSchedule):
         """Return those before their B: the warm-up and one more, but no more than there are."""
         return np.minimum(self.depth * (stages - 1 - stage) + 1, micro_batches) * (chunk == 0)
 
-    def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return the delay, `depth · stage`; less if forwards end before that many B have run."""
-        behind = micro_batches - 1 - self.depth * (stages - 1 - stage)
-        waiting: Counts = np.clip(behind, 0, self.depth * stage)
-        return waiting
-
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
         """Return twice the way for ZB-H1, whose B return no earlier than those of 1F1B; once for ZB-H2."""
         return (3.0 - self.depth) * (stages - 1.0)

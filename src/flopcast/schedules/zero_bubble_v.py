@@ -67,10 +67,6 @@ class ZeroBubbleV(AbstractSplitSchedule):
         of_chunk = (2 * stages - stage - 1) * (chunk == 0) + (stage + 1) * (chunk == 1)
         return np.minimum(of_chunk, micro_batches) * (chunk < virtual)
 
-    def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return 0: until the last forward is done, each W follows its own B."""
-        return 0.0 * (stage + stages + micro_batches)
-
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
         """Return the transfers down and up the V and back, and once more without its ends."""
         return np.maximum(3.0 * stages - 4.0, 0.0)

@@ -6,7 +6,6 @@ Plans are grouped by structure; inside a group only numbers vary, and one evalua
 them all. A plan alone gives the same numbers as the plan among others.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.orders import filled_after
-from flopcast.spec.plan import Plan, Plans, batch_plans, structure_of
+from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, of_equal_program, rows_of, runs
 from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of
 from flopcast.timeline.least_time import least_seconds, least_terms
@@ -180,19 +179,6 @@ def _of_terms(terms: Sequence[StepTerms], equal: EqualRows, plans: Plans) -> Flo
     """Return the step times of plans, given the terms of their distinct programs."""
     schedule = plans.structure.pipeline_schedule
     return steps_of(joined_terms(terms).of(equal.group), schedule, plans.num_micro_batches)
-
-
-def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
-    """Screen plans of any structures, in any order; as `screen`."""
-    groups: dict[Plan, list[int]] = defaultdict(list)
-    for index, plan in enumerate(plans):
-        groups[structure_of(plan)].append(index)
-    result = _nothing(len(plans))
-    for members in groups.values():
-        part = screen(job, batch_plans([plans[index] for index in members]), book)
-        for name in ("possible", "fits", "step_time_s", "device_used_bytes", "high_bytes"):
-            getattr(result, name)[members] = getattr(part, name)
-    return result
 
 
 def _nothing(size: int) -> Screened:

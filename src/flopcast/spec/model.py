@@ -235,17 +235,6 @@ class Model(StrictModel):
         """
         return sum(count * weight.total for count, weight in self._main_weights() if weight.trained)
 
-    def mtp_parameters(self) -> float:
-        """Return weights of the modules of multi-token prediction, less the tables that they share.
-
-        Returns
-        -------
-        float
-            11.6e9 for the module of DeepSeek-V3 (11.5e9 in README_WEIGHTS of its repository).
-        """
-        layers = self._further_predictions()
-        return sum(weight.total for layer in layers for weight in layer.weights(self.hidden, WHOLE))
-
     def active_parameters(self) -> float:
         """Return weights that one token uses: of experts, those it is routed to; embeddings, tied ones
         once.

@@ -58,33 +58,18 @@ def joined_terms(parts: Sequence[StepTerms]) -> StepTerms:
     return StepTerms(**{name: np.concatenate(column) for name, column in zip(names, columns, strict=True)})
 
 
-def step_seconds(priced: Priced) -> Floats:
-    """Return the seconds of one step of every plan, without jitter.
+def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Counts) -> Floats:
+    """Return the seconds from one synchronisation of all stages to the next, (plans,), without jitter.
 
     The first micro-batch goes down all stages and back, every other one takes a turn of the stage that
     needs longest; of chunks it is a stage's first that fills and drains the pipeline. Before and after come
-    update, reduction and synchronisation of the stage that needs longest for them.
-
-    Parameters
-    ----------
-    priced : Priced
-        Programs of plans of one structure; degrees and sizes may differ.
-
-    Returns
-    -------
-    array of shape (plans,)
-        From one synchronisation of all stages to the next.
+    update, reduction and synchronisation of the stage that needs longest for them. `micro_batches` is the
+    number of each plan, (plans, 1).
 
     References
     ----------
     Bubble of (p - 1) forwards and backwards of a chunk: arXiv:2104.04473, section 2.2.
     """
-    plans = priced.programs.plans
-    return steps_of(step_terms(priced), plans.structure.pipeline_schedule, plans.num_micro_batches)
-
-
-def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Counts) -> Floats:
-    """Return the seconds of steps with this many micro-batches, (plans,); other arrays are (plans, 1)."""
     pipeline_s = terms.first_s + (micro_batches - 1.0) * terms.turn_s
     rule = schedule_of(schedule)
     if isinstance(rule, AbstractSplitSchedule):

@@ -61,7 +61,6 @@ def trace_of(rows, steps=(0.05, 0.07, 0.06)):
         end_s=start_s + np.array([row[1] for row in rows]) * 1e-3,
         message_bytes=np.full(len(rows), np.nan),
         ranks=np.full(len(rows), np.nan),
-        step_numbers=np.arange(len(steps)),
         step_times_s=np.array(steps),
         device=0,
     )
@@ -166,7 +165,7 @@ def test_what_no_class_knows_is_listed_by_name_and_never_dropped(rows):
 @LAWS
 @given(rows=kernels)
 def test_without_annotated_steps_every_kernel_counts_over_the_whole_trace(rows):
-    trace = replace(trace_of(rows), step_times_s=np.array([]), step_numbers=np.array([]))
+    trace = replace(trace_of(rows), step_times_s=np.array([]))
 
     whole = max(start + length for start, length, *_ in rows) - min(row[0] for row in rows)
     assert sum(total.num_kernels for total in class_totals(trace)) == len(rows)

@@ -63,8 +63,7 @@ class Trace:
     end_s: Floats
     message_bytes: Floats
     ranks: Counts
-    step_numbers: Integers  # (steps,): annotated steps with a kernel
-    step_times_s: Floats  # (steps,)
+    step_times_s: Floats  # (steps,): annotated steps with a kernel
     device: int
     remarks: tuple[str, ...] = ()
 

@@ -90,8 +90,7 @@ class Check:
 class Posterior:
     """The factors after the run, the one that explains most first, and the step with its 90 % interval.
 
-    `unexplained_ratio` is observed / updated step: what no factor could take, given how sure each was; 1
-    where the step was not observed. The interval counts what factors share: each alone would make it wider.
+    The interval counts what factors share: each alone would make it wider.
     """
 
     factors: tuple[FactorUpdate, ...]
@@ -99,7 +98,6 @@ class Posterior:
     step_time_s: float
     step_time_low_s: float
     step_time_high_s: float
-    unexplained_ratio: float
     warnings: tuple[str, ...]
     runs: tuple[SiteRun, ...]
 
@@ -217,7 +215,6 @@ def _posterior(
         step_time_s=step_s,
         step_time_low_s=step_s / reach,
         step_time_high_s=step_s * reach,
-        unexplained_ratio=math.exp(gap - change) if steps else 1.0,
         warnings=tuple(_surprised(check) for check in checks if check.surprise_ratio > SURPRISING_SIGMAS),
         runs=runs,
     )
