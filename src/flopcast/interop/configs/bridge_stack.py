@@ -37,24 +37,15 @@ def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
     gradients = _gradients(reader)
     if gradients:
         changes["gradients"] = gradients
-    if _plan(reader, "pipeline_parallel") > 1 and (transfers := _transfers(reader)):
+    if reader.degree("pipeline_parallel") > 1 and (transfers := _transfers(reader)):
         changes["pipeline"] = {"transfers": transfers}
-    if _precision(reader) in RECIPES:  # the stack's own are those of recipes that keep narrow weights
+    # the stack's own are those of recipes that keep narrow weights
+    if reader.part("plan").get("precision") in RECIPES:
         kept = changes.get("narrow", {})
         changes["narrow"] = {"narrow_parameters": False} | (kept if isinstance(kept, dict) else {})
     if _cuts_messages(reader):
         changes["tensor_overlap"] = "chunks"
     return {"base": BASE} | changes if changes else BASE
-
-
-def _precision(reader: ConfigReader) -> str:
-    plan = reader.data["plan"]
-    return str(plan.get("precision")) if isinstance(plan, dict) else ""
-
-
-def _plan(reader: ConfigReader, field: str) -> int:
-    plan = reader.data["plan"]
-    return int(plan.get(field, 1)) if isinstance(plan, dict) else 1
 
 
 def _gradients(reader: ConfigReader) -> dict[str, object]:
@@ -107,7 +98,7 @@ def _overlapped(reader: ConfigReader) -> dict[str, object]:
     """Return the overlap settings that override DDP's, if replicas share the optimizer's states."""
     if not reader.below(OVERLAP) or not reader.flag(f"{DDP}.use_distributed_optimizer"):
         return {}
-    if _plan(reader, "data_parallel") == 1:
+    if reader.degree("data_parallel") == 1:
         return {}
     return {
         "overlap": reader.flag(f"{OVERLAP}.overlap_grad_reduce", True),
@@ -123,7 +114,7 @@ def _transfers(reader: ConfigReader) -> str:
     do not unless it is told.
     """
     key = f"{OVERLAP}.overlap_p2p_comm" if reader.below(OVERLAP) else "model.overlap_p2p_comm"
-    if _plan(reader, "virtual_stages") == 1:
+    if reader.degree("virtual_stages") == 1:
         if reader.flag(key):
             because = "Megatron-Core overlaps transfers of interleaved stages alone"
             reader.fault(key, "false where a stage has one chunk", because, f"write {key}: false")
@@ -133,11 +124,10 @@ def _transfers(reader: ConfigReader) -> str:
 
 def _cuts_messages(reader: ConfigReader) -> bool:
     """Return whether products overlap with tensor-parallel messages, which needs sequence parallelism."""
-    key = f"{'comm_overlap' if reader.below(OVERLAP) else 'model'}.tp_comm_overlap"
+    key = f"{OVERLAP if reader.below(OVERLAP) else 'model'}.tp_comm_overlap"
     if not reader.flag(key):
         return False
-    plan = reader.data["plan"]
-    if not isinstance(plan, dict) or not plan.get("sequence_parallel"):
+    if not reader.part("plan").get("sequence_parallel"):
         reader.assume(f"{key} has no effect, as sequences are not cut", key)
         return False
     return True

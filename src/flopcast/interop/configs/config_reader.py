@@ -97,6 +97,11 @@ class ConfigReader:
         found = self.data.get(name)
         return found if isinstance(found, dict) else {}
 
+    def degree(self, name: str) -> int:
+        """Return a degree that was put into the plan, 1 if there is none."""
+        found = self.part("plan").get(name, 1)
+        return found if isinstance(found, int) else 1
+
     def where(self, key: str) -> str:
         """Return "file:line" of a key's value, or of the section in which it would be."""
         return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))
@@ -223,6 +228,11 @@ class ConfigReader:
         """Report an assumption of the prediction, with the line of the key that it concerns."""
         place = f" ({self.where(key)})" if key and key in self._values else ""
         self.assumptions.append(f"{text}{place}")
+
+    def put_degree(self, field: str, size: int, *keys: str) -> None:
+        """Set a degree of the plan if it is above 1."""
+        if size > 1:
+            self.put(("plan", field), size, *keys)
 
     def put_optimizer(self, kind: str, *keys: str) -> None:
         """Set the plan's optimizer, unless it is the default."""

@@ -49,10 +49,9 @@ def read(document: Document, asked: ImportOptions) -> Document:
     share = reader.first(TENSOR, SEQUENCE)
     replicas = reader.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)
     reader.put(("plan", "data_parallel"), replicas)
-    if tensor > 1:
-        reader.put(("plan", "tensor_parallel"), tensor, TENSOR)
+    reader.put_degree("tensor_parallel", tensor, TENSOR)
+    reader.put_degree("context_parallel", sequence, SEQUENCE)
     if sequence > 1:
-        reader.put(("plan", "context_parallel"), sequence, SEQUENCE)
         reader.put(("plan", "context_exchange"), "all_to_all", SEQUENCE)
     read_batch(reader, replicas)
     precision = read_precision(reader)
@@ -160,10 +159,10 @@ def accumulates_in_fp32(reader: ConfigReader, stage: int, precision: str) -> boo
 
 def read_precision(reader: ConfigReader) -> str:
     """Return fp16 or bf16; training in fp32 is not supported."""
-    told = "if the Trainer uses bf16"
+    auto = "if the Trainer uses bf16"
     bf16 = reader.first("bf16.enabled", "bfloat16.enabled")
-    half = reader.flag("fp16.enabled", False, auto="if the Trainer uses bf16")
-    brain = reader.flag(bf16, not half, auto=told) if reader.raw(bf16) == AUTO else reader.flag(bf16)
+    half = reader.flag("fp16.enabled", auto=auto)
+    brain = reader.flag(bf16, reader.raw(bf16) == AUTO and not half, auto=auto)
     if half and brain:
         reader.fault("fp16.enabled", "one of fp16 and bf16", "weights have one type", "set one to false")
     if not half and not brain and not reader.faulty("fp16.enabled", bf16):

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.yaml_text import Document
+from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_model
@@ -29,9 +29,11 @@ from flopcast.spec.precision import scales_loss
 PIPE, TENSOR = "pipe_parallel_size", "model_parallel_size"
 CHECKPOINTS = "checkpoint_activations"
 PRECISIONS = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
-OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw"}
+OPTIMIZERS = {
+    "adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw",
+    "cpu_torch_adam": "adamw",
+}  # fmt: skip
 IN_8_BITS = {"adamw": "adamw_8bit"}  # by bitsandbytes
-OPTIMIZERS |= {"cpu_torch_adam": "adamw"}
 OTHERS = ("sm3", "madgrad_wd", "lion")  # optimizers whose update is counted as AdamW's
 BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
 
@@ -54,12 +56,10 @@ def read(document: Document, asked: ImportOptions) -> Document:
     ranks = reader.ranks(_stated(reader), share=share, shared=TENSOR if tensor > 1 else PIPE)
     replicas = max(ranks // share, 1)
     reader.put(("plan", "data_parallel"), replicas)
-    if tensor > 1:
-        reader.put(("plan", "tensor_parallel"), tensor, TENSOR)
-        if reader.flag("sequence_parallel"):
-            reader.put(("plan", "sequence_parallel"), True, "sequence_parallel")
-    if stages > 1:
-        reader.put(("plan", "pipeline_parallel"), stages, PIPE)
+    reader.put_degree("tensor_parallel", tensor, TENSOR)
+    if tensor > 1 and reader.flag("sequence_parallel"):
+        reader.put(("plan", "sequence_parallel"), True, "sequence_parallel")
+    reader.put_degree("pipeline_parallel", stages, PIPE)
     deepspeed.read_batch(reader, replicas)
     precision = _precision(reader)
     stage = deepspeed.read_sharding(reader, precision)
@@ -86,15 +86,13 @@ def underscored(document: Document) -> Document:
         if name in renamed:
             raise SpecError([_twice(document, key, name)])
         renamed[name] = value
-    lines = {
-        (str(path[0]).replace("-", "_"), *path[1:]) if path else path: line
-        for path, line in document.lines.items()
-    }
-    places = {
-        (str(path[0]).replace("-", "_"), *path[1:]) if path else path: place
-        for path, place in document.places.items()
-    }
+    lines = {_renamed(path): line for path, line in document.lines.items()}
+    places = {_renamed(path): place for path, place in document.places.items()}
     return replace(document, data=renamed, lines=lines, places=places)
+
+
+def _renamed(path: Path) -> Path:
+    return (str(path[0]).replace("-", "_"), *path[1:]) if path else path
 
 
 def merged(documents: Sequence[Document]) -> Document:
@@ -218,9 +216,10 @@ def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: 
         changes["synchronise_each_layer"] = True
     if stage > 1:
         sharding = catalog.stack("deepspeed-zero").sharding.model_dump(mode="json")
-        changes["sharding"] = sharding | {"gradient_dtype": precision}
+        sharding["gradient_dtype"] = precision
         if reader.count("zero_optimization.stage3_prefetch_bucket_size", 1, least=0) == 0:
-            changes["sharding"] = sharding | {"gradient_dtype": precision, "prefetch_units": 0}
+            sharding["prefetch_units"] = 0
+        changes["sharding"] = sharding
     return changes
 
 

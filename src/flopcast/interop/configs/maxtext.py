@@ -46,8 +46,8 @@ ATTENTION = {
     "flash": "flash",
     "cudnn_flash_te": "flash",
     "dot_product": "materialised",
+    "cudnn_flash_jax": "flash",
 }
-ATTENTION |= {"cudnn_flash_jax": "flash"}
 QUANTISED = {"": "", "fp8": "fp8_current", "nanoo_fp8": "fp8_current", "te_fp8_delayedscaling": "fp8"}
 QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_full": "fp8_current"}
 TYPES = {"bfloat16": "bf16", "float16": "fp16"}
@@ -137,10 +137,8 @@ def _degrees(reader: ConfigReader) -> int:
     replicas = max(ranks // share, 1)
     reader.put(("plan", "data_parallel"), replicas, ICI.format("fsdp"), DCN.format("data"))
     for axes in (("tensor", "tensor_sequence"), ("pipeline",), ("context",), ("expert",)):
-        degree = prod(sizes[axis] for axis in axes)
-        if degree > 1:
-            keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]
-            reader.put(("plan", AXES[axes[0]]), degree, *keys)
+        keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]
+        reader.put_degree(AXES[axes[0]], prod(sizes[axis] for axis in axes), *keys)
     if sizes["context"] > 1 and not reader.flag(BALANCED, True):
         reader.put(("plan", "context_order"), "contiguous", BALANCED)
     if sizes["tensor_sequence"] > 1:
@@ -156,8 +154,7 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
     """Read sequences per step and per micro-batch, from those per device."""
     key, steps_key = "per_device_batch_size", "gradient_accumulation_steps"
     value, steps = reader.raw(key), reader.count(steps_key, 1)
-    plan = reader.data["plan"] if isinstance(reader.data["plan"], dict) else {}
-    replicas, stages = int(plan["data_parallel"]), int(plan.get("pipeline_parallel", 1))
+    replicas, stages = reader.degree("data_parallel"), reader.degree("pipeline_parallel")
     each = 12.0 if value is None else value  # base.yml
     if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
         reader.fault(key, "a number above 0", "it counts sequences per device", "write 1")

@@ -51,10 +51,8 @@ def read(document: Document, asked: ImportOptions) -> Document:
     if asked.model:
         document = _without_model(document)
     reader = ConfigReader(document, keys_of("torchtitan"), asked)
-    name, flavour = (
-        reader.first("model.name", "model_spec.name"),
-        reader.first("model.flavor", "model_spec.flavor"),
-    )
+    name = reader.first("model.name", "model_spec.name")
+    flavour = reader.first("model.flavor", "model_spec.flavor")
     pair = f"{reader.text(name) or 'llama3'}/{reader.text(flavour) or 'debugmodel'}"
     read_model(reader, flavour, pair)
     _check_sizes(reader)
@@ -79,11 +77,10 @@ def _without_model(document: Document) -> Document:
 
 def _check_sizes(reader: ConfigReader) -> None:
     """Report sizes that a registry's model has, and the model of its flavour has not."""
-    found = reader.data.get("model")
-    name = found.get("base") if isinstance(found, dict) else None
-    if name is None:  # unknown, or --model says another
+    name = reader.part("model").get("base")
+    if name is None:  # unknown, or --model names another
         return
-    model = catalog.model(name)
+    model = catalog.model(str(name))
     for key, size in (
         ("model_spec.model.n_layers", model.num_blocks),
         ("model_spec.model.dim", model.hidden),
@@ -107,8 +104,7 @@ def _degrees(reader: ConfigReader) -> int:
     keys = {field: key_of(reader, name) for field, name in DEGREES.items()}
     sizes = {field: reader.count(key) for field, key in keys.items()}
     for field, key in keys.items():
-        if sizes[field] > 1:
-            reader.put(("plan", field), sizes[field], key)
+        reader.put_degree(field, sizes[field], key)
     shard_key = key_of(reader, SHARD) if reader.has(*(f"{s}.{SHARD}" for s in SECTIONS)) else OLD_SHARD
     replicas, shards = reader.count(key_of(reader, REPLICATE)), reader.count(shard_key, -1, least=-1)
     if shards == 0:
@@ -139,8 +135,7 @@ def _batch(reader: ConfigReader, stages: int) -> None:
     """Read sequences per micro-batch and step; a pipeline cuts the local batch into micro-batches."""
     local_key = reader.first("training.local_batch_size", "training.batch_size")
     local, total_key = reader.count(local_key, 8), "training.global_batch_size"
-    plan = reader.data["plan"]
-    replicas = int(plan["data_parallel"]) if isinstance(plan, dict) else 1
+    replicas = reader.degree("data_parallel")
     total = reader.count(total_key, -1, least=-1)
     if total < 1:
         total = local * replicas
@@ -162,7 +157,7 @@ def _batch(reader: ConfigReader, stages: int) -> None:
 
 def _modes(reader: ConfigReader) -> None:
     """Read sequence parallelism, exchange of keys and values, recompute, precision, optimizer, offload."""
-    plan = reader.data["plan"] if isinstance(reader.data["plan"], dict) else {}
+    plan = reader.part("plan")
     if "tensor_parallel" in plan:
         reader.put(("plan", "sequence_parallel"), True, key_of(reader, DEGREES["tensor_parallel"]))
     if "context_parallel" in plan:

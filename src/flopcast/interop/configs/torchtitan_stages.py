@@ -79,12 +79,8 @@ def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
 
 def _layers(reader: ConfigReader) -> int | None:
     """Return blocks of the model, if the file names a known one."""
-    model = reader.data.get("model")
-    return (
-        catalog.model(str(model["base"])).num_blocks
-        if isinstance(model, dict) and "base" in model
-        else None
-    )
+    base = reader.part("model").get("base")
+    return None if base is None else catalog.model(str(base)).num_blocks
 
 
 def _split(reader: ConfigReader, key: str, stages: int, layers: int | None) -> None:

@@ -104,10 +104,8 @@ def _degrees(reader: ConfigReader) -> int:
     ranks = reader.ranks(share=share, shared=TENSOR if tensor > 1 else CONTEXT)
     replicas = max(ranks // share, 1)
     reader.put(("plan", "data_parallel"), replicas)
-    if tensor > 1:
-        reader.put(("plan", "tensor_parallel"), tensor, TENSOR)
-    if context > 1:
-        reader.put(("plan", "context_parallel"), context, CONTEXT)
+    reader.put_degree("tensor_parallel", tensor, TENSOR)
+    reader.put_degree("context_parallel", context, CONTEXT)
     reader.put(("plan", "zero"), 3 if replicas > 1 else 0, BUILDER)
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     group = replicas // sets if group < 1 else group

@@ -77,10 +77,9 @@ def read_training(reader: ConfigReader, names: Names, stated: int | None = None)
     ranks = reader.ranks(stated, share=tensor * context, shared=tensor_key if tensor > 1 else context_key)
     replicas = max(ranks // (tensor * context), 1)
     reader.put(("plan", "data_parallel"), replicas)
-    if tensor > 1:
-        reader.put(("plan", "tensor_parallel"), tensor, tensor_key)
+    reader.put_degree("tensor_parallel", tensor, tensor_key)
+    reader.put_degree("context_parallel", context, context_key)
     if context > 1:
-        reader.put(("plan", "context_parallel"), context, context_key)
         reader.put(("plan", "context_order"), "zigzag", context_key)
     micro, steps = reader.count(names.micro, names.default_micro), reader.count(names.steps, 1)
     reader.put(("plan", "micro_batch"), micro, names.micro)
@@ -136,10 +135,10 @@ def read_adapters(
 
 def _all_linears(reader: ConfigReader) -> tuple[str, ...]:
     """Return every linear of the model's blocks; those of a Llama if the model comes from elsewhere."""
-    model = reader.data.get("model")
-    if not isinstance(model, dict) or "base" not in model:
+    base = reader.part("model").get("base")
+    if base is None:
         return LLAMA
-    known = catalog.model(str(model["base"]))
+    known = catalog.model(str(base))
     found = linears(known.blocks[0], known.hidden)
     return tuple(name for name in LLAMA if name in found and name not in FUSED)
 
