@@ -16,7 +16,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import SCRIPT
 
-TOLD = "Convert {told} to a job file.\n\n{more}"
+HELP = "Convert {description} to a job file.\n\n{more}"
 MORE = """Assumptions and unknown keys are listed on stderr. Nothing is executed, and no other file is read.
 Without --cluster, the job file has no cluster: add --cluster when you predict it.
 
@@ -42,10 +42,11 @@ def _job_commands() -> list[click.Command]:
     from flopcast.interop.configs.formats import KINDS
 
     script = _job_command(SCRIPT, "a launch script of Megatron-LM", has_helper=False)
-    return [script, *(_job_command(name, kind.told, bool(kind.helper)) for name, kind in KINDS.items())]
+    kinds = (_job_command(name, one.description, bool(one.helper)) for name, one in KINDS.items())
+    return [script, *kinds]
 
 
-def _job_command(kind: str, told: str, has_helper: bool) -> click.Command:
+def _job_command(kind: str, description: str, has_helper: bool) -> click.Command:
 
     def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted:
@@ -54,9 +55,9 @@ def _job_command(kind: str, told: str, has_helper: bool) -> click.Command:
             click.echo(helper_text(kind), nl=False)
             context.exit()
 
-    told_by = "Print the program that writes such a file, and exit."
+    text = "Print the program that writes such a file, and exit."
     helper = click.option(
-        "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=told_by
+        "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text
     )
 
     options = [
@@ -72,8 +73,8 @@ def _job_command(kind: str, told: str, has_helper: bool) -> click.Command:
     def command(out: Path | None, **named: Any) -> None:  # noqa: ANN401
         _import_job(JobRequest(kind=kind, **named), out)
 
-    text = TOLD.format(told=told, more=MORE.format(kind=kind))
-    return click.command(kind, short_help=f"Convert {told}.", help=text)(with_all(options, command))
+    text = HELP.format(description=description, more=MORE.format(kind=kind))
+    return click.command(kind, short_help=f"Convert {description}.", help=text)(with_all(options, command))
 
 
 def _import_job(request: JobRequest, out: Path | None) -> None:
@@ -85,8 +86,8 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     check_writable("--out", out)
     document = made_from(request, lambda document, _: document)
     data = document.data if isinstance(document.data, dict) else {}
-    told = data.get("assumptions")
-    for note in told if isinstance(told, list) else []:
+    assumptions = data.get("assumptions")
+    for note in assumptions if isinstance(assumptions, list) else []:
         click.echo(f"note: {note}", err=True)
     missing = [noun for noun in ("model", "cluster") if noun not in data]
     if missing:
@@ -96,14 +97,14 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     _deliver(job_text(data), out, "written")
 
 
-def _deliver(text: str, out: Path | None, told: str) -> None:
-    """Write a text to a file and say so, or print it."""
+def _deliver(text: str, out: Path | None, message: str) -> None:
+    """Write a text to a file and report it, or print the text."""
     if out is None:
         click.echo(text, nl=False)
         return
     with writing("--out", out):
         write_whole(out, text)
-    click.echo(f"{out}: {told}", err=True)
+    click.echo(f"{out}: {message}", err=True)
 
 
 @click.command("hf")
@@ -183,8 +184,8 @@ def _write(
     model = build(Model, document, mapping)
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    told = f"{model.name}, {model.parameters() / 1e9:.3f} billion parameters"
-    _deliver(model_text(mapping), out, told)
+    summary = f"{model.name}, {model.parameters() / 1e9:.3f} billion parameters"
+    _deliver(model_text(mapping), out, summary)
 
 
 for _one in (*_job_commands(), hugging_face, hf_model, nccl_tests, kineto, nsys):

@@ -31,13 +31,14 @@ def text_file(name: str, lines: Iterable[str], notes: Iterable[str]) -> Exported
     return Exported(files=((name, ("\n".join(lines) + "\n").encode("utf-8")),), notes=tuple(notes))
 
 
-def not_expressible(field: str, value: object, said: str, target: str, change: str) -> Problem:
+def not_expressible(field: str, value: object, written: str, target: str, change: str) -> Problem:
     """Return the fault of a value that the target format cannot express: the job would be another.
 
     Parameters
     ----------
-    said : what the exported file would mean instead
+    written : what the exported file would mean instead
     change : one KEY=VALUE, or another edit, that makes the job one that the target can say
     """
     because = f"{target} cannot express it, so the exported job would be another one"
-    return Problem(field, value, said, because, change, fault=f"= {value!r} cannot be exported to {target}")
+    fault = f"= {value!r} cannot be exported to {target}"
+    return Problem(field, value, written, because, change, fault=fault)

@@ -14,9 +14,9 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
     Names,
+    note_lengths,
     read_adapters,
     read_training,
-    tell_lengths,
     write_scores,
 )
 
@@ -37,7 +37,7 @@ CHECKPOINTS = {
 }
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a file of Axolotl.
 
     Examples
@@ -48,10 +48,10 @@ def read(document: Document, asked: ImportOptions) -> Document:
     >>> job.data["plan"]["global_batch"], job.data["model"]["adapters"]["rank"], job.data["stack"]
     (8, 16, 'pytorch-ddp')
     """
-    reader = ConfigReader(document, keys_of("axolotl"), asked)
+    reader = ConfigReader(document, keys_of("axolotl"), options)
     read_model(reader, "base_model")
     reader.put(("batch", "sequence_length"), reader.count("sequence_len", 512), "sequence_len")
-    tell_lengths(
+    note_lengths(
         reader,
         "sample_packing" if reader.has("sample_packing") else "sequence_len",
         reader.flag("sample_packing"),

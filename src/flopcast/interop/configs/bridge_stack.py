@@ -110,8 +110,8 @@ def _overlapped(reader: ConfigReader) -> dict[str, object]:
 def _transfers(reader: ConfigReader) -> str:
     """Return whether stages wait for a transfer, "" if the file does not say.
 
-    Only interleaved stages may not wait (megatron/core/pipeline_parallel/schedules.py); with overlaps they
-    do not unless it is told.
+    Only interleaved stages can run without waiting (megatron/core/pipeline_parallel/schedules.py); if the
+    file configures overlaps, they do unless it says otherwise.
     """
     key = f"{OVERLAP}.overlap_p2p_comm" if reader.below(OVERLAP) else "model.overlap_p2p_comm"
     if reader.degree("virtual_stages") == 1:

@@ -1,10 +1,10 @@
-"""One foreign file: its values by dotted key, typed, and told where they are wrong; the job it becomes.
+"""One foreign file: its values by dotted key, typed, their faults, and the job that it becomes.
 
 Answers: which value does `zero_optimization.stage` have, on which line, is it one that the key may have?
 Elsewhere: what keys there are (keys.py and each format's file), which format a file has (formats.py).
 
 Readers return a default where a key is not given, and also where its value is wrong: then the fault is in
-`problems`, and reading goes on, so that all faults are told at once. Nothing is executed and no other file
+`problems`, and reading goes on, so that all faults are reported together. Nothing is executed and no other file
 is opened: of `${…}` only plain references inside the file are followed.
 """
 
@@ -51,11 +51,11 @@ class ConfigReader:
     (4, 8, [], ['colour is not known and is ignored (a.yaml)'])
     """
 
-    def __init__(self, document: Document, keys: Keys, asked: ImportOptions | None = None) -> None:
-        """Tell the keys that are not counted, not built and not known."""
+    def __init__(self, document: Document, keys: Keys, options: ImportOptions | None = None) -> None:
+        """Sort the keys: report those that are not counted, not supported or not known."""
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
-        self.asked = asked or ImportOptions()
+        self.options = options or ImportOptions()
         self.document = document
         self.keys = keys
         self.data: dict[str, object] = {}
@@ -205,8 +205,8 @@ class ConfigReader:
         """Return whether any of these keys has a fault, so that its value must not affect others."""
         return any(problem.field in keys for problem in self.problems)
 
-    def fault(self, key: str, allowed: str, because: str, fix: str, told: str = "") -> None:
-        """Record a fault of a key; `told` describes the fault if it is not in the value."""
+    def fault(self, key: str, allowed: str, because: str, fix: str, fault: str = "") -> None:
+        """Record a fault of a key; `fault` describes it if it is not in the value."""
         problem = Problem(
             where=self.where(key),
             field=key,
@@ -214,7 +214,7 @@ class ConfigReader:
             allowed=allowed,
             because=because,
             fix=fix,
-            fault=told,
+            fault=fault,
         )
         if problem not in self.problems:
             self.problems.append(problem)
@@ -255,10 +255,10 @@ class ConfigReader:
         The command line wins over what the file has `stated`. A replica has `share` ranks, which must
         divide the devices; `shared` is the key that says so.
         """
-        devices = self.asked.devices or stated or self.asked.whole
-        if self.asked.devices and stated not in (None, self.asked.devices):
-            self.assume(f"{self.asked.devices} devices as requested; the file is for {stated}")
-        if devices == self.asked.whole and not (self.asked.devices or stated):
+        devices = self.options.devices or stated or self.options.whole
+        if self.options.devices and stated not in (None, self.options.devices):
+            self.assume(f"{self.options.devices} devices as requested; the file is for {stated}")
+        if devices == self.options.whole and not (self.options.devices or stated):
             self.assume(
                 f"{devices} devices, all of the cluster: neither the file nor --gpus states a number"
             )
@@ -299,7 +299,7 @@ class ConfigReader:
         return True
 
     def _sort(self, key: str, value: object) -> None:
-        """Tell a key that is not counted, not built or not known."""
+        """Report a key that is not counted, not supported or not known."""
         keys = self.keys
         if value_key := keys.value_above(key):
             because = f"{keys.program} reads one value here, not a section"

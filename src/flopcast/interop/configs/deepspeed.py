@@ -22,6 +22,7 @@ TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gra
 STAGE = "zero_optimization.stage"
 TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
 TRAINER = "as the Trainer of transformers has it where nothing is said"
+HIDDEN_SQUARED = "hidden size squared, is used as the default"
 TRAINER_MICRO = 8  # per_device_train_batch_size of TrainingArguments
 BUCKET = 500_000_000  # reduce_bucket_size
 ACCUMULATION = "data_types.grad_accum_dtype"
@@ -35,7 +36,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a DeepSpeed file, without model, cluster and sequence length.
 
     Examples
@@ -44,7 +45,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     ...     "zero_optimization": {"stage": 3}}, {}), ImportOptions(devices=8)).data["plan"]
     {'data_parallel': 8, 'micro_batch': 8, 'global_batch': 64, 'zero': 3, 'precision': 'bf16'}
     """
-    reader = ConfigReader(document, keys_of("deepspeed"), asked)
+    reader = ConfigReader(document, keys_of("deepspeed"), options)
     tensor, sequence = reader.count(TENSOR, least=0) or 1, reader.count(SEQUENCE)
     share = reader.first(TENSOR, SEQUENCE)
     replicas = reader.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)
@@ -65,7 +66,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
 def read_batch(reader: ConfigReader, replicas: int) -> None:
     """Read micro-batch and global batch; two of three numbers suffice, or one without accumulation.
 
-    "auto" stands for what the Trainer was told, which this file does not say.
+    "auto" stands for the value of the Trainer, which this file does not contain.
     """
     total, micro, steps = (
         None if reader.raw(key) in (None, AUTO) else reader.count(key) for key in (TOTAL, MICRO, STEPS)
@@ -193,7 +194,7 @@ def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str,
         )
     gradients: dict[str, object] = {
         "dtype": "fp32" if whole else dtype,
-        "bucket_elements": reader.count(bucket, BUCKET, auto="hidden size squared, is used as the default"),
+        "bucket_elements": reader.count(bucket, BUCKET, auto=HIDDEN_SQUARED),
     }
     usual = catalog.stack("deepspeed-zero").gradients.overlaps(stage)
     overlaps = reader.flag(overlap, usual) and not whole
@@ -205,9 +206,8 @@ def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str,
     if scales_loss(precision):
         gradients["overflow_checks"] = 1
     changes: dict[str, object] = {"gradients": gradients}
-    told = "hidden size squared, is used as the default"
     kept = reader.choice(ACCUMULATION, DTYPES, precision)
     sharding: dict[str, object] = {"gradient_dtype": kept} if kept != "bf16" and stage > 1 else {}
-    if stage == 3 and reader.count(prefetch, 50_000_000, least=0, auto=told) == 0:
+    if stage == 3 and reader.count(prefetch, 50_000_000, least=0, auto=HIDDEN_SQUARED) == 0:
         sharding["prefetch_units"] = 0
     return changes | ({"sharding": sharding} if sharding else {})

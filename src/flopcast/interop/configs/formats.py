@@ -2,7 +2,8 @@
 
 Answers: who wrote this file, and which function reads it?
 Elsewhere: what its keys mean (one file for each format), job files of our own and Hugging Face configs
-(requests/sources.py). A format is told by keys that no other has; where several fit, the reader is asked.
+(requests/sources.py). A format is recognised by keys that no other has; if several fit, the
+user must name one.
 """
 
 import difflib
@@ -47,7 +48,7 @@ class ConfigFormat:
     file of tables/.
     """
 
-    told: str
+    description: str
     read: Callable[[Document, ImportOptions], Document]
     signs: str
     helper: str = ""
@@ -56,22 +57,22 @@ class ConfigFormat:
     keys: Keys | None = None
 
 
-_TOLD = read_table(__package__, "tables/formats.yaml")
+_TABLE = read_table(__package__, "tables/formats.yaml")
 KINDS: Mapping[str, ConfigFormat] = {
-    "deepspeed": ConfigFormat(**_TOLD["deepspeed"], read=deepspeed.read),
+    "deepspeed": ConfigFormat(**_TABLE["deepspeed"], read=deepspeed.read),
     "gpt-neox": ConfigFormat(
-        **_TOLD["gpt-neox"], read=gpt_neox.read, renamed=gpt_neox.underscored, merged=gpt_neox.merged
+        **_TABLE["gpt-neox"], read=gpt_neox.read, renamed=gpt_neox.underscored, merged=gpt_neox.merged
     ),
-    "torchtitan": ConfigFormat(**_TOLD["torchtitan"], read=torchtitan.read, helper="torchtitan_dump.py"),
-    "axolotl": ConfigFormat(**_TOLD["axolotl"], read=axolotl.read),
-    "llama-factory": ConfigFormat(**_TOLD["llama-factory"], read=llama_factory.read),
-    "torchtune": ConfigFormat(**_TOLD["torchtune"], read=torchtune.read),
-    "llm-foundry": ConfigFormat(**_TOLD["llm-foundry"], read=llm_foundry.read),
-    "trl": ConfigFormat(**_TOLD["trl"], read=trl.read, merged=trl.merged),
-    "nanotron": ConfigFormat(**_TOLD["nanotron"], read=nanotron.read),
-    "maxtext": ConfigFormat(**_TOLD["maxtext"], read=maxtext.read),
-    "megatron-bridge": ConfigFormat(**_TOLD["megatron-bridge"], read=megatron_bridge.read),
-    "nemo": ConfigFormat(**_TOLD["nemo"], read=nemo.read),
+    "torchtitan": ConfigFormat(**_TABLE["torchtitan"], read=torchtitan.read, helper="torchtitan_dump.py"),
+    "axolotl": ConfigFormat(**_TABLE["axolotl"], read=axolotl.read),
+    "llama-factory": ConfigFormat(**_TABLE["llama-factory"], read=llama_factory.read),
+    "torchtune": ConfigFormat(**_TABLE["torchtune"], read=torchtune.read),
+    "llm-foundry": ConfigFormat(**_TABLE["llm-foundry"], read=llm_foundry.read),
+    "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, merged=trl.merged),
+    "nanotron": ConfigFormat(**_TABLE["nanotron"], read=nanotron.read),
+    "maxtext": ConfigFormat(**_TABLE["maxtext"], read=maxtext.read),
+    "megatron-bridge": ConfigFormat(**_TABLE["megatron-bridge"], read=megatron_bridge.read),
+    "nemo": ConfigFormat(**_TABLE["nemo"], read=nemo.read),
 }
 
 
@@ -162,19 +163,19 @@ def known_kind(kind: str | None, document: Document) -> str:
     SpecError
         There is no such format, or the file has none.
     """
-    asked = kind or kind_of(document)
-    if asked in KINDS:
-        return str(asked)
+    name = kind or kind_of(document)
+    if name in KINDS:
+        return str(name)
     allowed = ", ".join(["megatron", *KINDS])
-    because = "no other format is read" if asked else "the keys of no known format are found in it"
-    where = "argument --kind" if asked else document.where(())
-    near = difflib.get_close_matches(str(asked), KINDS, n=1)
+    because = "no other format is read" if name else "the keys of no known format are found in it"
+    where = "argument --kind" if name else document.where(())
+    near = difflib.get_close_matches(str(name), KINDS, n=1)
     fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {next(iter(KINDS))}"
-    told = "" if asked else "is not recognised"
-    raise spec_error("format", asked, allowed, because, fix, where=where, fault=told)
+    fault = "" if name else "is not recognised"
+    raise spec_error("format", name, allowed, because, fix, where=where, fault=fault)
 
 
-def read_kind(document: Document, kind: str, asked: ImportOptions) -> Document:
+def read_kind(document: Document, kind: str, options: ImportOptions) -> Document:
     """Return the job that a file of this format describes.
 
     Raises
@@ -183,9 +184,9 @@ def read_kind(document: Document, kind: str, asked: ImportOptions) -> Document:
         The file is no mapping, or every fault of its keys, each with its line.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"it is read as {KINDS[kind].told}"
+        because = f"it is read as {KINDS[kind].description}"
         raise SpecError([_fault(document, "document", document.data, "keys with values", because)])
-    return KINDS[kind].read(document, asked)
+    return KINDS[kind].read(document, options)
 
 
 def _signs(data: object, signs: str) -> int:

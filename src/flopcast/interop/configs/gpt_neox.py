@@ -38,7 +38,7 @@ OTHERS = ("sm3", "madgrad_wd", "lion")  # optimizers whose update is counted as 
 BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a configuration.
 
     Examples
@@ -50,7 +50,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     >>> read(Document("a.yml", data, {}), ImportOptions(devices=16)).data["plan"]["global_batch"]
     128
     """
-    reader = ConfigReader(underscored(document), keys_of("gpt-neox"), asked)
+    reader = ConfigReader(underscored(document), keys_of("gpt-neox"), options)
     stages, tensor = reader.count(PIPE, 0, least=0), reader.count(TENSOR, least=0) or 1
     share = max(stages, 1) * tensor
     ranks = reader.ranks(_stated(reader), share=share, shared=TENSOR if tensor > 1 else PIPE)

@@ -54,10 +54,10 @@ def attention_kind(reader: ConfigReader) -> str:
 
 
 def read_model(reader: ConfigReader, kind: str) -> None:
-    """Put the model and the sequence length into the sheet, unless the command line gives a model."""
+    """Put the model and the sequence length into the job, unless the command line gives a model."""
     length = reader.required("seq_length")
     reader.put(("batch", "sequence_length"), length, "seq_length")
-    if reader.asked.model:
+    if reader.options.model:
         return
     hidden, layers = reader.required("hidden_size"), reader.required("num_layers")
     reader.put(("model", "name"), PurePath(reader.document.name).stem)
@@ -86,9 +86,9 @@ def _vocabulary(reader: ConfigReader) -> None:
     if known:
         reader.assume(f"vocabulary {known[0]}: {known[1]}", TOKENIZER)
     else:
-        said = f"the tokenizer {kind} {file}".rstrip()
+        text = f"the tokenizer {kind} {file}".rstrip()
         advice = "give model.vocabulary=N or padded_vocab_size"
-        reader.assume(f"VOCABULARY {ASSUMED_VOCABULARY} IS ASSUMED, GPT-2's: {said} is not read; {advice}")
+        reader.assume(f"VOCABULARY {ASSUMED_VOCABULARY} IS ASSUMED, GPT-2's: {text} is not read; {advice}")
     reader.put(("model", "vocabulary"), known[0] if known else ASSUMED_VOCABULARY, "vocab_file", TOKENIZER)
 
 

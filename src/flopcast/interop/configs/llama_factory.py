@@ -15,9 +15,9 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
+    note_lengths,
     read_adapters,
     read_training,
-    tell_lengths,
     write_scores,
 )
 
@@ -27,7 +27,7 @@ KINDS = {"lora": "lora", "full": "full"}
 ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "materialised"}
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a file of LLaMA-Factory.
 
     Examples
@@ -38,12 +38,12 @@ def read(document: Document, asked: ImportOptions) -> Document:
     >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["batch"]["sequence_length"]
     (3, 'full', 2048)
     """
-    reader = ConfigReader(document, keys_of("llama-factory"), asked)
+    reader = ConfigReader(document, keys_of("llama-factory"), options)
     _stage(reader)
     read_model(reader, "model_name_or_path")
     reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
-    tell_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
+    note_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
     read_training(reader, TRANSFORMERS)
     _method(reader)
     if not reader.flag("disable_gradient_checkpointing"):

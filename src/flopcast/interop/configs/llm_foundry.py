@@ -50,7 +50,7 @@ STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
 SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a file of LLM Foundry.
 
     Examples
@@ -62,7 +62,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["stack"]["base"]
     (3, 'full', 'composer-llm-foundry')
     """
-    reader = ConfigReader(document, keys_of("llm-foundry"), asked)
+    reader = ConfigReader(document, keys_of("llm-foundry"), options)
     length, key = reader.required("max_seq_len"), reader.first(SAMPLES, "max_seq_len")
     reader.put(("batch", "sequence_length"), reader.count(key) if key == SAMPLES else length, key)
     if key == SAMPLES and reader.count(key) != length:
@@ -70,7 +70,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     kind = reader.choice("model.name", MODELS, "named")
     if kind == "named":
         read_model(reader, NAMED)
-    elif not asked.model:
+    elif not options.model:
         _mpt(reader)
     stated = reader.count("n_gpus") if reader.has("n_gpus") else None
     replicas = reader.ranks(stated)
@@ -112,8 +112,8 @@ def _batch(reader: ConfigReader) -> None:
     total = reader.required(TOTAL)
     if reader.raw(MICRO) in (None, AUTO):
         because = "Composer tries which size fits, and flopcast runs nothing"
-        told = "" if reader.has(MICRO) else "is missing"
-        reader.fault(MICRO, "a whole number", because, "write the number that the run chose", told)
+        fault = "" if reader.has(MICRO) else "is missing"
+        reader.fault(MICRO, "a whole number", because, "write the number that the run chose", fault)
         return
     reader.put(("plan", "micro_batch"), reader.count(MICRO), MICRO)
     reader.put(("plan", "global_batch"), total, TOTAL)

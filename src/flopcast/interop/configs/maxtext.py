@@ -70,7 +70,7 @@ DEEPSEEK = {  # MaxText's names of DeepSeek's models
 GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a file of MaxText.
 
     Examples
@@ -81,7 +81,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     >>> job.data["model"], job.data["plan"]["zero"], job.data["plan"]["global_batch"]
     ({'base': 'llama-2-7b'}, 3, 32)
     """
-    reader = ConfigReader(document, keys_of("maxtext"), asked)
+    reader = ConfigReader(document, keys_of("maxtext"), options)
     if reader.text("hardware").startswith(("tpu", "cpu")):
         reader.assume("the devices are those of the cluster; the file is for another kind", "hardware")
     _model(reader)
@@ -122,13 +122,13 @@ def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:
 
 def _degrees(reader: ConfigReader) -> int:
     """Return degrees of the plan, and the devices that they need."""
-    known = reader.asked.devices
+    known = reader.options.devices
     sizes = _sizes(reader, known)
     open_axes = any(reader.raw(pattern.format(axis)) == -1 for axis in AXES for pattern in (ICI, DCN))
     is_open = open_axes or not reader.has(*(ICI.format(axis) for axis in AXES))
     stated = None if is_open else prod(sizes.values())
-    if known is None and stated is None and reader.asked.whole:
-        sizes = _sizes(reader, reader.asked.whole)
+    if known is None and stated is None and reader.options.whole:
+        sizes = _sizes(reader, reader.options.whole)
     share = sizes["tensor"] * sizes["tensor_sequence"] * sizes["pipeline"] * sizes["context"]
     cutting = ("tensor", "tensor_sequence", "pipeline", "context")
     wide = next((axis for axis in cutting if sizes[axis] > 1), "fsdp")
@@ -233,7 +233,7 @@ def _override(reader: ConfigReader) -> None:
 
 def _model(reader: ConfigReader) -> None:
     """Read the model that is named, or the one whose sizes are given."""
-    if reader.asked.model:
+    if reader.options.model:
         return
     name = reader.text("model_name")
     if name not in ("", "default"):

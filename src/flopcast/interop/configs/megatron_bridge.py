@@ -53,29 +53,29 @@ TARGETS = {"linear_qkv": "qkv", "linear_proj": "out", "linear_fc1": "gate_up", "
 BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # AttnBackend
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a dump."""
-    reader = ConfigReader(document, keys_of("megatron-bridge"), asked)
+    reader = ConfigReader(document, keys_of("megatron-bridge"), options)
     if trained := other_class(reader.text("model._target_")):
         reader.refuse("model._target_", trained, "describe the job in YAML")
-    said = TranslatedFlags(reader)
-    said.section("model", skipped=("tp_comm_overlap",))
+    flags = TranslatedFlags(reader)
+    flags.section("model", skipped=("tp_comm_overlap",))
     for section in ("train", "ddp", "optimizer", "dist"):
-        said.section(section)
+        flags.section(section)
     if reader.has("model.num_query_groups"):
-        said.say("--group-query-attention", "model.num_query_groups")
-        said.say("--num-query-groups", "model.num_query_groups", reader.raw("model.num_query_groups"))
-    _backend(reader, said)
+        flags.add("--group-query-attention", "model.num_query_groups")
+        flags.add("--num-query-groups", "model.num_query_groups", reader.raw("model.num_query_groups"))
+    _backend(reader, flags)
     dumped = reader.below(ACTIVATION)
-    activate(reader, said, f"{ACTIVATION}._target_" if dumped else ACTIVATION, "model.gated_linear_unit")
-    _precision(reader, said)
+    activate(reader, flags, f"{ACTIVATION}._target_" if dumped else ACTIVATION, "model.gated_linear_unit")
+    _precision(reader, flags)
     _peft(reader)
-    changes = said.read(reader.asked.devices or reader.asked.whole or _nobody(reader), BASE)
+    changes = flags.read(reader.options.devices or reader.options.whole or _nobody(reader), BASE)
     reader.put(("stack",), stack_of(reader, changes))
     return reader.made()
 
 
-def _backend(reader: ConfigReader, said: TranslatedFlags) -> None:
+def _backend(reader: ConfigReader, flags: TranslatedFlags) -> None:
     """Read the attention kernel: a name, or in dumps a number of Megatron-Core's enumeration."""
     key = "model.attention_backend"
     numbered = f"{key}._args_"
@@ -85,19 +85,19 @@ def _backend(reader: ConfigReader, said: TranslatedFlags) -> None:
     else:
         name = reader.text(key)
     if name:
-        said.say("--attention-backend", key, name)
+        flags.add("--attention-backend", key, name)
 
 
-def activate(reader: ConfigReader, said: TranslatedFlags, key: str, gate: str) -> None:
+def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) -> None:
     """Read the activation, a function's name, and whether it gates."""
     name = reader.text(key).rpartition(".")[2]
     gated = reader.flag(gate)
     known = GATED if gated else PLAIN
     if gated and name in GELU:
-        said.say("--glu-activation", key, "geglu")
+        flags.add("--glu-activation", key, "geglu")
     elif name in known:
         if known[name]:
-            said.say(known[name], key)
+            flags.add(known[name], key)
     elif name:
         allowed = ", ".join(dict.fromkeys([*known, *GELU]))
         reader.fault(
@@ -111,7 +111,7 @@ def _nobody(reader: ConfigReader) -> int | None:
     return None
 
 
-def _precision(reader: ConfigReader, said: TranslatedFlags) -> None:
+def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
     """Read bf16, fp16 or 8 bits: by the name of a recipe, its fields, or the model's own.
 
     A recipe's name may be written with hyphens.
@@ -120,19 +120,19 @@ def _precision(reader: ConfigReader, said: TranslatedFlags) -> None:
         words = {spelt: name for name in RECIPES for spelt in (name, name.replace("_", "-"))}
         for word in RECIPES[reader.choice(MIXED, words, "bf16_mixed")].split():
             if word.startswith("--"):
-                said.say(word, MIXED)
+                flags.add(word, MIXED)
             else:
-                said.add(word, MIXED)
+                flags.add_value(word, MIXED)
         return
     section = MIXED if reader.below(MIXED) else "model"
-    said.section(section, MIXED)
+    flags.section(section, MIXED)
     for name in ("fp8", "fp4"):
         key = f"{section}.{name}"
         if reader.has(key):
-            said.say(f"--{name}-format", key, reader.raw(key))
+            flags.add(f"--{name}-format", key, reader.raw(key))
             recipe = reader.raw(f"{key}_recipe") or (USUAL[name] if section == MIXED else None)
             if recipe is not None:
-                said.say(f"--{name}-recipe", f"{key}_recipe", recipe)
+                flags.add(f"--{name}-recipe", f"{key}_recipe", recipe)
 
 
 def _peft(reader: ConfigReader) -> None:

@@ -46,12 +46,12 @@ FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 
 
 class TranslatedFlags:
-    """Flags out of a sheet, each with the key that it stands for."""
+    """The flags that a file's keys stand for, each with its key."""
 
     def __init__(self, reader: ConfigReader) -> None:
         """Start without flags."""
-        self._sheet = reader
-        self._words: list[Word] = []
+        self._reader = reader
+        self._flags: list[Word] = []
         self._keys: dict[str, str] = {}
 
     def section(self, name: str, fields: str = "", skipped: tuple[str, ...] = ()) -> None:
@@ -70,30 +70,30 @@ class TranslatedFlags:
         for field, flag in VALUES[fields].items():
             key, value = self._value(f"{name}.{field}")
             if field not in skipped and value is not None:
-                self.say(flag, key, value if flag in LISTED or not isinstance(value, list) else str(value))
+                self.add(flag, key, value if flag in LISTED or not isinstance(value, list) else str(value))
         switches = [(field, flag, True) for field, flag in ON[fields].items()]
         switches += [(field, flag, False) for field, flag in OFF.items() if fields == "model"]
         for field, flag, wanted in switches:
             key = f"{name}.{field}"
-            given = field not in skipped and self._sheet.has(key)
-            if given and self._sheet.flag(key, not wanted) is wanted:
-                self.say(flag, key)
+            given = field not in skipped and self._reader.has(key)
+            if given and self._reader.flag(key, not wanted) is wanted:
+                self.add(flag, key)
 
-    def say(self, flag: str, key: str, value: object = None) -> None:
+    def add(self, flag: str, key: str, value: object = None) -> None:
         """Add a flag with the value of a key, or alone."""
         line = self._line(key)
         self._keys.setdefault(flag, key)
-        self._words.append(Word(flag, line))
+        self._flags.append(Word(flag, line))
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
-                self._words.append(Word(str(one), line))
+                self._flags.append(Word(str(one), line))
 
-    def add(self, word: str, key: str) -> None:
+    def add_value(self, word: str, key: str) -> None:
         """Add one more value of the last flag."""
-        self._words.append(Word(word, self._line(key)))
+        self._flags.append(Word(word, self._line(key)))
 
-    def name(self, flag: str, key: str) -> None:
-        """Call a flag by a key, whether it is said or not."""
+    def name_key(self, flag: str, key: str) -> None:
+        """Set the key that faults name for a flag, even if the flag is not added."""
         self._keys.setdefault(flag, key)
 
     def read(self, ranks: int | None, base: str) -> dict[str, object]:
@@ -102,22 +102,22 @@ class TranslatedFlags:
         Parameters
         ----------
         ranks : int or None
-            Devices of the job; None where nobody says them, which is told elsewhere.
+            Devices of the job; None if they are not stated, which is reported elsewhere.
         base : str
             The stack of the catalogue that the program is.
         """
-        reader = self._sheet
-        arguments = Arguments(reader.document.name, self._words, 1)
+        reader = self._reader
+        arguments = Arguments(reader.document.name, self._flags, 1)
         builder = JobBuilder(reader.document.name, 1, arguments)
         read_model(builder)
         read_plan(builder, ranks)
         changes = switched(arguments, catalog.stack(base))
-        named = "--vocab-size" if reader.asked.model else ""  # the model of the command line has its own
+        named = "--vocab-size" if reader.options.model else ""  # the model of the command line has its own
         problems = [problem for problem in arguments.problems if problem.field != named]
-        reader.problems += [self._told(problem) for problem in problems]
+        reader.problems += [self._with_keys(problem) for problem in problems]
         reader.assumptions += [self._named(text) for text in arguments.assumptions]
         own = reader.data.get("model")
-        model = {} if reader.asked.model else builder.data["model"]
+        model = {} if reader.options.model else builder.data["model"]
         reader.data |= builder.data
         reader.data["model"] = (model if isinstance(model, dict) else {}) | (
             own if isinstance(own, dict) else {}
@@ -131,25 +131,25 @@ class TranslatedFlags:
         In overrides it is a text, torch.bfloat16.
         """
         target = f"{key}._target_"
-        if self._sheet.has(target):
-            name = self._sheet.text(target)
+        if self._reader.has(target):
+            name = self._reader.text(target)
             return target, TYPES.get(name, name)
-        value = self._sheet.raw(key) if self._sheet.has(key) else None
+        value = self._reader.raw(key) if self._reader.has(key) else None
         return key, TYPES.get(value, value) if isinstance(value, str) else value
 
     def _line(self, key: str) -> int:
-        line = self._sheet.where(key).rpartition(":")[2]
+        line = self._reader.where(key).rpartition(":")[2]
         return int(line) if line.isdecimal() else 1
 
     def _named(self, text: str) -> str:
         """Return a text with keys in place of their flags."""
         return FLAG.sub(lambda found: self._keys.get(found[0], found[0]), text)
 
-    def _told(self, problem: Problem) -> Problem:
+    def _with_keys(self, problem: Problem) -> Problem:
         return replace(
             problem,
             field=self._named(problem.field),
             allowed=self._named(problem.allowed),
-            because=self._named(problem.because).replace("Megatron-LM", self._sheet.keys.program),
+            because=self._named(problem.because).replace("Megatron-LM", self._reader.keys.program),
             fix=self._named(problem.fix),
         )

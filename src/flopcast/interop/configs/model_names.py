@@ -23,7 +23,7 @@ FLAVOURS = {  # torchtitan's model/flavor → a name that the catalogue knows
 }
 
 
-def read_model(reader: ConfigReader, key: str, told: str | None = None) -> None:
+def read_model(reader: ConfigReader, key: str, written: str | None = None) -> None:
     """Read the model that a key names; report an unknown one, unless --model names it.
 
     Parameters
@@ -32,12 +32,12 @@ def read_model(reader: ConfigReader, key: str, told: str | None = None) -> None:
         It gets `model.base`.
     key : str
         Which names the model.
-    told : str or None
+    written : str or None
         The name, where it is not the key's own value.
     """
-    if reader.asked.model:
+    if reader.options.model:
         return
-    name = reader.text(key) if told is None else told
+    name = reader.text(key) if written is None else written
     found = catalog.known("models", FLAVOURS.get(name.lower(), name)) if name else None
     if found:
         reader.put(("model", "base"), found, key)

@@ -42,9 +42,9 @@ MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica
 BUCKET_MB = 25  # ddp_bucket_cap_mb
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a file of nanotron."""
-    reader = ConfigReader(document, keys_of("nanotron"), asked)
+    reader = ConfigReader(document, keys_of("nanotron"), options)
     sizes = _degrees(reader)
     micro, steps = (reader.required(MICRO), reader.count(STEPS))
     length = reader.required("tokens.sequence_length")
@@ -53,7 +53,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     total = micro * steps * sizes["data_parallel"]
     reader.put(("plan", "global_batch"), total, STEPS, MICRO)
     _modes(reader, sizes)
-    if not asked.model:
+    if not options.model:
         _model(reader)
     reader.put(("stack",), _stack(reader))
     return reader.made()
@@ -115,16 +115,16 @@ def _model(reader: ConfigReader) -> None:
         what = "a mixture of experts of nanotron" if experts else "a model of another family"
         reader.refuse(f"{key}.moe_config" if experts else key, what, "use a Llama or Qwen2 config")
         return
-    told = {name: value for name, value in config.items() if name not in OWN}
+    known = {name: value for name, value in config.items() if name not in OWN}
     if config.get(DOCUMENTS):
         reader.assume("a sequence is counted as one document", f"{key}.{DOCUMENTS}")
-    biased = bool(told.pop("attention_bias", False))
+    biased = bool(known.pop("attention_bias", False))
     window = config.get("sliding_window_size") if family == "qwen2" else None
     lines = {path[2:]: line for path, line in reader.document.lines.items() if path[:2] == CONFIG}
 
     try:
         mapping, notes = model_from_config(
-            Document(reader.document.name, told | {"model_type": family}, lines)
+            Document(reader.document.name, known | {"model_type": family}, lines)
         )
     except SpecError as error:
         reader.problems += error.problems

@@ -66,42 +66,42 @@ OTHER_KEYS = {  # a key of `model` → the kind of model that has it
 UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a configuration."""
     _refuse_other_models(document)
-    reader = ConfigReader(_multiplied(document), keys_of("nemo"), asked)
-    said = TranslatedFlags(reader)
+    reader = ConfigReader(_multiplied(document), keys_of("nemo"), options)
+    flags = TranslatedFlags(reader)
     for key in NEEDED:
         if not reader.has(f"model.{key}"):
             reader.required(f"model.{key}")
-    said.section("model", skipped=OTHERWISE)
-    said.section("model", "train")
-    said.section("model", "dist", skipped=("use_torch_fsdp2",))
+    flags.section("model", skipped=OTHERWISE)
+    flags.section("model", "train")
+    flags.section("model", "dist", skipped=("use_torch_fsdp2",))
     for name in MISSED:
-        said.name({**VALUES["model"], **VALUES["train"]}[name], f"model.{name}")
-    said.name("--vocab-size", "model.override_vocab_size")
+        flags.name_key({**VALUES["model"], **VALUES["train"]}[name], f"model.{name}")
+    flags.name_key("--vocab-size", "model.override_vocab_size")
     for key, flag in RENAMED.items():
-        said.name(flag, f"model.{key}")
+        flags.name_key(flag, f"model.{key}")
         if reader.has(f"model.{key}"):
-            said.say(flag, f"model.{key}", reader.raw(f"model.{key}"))
+            flags.add(flag, f"model.{key}", reader.raw(f"model.{key}"))
     groups = "model.num_query_groups"
     if reader.has(groups):
-        said.say("--group-query-attention", groups)
-        said.say("--num-query-groups", groups, reader.raw(groups))
+        flags.add("--group-query-attention", groups)
+        flags.add("--num-query-groups", groups, reader.raw(groups))
     if reader.has("model.normalization"):
         norm = reader.choice("model.normalization", NORMS, "LayerNorm")
-        said.say("--normalization", "model.normalization", norm)
+        flags.add("--normalization", "model.normalization", norm)
     for key, flag in UNSET.items():
         if reader.has(f"model.{key}") and not reader.flag(f"model.{key}", True):
-            said.say(flag, f"model.{key}")
-    _activation(reader, said)
-    _tokenizer(reader, said)
-    _recompute(reader, said)
-    _precision(reader, said)
+            flags.add(flag, f"model.{key}")
+    _activation(reader, flags)
+    _tokenizer(reader, flags)
+    _recompute(reader, flags)
+    _precision(reader, flags)
     optimizer = reader.choice("model.optim.name", OPTIMIZERS, WHOLE)
     if optimizer != WHOLE:
-        said.say("--use-distributed-optimizer", "model.optim.name")
-    changes = said.read(_devices(reader), "nemo")
+        flags.add("--use-distributed-optimizer", "model.optim.name")
+    changes = flags.read(_devices(reader), "nemo")
     reader.put(("stack",), stack_of(reader, optimizer, changes))
     return reader.made()
 
@@ -159,33 +159,33 @@ def _devices(reader: ConfigReader) -> int | None:
     return None if reader.faulty("world size", "trainer.devices", "trainer.num_nodes") else devices
 
 
-def _activation(reader: ConfigReader, said: TranslatedFlags) -> None:
+def _activation(reader: ConfigReader, flags: TranslatedFlags) -> None:
     """Read the activation, gated if its name ends in "glu"; "fast" ones are the same in fused kernels."""
     key = "model.activation"
     known = {name: name for name in ACTIVATIONS}
     name = reader.choice(key, known, "gelu")
     flag = ACTIVATIONS[name]
     if flag:
-        said.say(flag, key, name.removeprefix("fast-") if flag == "--glu-activation" else None)
+        flags.add(flag, key, name.removeprefix("fast-") if flag == "--glu-activation" else None)
 
 
-def _tokenizer(reader: ConfigReader, said: TranslatedFlags) -> None:
+def _tokenizer(reader: ConfigReader, flags: TranslatedFlags) -> None:
     """Read the tokenizer's vocabulary: its Megatron type, else the name of its file or repository.
 
     The path of a file may stand for one elsewhere, `${data_dir}/…`: only its name is looked at.
     """
-    said.name("--tokenizer-type", "model.tokenizer")
+    flags.name_key("--tokenizer-type", "model.tokenizer")
     section = reader.section("model.tokenizer")
     if str(section.get("library")) == "megatron" and section.get("type"):
-        said.say("--tokenizer-type", "model.tokenizer.type", str(section["type"]))
+        flags.add("--tokenizer-type", "model.tokenizer.type", str(section["type"]))
         return
     for key in ("model", "type"):
         if section.get(key):
-            said.say("--tokenizer-model", f"model.tokenizer.{key}", str(section[key]))
+            flags.add("--tokenizer-model", f"model.tokenizer.{key}", str(section[key]))
             return
 
 
-def _recompute(reader: ConfigReader, said: TranslatedFlags) -> None:
+def _recompute(reader: ConfigReader, flags: TranslatedFlags) -> None:
     """Read what is recomputed; method and number apply only to whole layers.
 
     "block" of 0 layers recomputes none.
@@ -198,21 +198,21 @@ def _recompute(reader: ConfigReader, said: TranslatedFlags) -> None:
     if mode == "full" and kind == "block" and number == 0:
         return
     if mode:
-        said.say("--recompute-granularity", key, mode)
+        flags.add("--recompute-granularity", key, mode)
     if mode == "full":
-        said.say("--recompute-method", method, kind)
-        said.say("--recompute-num-layers", layers, number)
+        flags.add("--recompute-method", method, kind)
+        flags.add("--recompute-num-layers", layers, number)
 
 
-def _precision(reader: ConfigReader, said: TranslatedFlags) -> None:
+def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
     """Read 16 bits from the trainer's precision; 8-bit products use Transformer Engine, delayed scaling.
 
-    Without O2, weights are kept in fp32 and cast for each product: that is told and not counted.
+    Without O2, weights are kept in fp32 and cast for each product: this is noted and not counted.
     """
     key = "trainer.precision"
     if not reader.has(key):
         reader.fault(key, ", ".join(PRECISIONS), "training in fp32 is not supported yet", "write bf16")
-    said.say(reader.choice(key, PRECISIONS, "--bf16"), key)
+    flags.add(reader.choice(key, PRECISIONS, "--bf16"), key)
     if not reader.flag("model.megatron_amp_O2"):
         reader.assume(
             "weights are counted in 16 bits beside fp32 ones, as with megatron_amp_O2",
@@ -234,5 +234,5 @@ def _precision(reader: ConfigReader, said: TranslatedFlags) -> None:
         because = "products in 8 bits need a number format"
         reader.fault("model.fp8", "true with fp8_hybrid or fp8_e4m3", because, "add fp8_hybrid: true")
         return
-    said.say("--fp8-format", "model.fp8", formats[0])
-    said.say("--fp8-recipe", "model.fp8", "delayed")
+    flags.add("--fp8-format", "model.fp8", formats[0])
+    flags.add("--fp8-recipe", "model.fp8", "delayed")

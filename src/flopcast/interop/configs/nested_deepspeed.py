@@ -100,7 +100,7 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
         path[1:]: place for path, place in reader.document.places.items() if path[:1] == ("deepspeed",)
     }
     settings = Document(reader.document.name, whole["deepspeed"], lines, places)
-    inner = ConfigReader(settings, keys_of("deepspeed"), reader.asked)
+    inner = ConfigReader(settings, keys_of("deepspeed"), reader.options)
     wire = precision_bytes(precision)
     inner.put(("plan", "data_parallel"), batch.replicas)
     stage = deepspeed.read_sharding(inner, wire)
@@ -124,7 +124,7 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
 def _agree(inner: ConfigReader, batch: TrainerBatch, precision: str) -> None:
     """Report settings that the two files state differently; the Trainer of transformers would not start."""
     half = scales_loss(precision)
-    said = {
+    stated = {
         deepspeed.MICRO: batch.micro,
         deepspeed.STEPS: batch.steps,
         deepspeed.TOTAL: batch.micro * batch.steps * batch.replicas,
@@ -132,10 +132,10 @@ def _agree(inner: ConfigReader, batch: TrainerBatch, precision: str) -> None:
         "bf16.enabled": not half,
         "bfloat16.enabled": not half,
     }
-    for key, value in said.items():
+    for key, value in stated.items():
         if inner.raw(key) not in (None, AUTO, value):
-            told = str(value).lower()
-            inner.fault(key, f'"auto", or {told}', "the trainer's file states it too", 'write "auto"')
+            text = str(value).lower()
+            inner.fault(key, f'"auto", or {text}', "the trainer's file states it too", 'write "auto"')
 
 
 def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:

@@ -54,8 +54,8 @@ def read_toml(raw: bytes, name: str) -> Document:
     except tomllib.TOMLDecodeError as error:
         place = _PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
-        said = _PLACE.sub("", str(error)).strip()
-        raise refuse(name, line, "text", said, "well-formed TOML", "mend the line") from None
+        fault = _PLACE.sub("", str(error)).strip()
+        raise refuse(name, line, "text", fault, "well-formed TOML", "mend the line") from None
     document = Document(name, None, lines)
     return Document(name, _plain(data, (), document), lines)
 

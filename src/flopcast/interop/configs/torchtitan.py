@@ -38,7 +38,7 @@ RECIPES = {
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a file of torchtitan.
 
     Examples
@@ -48,9 +48,9 @@ def read(document: Document, asked: ImportOptions) -> Document:
     ...     ImportOptions(devices=8)).data["model"]
     {'base': 'llama-3.1-8b'}
     """
-    if asked.model:
+    if options.model:
         document = _without_model(document)
-    reader = ConfigReader(document, keys_of("torchtitan"), asked)
+    reader = ConfigReader(document, keys_of("torchtitan"), options)
     name = reader.first("model.name", "model_spec.name")
     flavour = reader.first("model.flavor", "model_spec.flavor")
     pair = f"{reader.text(name) or 'llama3'}/{reader.text(flavour) or 'debugmodel'}"
@@ -116,7 +116,7 @@ def _degrees(reader: ConfigReader) -> int:
     shared = next((key for field, key in keys.items() if sizes[field] > 1), shard_key)
     stated = share * replicas * shards if shards > 0 else None
     ranks = reader.ranks(stated, share=share * replicas, shared=shared)
-    if shards < 0 or reader.asked.devices:
+    if shards < 0 or reader.options.devices:
         shards = max(ranks // share // replicas, 1)
     reader.put(("plan", "data_parallel"), replicas * shards, shard_key)
     whole = reader.choice(OLD_TYPE, {"fsdp": "", "ddp": "ddp"}, "")  # of releases before degrees of both
@@ -149,8 +149,8 @@ def _batch(reader: ConfigReader, stages: int) -> None:
             because = "a pipeline cuts the local batch into equal micro-batches"
             reader.fault(size_key, f"a divisor of {local}", because, "write 1")
         if total > local * replicas:
-            told = "all micro-batches of a step run in one pipeline pass; torchtitan drains the pipeline"
-            reader.assume(f"{told} after each local batch", total_key)
+            text = "all micro-batches of a step run in one pipeline pass; torchtitan drains the pipeline"
+            reader.assume(f"{text} after each local batch", total_key)
     reader.put(("plan", "micro_batch"), micro, size_key if stages > 1 else local_key, local_key)
     reader.put(("plan", "global_batch"), total, total_key, local_key)
 

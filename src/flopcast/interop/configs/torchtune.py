@@ -19,7 +19,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.trainers import tell_lengths
+from flopcast.interop.configs.trainers import note_lengths
 
 BUILDER = "model._component_"
 MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}
@@ -39,7 +39,7 @@ REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
 PURE = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_bytes": "0 B"}
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a configuration.
 
     Examples
@@ -50,7 +50,7 @@ def read(document: Document, asked: ImportOptions) -> Document:
     >>> job.data["model"], job.data["plan"]["global_batch"], job.data["plan"]["zero"]
     ({'base': 'llama-3.1-8b'}, 16, 3)
     """
-    reader = ConfigReader(document, keys_of("torchtune"), asked)
+    reader = ConfigReader(document, keys_of("torchtune"), options)
     builder = reader.text(BUILDER).rpartition(".")[2].lower()
     read_model(reader, BUILDER, model_name(builder))
     _lengths(reader)
@@ -94,7 +94,7 @@ def _lengths(reader: ConfigReader) -> None:
             "tokenizer.max_seq_len is not given: sequences are as long as the model's own, or --seq"
         )
     packed = "dataset.packed"
-    tell_lengths(reader, packed if reader.has(packed) else key, reader.flag(packed))
+    note_lengths(reader, packed if reader.has(packed) else key, reader.flag(packed))
 
 
 def _degrees(reader: ConfigReader) -> int:

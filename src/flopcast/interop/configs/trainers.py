@@ -143,7 +143,7 @@ def _all_linears(reader: ConfigReader) -> tuple[str, ...]:
     return tuple(name for name in LLAMA if name in found and name not in FUSED)
 
 
-def tell_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
+def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
     """Note how sequences are counted, since the file does not state their lengths."""
     if packed:
         reader.assume("each packed sequence is counted as one document", key)
@@ -199,18 +199,18 @@ def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precisio
             "deepspeed", "DeepSpeed or FSDP", "each shards its own way", "remove one", "meets fsdp"
         )
     if has_deepspeed:
-        _tell_compiled(reader)
+        _note_compiled(reader)
         return read_inside(reader, batch, precision)
     if not has_fsdp:
         reader.put(("plan", "zero"), 0)
-        _tell_compiled(reader)
+        _note_compiled(reader)
         return "pytorch-ddp"
     keeps = _fsdp(reader, fsdp, replicas)
     base = "torch-fsdp2-compiled" if reader.raw("torch_compile") is True else "torch-fsdp2"
     return {"base": base, "sharding": {"gathers": "every_micro_batch"}} if keeps else base
 
 
-def _tell_compiled(reader: ConfigReader) -> None:
+def _note_compiled(reader: ConfigReader) -> None:
     """Note compiled kernels if the stack only has eager ones."""
     if reader.raw("torch_compile") is True:
         reader.assume("kernels are counted as eager, not as compiled", "torch_compile")
@@ -247,8 +247,8 @@ def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
 
 def _shard_group(reader: ConfigReader, replicas: int) -> int:
     """Return ranks that share one set of shards, 0 if neither number is stated."""
-    sets, said = reader.count("dp_replicate_size", 1), reader.has("dp_shard_size")
-    group = reader.count("dp_shard_size", 1) if said else replicas // sets if sets > 1 else 0
+    sets, stated = reader.count("dp_replicate_size", 1), reader.has("dp_shard_size")
+    group = reader.count("dp_shard_size", 1) if stated else replicas // sets if sets > 1 else 0
     if sets > 1 and sets * group != replicas:
         because = "every data-parallel rank belongs to one set of shards"
         allowed = f"sets · ranks of each = {replicas} data-parallel ranks"

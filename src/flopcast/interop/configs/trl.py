@@ -27,9 +27,9 @@ from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
     Adapter,
+    note_lengths,
     read_adapters,
     read_training,
-    tell_lengths,
     write_scores,
 )
 
@@ -45,7 +45,7 @@ PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
 CHECKPOINTING = "gradient_checkpointing"
 
 
-def read(document: Document, asked: ImportOptions) -> Document:
+def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a file of TRL, or of the document that `merged` returns.
 
     Examples
@@ -56,13 +56,13 @@ def read(document: Document, asked: ImportOptions) -> Document:
     >>> job.data["plan"]["global_batch"], job.data["plan"]["recompute"], job.data["stack"]
     (16, 'full', 'pytorch-ddp')
     """
-    reader = ConfigReader(_with_precision(document), keys_of("trl"), asked)
+    reader = ConfigReader(_with_precision(document), keys_of("trl"), options)
     read_model(reader, "model_name_or_path")
     length = reader.first("max_length", "max_seq_length")
     reader.put(("batch", "sequence_length"), reader.count(length, LENGTH), length)
     if not reader.has(length):
         reader.assume(f"max_length {LENGTH}, TRL's default")
-    tell_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
+    note_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
     _launch(reader)
     read_training(
         reader, TRANSFORMERS, reader.count("accelerate.num_processes") if reader.has(TYPE) else None

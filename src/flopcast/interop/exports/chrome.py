@@ -29,8 +29,8 @@ def _names(names: dict[int, str]) -> Iterator[dict[str, object]]:
     for stage, name in names.items():
         yield {"ph": "M", "name": "process_name", "pid": stage + 1, "tid": 0, "args": {"name": name}}
         for number, stream in enumerate(STREAMS, 1):
-            told = {"ph": "M", "name": "thread_name", "pid": stage + 1, "tid": number}
-            yield told | {"args": {"name": stream}}
+            event = {"ph": "M", "name": "thread_name", "pid": stage + 1, "tid": number}
+            yield event | {"args": {"name": stream}}
 
 
 def _slices(events: Iterable[Event]) -> Iterator[dict[str, object]]:

@@ -3,8 +3,8 @@
 Answers: which JSON gives DeepSpeed's engine this batch, sharding, precision and optimizer?
 Elsewhere: what its keys mean (interop/configs/deepspeed.py), which reads back what is written here.
 
-The file is for the engine alone. Model, sequences, pipeline and recompute are the program's that calls it;
-they are told, as KEY=VALUE, and stand beside the file when it is read.
+The file is for the engine alone. The program that calls the engine decides on model, sequences, pipeline
+and recompute: a note lists them as KEY=VALUE, to be given beside the file when it is read.
 """
 
 import json
@@ -19,7 +19,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
 NAME, TARGET = "ds_config.json", "DeepSpeed's JSON"
-RECOMPUTE = ("recompute_method", "recompute_layers", "recompute_modules")  # told in one word
+RECOMPUTE = ("recompute_method", "recompute_layers", "recompute_modules")  # part of recompute's short form
 LEFT_OPEN = (
     "recompute",
     *RECOMPUTE,
@@ -72,14 +72,14 @@ def export_deepspeed(job: Job) -> Exported:
 def _beside(plan: Plan) -> list[str]:
     """Return notes on what the program decides, as arguments of a command."""
     usual = Plan()
-    said = []
+    stated = []
     for name in LEFT_OPEN:
         value = getattr(plan, name)
         if name not in RECOMPUTE and value != getattr(usual, name):
-            told = plan.recompute_word if name == "recompute" else json.dumps(value).strip('"')
-            said.append(f"plan.{name}={told}")
-    words = " ".join(said)
-    return [f"the program that calls the engine decides the rest: beside it give {words}"] if said else []
+            text = plan.recompute_word if name == "recompute" else json.dumps(value).strip('"')
+            stated.append(f"plan.{name}={text}")
+    words = " ".join(stated)
+    return [f"the program that calls the engine decides the rest: beside it give {words}"] if stated else []
 
 
 def _read(text: bytes, devices: int) -> Document:

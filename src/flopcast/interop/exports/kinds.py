@@ -20,7 +20,7 @@ from flopcast.spec.job import Job
 class ExportFormat:
     """One export format: its description, and the function that exports."""
 
-    told: str
+    description: str
     export: Callable[[Job], Exported]
 
 
@@ -47,6 +47,6 @@ def kind_named(name: str) -> ExportFormat:
     """
     if name in KINDS:
         return KINDS[name]
-    because = "; ".join(f"{known} is {kind.told}" for known, kind in KINDS.items())
+    because = "; ".join(f"{known} is {kind.description}" for known, kind in KINDS.items())
     allowed, fix = ", ".join(KINDS), "choose one of them"
     raise spec_error("KIND", name, allowed, because, fix)

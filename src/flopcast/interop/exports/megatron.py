@@ -41,13 +41,13 @@ def export_megatron(job: Job) -> Exported:
     flopcast.errors.SpecError: model.blocks.0.mixer.qkv_bias = False cannot be exported to ...
     """
     text = _script(job).encode("utf-8")
-    told = checked(job, text, _read, TARGET)
+    lost = checked(job, text, _read, TARGET)
     data = "its data are made up (--mock-data): give your own" if _is_current(job) else "data are not in it"
     foreign = f"the stack {job.stack.label} is not Megatron-LM's: what the flags start is another software"
     notes = [
         f"no flag names the cluster: read it back with --cluster {job.cluster.name}",
         *([] if job.stack.name in FAMILY else [foreign]),
-        *told,
+        *lost,
         data,
         *LAST_TOUCHES,
     ]
@@ -70,5 +70,5 @@ def _script(job: Job) -> str:
         started += " --rdzv_backend c10d --rdzv_endpoint ${MASTER_ADDR:-localhost}:29500"
     groups: tuple[Flags, ...] = (model_flags(job, _is_current(job)), plan_flags(job), stack_flags(job))
     lines = [f"{started} pretrain_gpt.py", *(f"  {flag}" for group in groups for flag in group)]
-    told = f"# {job.model.name}, {job.cluster.num_devices} devices; run it on each of {nodes} nodes"
-    return "\n".join(["#!/bin/bash", told, " \\\n".join(lines)]) + "\n"
+    head = f"# {job.model.name}, {job.cluster.num_devices} devices; run it on each of {nodes} nodes"
+    return "\n".join(["#!/bin/bash", head, " \\\n".join(lines)]) + "\n"

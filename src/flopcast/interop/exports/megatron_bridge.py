@@ -124,8 +124,8 @@ def _words(overrides: Overrides) -> list[str]:
             continue
         for key, one in value.items():
             plain = isinstance(one, str) and one.replace("_", "").isalnum()
-            said = one if plain else json.dumps(one, separators=(",", ":"))
-            words.append(f"{section}.{key}={said}")
+            text = one if plain else json.dumps(one, separators=(",", ":"))
+            words.append(f"{section}.{key}={text}")
     return words
 
 
@@ -133,7 +133,7 @@ def _overrides(job: Job) -> Overrides:
     """Return every field with its value: first what is off, then what the job states."""
     sections: dict[str, dict[str, object]] = {name: {} for name in ("model", *SECTIONS, "dataset")}
     fields = dict.fromkeys(UNUSED) | USUAL | dict.fromkeys(SWITCHES, False) | dict.fromkeys(OFF, True)
-    fields |= _said(job)
+    fields |= _core_fields(job)
     for field, value in (fields | _direct(job)).items():
         sections[SECTION_OF.get(field, "model")][field] = value
     sections["optimizer"]["use_distributed_optimizer"] = fields["use_distributed_optimizer"]
@@ -166,13 +166,13 @@ def _adapters(model: Model) -> dict[str, object] | None:
     return {"dim": model.adapters.rank, "dropout": model.adapters.dropout, "target_modules": named}
 
 
-def _said(job: Job) -> dict[str, object]:
+def _core_fields(job: Job) -> dict[str, object]:
     """Return the flags of Megatron-Core as fields; the check finds those that Bridge does not have."""
     core = job.model_copy(update={"stack": job.stack.model_copy(update={"name": BASE})})
     false = {flag: field for field, flag in OFF.items()}
     fields: dict[str, object] = {}
-    for told in (*model_flags(core, True), *plan_flags(core), *stack_flags(core)):
-        flag, *words = shlex.split(told)
+    for written in (*model_flags(core, True), *plan_flags(core), *stack_flags(core)):
+        flag, *words = shlex.split(written)
         if flag in FIELDS:
             fields[FIELDS[flag]] = _field_value(flag, words, job.model.num_blocks)
         elif flag in TRUE or flag in false:

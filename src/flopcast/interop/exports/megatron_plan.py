@@ -202,9 +202,9 @@ def _gradients(job: Job, base: Stack) -> Flags:
     usual = base.gradients.smallest_bucket(plan.data_parallel)
     lasting = base.gradients.overflow_checks and not half and base.name == NEWEST
     wide = {"bf16": "--grad-reduce-in-bf16", "fp32": "--accumulate-allreduce-grads-in-fp32"}
-    told = base.name not in UNDER_DEEPSPEED and own.dtype in wide
+    has_flag = base.name not in UNDER_DEEPSPEED and own.dtype in wide
     return [
-        *([wide[own.dtype]] if told and own.dtype != ("fp32" if not half else "fp16") else []),
+        *([wide[own.dtype]] if has_flag and own.dtype != ("fp32" if not half else "fp16") else []),
         *(["--no-gradient-accumulation-fusion"] if own.accumulate_passes and fused else []),
         *(["--overlap-grad-reduce"] if own.overlaps(plan.zero) else []),
         *(["--overlap-param-gather"] if sharded else []),

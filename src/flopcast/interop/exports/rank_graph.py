@@ -99,14 +99,14 @@ class _Graph:
         each_s = self.priced.seconds(item, row, stage_class) / times
         share = element_at(item.count, row, stage_class) / times
         for _ in range(times):
-            for told in _told(item, share, row, stage_class, end, len(self.nodes)):
+            for unnumbered in _unnumbered(item, share, row, stage_class, end, len(self.nodes)):
                 before = self.tails[item.stream]
                 node = replace(
-                    told,
+                    unnumbered,
                     number=len(self.nodes),
                     name=label,
                     waits=tuple(sorted(set(before.values()))),
-                    duration_micros=0 if told.kind == RECEIVE else self._micros(item.stream, each_s),
+                    duration_micros=0 if unnumbered.kind == RECEIVE else self._micros(item.stream, each_s),
                 )
                 self.nodes.append(node)
                 self.tails[item.stream] = {**before, item.stream: node.number}
@@ -124,15 +124,15 @@ class _Graph:
         return whole
 
 
-def _told(
+def _unnumbered(
     item: Item, share: float, row: int, at: int, end: _End | None, number: int
 ) -> tuple[GraphNode, ...]:
     """Return one execution of an item as nodes without ids; a transfer around a ring gives two."""
     work = item.work
     blank = GraphNode(number=number, name="", kind=HOST, waits=(), duration_micros=0)
     if isinstance(work, AbstractOperator):
-        asked = work.work()
-        flop, size = (share * element_at(each, row, at) for each in (asked.flop, asked.moved_bytes))
+        needed = work.work()
+        flop, size = (share * element_at(each, row, at) for each in (needed.flop, needed.moved_bytes))
         return (replace(blank, kind=COMPUTE, flop=round(flop), moved_bytes=round(size)),)
     if not isinstance(work, AbstractMessage):
         return (blank,)

@@ -97,7 +97,7 @@ def check_same(job: Job, found: Job, target: str) -> tuple[str, ...]:
     if problems:
         raise SpecError(problems)
     lost = tuple(_differing("stack", canonical_stack(job), canonical_stack(found)))
-    return (_told(job.stack, found.stack, lost, target),) if lost else ()
+    return (_what_is_lost(job.stack, found.stack, lost, target),) if lost else ()
 
 
 def _problem(difference: Difference, target: str) -> Problem:
@@ -111,14 +111,14 @@ def _problem(difference: Difference, target: str) -> Problem:
     return not_expressible(field, value, word, target, fix)
 
 
-def _told(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str) -> str:
+def _what_is_lost(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str) -> str:
     fields = [f"{field.removeprefix('stack.')} {value!r} → {instead!r}" for field, value, instead in lost]
     more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
     known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
-    stack_told = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"
+    named = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"
     return (
         f"{target} does not name the release {stack.label}: alone, the file is taken for {found.label},"
-        f" with {'; '.join(fields[:MANY])}{more}. Beside it give {stack_told}"
+        f" with {'; '.join(fields[:MANY])}{more}. Beside it give {named}"
     )
 
 
@@ -247,10 +247,10 @@ def canonical_batch(batch: Batch) -> dict[str, Any]:
 
 def canonical_stack(job: Job) -> dict[str, Any]:
     """Return the settings of a stack that affect this job, without its name."""
-    told = {"name", "era", "source"}
+    naming = {"name", "era", "source"}
     narrow = job.plan.precision in RECIPES
     idle = {"experts": has_experts(job.model), "narrow": narrow}
-    data = job.stack.model_dump(exclude=told | {name for name, used in idle.items() if not used})
+    data = job.stack.model_dump(exclude=naming | {name for name, used in idle.items() if not used})
     return data
 
 

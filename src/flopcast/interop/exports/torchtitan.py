@@ -74,8 +74,8 @@ def _settings(job: Job) -> Settings:
     plan = job.plan
     name, _, flavour = _flavour(job).partition("/")
     if not flavour:
-        said = ", ".join(sorted(set(FLAVOURS.values())))
-        raise SpecError([not_expressible("model.name", job.model.name, said, TARGET, "export another way")])
+        known, fix = ", ".join(sorted(set(FLAVOURS.values()))), "export another way"
+        raise SpecError([not_expressible("model.name", job.model.name, known, TARGET, fix)])
     training: dict[str, object] = {
         "local_batch_size": plan.micro_batch,
         "global_batch_size": plan.global_batch,

@@ -120,20 +120,20 @@ def _family(reader: Reader) -> str:
     SpecError
         Another one: why it is not imported where that is known, else the nearest that is.
     """
-    told = reader.raw("model_type")
+    model_type = reader.raw("model_type")
     architectures = reader.entries(
         "architectures", lambda one: isinstance(one, str), "a list of names"
     ) or [""]
     stem = re.sub(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$", "", architectures[0])
-    asked = str(told or stem).lower()
+    written = str(model_type or stem).lower()
     plain = {name.replace("_", ""): name for name in (*FAMILIES, *TYPES, *ELSEWHERE)}
-    name = plain.get(asked.replace("_", ""), asked)
+    name = plain.get(written.replace("_", ""), written)
     name = TYPES.get(name, name)
     if name in FAMILIES:
         return name
-    key = "model_type" if told is not None else "architectures"
+    key = "model_type" if model_type is not None else "architectures"
     path, value = reader.values.get(key, ((key,), None))
-    near = difflib.get_close_matches(asked, FAMILIES, n=1, cutoff=0.5) if asked else []
+    near = difflib.get_close_matches(written, FAMILIES, n=1, cutoff=0.5) if written else []
     because = ELSEWHERE.get(name, "no such family is known" if value else "a config names its family")
     likely = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
     fix = likely + by_tracing(reader.document, name)
@@ -260,8 +260,8 @@ def _mapping(reader: Reader, name: str, found: DecoderFacts) -> dict[str, object
 
 def _name(reader: Reader, family: str) -> str:
     """Return the last part of the checkpoint's path as a slug; the family if the config has no name."""
-    told = reader.raw("_name_or_path")
-    last = told.replace("\\", "/").rstrip("/").rpartition("/")[2] if isinstance(told, str) else ""
+    path = reader.raw("_name_or_path")
+    last = path.replace("\\", "/").rstrip("/").rpartition("/")[2] if isinstance(path, str) else ""
     return re.sub(r"[^a-z0-9.]+", "-", last.lower()).strip("-.") or family
 
 

@@ -1,4 +1,4 @@
-"""The flags of one training command: given once, typed, and told where they are wrong.
+"""The flags of one training command as typed values, and their faults.
 
 Answers: which value does `--num-layers` have, on which line, and is it one that a flag may have?
 Elsewhere: what flags there are (flags.py), what they say about a job (launch_script.py).
@@ -51,7 +51,7 @@ class Arguments:
         self._name = name
         self._line = line
         self._given: dict[str, tuple[Word, list[Word]]] = {}
-        self._told: set[str] = set()
+        self._misspelt: set[str] = set()
         for flag, values in grouped(words):
             self._take(flag, values)
         self._sort()
@@ -111,10 +111,10 @@ class Arguments:
     def required(self, *flags: str) -> int:
         """Return a whole number that Megatron-LM requires too; the flags are names of the same setting.
 
-        A flag whose name was misspelt is told as a slip, not as missing too.
+        A flag whose name was misspelt is reported as unknown, and not as missing too.
         """
         flag = self.first(*flags)
-        if not self.has(flag) and not self._told & set(flags):
+        if not self.has(flag) and not self._misspelt & set(flags):
             fix = f"add {flag} N"
             self.fault(
                 flag, None, "a whole number", "a model or a step cannot do without", fix, "is missing"
@@ -157,12 +157,14 @@ class Arguments:
 
     def faulty(self, *flags: str) -> bool:
         """Return whether any of these flags has a fault, so that its value must not affect others."""
-        return bool(self._told & set(flags)) or any(problem.field in flags for problem in self.problems)
+        return bool(self._misspelt & set(flags)) or any(problem.field in flags for problem in self.problems)
 
-    def fault(self, flag: str, value: object, allowed: str, because: str, fix: str, told: str = "") -> None:
-        """Record a fault of a flag; `told` describes the fault if it is not in the value."""
+    def fault(
+        self, flag: str, value: object, allowed: str, because: str, fix: str, fault: str = ""
+    ) -> None:
+        """Record a fault of a flag; `fault` describes the fault if it is not in the value."""
         self.problems.append(
-            Problem(flag, value, allowed, because, fix, where=self.where(flag), fault=told)
+            Problem(flag, value, allowed, because, fix, where=self.where(flag), fault=fault)
         )
 
     def clash(self, flag: str, other: str, because: str) -> None:
@@ -194,7 +196,7 @@ class Arguments:
             self.fault(name, text, allowed, "Megatron-LM would refuse it", f"remove {text}")
 
     def _sort(self) -> None:
-        """Tell the flags that are not modelled, not built and not known."""
+        """Report the flags that are not modelled, not supported or not known."""
         for flag in self._given:
             if flag in NOT_MODELLED:
                 self.assume(f"{flag} is not supported yet: {NOT_MODELLED[flag]}", flag)
@@ -232,7 +234,7 @@ class Arguments:
             least_fraction=0.75,
         )
         if known.because:
-            self._told |= {known.near} if known.slip and known.near else set()
+            self._misspelt |= {known.near} if known.slip and known.near else set()
             fix = f"did you mean {known.near}?" if known.near else f"remove {flag}"
             because = f"{known.because} and would not start" if known.slip else known.because
             self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")

@@ -55,7 +55,7 @@ def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]
     mlp = dense.get("feed_forward")
     width = mlp.get("ffn_hidden", 1) if isinstance(mlp, dict) else 1
     activation = mlp.get("activation") if isinstance(mlp, dict) else "gelu"
-    _tell(args)
+    _note_assumptions(args)
     fields = deepspeed_fields if is_deepspeed_moe(args) else _fields
     experts = fields(args, int(width)) | {"num_experts": args.count(NUMBER), "activation": activation}
     return experts | ({} if args.has("--disable-bias-linear") else {"expert_bias": True})
@@ -126,7 +126,7 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
     return changes
 
 
-def _tell(args: Arguments) -> None:
+def _note_assumptions(args: Arguments) -> None:
     """Note what is counted in another way than the flags request."""
     if not args.has("--moe-grouped-gemm"):
         args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)

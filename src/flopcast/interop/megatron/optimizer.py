@@ -23,11 +23,11 @@ def plan_optimizer(arguments: Arguments) -> str:
 
     SGD has momentum there, 0.9 unless said otherwise.
     """
-    asked = arguments.text("--optimizer").lower()
-    if asked not in ("", *KNOWN):
-        arguments.assume(f"the update of Adam is counted, not of {asked}", "--optimizer")
-    plain = asked == "sgd" and arguments.text("--sgd-momentum") in ("0", "0.0")
-    return "sgd" if plain else KNOWN.get(asked, "adamw")
+    written = arguments.text("--optimizer").lower()
+    if written not in ("", *KNOWN):
+        arguments.assume(f"the update of Adam is counted, not of {written}", "--optimizer")
+    plain = written == "sgd" and arguments.text("--sgd-momentum") in ("0", "0.0")
+    return "sgd" if plain else KNOWN.get(written, "adamw")
 
 
 def stack_optimizer(arguments: Arguments) -> dict[str, object]:
