@@ -4,8 +4,8 @@ Answers: which value does `zero_optimization.stage` have, on which line, is it o
 Elsewhere: what keys there are (keys.py and each format's file), which format a file has (formats.py).
 
 Readers return a default where a key is not given, and also where its value is wrong: then the fault is in
-`problems`, and reading goes on, so that all faults are reported together. Nothing is executed and no other file
-is opened: of `${…}` only plain references inside the file are followed.
+`problems`, and reading goes on, so that all faults are reported together. Nothing is executed and no other
+file is opened: of `${…}` only plain references inside the file are followed.
 """
 
 import difflib
