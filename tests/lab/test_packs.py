@@ -9,7 +9,7 @@ from flopcast.errors import SpecError
 from flopcast.lab.measure.sample_pack import ALONE, OVERLAPPED, Manifest, MessageSample, Reading, Sample
 from flopcast.lab.measure.shapes import Shape
 from flopcast.lab.samples import packs
-from flopcast.lab.samples.sites import write_site
+from flopcast.lab.samples.sites import site_text
 from flopcast.spec.site import Site, SiteFactor
 
 DEVICE = "NVIDIA H100 80GB HBM3"
@@ -353,19 +353,12 @@ def test_keys_that_a_later_version_adds_are_passed_over(tmp_path):
     assert packs.read_pack(tmp_path).manifest.device == DEVICE
 
 
-def test_a_site_file_holds_what_a_site_says(tmp_path):
+def test_a_site_file_holds_what_a_site_says():
     site = Site(
         name="measured", factors=(SiteFactor(name="gemm_level[h100]", ratio=1.15, log_sigma_factor=0.03),)
     )
 
-    write_site(tmp_path / "here.yaml", site)
-
-    data = yaml.safe_load((tmp_path / "here.yaml").read_text())
-    assert Site.model_validate(data) == site
-
-
-def test_a_site_file_that_cannot_be_written_is_told(tmp_path):
-    assert refused(lambda: write_site(tmp_path, Site())).field == "--site"
+    assert Site.model_validate(yaml.safe_load(site_text(site))) == site
 
 
 @pytest.mark.parametrize("sizes", ["tokens=64", "tokens=64;tokens=8", "tokens=64;width=8;m=4", "m=1;n=1"])

@@ -77,7 +77,7 @@ def _fit_device(
     device = catalog.device(name)
     samples = {} if system is None else samples_by_class(system, device, published.systems[system])
     found = fit_peers(device, published.peers, frozenset((*samples, *own)))
-    for line in (*compared_with_own(samples, device, published.peers), *found.told):
+    for line in (*compared_with_own(samples, device, published.peers), *found.messages):
         say(line)
     curves = {**found.curves, **own}
     for layouts, base in BASES.items():

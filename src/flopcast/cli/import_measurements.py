@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, job_options
+from flopcast.cli.options import FILE, check_writable, job_options, writing
 from flopcast.errors import Problem, SpecError
+from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.units import Number, parse_quantity, show, show_seconds
@@ -57,7 +58,7 @@ def from_run(
     flopcast predict job.yaml --site site.yaml
     """
     from flopcast.api import predict
-    from flopcast.lab.samples.sites import write_site
+    from flopcast.lab.samples.sites import site_text
     from flopcast.lab.validation.from_run import site_after, update
 
     check_writable("--out", out)
@@ -73,7 +74,8 @@ def from_run(
     for warning in posterior.warnings:
         click.echo(f"warning   {warning}", err=True)
     if out is not None:
-        write_site(out, site, "--out")
+        with writing("--out", out):
+            write_whole(out, site_text(site))
         click.echo(f"wrote {out}: {len(site.factors)} factors; use it with --site {out}", err=True)
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import click
 
 import flopcast
-from flopcast.cli.options import FILE, check_writable
+from flopcast.cli.options import FILE, check_writable, writing
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.atomic_write import write_whole
 from flopcast.lab.measure.collective_runs import Ranks
 from flopcast.lab.measure.collectives import connect, entries, groups_of, measure_collectives, ranks_of
 from flopcast.lab.measure.device import (
@@ -36,7 +37,7 @@ from flopcast.lab.measure.sampling_run import BenchmarkDevice, Unsupported, heat
 from flopcast.lab.measure.site import DEVICES, launch_s, site_of
 from flopcast.lab.samples.packs import PackWriter, open_pack, read_pack
 from flopcast.lab.samples.sensors import driver_facts, sensors
-from flopcast.lab.samples.sites import write_site
+from flopcast.lab.samples.sites import site_text
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner
 from flopcast.units import show_seconds
@@ -273,7 +274,8 @@ def _write_site(
     for problem in pack.problems:
         click.echo(str(problem), err=True)
     site = site_of(pack.samples, device, book, reference_s, speed_ratio)
-    write_site(site_path, site)
+    with writing("--site", site_path):
+        write_whole(site_path, site_text(site))
     for factor in site.factors:
         sigma = "" if factor.log_sigma_factor is None else f"  log sigma {factor.log_sigma_factor:.3f}"
         click.echo(f"{factor.name:36} ratio {factor.ratio:.3f}{sigma}")

@@ -1,7 +1,7 @@
 """A user's own schedule out of a CSV file: one row a task, a stage's rows in the order they run.
 
 Answers: which schedule does this file hold, and what is wrong with it, line by line?
-Elsewhere: whether the order can run (spec/custom_schedule.py), and is the plan's (spec/rules_schedule.py).
+Elsewhere: whether the order can run (schedules/custom.py) and fits the plan (spec/rules_schedule.py).
 
 Columns, in any order, by the names of the first line: stage, kind (F, B, or W), micro_batch, and chunk
 where stages have several. Rows of different stages may stand mixed.

@@ -26,7 +26,7 @@ def runs_as_html(published: Published) -> str:
     sections = [Section(key="tables", heading="Tables", html="".join(_tables(published)))]
     top = ""
     if published.rows:
-        top = f"<p><strong>{escape(published.told)}</strong></p>{_answer(published)}"
+        top = f"<p><strong>{escape(published.constants_sentence)}</strong></p>{_answer(published)}"
         heading = "Predicted against measured"
         sections.insert(0, Section(key="runs", heading=heading, html="".join(_drawings(published))))
     return document("Published runs, predicted and measured", sections, top=top)

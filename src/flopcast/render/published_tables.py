@@ -54,7 +54,7 @@ which are never mixed. *Fitted* predictions use the constants of the catalogue (
 
 def runs_as_markdown(published: Published) -> str:
     """Return docs/accuracy/runs.md and its like, without the last line break."""
-    head = f"{HEAD}\n\n**{published.told}**"
+    head = f"{HEAD}\n\n**{published.constants_sentence}**"
     return as_markdown(head, legend_text(LEGEND, "*", "*"), tables(published))
 
 

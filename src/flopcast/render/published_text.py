@@ -28,7 +28,7 @@ def runs_as_text(published: Published) -> str:
 def _lines(published: Published) -> Iterator[str]:
     rows = published.rows
     if rows:
-        yield published.told
+        yield published.constants_sentence
         yield "errors of step times (predicted over measured − 1); full: rows without assumptions;"
         yield "trivial: FLOP × bubble over the efficiency of the other rows with the same device,"
         yield "precision and family; width: median half-width of the 90 % intervals; memory: median error"

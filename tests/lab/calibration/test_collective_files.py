@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.lab.calibration.collective_files import FABRICS, LEFT_OUT
+from flopcast.lab.calibration.collective_files import FABRICS
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 
@@ -118,12 +118,6 @@ def test_large_messages_reach_the_bus_bandwidth_that_the_notes_state(shared, nam
     bus = bus_bytes_per_s(file, size, inside, nodes, seconds)[wanted]
 
     assert np.median(bus) == pytest.approx(bus_gb_per_s * 1e9, rel=0.12)
-
-
-@pytest.mark.parametrize("what", LEFT_OUT)
-def test_what_is_left_out_says_why_and_what_is_used_instead(what):
-    assert LEFT_OUT[what].startswith("defect ")
-    assert "instead" in LEFT_OUT[what]
 
 
 def test_what_is_left_out_is_not_fitted():

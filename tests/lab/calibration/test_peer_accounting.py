@@ -1,16 +1,14 @@
 """Every table of other projects is used, or left out with a reason."""
 
-from all_cases import all_cases
+import re
 
-from flopcast.lab.calibration import peer_attention, peer_collectives, peer_grouped, peer_operators
+from conftest import REPOSITORY
+
+from flopcast.lab.calibration import peer_collectives
 from flopcast.lab.calibration.peer_fit import PEER_FILES
 
-LEFT_OUT = {
-    **peer_operators.LEFT_OUT,
-    **peer_attention.LEFT_OUT,
-    **peer_grouped.LEFT_OUT,
-    **peer_collectives.LEFT_OUT,
-}
+PAGE = REPOSITORY / "docs" / "accuracy" / "unused-tables.md"
+LEFT_OUT = re.findall(r"`([^`/]+/[^`]+)`(?=[^|]*\| \S+ )", PAGE.read_text(encoding="utf-8"))
 NO_KERNELS = {  # steps, requests and data sheets: they judge whole predictions, or name devices
     "aiconfigurator/serving_measured_ttft_tpot",
     "aiconfigurator/systems",
@@ -34,18 +32,9 @@ def used():
 def test_every_table_of_the_data_is_used_or_left_out_with_a_reason(shared):
     folder = shared / "data" / "peers"
     tables = {stem(path.relative_to(folder)) for path in folder.glob("*/*.csv*")}
-    named = {table for table in tables if any(table in key for key in LEFT_OUT)}
+    named = {table for table in tables if any(table in name for name in LEFT_OUT)}
 
     assert tables - used() - named - NO_KERNELS == set()
-
-
-@all_cases("what", LEFT_OUT)
-def test_what_is_left_out_is_a_table_of_the_data(shared, what):
-    """Or one that is said of part of a table: the name before the comma begins with its folder."""
-    folder = what.partition("/")[0]
-
-    assert (shared / "data" / "peers" / folder).is_dir()
-    assert len(LEFT_OUT[what].split()) >= 2
 
 
 def test_tables_of_steps_make_no_curve():

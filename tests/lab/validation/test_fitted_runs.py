@@ -133,8 +133,8 @@ def test_a_table_of_one_source_says_that_nothing_is_left_to_fit_on():
     alone = leave_each_out(runs_of(sources=("first",)))
     whole = leave_each_out(runs_of())
 
-    assert "as with --no-constants" in alone.told
-    assert "--no-constants" not in whole.told
+    assert "as with --no-constants" in alone.constants_sentence
+    assert "--no-constants" not in whole.constants_sentence
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_generation_of_devices_or_a_model_is_left_out_as_a_whole(constants, to
     found = leave_each_out(runs_of(), constants=constants)
     bare = runs_of()({}, frozenset())
 
-    assert told in found.told
+    assert told in found.constants_sentence
     assert [row.predicted_step_time_s for row in found.rows] == [
         row.predicted_step_time_s for row in bare.rows
     ]

@@ -92,10 +92,3 @@ FABRICS: tuple[FabricFile, ...] = (
     _paper_file("vista-ndr", "vista", "infiniband", GH200, "send_receive"),
     vtrain_file("a100-nvswitch", "dgx-a100", "a100"),
 )
-
-LEFT_OUT = {
-    "vista-gh200/all_gather": "defect 3: most rows imply more than the network's bandwidth;"
-    " the all-reduce's bus bandwidth is used instead",
-    "perlmutter-a100-sxm4-80gb/all_gather inside a node": "defect 7: bimodal, 6 to 146 GB/s; the"
-    " all-reduce's bus bandwidth is used instead",
-}

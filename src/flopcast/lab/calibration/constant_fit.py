@@ -91,11 +91,11 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     design = _informed(_design(observed, priors, at))
     logs, covariance, noise = _solve(design, np.ones(len(observed)))
     sigmas = np.sqrt(np.diag(covariance))
-    support = [np.abs(column) >= LEAST_SHARE for column in design.told.T]
+    support = [np.abs(column) >= LEAST_SHARE for column in design.factor_shares.T]
     found = [
         _constant(name, (float(value), float(sigma)), priors[name].log_sigma_factor, observed, rows)
         for name, value, sigma, rows in zip(
-            design.told_names, design.mix @ logs, _mixed(design, covariance), support, strict=True
+            design.factor_names, design.mix @ logs, _mixed(design, covariance), support, strict=True
         )
     ]
     kept = [constant for constant in found if constant.rows]
@@ -117,7 +117,7 @@ class _Design:
     """Gaps where all levels are 1, (rows,), shares (rows, unknowns), and what the unknowns are.
 
     Unknowns are the logarithms of the factors' own levels and, last, of what shared derates have in common.
-    `told` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
+    `factor_shares` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
     """
 
     gaps: Logs
@@ -126,8 +126,8 @@ class _Design:
     weights: Counts  # of a run among the repeats of its configuration
     folds: Counts
     families: Sequence[str]
-    told_names: tuple[str, ...]
-    told: Counts
+    factor_names: tuple[str, ...]
+    factor_shares: Counts
     mix: Counts
     shared: Flags  # whether a factor is a derate of no stack's own
 
@@ -135,11 +135,11 @@ class _Design:
 def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _Design:
     names = tuple(sorted({name for one in observed for name in one.shares if name in priors}))
     place = {name: column for column, name in enumerate(names)}
-    told = np.zeros((len(observed), len(names)))
+    factor_shares = np.zeros((len(observed), len(names)))
     for row, one in enumerate(observed):
         for name, share in one.shares.items():
             if name in place:
-                told[row, place[name]] = share
+                factor_shares[row, place[name]] = share
     stands = np.array([_stands(name, priors[name], at) for name in names])
     repeats = Counter(one.configuration for one in observed)
     trained = [one.configuration if one.model is None else one.model for one in observed]
@@ -147,14 +147,14 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
     shared = np.array([priors[name].shared for name in names], dtype=bool)
     mix, sigmas = _unknowns(np.array([priors[name].log_sigma_factor for name in names]), shared)
     return _Design(
-        gaps=np.array([one.log_gap_factor for one in observed]) + told @ stands,
-        shares=told @ mix,
+        gaps=np.array([one.log_gap_factor for one in observed]) + factor_shares @ stands,
+        shares=factor_shares @ mix,
         prior_log_sigmas=sigmas,
         weights=np.array([1.0 / repeats[one.configuration] for one in observed]),
         folds=np.array([order[model] % FOLDS for model in trained]),
         families=[one.family for one in observed],
-        told_names=names,
-        told=told,
+        factor_names=names,
+        factor_shares=factor_shares,
         mix=mix,
         shared=shared,
     )
@@ -177,16 +177,16 @@ def _informed(design: _Design) -> _Design:
     logs, covariance, _ = _solve(design, np.ones(len(design.gaps)))
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
     after = _mixed(design, covariance)
-    owned = np.array([name.startswith(OWNED) for name in design.told_names], dtype=bool)
-    told_apart = owned | (np.abs(design.mix @ logs) >= TOLD_APART * after)
-    kept = np.flatnonzero((after < SURER * before) & told_apart)
+    owned = np.array([name.startswith(OWNED) for name in design.factor_names], dtype=bool)
+    distinct = owned | (np.abs(design.mix @ logs) >= TOLD_APART * after)
+    kept = np.flatnonzero((after < SURER * before) & distinct)
     columns = [*kept, *([design.mix.shape[1] - 1] if design.shared.any() else [])]
     return replace(
         design,
         shares=design.shares[:, columns],
         prior_log_sigmas=design.prior_log_sigmas[columns],
-        told_names=tuple(design.told_names[number] for number in kept),
-        told=design.told[:, kept],
+        factor_names=tuple(design.factor_names[number] for number in kept),
+        factor_shares=design.factor_shares[:, kept],
         mix=design.mix[np.ix_(kept, columns)],
     )
 
@@ -201,7 +201,7 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
     """Return the unknowns, their covariance, and each family's noise; rows of weight 0 do not count."""
     weights = design.weights * chosen
     least = np.full(design.shares.shape[1], UNBOUND)
-    least[: len(design.told_names)] = [_least_log(name) for name in design.told_names]
+    least[: len(design.factor_names)] = [_least_log(name) for name in design.factor_names]
     held = np.zeros(len(least))  # extra precision that keeps a level at its lower bound
     members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
     noise = np.full(len(design.gaps), EXPECTED_NOISE)
@@ -220,8 +220,8 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
         left = design.gaps - design.shares @ logs
         for rows in members.values():
             if rows.any():
-                told = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
-                noise[rows] = math.sqrt(told / (float(weights[rows].sum()) + EXPECTED_ROWS))
+                squares = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
+                noise[rows] = math.sqrt(squares / (float(weights[rows].sum()) + EXPECTED_ROWS))
         trust = _trust(left, noise)
     open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(
         np.float64
@@ -261,7 +261,7 @@ def _unexplained(design: _Design) -> dict[str, float]:
         logs, covariance, _ = _solve(design, (~out).astype(float))
         sigmas = _mixed(design, covariance)
         left[out] = (design.gaps - design.shares @ logs)[out]
-        own[out] = np.sqrt(((design.told * sigmas) ** 2).sum(axis=1))[out]
+        own[out] = np.sqrt(((design.factor_shares * sigmas) ** 2).sum(axis=1))[out]
     found = {}
     for family in FAMILIES:
         rows = np.array([name == family for name in design.families])
@@ -282,7 +282,7 @@ def _carried(
 ) -> list[Constant]:
     if any(distance not in one.context for one in observed for distance in DISTANCES):
         return []
-    shares, sigmas = design.told, design.prior_log_sigmas[: design.told.shape[1]]
+    shares, sigmas = design.factor_shares, design.prior_log_sigmas[: design.factor_shares.shape[1]]
     if design.shared.any():
         shares = np.hstack([shares, design.shares[:, -1:]])
         sigmas = design.prior_log_sigmas

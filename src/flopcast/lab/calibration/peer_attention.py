@@ -1,7 +1,7 @@
 """Tables of attention of other projects as operators, on the devices of the catalogue.
 
 Answers: which rows are plain causal attention, which latent attention with heads of 192 and 128; what do
-their sizes, times and fractions of a peak count; which rows are left out and why?
+their sizes, times and fractions of a peak count?
 Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
 (MooreThreads/SimuMax, Apache-2.0: of training, both passes), infersim (alibaba/InferSim, Apache-2.0).
 Elsewhere: what an entry is (peer_tables.py), products (peer_operators.py), fitting (peer_fit.py).
@@ -155,13 +155,3 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         remark="bf16, causal, heads of 192 and 128, one sequence",
     ),
 )
-
-LEFT_OUT = {
-    "aiconfigurator/attention_prefill_bf16, heads of 512": "another kernel, for models that nobody trains"
-    " with it",
-    "aiconfigurator/mla_prefill_bf16, vllm rows": "keys and values are made out of the latents in the time,"
-    " and copied together: a product as large as the attention at 800 tokens",
-    "infersim/mla_decode": "serving only: a kernel that multiplies with the latents themselves",
-    "aiconfigurator/attention_decode_bf16_hd128, infersim/mha_decode": "serving only",
-    "llmservingsim/vllm_attention": "chunks of a prompt mixed with decoding: serving only",
-}

@@ -1,6 +1,6 @@
 """Tables of collectives inside a node of other projects, as messages on a fabric.
 
-Answers: which of their rows belong to which fabric, in which unit is a size, what is left out and why?
+Answers: which of their rows belong to which fabric, and in which unit is a size?
 Sources: data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0), NCCL on one node of 2 to 8
 devices, messages of 512 bytes to half a gigabyte; data/peers/vtrain (GitHub VIA-Research/vTrain, MIT), of
 eight V100.
@@ -130,23 +130,3 @@ WITH_LATENCY: tuple[FabricFile, ...] = (  # small messages were measured: the cu
 # Messages of 1 MiB and more: their hops are the tier's. The V100 machine is not named: 134 GB/s over eight
 # devices, 23 over two, is a mesh of NVLink 2.
 WITHOUT_LATENCY = (vtrain_file("v100-nvlink-mesh", "dgx-1", "v100"),)
-
-LEFT_OUT = {
-    "aiconfigurator/l40s": "two sockets without peer access between them, 1 to 2 GB/s over eight devices:"
-    " no cluster of the catalogue is wired so; the tier's attained fraction is used instead",
-    "aiconfigurator/int8": "the same bytes as half; kept aside",
-    "aiconfigurator/NCCL before 2.29": "kept aside: the curves are tested on these rows",
-    "aiconfigurator/custom_allreduce": "kernels of serving frameworks; training frameworks call NCCL",
-    "aiconfigurator/deepep_normal, 4 to 16 and 24 multiprocessors": "a training run leaves the library's"
-    " default of 20; up to five times as long, or a seventh shorter",
-    "aiconfigurator/deepep_normal, several nodes": "of H100, and the same rows again under H200's name; the"
-    " network between the nodes is not stated",
-    "aiconfigurator/deepep_normal, fewer than 512 tokens": "serving: they take their latency alone, and as"
-    " many as they are, they would hide how far larger ones scatter",
-    "aiconfigurator/deepep_normal, 0.5.6": "one shape, which the newer version measured too",
-    "aiconfigurator/deepep_low_latency": "serving only: a few hundred tokens at most, kernels for decoding",
-    "vidur/network_collectives": "times rounded to a microsecond of a serving framework's process groups",
-    "apex/nccl_collectives": "the same devices as aiconfigurator's, times rounded to a microsecond; of V100"
-    " on PCIe, the cluster v100-pcie-16gb-4 states what they attain",
-    "simumax/collective_efficiency": "fitted constants, not measurements",
-}

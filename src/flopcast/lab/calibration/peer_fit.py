@@ -2,8 +2,8 @@
 
 Answers: which curve do several sources of one device give, and do they agree?
 The first source of a class with rows makes the curve; another joins it only where both agree to AGREEMENT
-(median) on the shapes that they share, and is told either way. Fewer than FEWEST_ROWS make no curve: a
-relative knows more.
+(median) on the shapes that they share; a message reports either case. Fewer than FEWEST_ROWS make no curve:
+the curve of a fallback device is then more accurate.
 Elsewhere: what the tables hold (peer_operators.py, peer_attention.py, peer_grouped.py), tables and terms
 (efficiency_table.py), curves (curve_fit.py).
 
@@ -69,8 +69,8 @@ class Disagreement:
         """Return whether the two sources may be fitted together."""
         return self.shared > 0 and self.median_error <= AGREEMENT
 
-    def told(self) -> str:
-        """Return one line of a report."""
+    def text(self) -> str:
+        """Return the comparison as one line."""
         if not self.shared:
             return "no shape shared"
         return (
@@ -109,10 +109,10 @@ def disagreement(first: Samples, second: Samples) -> Disagreement:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class PeerFit:
-    """Curves of one device by class, and what is to be told of sources that were compared."""
+    """Curves of one device by class, and messages about the sources that were compared."""
 
     curves: Mapping[str, Curve]
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str] = frozenset()) -> PeerFit:
@@ -124,21 +124,21 @@ def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str]
     own : classes that need no curve, as the device has its own
     """
     found = device_samples(device, tables)
-    curves, told = {}, []
+    curves, messages = {}, []
     for name, by_source in found.items():
         if name.endswith("_gradient") or name in own:
             continue
         samples, lines = agreed(by_source)
-        told += [f"{device.name} {name}: {line}" for line in lines]
+        messages += [f"{device.name} {name}: {line}" for line in lines]
         if samples.measured_s.size < FEWEST_ROWS:
-            told.append(f"{device.name} {name}: no curve of {samples.measured_s.size} rows")
+            messages.append(f"{device.name} {name}: no curve of {samples.measured_s.size} rows")
             continue
         curve = with_layouts(fit_peer_curve(samples, device), found, device)
         if curve.evidence.relative_error > WORST_ERROR:
-            told.append(f"{device.name} {name}: no curve, error {curve.evidence.relative_error:.0%}")
+            messages.append(f"{device.name} {name}: no curve, error {curve.evidence.relative_error:.0%}")
         else:
             curves[name] = curve
-    return PeerFit(curves=curves, told=tuple(told))
+    return PeerFit(curves=curves, messages=tuple(messages))
 
 
 def entries_of(device: str, tables: Mapping[str, Columns]) -> Iterator[tuple[str, PeerFile, str]]:
@@ -192,7 +192,7 @@ def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
         apart = disagreement(first, samples)
         if apart.agrees:
             joined.append(samples)
-        lines.append(f"{source} {'joined' if apart.agrees else 'kept aside'}: {apart.told()}")
+        lines.append(f"{source} {'joined' if apart.agrees else 'kept aside'}: {apart.text()}")
     named = " and ".join(dict.fromkeys(samples.source for samples in joined))
     return replace(join(joined), source=named), lines
 
@@ -321,7 +321,7 @@ def compared_with_own(
 ) -> list[str]:
     """Return lines that compare the tables with a device's own measurements, class by class."""
     return [
-        f"{device.name} {name}: {source} kept aside: {disagreement(own[name], samples).told()}"
+        f"{device.name} {name}: {source} kept aside: {disagreement(own[name], samples).text()}"
         for name, by_source in device_samples(device, tables).items()
         if name in own
         for source, samples in by_source.items()

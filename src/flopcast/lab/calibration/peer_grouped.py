@@ -1,7 +1,7 @@
 """Tables of grouped products (experts) of other projects as operators.
 
-Answers: which rows measure several products in one kernel, of which device, class and layout; which rows
-are left out and why; how does imbalance enter?
+Answers: which rows measure several products in one kernel, of which device, class and layout; how does
+imbalance enter?
 Sources: data/peers; on GitHub simumax (MooreThreads/SimuMax, Apache-2.0: kernels of training, all three
 layouts), infersim (alibaba/InferSim, Apache-2.0: fp8 kernels of serving), aiconfigurator
 (ai-dynamo/aiconfigurator, Apache-2.0: whole expert layers). They stand in this order of trust.
@@ -192,10 +192,6 @@ def _of_serving(phase: str, product: str) -> peer_tables.PeerFile:
     )
 
 
-LEFT_OUT = {
-    "aiconfigurator/moe_fused_experts, fp8 of H100 and H200": "at 0.1 of the fp8 peak, slower than the"
-    " 16-bit rows: a fallback that no training runs; fp8_block has a kernel"
-}
 GROUPED_FILES: tuple[peer_tables.PeerFile, ...] = (
     *(_of_training(layout) for layout in LAYOUTS),
     *(_of_serving(phase, product) for phase in ("prefill", "decode") for product in ("up", "down")),

@@ -1,7 +1,6 @@
 """Tables of dense products of other projects as operators, on the devices of the catalogue.
 
-Answers: one entry per table: which products of which device, in which precision, how long it took, which
-rows are left out and why?
+Answers: one entry per table: which products of which device, in which precision, and how long it took?
 Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
 (MooreThreads/SimuMax, Apache-2.0), infersim (alibaba/InferSim, Apache-2.0), llmservingsim
 (casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT), apex (microsoft/apex_plus, MIT). Forward
@@ -190,17 +189,3 @@ OTHERS = (
     ),
 )
 PRODUCT_FILES: tuple[peer_tables.PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
-
-UNBUILT = "sub-kernels of layers without an operator"
-LEFT_OUT = {
-    "aiconfigurator/gemm_bf16, trtllm rows of A100": "the other framework's rows cover the same shapes",
-    **dict.fromkeys(("aiconfigurator/mamba2", "aiconfigurator/gated_deltanet_prefill"), UNBUILT),
-    **dict.fromkeys(("infersim/gdn_decode", "infersim/gdn_prefill"), UNBUILT),
-    "vidur/layer_ops, attn_pre_proj, mlp_up_proj": "fused products: bias and reshaping are in the time",
-    "aiconfigurator/gemm_low_precision, b60": "its data sheet states no peak of fp8",
-    "llmservingsim/vllm_dense, other models": "shapes per degree are not stated in the table",
-    "llmservingsim/layers_h100_tpuv6e": "layers by name, degree and tokens: no shapes are stated",
-    "llmservingsim/vllm_moe": "a few tokens of one model: serving only",
-    "llmservingsim/vllm_per_sequence": "sampling and logits: serving only",
-    "simumax/memory_bandwidth_efficiency": "one fraction for each kind of kernel, fitted and not measured",
-}

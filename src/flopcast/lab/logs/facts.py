@@ -124,7 +124,7 @@ def facts_of_line(line: str) -> dict[str, int]:
     >>> facts_of_line("using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 4")
     {'world_size': 8}
     """
-    told: dict[str, int] = {}
+    facts: dict[str, int] = {}
     if MLLOG in line:
         event = mlperf_event(line)
         name, value = MLPERF_FACTS.get(str(event.get("key")), ""), event.get("value")
@@ -134,8 +134,8 @@ def facts_of_line(line: str) -> dict[str, int]:
         found = rule.search(line) if cue in line else None
         size = number(found.group(1)) if found else 0.0
         if 0 < size < MOST:
-            told[name] = int(size)
-    return told
+            facts[name] = int(size)
+    return facts
 
 
 def split_rank(line: str) -> tuple[int | None, str]:

@@ -113,14 +113,14 @@ def _pairs(line: str) -> Fields:
     return fields
 
 
-def _ruled(rule: re.Pattern[str], **scales: float) -> Callable[[str], LogLine | None]:
+def _ruled(rule: re.Pattern[str], **scale_factor: float) -> Callable[[str], LogLine | None]:
     """Return a reader of lines whose fields, times their scales, are the groups of a rule, in order."""
 
     def read(line: str) -> LogLine | None:
         found = rule.search(line)
         if not found:
             return None
-        named = zip(scales.items(), found.groups(), strict=True)
+        named = zip(scale_factor.items(), found.groups(), strict=True)
         return LogLine(fields={name: number(text) * scale for (name, scale), text in named if text})
 
     return read
@@ -146,8 +146,8 @@ def _megatron_lm(line: str) -> LogLine | None:
 
 def _megatron_deepspeed(line: str) -> LogLine | None:
     """Read as Megatron-LM, with sequences per second and the rate at the end."""
-    told = "samples per second" in line or "samples_per_second" in line
-    fields = _iteration(line) if told else None
+    has_rate = "samples per second" in line or "samples_per_second" in line
+    fields = _iteration(line) if has_rate else None
     return LogLine(fields=fields) if fields and "samples_per_s" in fields else None
 
 

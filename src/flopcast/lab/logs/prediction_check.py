@@ -132,17 +132,17 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
         ("sequence length", log.sequence_length, job.batch.sequence_length),
         ("number of devices", log.world_size, job.cluster.num_devices),
     )
-    told = [
+    warnings = [
         f"the {name} is {theirs:.0f} in the log and {ours} in the job: these are different runs"
         for name, theirs, ours in stated
         if theirs is not None and theirs != ours
     ]
     if step is None:
-        told.append("the log has no step time, and none can be computed from it")
+        warnings.append("the log has no step time, and none can be computed from it")
     if log.framework == "hugging-face-trainer":
-        told.append(
+        warnings.append(
             "the log has only the mean of the whole run, which includes warm-up, evaluation and checkpoints"
         )
     if log.num_bad > MANY_BAD_SHARE * (log.num_bad + log.steps.step.size):
-        told.append(f"{log.num_bad} printed steps with unusable numbers were ignored")
-    return told
+        warnings.append(f"{log.num_bad} printed steps with unusable numbers were ignored")
+    return warnings

@@ -127,8 +127,8 @@ class _LogState:
             self.binary_number = number
         labelled, line = split_rank(line)
         self.facts |= facts_of_line(line)
-        if told := memory_of_line(line):
-            self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, told)
+        if sizes := memory_of_line(line):
+            self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, sizes)
         for name, known in FORMATS.items():
             if any(cue in line for cue in known.cues) and (found := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
@@ -140,23 +140,23 @@ class _LogState:
                 return
         self._remember_nearest(line)
 
-    def _keep_memory(self, rank: int | None, told: dict[str, float]) -> None:
+    def _keep_memory(self, rank: int | None, sizes: dict[str, float]) -> None:
         kept = self.memory.setdefault(UNLABELLED if rank is None else rank, {})
-        for name, size in told.items():
+        for name, size in sizes.items():
             kept[name] = max(size, kept.get(name, 0.0))
 
-    def _keep_step(self, name: str, rank: int, told: Fields) -> None:
+    def _keep_step(self, name: str, rank: int, numbers: Fields) -> None:
         """Keep a record if its numbers are in LIMITS and no time is zero. A rate of 0 counts as missing."""
         rows = self.rows[name]
-        if told.get(NUM_STEPS) and RUNTIME in told:
-            told["step_time_s"] = told[RUNTIME] / told[NUM_STEPS]
-        right = all(value == 0 or LIMITS[0] < value < LIMITS[1] for value in told.values())
-        if not right or told.get("step_time_s") == 0:
+        if numbers.get(NUM_STEPS) and RUNTIME in numbers:
+            numbers["step_time_s"] = numbers[RUNTIME] / numbers[NUM_STEPS]
+        right = all(value == 0 or LIMITS[0] < value < LIMITS[1] for value in numbers.values())
+        if not right or numbers.get("step_time_s") == 0:
             self.num_bad[name] += 1
             self.bad_number = self.bad_number or self.number
         elif len(rows) < MOST_RECORDS * (1 + len(NAMES)):
             counted = {"step": len(rows) / (1 + len(NAMES)) + 1}  # where steps have no number
-            known = counted | {key: value for key, value in told.items() if value or key == "step"}
+            known = counted | {key: value for key, value in numbers.items() if value or key == "step"}
             rows.append(float(rank))
             rows.extend(known.get(field, math.nan) for field in NAMES)
 

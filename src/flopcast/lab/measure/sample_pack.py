@@ -176,8 +176,8 @@ def message_of(row: Mapping[str, str], device: str) -> MessageSample:
         raise ValueError(f"a condition, {ALONE} or {OVERLAPPED}, not {row['condition']!r}")
     sizes = {name: row[name] for name in ("message_bytes", "inside", "nodes")}
     if not all(text.isdecimal() and int(text) > 0 for text in sizes.values()):
-        told = [*sizes.values()]
-        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes, not {told}")
+        given = [*sizes.values()]
+        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes, not {given}")
     return MessageSample(
         device=device,
         collective=row["collective"],

@@ -41,7 +41,6 @@ SCHEDULES = {  # letters and digits of a printed schedule → the schedule of a 
     "zbv": "zb_v",
     "dualpipe": "dualpipe",
 }
-SEARCHED = {"zb1p": "zb_h1", "zb2p": "zb_h2"}  # found by a search within the memory of the hand-made one
 MEMORY_UNITS = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 LINK_GIGABITS_PER_S = {  # rate of one port by technology, used if no rate is printed
     "omni-path": 100.0,

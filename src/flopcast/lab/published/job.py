@@ -1,6 +1,7 @@
 """From a published run to the job that reproduces it.
 
-Answers: which job is this row, what of it does the row not say, and, where there is none, what is missing?
+Answers: which job does this row describe, what does the job assume beyond the row, and what is missing if
+there is none?
 Elsewhere: what printed names stand for (known_names.py), sizes of models (model.py), the rules that a job
 must keep (workload/checks.py). Nothing here looks at what was measured, but for the audit of FLOP
 (model.py).
@@ -44,8 +45,10 @@ def reproduce(run: Run) -> Job:
     problems: list[Problem] = []
     software = software_of(run)
     if software is None:
-        told = "no entry of the catalogue's table matches"
-        problems.append(_missing(run, "framework", run.software.framework, "software of these years", told))
+        because = "no entry of the catalogue's table matches"
+        problems.append(
+            _missing(run, "framework", run.software.framework, "software of these years", because)
+        )
     defaults = defaults_of(run, software) if software else ()
     assumed: list[str] = []
     plan = _plan(run, defaults, assumed)
@@ -57,7 +60,7 @@ def reproduce(run: Run) -> Job:
             problems += error.problems
     missing = [name for name in NEEDED if name not in plan]
     missing += ["sequence_length"] if run.sequence_length is None else []
-    problems += [_missing(run, name, None, "", "the row does not say it") for name in missing]
+    problems += [_missing(run, name, None, "", "the row does not state it") for name in missing]
     problems += _unknown_schedule(run)
     if problems or software is None:
         raise SpecError(problems)
@@ -79,8 +82,8 @@ def _printed_plan(run: Run) -> dict[str, object]:
     """Return the fields of the plan that the row gives, by long name."""
     printed = run.mapping
     names = (*cells.DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
-    said = {name: getattr(printed, name) for name in (*names, "sequence_parallel", "zero")}
-    plan: dict[str, object] = {name: value for name, value in said.items() if value is not None}
+    stated = {name: getattr(printed, name) for name in (*names, "sequence_parallel", "zero")}
+    plan: dict[str, object] = {name: value for name, value in stated.items() if value is not None}
     words = {
         "recompute": cells.recompute_word(printed.recompute) if printed.recompute else None,
         "precision": cells.precision_word(printed.precision) if printed.precision else None,
@@ -151,7 +154,8 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
         rate = f"{network / per_node / 1e9:g} GB/s"
         changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
     elif machine.network and machine.num_devices > inside:
-        assumed.append(f"network of {known.cluster}: '{machine.network}' does not say a node's bandwidth")
+        unknown = f"'{machine.network}' does not state the bandwidth of a node"
+        assumed.append(f"network of {known.cluster}: {unknown}")
     assumed.append(f"cluster {known.cluster}: {known.because}")
     return changes
 
@@ -181,10 +185,10 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
             assumed.append(f"adapters {dict(default.adapters)}: {default.because}")
             if run.says("QLoRA"):
                 document["adapters"] |= {"base_dtype": "nf4"}
-    told = cells.adapters(run.notes)
-    if told and "adapters" not in document:
-        document["adapters"] = told | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
-        assumed.append(f"adapters {told}: the remarks say so; what they leave open, as in peft")
+    stated = cells.adapters(run.notes)
+    if stated and "adapters" not in document:
+        document["adapters"] = stated | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
+        assumed.append(f"adapters {stated}: the remarks say so; what they leave open, as in peft")
     changed = {
         str(place): {"feed_forward": experts}
         for place, block in enumerate(own.blocks)
@@ -260,5 +264,5 @@ def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
 
 def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
     """Return why a row cannot become a job: what flopcast or the row lacks."""
-    allowed = f"rows without {primitive}" if primitive else "a row that says it"
+    allowed = f"rows without {primitive}" if primitive else "a row that states it"
     return run.fault(field, value, allowed, because)

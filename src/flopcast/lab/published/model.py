@@ -44,7 +44,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
         return _sized(run, known, assumed)
     own = catalog.model(known.base)
     _agrees(run, own)
-    return {"base": known.base} | _as_many_layers(run, own, assumed) | _other_words(run, own, assumed)
+    return {"base": known.base} | _as_many_layers(run, own, assumed) | _other_vocabulary(run, own, assumed)
 
 
 def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]:
@@ -83,7 +83,7 @@ def _agrees(run: Run, own: Model) -> None:
         "n_shared_experts": (sizes.num_shared_experts, mixture.shared_experts if mixture else None),
         "attention": (sizes.attention == "mla" if sizes.attention else None, _is_latent(own)),
     }
-    wrong = [name for name, (said, ours) in pairs.items() if said and said != ours]
+    wrong = [name for name, (stated, ours) in pairs.items() if stated and stated != ours]
     if wrong:
         because = f"the catalogue's model of that name has another {', '.join(wrong)}"
         raise SpecError([run.fault("model", run.model, "sizes of the model that is named", because)])
@@ -93,13 +93,13 @@ def _is_latent(own: Model) -> bool:
     return isinstance(own.blocks[-1].mixer, LatentAttention)
 
 
-def _other_words(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
+def _other_vocabulary(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
     """Return the row's vocabulary if it is not the entry's padded one: another or a later tokenizer."""
-    said = run.architecture.vocabulary
-    if said is None or abs(said / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
+    stated = run.architecture.vocabulary
+    if stated is None or abs(stated / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
         return {}
-    assumed.append(f"vocabulary {said}: as the row says, in the place of {own.vocabulary}")
-    return {"vocabulary": said}
+    assumed.append(f"vocabulary {stated}: as the row says, in the place of {own.vocabulary}")
+    return {"vocabulary": stated}
 
 
 def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:

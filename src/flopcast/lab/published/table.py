@@ -8,6 +8,7 @@ A row that cannot be read is told with its line and reason, and the others are k
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -155,12 +156,12 @@ def _kind(to: Place) -> str:
     """Return what a fact is: text, truth, count or measure, from the type of its field."""
     part, field = to
     noun = Run.model_fields[part].annotation if part else Run
-    told = str(noun.model_fields[field].annotation)  # type: ignore[union-attr]
-    if "bool" in told:
+    annotation = str(noun.model_fields[field].annotation)  # type: ignore[union-attr]
+    if "bool" in annotation:
         return "truth"
-    if "float" in told:
+    if "float" in annotation:
         return "measure"
-    return "count" if "int" in told or "0, 1" in told else "text"
+    return "count" if "int" in annotation or "0, 1" in annotation else "text"
 
 
 def _built(data: dict[str, object], place: str) -> Run:
@@ -168,19 +169,21 @@ def _built(data: dict[str, object], place: str) -> Run:
     try:
         return Run.model_validate(data)
     except ValidationError as error:
-        raise SpecError(
-            _fault(place, dotted(told["loc"]), None, "a value", "the row does not say it")
-            if told["type"] == "missing"
-            else _fault(place, dotted(told["loc"]), told["input"], told["msg"], "the value is out of range")
-            for told in error.errors()
-        ) from None
+        raise SpecError(_broken_value(detail, place) for detail in error.errors()) from None
+
+
+def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
+    field = dotted(detail["loc"])
+    if detail["type"] == "missing":
+        return _fault(place, field, None, "a value", "the row does not state it")
+    return _fault(place, field, detail["input"], detail["msg"], "the value is out of range")
 
 
 def _check_units(run: Run) -> None:
     """Step time and rate of tokens must tell of one step: milliseconds for seconds are a factor of 1000."""
     plan, seen = run.mapping, run.observed
-    told = (plan.global_batch, run.sequence_length, run.machine.num_devices)
-    if seen.step_time_s is None or seen.device_tokens_per_s is None or None in told:
+    sizes = (plan.global_batch, run.sequence_length, run.machine.num_devices)
+    if seen.step_time_s is None or seen.device_tokens_per_s is None or None in sizes:
         return
     tokens = (plan.global_batch or 0) * (run.sequence_length or 0) / (run.machine.num_devices or 1)
     ratio = seen.step_time_s * seen.device_tokens_per_s / tokens
@@ -193,14 +196,14 @@ def _check_units(run: Run) -> None:
 def _torn(row: Mapping[str, str], place: str) -> Problem:
     """Return the fault of a row with too few or too many cells, or of an open quote."""
     cells = [cell for cell in row.values() if isinstance(cell, str)]
-    too_many = None in row
-    told = "it has more cells than the header" if too_many else f"it has {len(cells)} of {len(row)} cells"
+    because = f"it has {len(cells)} of {len(row)} cells"
+    if None in row:
+        because = "it has more cells than the header"
     lines = sum(cell.count("\n") for cell in cells)
     if lines:
-        told += f", and goes over {lines + 1} lines: a quote that is not closed?"
-    return _fault(
-        place, "row", cells[0].partition("\n")[0] if cells else "", "as many cells as the header has", told
-    )
+        because += f", and goes over {lines + 1} lines: a quote that is not closed?"
+    first = cells[0].partition("\n")[0] if cells else ""
+    return _fault(place, "row", first, "as many cells as the header has", because)
 
 
 def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:

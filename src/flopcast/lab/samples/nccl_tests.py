@@ -107,7 +107,7 @@ def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
     Raises
     ------
     SpecError
-        It holds no usable row; what is wrong with the rows is told with it.
+        It holds no usable row; the faults of its rows are reported too.
     """
     reading = _NcclState(name, PROGRAMS.get(collective, collective))
     for number, line in enumerate(text.splitlines(), start=1):
@@ -135,20 +135,21 @@ class _NcclState:
     def take(self, number: int, line: str) -> None:
         """Read one line."""
         words = line.replace("#", " # ", 1).split() if line.lstrip().startswith("#") else line.split()
-        told = words[1:] if words[:1] == ["#"] else words  # a page that a log is pasted on may eat the mark
+        # a page that a log is pasted on may eat the mark
+        entries = words[1:] if words[:1] == ["#"] else words
         if found := _PROGRAM.search(line):
             self.collective = PROGRAMS.get(found.group(1), found.group(1))
         if found := _RANK.search(line):
             self._device(int(found.group(1)), int(found.group(2) or 0), found.group(3))
-        elif told[:1] == ["nThread"]:
+        elif entries[:1] == ["nThread"]:
             self._run_begins()
         elif found := _AVERAGE.search(line):
             self._average(number, float(found.group(1)))
         elif found := _FAILED.search(line):
             because = "the collective gave wrong values in this run"
-            self._tell(number, "Out of bounds values", found.group(1), "0", because, "measure again")
-        elif tuple(told[:3]) == _HEADER:
-            self.columns = told
+            self._report(number, "Out of bounds values", found.group(1), "0", because, "measure again")
+        elif tuple(entries[:3]) == _HEADER:
+            self.columns = entries
         elif len(words) > 3 and words[0].isdecimal() and words[1].isdecimal() and words[2] in ELEMENTS:
             self._row(number, words)
 
@@ -156,7 +157,7 @@ class _NcclState:
         """End the text or a run; rows whose average is missing were cut off."""
         if self.open:
             because = "the run ends without its line 'Avg bus bandwidth': larger messages may be missing"
-            self._tell(
+            self._report(
                 0, "run", self.collective, "a whole run", because, "use it for the sizes that it has"
             )
         self.open, self.printed = False, []
@@ -179,7 +180,7 @@ class _NcclState:
         mean = sum(self.printed) / len(self.printed) if self.printed else 0.0
         if self.printed and abs(printed - mean) > WORST_ERROR * mean + 0.01:
             because = f"the rows that were read average {mean:.2f} GB/s: some are missing or changed"
-            self._tell(
+            self._report(
                 number, "Avg bus bandwidth", printed, "the mean of the rows' busbw", because, "compare"
             )
         self.open, self.printed = False, []
@@ -188,7 +189,7 @@ class _NcclState:
         columns = self.columns or DEFAULT_COLUMNS.get(len(words), ())
         if len(words) != len(columns):
             because = f"it has {len(words)} entries where its table has {len(columns)} columns: it was cut"
-            self._tell(number, "row", " ".join(words), "a whole row", because, "give the whole log")
+            self._report(number, "row", " ".join(words), "a whole row", because, "give the whole log")
             return
         self.open = True
         for in_place in (False, True):
@@ -200,15 +201,15 @@ class _NcclState:
         if len(places) <= in_place:
             return
         at = places[in_place]
-        told = [as_number(word) for word in words[at : at + 3]]
+        figures = [as_number(word) for word in words[at : at + 3]]
         wrong = words[at + 3] if at + 3 < len(words) else "N/A"
-        if None in told:
+        if None in figures:
             return
-        time_us, _, busbw = (figure or 0.0 for figure in told)
+        time_us, _, busbw = (figure or 0.0 for figure in figures)
         self.printed.append(busbw)
         if columns[at + 3 : at + 4] == ["#wrong"] and wrong not in ("0", "N/A"):
             because = "the collective gave wrong values: what was timed is not the collective"
-            self._tell(number, "#wrong", wrong, "0", because, "repair the network or the library first")
+            self._report(number, "#wrong", wrong, "0", because, "repair the network or the library first")
         elif self._usable(number, words, time_us):
             size_bytes = self._message_bytes(words)
             self._check(number, words, (size_bytes, time_us, busbw))
@@ -233,16 +234,18 @@ class _NcclState:
             return False
         ranks = sorted(rank for rank, _, _ in self.devices)
         if self.collective not in PROGRAMS.values():
-            because = f"the log says {self.collective!r}" if self.collective else "the log does not say it"
+            because = (
+                f"the log names {self.collective!r}" if self.collective else "the log does not name it"
+            )
             fix = "name the file after its program, or give the collective: all_reduce, all_gather, …"
-            self._tell(number, "collective", self.collective, ", ".join(PROGRAMS), because, fix)
+            self._report(number, "collective", self.collective, ", ".join(PROGRAMS), because, fix)
         elif len(ranks) < 2:
             because = "the lines '# Rank … device' name fewer than two ranks"
-            self._tell(number, "ranks", len(ranks), "at least 2", because, "give the log with its header")
+            self._report(number, "ranks", len(ranks), "at least 2", because, "give the log with its header")
         elif ranks != list(range(len(ranks))):
             because = "a rank is named twice, or missing: each process ran alone, or the header was cut"
             fix = "build nccl-tests with MPI=1, and give the whole log"
-            self._tell(number, "ranks", _few(ranks), "0, 1, 2, … each once", because, fix)
+            self._report(number, "ranks", _few(ranks), "0, 1, 2, … each once", because, fix)
         else:
             return True
         return False
@@ -261,7 +264,7 @@ class _NcclState:
         return float(size * ranks if is_share else size)
 
     def _check(self, number: int, words: Sequence[str], row: tuple[Number, Number, Number]) -> None:
-        """Tell a row whose bus bandwidth does not follow from its size and time."""
+        """Report a row whose bus bandwidth does not follow from its size and time."""
         size_bytes, time_us, busbw = row
         ranks, _ = self._group()
         bus_ratio = FORMULAS[self.collective].share(np.array(float(ranks))).item()
@@ -269,11 +272,11 @@ class _NcclState:
         if abs(busbw - expected) > WORST_ERROR * expected + 0.006:
             because = f"size / time gives {expected:.2f} GB/s for {self.collective} on {ranks} ranks"
             fix = "check that the header names every rank, and the program"
-            self._tell(
+            self._report(
                 number, "busbw", f"{busbw} of {' '.join(words[:3])}", "within 2 % of it", because, fix
             )
 
-    def _tell(self, number: int, field: str, value: object, allowed: str, because: str, fix: str) -> None:
+    def _report(self, number: int, field: str, value: object, allowed: str, because: str, fix: str) -> None:
         """Report a fault with its line, unless the row before already had it."""
         where = f"{self.name}:{number}" if number else self.name
         problem = Problem(field, value, allowed, because, fix, where=where)

@@ -87,10 +87,10 @@ def driver_facts(uuid: str) -> dict[str, str]:
     if not uuid:
         return {}
     try:
-        told = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
-    return dict(zip(names, (word.strip() for word in told.stdout.split(",")), strict=False))
+    return dict(zip(names, (word.strip() for word in answer.stdout.split(",")), strict=False))
 
 
 def _number(word: str) -> float | None:

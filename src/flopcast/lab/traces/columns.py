@@ -123,15 +123,17 @@ def _combinations(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
 
 def _remarks(kernels: Launched, mine: Integers, devices: Integers, place: Integers) -> list[str]:
     """Return remarks about other devices, and kernels without a launch or outside of steps."""
-    told = []
+    remarks = []
     others = len(kernels.start_s) - len(mine)
     if others:
-        told.append(f"{others} kernels of {len(devices) - 1} other devices were left out")
+        remarks.append(f"{others} kernels of {len(devices) - 1} other devices were left out")
     unjoined = int((kernels.call[mine] < 0).sum())
     if unjoined:
-        told.append(f"{unjoined} of {len(mine)} kernels have no known operator: their pass is not known")
+        remarks.append(f"{unjoined} of {len(mine)} kernels have no known operator: their pass is not known")
     if (place < 0).all():
-        told.append("no step is annotated: everything counts as one step")
+        remarks.append("no step is annotated: everything counts as one step")
     elif (place < 0).any():
-        told.append(f"{int((place < 0).sum())} kernels lie outside of the annotated steps and do not count")
-    return told
+        remarks.append(
+            f"{int((place < 0).sum())} kernels lie outside of the annotated steps and do not count"
+        )
+    return remarks

@@ -218,15 +218,15 @@ class _TraceState:
         launch_s = np.full(len(call), math.nan)
         launch_s[joined] = calls["start_s"][call[joined]]
         launch_s[known] = launches["start_s"][launch[known]]
-        told = self._told(external)
+        message = self._messages_of(external)
         return Launched(
             words=self.words,
             kernel=kernels["kernel"],
             operator=_taken(calls["operator"], call),
             shapes=_taken(calls["shapes"], call),
             dtypes=_taken(calls["dtypes"], call),
-            group=told[0].astype(np.intp),
-            collective=told[1].astype(np.intp),
+            group=message[0].astype(np.intp),
+            collective=message[1].astype(np.intp),
             call=np.where(joined, external, -1),
             backward=np.where(joined, _taken(self._in_backward().astype(np.intp), call), -1),
             queue=kernels["queue"],
@@ -234,17 +234,17 @@ class _TraceState:
             start_s=kernels["start_s"],
             end_s=kernels["start_s"] + kernels["duration_s"],
             launch_s=launch_s,
-            message_bytes=told[2],
-            ranks=told[3],
+            message_bytes=message[2],
+            ranks=message[3],
         )
 
-    def _told(self, external: Integers) -> Floats:
+    def _messages_of(self, external: Integers) -> Floats:
         """Return group, collective, bytes and ranks of each kernel, (4, kernels): its own or its call's."""
-        told = np.stack([self.kernels[name] for name in ("group", "collective", "message", "ranks")])
+        message = np.stack([self.kernels[name] for name in ("group", "collective", "message", "ranks")])
         if self.messages:
-            for at in np.flatnonzero((told[1] == 0) & np.isin(external, list(self.messages))):
-                told[:, at] = self.messages[int(external[at])]
-        return told
+            for at in np.flatnonzero((message[1] == 0) & np.isin(external, list(self.messages))):
+                message[:, at] = self.messages[int(external[at])]
+        return message
 
     def _in_backward(self) -> np.ndarray:
         """Return a mask of calls inside a span of the autograd engine on their own thread, (calls,)."""

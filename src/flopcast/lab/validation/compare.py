@@ -155,9 +155,10 @@ def _compared(
         reach = math.exp(NINETY_PERCENT * math.hypot(others, extra))
         programs = report.priced.programs
         first = programs.stages.of(0).stage_class[0]
-        told = (*row.job.assumptions, *row.assumptions)
+        assumptions = (*row.job.assumptions, *row.assumptions)
         if row.update_skipped and reference == "best":
-            told += ("the best step made no update (its log: OVERFLOW, skipping step): none is predicted",)
+            skipped = "the best step made no update (its log: OVERFLOW, skipping step): none is predicted"
+            assumptions += (skipped,)
         yield ComparedRow(
             id=row.id,
             source=suite.name,
@@ -171,7 +172,7 @@ def _compared(
             predicted_memory_bytes=report.memory.per_stage[0].allocated_bytes,
             measured_resident_bytes=measured.resident_bytes,
             predicted_resident_bytes=float(peak_memory(programs).resident_bytes[0, first]),
-            assumptions=told,
+            assumptions=assumptions,
             factors=report.factors,
             breakdown=report.breakdown,
         )

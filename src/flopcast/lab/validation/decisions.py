@@ -88,11 +88,11 @@ class Sweep:
         """Return the rank correlation of the trivial model with the measurements."""
         return self._rank_correlation([choice.trivial_s for choice in self.choices])
 
-    def _rank_correlation(self, told_s: Sequence[float]) -> float | None:
+    def _rank_correlation(self, predicted_s: Sequence[float]) -> float | None:
         measured_s = [choice.measured_s for choice in self.choices]
         if max(measured_s) <= TIED_RATIO * min(measured_s):
             return None
-        return rank_correlation(told_s, measured_s)
+        return rank_correlation(predicted_s, measured_s)
 
     @cached_property
     def fastest(self) -> Choice:

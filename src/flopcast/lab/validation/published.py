@@ -133,7 +133,7 @@ class Published:
     groups: int = 0
 
     @property
-    def told(self) -> str:
+    def constants_sentence(self) -> str:
         """Return the sentence about the constants that a page states before its first number."""
         if self.constants == "catalogue" and self.fitted_on is not None:
             return JUDGED["catalogue"] if self.fitted_on & {row.run.source for row in self.rows} else UNSEEN
@@ -164,11 +164,11 @@ def compare_runs(
         for run in table:
             try:
                 job = reproduce(run)
-                measured_s, told = _believable_step_time_s(run, job)
+                measured_s, note = _believable_step_time_s(run, job)
                 bare = job.model_copy(update={"assumptions": ()})
                 if bare not in known:
                     known[bare] = predict(bare)
-                row = _compared(run, job, measured_s, told, known[bare])
+                row = _compared(run, job, measured_s, note, known[bare])
             except SpecError as error:
                 reasons = tuple(
                     dict.fromkeys(f"{problem.field}: {problem.because}" for problem in error.problems)
@@ -231,7 +231,7 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     SpecError
         The row measured no time, or one that no device reaches.
     """
-    measured_s, told = measured_step_time_s(run, job)
+    measured_s, note = measured_step_time_s(run, job)
     if measured_s is None:
         raise SpecError([run.fault("step_time_s", None, MEASURED, "the row has no measured time")])
     mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
@@ -240,7 +240,7 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
             f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
         )
         raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
-    return measured_s, told
+    return measured_s, note
 
 
 def _peak_flop_per_s(job: Job) -> float:
@@ -248,9 +248,9 @@ def _peak_flop_per_s(job: Job) -> float:
     return job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
 
 
-def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) -> ComparedRun:
+def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report) -> ComparedRun:
     memory, audit = report.memory, flop_audit(run, job)
-    notes = (told, audit.phrase() if audit else "")
+    notes = (remark, audit.phrase() if audit else "")
     return ComparedRun(
         run=run,
         job=job,
@@ -314,9 +314,9 @@ def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
     """Return rows that cannot be read as runs, by file and line, each with all of its faults."""
     by_row: dict[str, list[str]] = {}
     for problem in problems:
-        told = f"{problem.field} = {problem.value!r}: {problem.because}"
-        by_row.setdefault(problem.where, []).append(told)
+        reason = f"{problem.field} = {problem.value!r}: {problem.because}"
+        by_row.setdefault(problem.where, []).append(reason)
     return [
-        LeftOut(id=where, source=UNREADABLE, where=where, reasons=tuple(told))
-        for where, told in by_row.items()
+        LeftOut(id=where, source=UNREADABLE, where=where, reasons=tuple(reasons))
+        for where, reasons in by_row.items()
     ]

@@ -129,7 +129,7 @@ class Run(StrictModel):
     def fully_specified(self) -> bool:
         """Return whether the row states model, sequence length, devices, tp, pp and both batch sizes."""
         plan = self.mapping
-        said = (
+        printed = (
             self.model or self.architecture.num_layers,
             self.sequence_length,
             self.machine.num_devices,
@@ -138,7 +138,7 @@ class Run(StrictModel):
             plan.micro_batch,
             plan.global_batch,
         )
-        return all(said)
+        return all(printed)
 
     def fault(self, field: str, value: object, allowed: str, because: str) -> Problem:
         """Return why the row cannot be judged, at its line."""
@@ -197,5 +197,5 @@ def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
     causal = seen.attention == "causal"
     flop = counted_flop(job, causal)
     flop += recomputed_flop(job, causal) if seen.flop_convention == "hardware" else 0.0
-    told = "" if seen.attention else "FLOP/s count full attention (which convention is not printed)"
-    return flop / (seen.device_flop_per_s * devices), told
+    note = "" if seen.attention else "FLOP/s count full attention (which convention is not printed)"
+    return flop / (seen.device_flop_per_s * devices), note

@@ -89,7 +89,7 @@ def _kept(decision: Decision, run: MeasuredChoice) -> Hashable:
 
 def _sweep(free: str, members: Sequence[MeasuredChoice], choices: tuple[Choice, ...]) -> Sweep:
     jobs = [run.job for run in members]
-    told: dict[str, list[str]] = {
+    facts: dict[str, list[str]] = {
         "model": [job.model.name for job in jobs],
         "cluster": [job.cluster.name for job in jobs],
         "devices": [str(job.cluster.num_devices) for job in jobs],
@@ -98,7 +98,7 @@ def _sweep(free: str, members: Sequence[MeasuredChoice], choices: tuple[Choice, 
         "global_batch": [str(job.plan.global_batch) for job in jobs],
         "precision": [job.plan.precision for job in jobs],
     }
-    fixed = {name: values[0] for name, values in told.items() if len(set(values)) == 1}
+    fixed = {name: values[0] for name, values in facts.items() if len(set(values)) == 1}
     return Sweep(members[0].source, free, fixed, choices)
 
 
