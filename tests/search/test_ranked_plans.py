@@ -120,7 +120,7 @@ def test_where_all_that_fit_are_tight_the_fastest_of_them_is_chosen(world):
 
     assert found.plan == tight
     assert (found.possible, found.fitting, found.tight) == (3, 2, True)
-    assert "2 that are tight, of 3 possible" in found.told()
+    assert "2 that are tight, of 3 possible" in found.sentence()
 
 
 def test_plans_that_break_a_rule_are_not_counted_as_possible(world):

@@ -53,7 +53,7 @@ def test_the_order_of_documents_plays_no_part(documents, chance):
     one, other = (Batch(seq=sum(documents), documents=each) for each in (documents, shuffled))
 
     assert one.mean_document_tokens == pytest.approx(other.mean_document_tokens)
-    assert one.told() == other.told()
+    assert one.text() == other.text()
 
 
 @LAWS
@@ -72,7 +72,7 @@ def test_a_batch_of_one_document_is_its_only_kind(length):
 
     assert (batch.kinds, batch.rows, batch.shares, batch.lists) == ((batch,), (), (1.0,), ())
     assert batch.mean_sequence_tokens == batch.mean_document_tokens == length
-    assert batch.told() == f"seq={length}"
+    assert batch.text() == f"seq={length}"
 
 
 @LAWS
@@ -118,7 +118,7 @@ def test_a_list_that_repeats_means_what_its_count_says(each):
     counted, written = (Batch(seq=4096, micro_batches=few) for few in (each, one_by_one))
 
     assert (counted.rows, counted.kinds, counted.shares) == (written.rows, written.kinds, written.shares)
-    assert counted.told() == written.told()
+    assert counted.text() == written.text()
 
 
 @LAWS

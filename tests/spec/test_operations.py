@@ -74,5 +74,5 @@ def test_powers_and_failures_beyond_reason_are_refused(noun, wrong):
 def test_a_price_tells_where_it_comes_from():
     listed = Price(name="aws-p5", device_usd_per_hour=6.88, terms="on_demand", date="2026-11-09")
 
-    assert listed.told() == "6.88 USD/h per device (aws-p5, on demand, 2026-11-09)"
-    assert Price(device_usd_per_hour=2.1).told() == "2.1 USD/h per device (your own)"
+    assert listed.text() == "6.88 USD/h per device (aws-p5, on demand, 2026-11-09)"
+    assert Price(device_usd_per_hour=2.1).text() == "2.1 USD/h per device (your own)"

@@ -107,12 +107,12 @@ def as_markdown(fitted: "Fitted") -> str:
         for one in fitted.constants
     ]
     meanings = dict.fromkeys((one.name.partition("[")[0], one.meaning) for one in fitted.constants)
-    told = "\n".join(f"- `{name}`: {meaning}." for name, meaning in meanings)
+    meanings_text = "\n".join(f"- `{name}`: {meaning}." for name, meaning in meanings)
     origins = [
         f"| `{one.where}` | {one.covers} | {', '.join(one.fitted_on)} | {one.title} |"
         for one in fitted_numbers()
     ]
-    return PAGE.format(meanings=told, rows="\n".join(rows), origins="\n".join(origins))
+    return PAGE.format(meanings=meanings_text, rows="\n".join(rows), origins="\n".join(origins))
 
 
 PAGE = """# Constants fitted on whole runs

@@ -93,11 +93,11 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
     from flopcast.workers.ledger import open_ledger
     from flopcast.workers.tasks import program_digest
 
-    asked = json.dumps([search.asked for search in searches])
-    with open_ledger(path, asked, program_digest()) as found:
+    searched = json.dumps([search.asked for search in searches])
+    with open_ledger(path, searched, program_digest()) as found:
         if found.found:
             chunks = sum(len(search.parts) for search in searches)
             screened = sum(found.get(name) is not None for search in searches for name in search.names)
-            told = f"{screened} of {chunks} chunks of plans are already screened"
-            click.echo(f"{path}: {found.found} finished parts are reused: {told}", err=True)
+            screened_text = f"{screened} of {chunks} chunks of plans are already screened"
+            click.echo(f"{path}: {found.found} finished parts are reused: {screened_text}", err=True)
         yield found

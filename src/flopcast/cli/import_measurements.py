@@ -62,13 +62,13 @@ def from_run(
     from flopcast.lab.validation.from_run import site_after, update
 
     check_writable("--out", out)
-    asked = resolve(request)
-    report = predict(asked)
+    job = resolve(request)
+    report = predict(job)
     observations = _observations(report, observed_step, trace, log, noise)
-    posterior = update(report, observations, asked.site.runs)
-    title = f"flopcast calibrate from-run on {asked.model.name}, {asked.plan.short()}"
-    site = site_after(posterior, asked.site, out.stem if out else "site", title)
-    again = predict(asked.model_copy(update={"site": site}))
+    posterior = update(report, observations, job.site.runs)
+    title = f"flopcast calibrate from-run on {job.model.name}, {job.plan.short()}"
+    site = site_after(posterior, job.site, out.stem if out else "site", title)
+    again = predict(job.model_copy(update={"site": site}))
     click.echo(posterior_text(posterior))
     click.echo(f"again     {show_seconds(again.step_time_s)} predicted with the site file")
     for warning in posterior.warnings:

@@ -122,10 +122,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old terminal may not know the letters of a bar
-    if asked := os.environ.get(COMPLETE):
+    if completion := os.environ.get(COMPLETE):
         from click.shell_completion import shell_complete
 
-        sys.exit(shell_complete(group, {}, "flopcast", COMPLETE, asked))
+        sys.exit(shell_complete(group, {}, "flopcast", COMPLETE, completion))
     words = sys.argv[1:]
     if wants_json(words):
         sys.exit(_run_as_json(words))
@@ -179,7 +179,7 @@ def _attempt(action: Callable[[], None]) -> tuple[int, Exception | None]:
         _drop_what_is_left()
         return 0, None
     except Exception as error:
-        return _told(error), error
+        return _report_error(error), error
     return 0, None
 
 
@@ -189,7 +189,7 @@ def _drop_what_is_left() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _told(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     """Print an error and return its exit code; an error that is not deliberate is a bug of flopcast."""
     from flopcast.errors import InfeasibleError, SpecError
 

@@ -120,11 +120,11 @@ def command(
     """
     if budget_s is None:
         budget_s = 60.0 if quick else 480.0
-    asked = MeasureOptions(
+    chosen = MeasureOptions(
         device=device, budget_s=budget_s, quick=quick, seed=seed or 0, catalogue=catalogue
     )
     if plan_only:
-        _show(plan(budget_s, _speed(asked, None), asked.effort, asked.seed))
+        _show(plan(budget_s, _speed(chosen, None), chosen.effort, chosen.seed))
         return
     ranks = ranks_of(os.environ)
     problems = _unread(ranks is not None, catalogue, seed, site, reference, host)
@@ -144,11 +144,11 @@ def command(
     speed_ratio = catalog.host(host or USUAL_HOST).speed_ratio
     torch = load_torch(device)
     if ranks is not None:
-        _measure_fabric(torch, asked, out, ranks)
+        _measure_fabric(torch, chosen, out, ranks)
         return
     who = identity(torch, device)
-    named = _catalogue_name(asked, who) if site is not None else ""
-    _measure_device(torch, asked, who, out)
+    named = _catalogue_name(chosen, who) if site is not None else ""
+    _measure_device(torch, chosen, who, out)
     if site is not None:
         _write_site(out, site, named, reference_s, speed_ratio)
 
@@ -166,59 +166,59 @@ def _show(planned: Iterable[Planned]) -> None:
     click.echo(f"{total_s:7.1f} s in total, estimated from data sheets", err=True)
 
 
-def _speed(asked: MeasureOptions, who: Identity | None) -> Speed:
+def _speed(chosen: MeasureOptions, who: Identity | None) -> Speed:
     """Return the speed that a plan assumes, from the data sheet of the device or of a common one.
 
     Without torch (`who` is None), no optional library is assumed, so that the plan lists less than a run
     measures.
     """
-    if asked.device == "cpu":
+    if chosen.device == "cpu":
         return PROCESSOR
-    name = asked.catalogue or (DEVICES.get(who.name, "") if who is not None else "") or USUAL_DEVICE
+    name = chosen.catalogue or (DEVICES.get(who.name, "") if who is not None else "") or USUAL_DEVICE
     device = catalog.device(name)
     return Speed(
         peak_flop_per_s={"fp32": device.peak("fp32")} | dict(device.peak_flop_per_s),
         memory_bytes_per_s=device.memory_bytes_per_s,
         memory_bytes=(who.memory_bytes if who is not None else None) or device.memory_bytes,
-        libraries=libraries(asked.device) if who is not None else frozenset({"cuda"}),
+        libraries=libraries(chosen.device) if who is not None else frozenset({"cuda"}),
     )
 
 
-def _measure_device(torch: Torch, asked: MeasureOptions, who: Identity, out: Path) -> None:
+def _measure_device(torch: Torch, chosen: MeasureOptions, who: Identity, out: Path) -> None:
     """Measure the kernels of one device until the time is over or the user interrupts the run."""
-    manifest = _manifest(asked, who)
+    manifest = _manifest(chosen, who)
     writer = open_pack(out, manifest)
-    speed = _speed(asked, who)
-    planned = plan(AHEAD * asked.budget_s, speed, asked.effort, asked.seed, writer.done)
-    place = Place(torch=torch, device=asked.device)
-    bench = open_bench(torch, who, asked.device, time.perf_counter, time.sleep)
-    deadline_s = time.perf_counter() + asked.budget_s
+    speed = _speed(chosen, who)
+    planned = plan(AHEAD * chosen.budget_s, speed, chosen.effort, chosen.seed, writer.done)
+    place = Place(torch=torch, device=chosen.device)
+    bench = open_bench(torch, who, chosen.device, time.perf_counter, time.sleep)
+    deadline_s = time.perf_counter() + chosen.budget_s
     with sensors(who.uuid) as found:
         device = BenchmarkDevice(
             name=who.name,
             bench=bench,
             make=lambda shape: make(shape, place),
-            release=(lambda: None) if asked.device == "cpu" else torch.cuda.empty_cache,
+            release=(lambda: None) if chosen.device == "cpu" else torch.cuda.empty_cache,
             sense=found.read,
             cache_bytes=cache_bytes(who),
             heater=heater(speed),
         )
-        _keep(measure(planned, device, asked.effort, deadline_s), writer, deadline_s)
+        _keep(measure(planned, device, chosen.effort, deadline_s), writer, deadline_s)
 
 
-def _measure_fabric(torch: Torch, asked: MeasureOptions, out: Path, ranks: Ranks) -> None:
+def _measure_fabric(torch: Torch, chosen: MeasureOptions, out: Path, ranks: Ranks) -> None:
     """Measure the collectives of all ranks; rank 0 writes the samples."""
-    if asked.device == "cuda":
+    if chosen.device == "cuda":
         torch.cuda.set_device(ranks.local_rank)
-    who = identity(torch, asked.device)
-    bench = open_bench(torch, who, asked.device, time.perf_counter, time.sleep)
-    writer = open_pack(out, _manifest(asked, who)) if ranks.rank == 0 else None
+    who = identity(torch, chosen.device)
+    bench = open_bench(torch, who, chosen.device, time.perf_counter, time.sleep)
+    writer = open_pack(out, _manifest(chosen, who)) if ranks.rank == 0 else None
     groups = groups_of(ranks.world, ranks.local_world)
-    peers = connect(torch, asked.device, ranks, groups, bench)
+    peers = connect(torch, chosen.device, ranks, groups, bench)
     listed = entries(groups, who.memory_bytes or PROCESSOR.memory_bytes)
-    deadline_s = time.perf_counter() + asked.budget_s
+    deadline_s = time.perf_counter() + chosen.budget_s
     done = writer.done if writer is not None else frozenset()
-    found = measure_collectives(listed, peers, who.name, asked.effort.repetitions, deadline_s, done)
+    found = measure_collectives(listed, peers, who.name, chosen.effort.repetitions, deadline_s, done)
     if writer is None:
         for _ in found:
             pass  # every rank takes part; only rank 0 has samples
@@ -250,17 +250,17 @@ def _keep(
             click.echo(f"not supported here: {len(unsupported)}, see manifest.json", err=True)
 
 
-def _manifest(asked: MeasureOptions, who: Identity) -> Manifest:
+def _manifest(chosen: MeasureOptions, who: Identity) -> Manifest:
     """Return the manifest: device, versions, driver, options and start; omit what torch does not report."""
-    told = {name: value for name, value in asdict(who).items() if value not in (None, "")}
-    facts = {name: value for name, value in told.items() if name not in ("name", "uuid")}
+    known = {name: value for name, value in asdict(who).items() if value not in (None, "")}
+    facts = {name: value for name, value in known.items() if name not in ("name", "uuid")}
     return Manifest(
         device=who.name,
         tool_version=flopcast.__version__,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        facts=facts | driver_facts(who.uuid) | {"libraries": sorted(libraries(asked.device))},
-        options={"seconds": asked.budget_s, "quick": asked.quick, **asdict(asked.effort)},
-        seed=asked.seed,
+        facts=facts | driver_facts(who.uuid) | {"libraries": sorted(libraries(chosen.device))},
+        options={"seconds": chosen.budget_s, "quick": chosen.quick, **asdict(chosen.effort)},
+        seed=chosen.seed,
     )
 
 
@@ -283,9 +283,9 @@ def _write_site(
         click.echo("no host factor: add --reference with a pack of a host of known speed", err=True)
 
 
-def _catalogue_name(asked: MeasureOptions, who: Identity) -> str:
+def _catalogue_name(chosen: MeasureOptions, who: Identity) -> str:
     """Return the device whose curves the site file scales; called before the measurement starts."""
-    name = asked.catalogue or DEVICES.get(who.name, "")
+    name = chosen.catalogue or DEVICES.get(who.name, "")
     own_name = catalog.known("devices", name)
     if own_name:
         return own_name
@@ -322,7 +322,7 @@ def _unread(
     kernels = "torchrun measures collectives, and a site file scales kernels"
     one = "run flopcast measure --quick --site FILE on one device, without torchrun"
     factor = "it gives the host factor of a site file"
-    told = (
+    options = (
         ("--site", site, peers, alone, kernels, one),
         ("--as", catalogue or None, peers, alone, "collectives are planned without a data sheet", apart),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
@@ -331,6 +331,6 @@ def _unread(
     )
     return [
         Problem(option, str(value), allowed, because, fix)
-        for option, value, idle, allowed, because, fix in told
+        for option, value, idle, allowed, because, fix in options
         if value is not None and idle
     ]

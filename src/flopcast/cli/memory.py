@@ -25,9 +25,9 @@ def command(request: JobRequest, wants_json: bool) -> None:
     from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
     from flopcast.render.report_text import memory_text
 
-    asked = resolve(request)
-    found = memory_of(asked)
+    job = resolve(request)
+    found = memory_of(job)
     if wants_json:
         print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(found)})
     else:
-        click.echo(memory_text(asked, found))
+        click.echo(memory_text(job, found))

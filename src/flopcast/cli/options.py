@@ -122,8 +122,8 @@ def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
     if not sys.stderr.isatty():
         yield from runs
         return
-    with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as told:
-        yield from told
+    with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as shown:
+        yield from shown
 
 
 def print_json(data: object) -> None:

@@ -47,12 +47,12 @@ def command(
 
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
-    told, data = _log_reader(log)
+    log_text, log_json = _log_reader(log)
     made = predict(resolve(request))
     if wants_json:
-        options.print_json(as_json(made) | data(made))
+        options.print_json(as_json(made) | log_json(made))
     else:
-        click.echo(as_text(made) + told(made))
+        click.echo(as_text(made) + log_text(made))
     if report is not None:
         options.write_output("--report", report, report_page(made))
     if trace is not None:

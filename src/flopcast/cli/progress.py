@@ -78,10 +78,10 @@ class OfSearch(Clock):
         if progress.done >= progress.total:
             self.clear()
             return
-        told = f"{progress.doing} {progress.done} of {progress.total}"
-        told += left(now - self._part_s, progress.done, progress.kept, progress.total)
-        told += f"; best so far {progress.best}" if progress.best else ""
-        self.show(now, told)
+        line = f"{progress.doing} {progress.done} of {progress.total}"
+        line += left(now - self._part_s, progress.done, progress.kept, progress.total)
+        line += f"; best so far {progress.best}" if progress.best else ""
+        self.show(now, line)
 
 
 class OfSweep(Clock):
@@ -101,9 +101,9 @@ class OfSweep(Clock):
             self._done += did.weight
             self._kept += did.weight if did.kept else 0
         since_s = self.seconds
-        self.show(since_s, self.told(since_s))
+        self.show(since_s, self.text(since_s))
 
-    def told(self, since_s: float) -> str:
+    def text(self, since_s: float) -> str:
         """Return the counts and the time left as text; `since_s` counts from the start."""
         text = f"{self.answers} of {self._scenarios} scenarios, {self._done} of {self._plans} plans"
         return text + left(since_s, self._done, self._kept, self._plans)

@@ -41,8 +41,8 @@ def command(request: JobRequest, tokens: str | None, phases: Path | None, wants_
     for number, phase in enumerate(stated):
         with changes_of_phase(phases, number):
             jobs.append(resolve(replace(request, changes=(*request.changes, *phase.words))))
-    told = training(
+    whole = training(
         (phase.name or f"phase {number}", phase.tokens, predict(made))
         for number, (phase, made) in enumerate(zip(stated, jobs, strict=True), 1)
     )
-    print_found(told, wants_json, as_json, as_text)
+    print_found(whole, wants_json, as_json, as_text)

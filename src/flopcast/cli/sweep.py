@@ -60,8 +60,9 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     try:
         with executor_and_ledger(searches, **workers) as (executor, ledger):
             for place, found in run(searches, executor, ledger, watch):
-                told = {key: value for key, value in as_json(found, top, 0, 0).items() if key not in TIMES}
-                answers[place] = scenarios[place].words | told
+                data = as_json(found, top, 0, 0)
+                fields = {key: value for key, value in data.items() if key not in TIMES}
+                answers[place] = scenarios[place].words | fields
                 watch.answers += 1
     except KeyboardInterrupt:
         pass  # the scenarios that are finished are still printed
@@ -85,14 +86,14 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
         click.get_current_context().exit(INFEASIBLE)
 
 
-def _broken_off(answered: int, asked: int, ledger: object) -> str:
+def _broken_off(answered: int, total: int, ledger: object) -> str:
     """Return the message after an interrupted sweep, which says how to resume it."""
     again = (
         "run the same command to resume from the ledger"
         if ledger is not None
         else "nothing is kept; use --ledger FILE to be able to resume"
     )
-    return f"interrupted: {answered} of {asked} scenarios are finished; {again}"
+    return f"interrupted: {answered} of {total} scenarios are finished; {again}"
 
 
 def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
@@ -104,11 +105,11 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
         "memory_verdict", "cost_usd_per_1e12_tokens",
     )  # fmt: skip
     best = answer["plans"][0] if answer["plans"] else {}
-    asked = {f"asked_{name}" if name in ("gpus", "plan") else name: answer[name] for name in AXES}
+    settings = {f"asked_{name}" if name in ("gpus", "plan") else name: answer[name] for name in AXES}
     counts = {name: answer[name] for name in ("candidates", "possible", "feasible", "played")}
     why = best.get("why") or next((one["why"] for one in answer["nearest_infeasible"]), "")
     losses = {name: best.get("objectives", {}).get(name) for name in answer["objectives"]}
-    return {**asked, **counts, **losses, **{name: best.get(name) for name in kept}, "why": why}
+    return {**settings, **counts, **losses, **{name: best.get(name) for name in kept}, "why": why}
 
 
 def as_text(answers: Sequence[Mapping[str, Any]]) -> str:

@@ -107,12 +107,12 @@ def _values(name: str, given: object) -> Sequence[object]:
 def _question(words: dict[str, Any], alone: dict[str, Any]) -> Question:
     """Return the settings of one scenario, as from the options of `flopcast search`."""
     cluster, gpus, site, objective = words["cluster"], words["gpus"], alone["site"], alone["objective"]
-    asked = objective if isinstance(objective, list) else [objective] if objective else []
+    objectives = objective if isinstance(objective, list) else [objective] if objective else []
     named = {"model": words["model"], "plan": words["plan"], "seq": words["sequence_length"]}
     named |= {"gpus": None if gpus is None else str(gpus), "price": alone["price"]}
     job = JobRequest(site=None if site is None else Path(str(site)), **named)
     found = {"stacks": (words["stack"],), "clusters": () if cluster is None else (str(cluster),)}
-    found |= {"objectives": tuple(map(str, asked))} | {name: alone[name] for name in ALONE[3:]}
+    found |= {"objectives": tuple(map(str, objectives))} | {name: alone[name] for name in ALONE[3:]}
     return question_of(SearchRequest(job=job, **found))
 
 

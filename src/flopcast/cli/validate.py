@@ -106,22 +106,22 @@ def print_comparison(
         memory_as_text,
     )
 
-    asked = () if runs else suites or ALL_SUITES
-    tables: Tables = {name: (validate_memory(name), {}) for name in asked if name in OF_MEMORY}
+    chosen = () if runs else suites or ALL_SUITES
+    tables: Tables = {name: (validate_memory(name), {}) for name in chosen if name in OF_MEMORY}
     of_memory = [path for path in runs if holds_functional_tests(path)]
     tables |= {path: validate_runs(path) for path in of_memory}
     published = [path for path in runs if path not in of_memory]
     if not published:
         judging.refuse(of_suites=any(name in SUITES for name in suites))
-    told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
-    compared = [validate_suite(name, judging.of_suites) for name in asked if name in SUITES]
+    published_json = published_runs(published, judging, wants_json, wants_markdown) if published else {}
+    compared = [validate_suite(name, judging.of_suites) for name in chosen if name in SUITES]
     if not wants_markdown and not wants_json:
         texts = [memory_as_text(name, *found) for name, found in tables.items()]
         click.echo("".join(f"{text}\n\n" for text in (*texts, *map(as_text, compared))), nl=False)
     if wants_markdown:
         click.echo((as_markdown(compared) if compared else "") + memory_as_markdown(tables), nl=False)
     if wants_json:
-        found = as_json(compared) | told
+        found = as_json(compared) | published_json
         print_json(found | {"memory": memory_as_json(tables)} if tables else found)
 
 

@@ -25,7 +25,7 @@ def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
     """
     first, second = compared.first, compared.second
     who = [
-        f"{label}  {name}: {report.job.plan.short()} {report.job.batch.told()}"
+        f"{label}  {name}: {report.job.plan.short()} {report.job.batch.text()}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
     pairs = zip(LABELS, (compared.first, compared.second), strict=True)

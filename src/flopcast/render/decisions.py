@@ -47,13 +47,15 @@ explains errors. The three protocols are those of the page on [runs](runs.md); s
 
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:
     """Yield the tables of one way of judging: one per kind of decision, then the wrong recommendations."""
-    title, told = JUDGED[way].split(": ", 1)
-    yield PrintedTable(title=title, told=told[0].upper() + told[1:], first="", headings=(), lines=())
+    title, caption = JUDGED[way].split(": ", 1)
+    yield PrintedTable(
+        title=title, caption=caption[0].upper() + caption[1:], first="", headings=(), lines=()
+    )
     groups = by_source(sweeps)
     for free, question in FREE.items():
         lines = [(source, _cells(members)) for (kind, source), members in groups.items() if kind == free]
         if lines:
-            yield PrintedTable(told=question, first="source", headings=HEADINGS, lines=tuple(lines))
+            yield PrintedTable(caption=question, first="source", headings=HEADINGS, lines=tuple(lines))
     plans = [sweep for sweep in sweeps if sweep.free == "plan"]
     if plans:
         yield _one_by_one(plans)
@@ -71,7 +73,7 @@ def _one_by_one(sweeps: Sequence[Sweep]) -> PrintedTable:
     )
     headings = tuple(heading for heading, kept in zip(HEADINGS, IN_ONE, strict=True) if kept)
     return PrintedTable(
-        told="The choice of plans in each sweep.", first="sweep", headings=headings, lines=lines
+        caption="The choice of plans in each sweep.", first="sweep", headings=headings, lines=lines
     )
 
 
@@ -109,7 +111,7 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return PrintedTable(
-        told="Recommended plans that are slower than the fastest by more than noise, with the reasons.",
+        caption="Recommended plans that are slower than the fastest by more than noise, with the reasons.",
         first="recommended",
         headings=("free", "regret", "predicted", "of which", "called equal"),
         lines=tuple(lines),

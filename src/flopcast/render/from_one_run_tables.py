@@ -33,8 +33,8 @@ LEGEND = {
 def tables(found: Calibrated) -> Iterator[PrintedTable]:
     """Yield all runs together, then each machine; of the guesses that `calibrated` gives."""
     yield PrintedTable(first="calibrated with", headings=HEADINGS, lines=tuple(_together(found)))
-    for way, told in (("one", "one other run"), ("others", "all other runs")):
-        title, lines = f"Each machine, calibrated with {told}", tuple(_machines(found[way]))
+    for way, runs_text in (("one", "one other run"), ("others", "all other runs")):
+        title, lines = f"Each machine, calibrated with {runs_text}", tuple(_machines(found[way]))
         yield PrintedTable(title=title, first="machine", headings=HEADINGS, lines=lines)
 
 
@@ -45,10 +45,10 @@ def _together(found: Calibrated) -> Iterator[tuple[str, list[str]]]:
         if not one:
             continue
         yield f"{family}: one run", _cells(one)
-        for told, low, high in ALIKE:
+        for share_text, low, high in ALIKE:
             alike = [guess for guess in one if low <= guess.moved_share < high]
             if alike:
-                yield f"{family}: one run, {told} of factors differ", _cells(alike)
+                yield f"{family}: one run, {share_text} of factors differ", _cells(alike)
         yield f"{family}: all other runs", _cells(others)
 
 

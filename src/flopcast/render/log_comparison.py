@@ -37,8 +37,8 @@ def as_text(measured: LogComparison) -> str:
         )
     rate, predicted = measured.measured_device_flop_per_s, measured.predicted_device_flop_per_s
     if match and rate and predicted:
-        told = _line("rate", rate, predicted, "FLOP/s")
-        lines.append(f"{told} per device, counted as {match.name} (off by {match.mismatch_ratio:+.1%})")
+        line = _line("rate", rate, predicted, "FLOP/s")
+        lines.append(f"{line} per device, counted as {match.name} (off by {match.mismatch_ratio:+.1%})")
     elif match and rate:
         lines.append(
             f"rate      {show(rate, 'FLOP/s')} per device measured; no known formula counts FLOP within"
@@ -53,14 +53,14 @@ def as_text(measured: LogComparison) -> str:
 def _used(measured: LogComparison) -> str:
     """Return the line that names the log and how many of its steps were used."""
     step = measured.step
-    told = f"log       {measured.name}: {measured.framework}"
+    line = f"log       {measured.name}: {measured.framework}"
     if step:
-        told += f", {step.num_used} of {step.num_used + step.num_skipped} printed steps used"
+        line += f", {step.num_used} of {step.num_used + step.num_skipped} printed steps used"
     if measured.num_restarts:
-        told += f", {measured.num_restarts} restart{'s' if measured.num_restarts > 1 else ''}"
+        line += f", {measured.num_restarts} restart{'s' if measured.num_restarts > 1 else ''}"
     if measured.num_repeated:
-        told += f", {measured.num_repeated} lines ignored (repeated, or of other ranks)"
-    return told
+        line += f", {measured.num_repeated} lines ignored (repeated, or of other ranks)"
+    return line
 
 
 def _pairs(measured: LogComparison) -> tuple[tuple[str, float | None, float, str], ...]:
@@ -91,11 +91,11 @@ def as_json(measured: LogComparison) -> dict[str, object]:
         SteadyTime with the prefix `measured_`; `convention` holds its name, source and mismatch, and
         whether the mismatch is within 5 %. Floats are rounded to nine digits.
     """
-    told = {"format_version": FORMAT_VERSION, **fields_of(measured)}
+    data = {"format_version": FORMAT_VERSION, **fields_of(measured)}
     if step := measured.step:
         values = fields_of(step)
-        told["step"] = {(f"measured_{k}" if k.endswith("_s") else k): value for k, value in values.items()}
+        data["step"] = {(f"measured_{k}" if k.endswith("_s") else k): value for k, value in values.items()}
     if match := measured.convention:
         source = {"source": CONVENTIONS[match.name].source}
-        told["convention"] = fields_of(match, "name") | source | fields_of(match, "mismatch_ratio", "known")
-    return told
+        data["convention"] = fields_of(match, "name") | source | fields_of(match, "mismatch_ratio", "known")
+    return data

@@ -87,7 +87,7 @@ def _table(table: PrintedTable, sources: list[str]) -> str:
         (Markup(_marked(name, sources)) if table.first == "source" else name, *cells)
         for name, cells in table.lines
     ]
-    return title + as_table(table.told, (table.first, *table.headings), rows, (False, *numeric))
+    return title + as_table(table.caption, (table.first, *table.headings), rows, (False, *numeric))
 
 
 def _marked(name: str, sources: list[str]) -> str:

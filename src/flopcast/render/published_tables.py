@@ -72,17 +72,17 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         yield _not_fitting(published)
         yield PrintedTable(
             title="FLOP as printed",
-            told="Rows that print both FLOP/s and tokens/s, by the formula that counts their FLOP.",
+            caption="Rows that print both FLOP/s and tokens/s, by the formula that counts their FLOP.",
             first="formula",
             headings=("rows",),
             lines=tuple((name, [str(number)]) for name, number in formulas(published.rows).items()),
         )
-    told = reasons(published.left_out)
+    counts = reasons(published.left_out)
     yield PrintedTable(
         title=f"Rows that are not predicted: {len(published.left_out)}",
         first="source",
         headings=("rows", "because"),
-        lines=tuple((source, [str(number), why]) for (source, why), number in told.items()),
+        lines=tuple((source, [str(number), why]) for (source, why), number in counts.items()),
     )
 
 

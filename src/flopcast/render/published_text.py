@@ -80,8 +80,8 @@ def _audited(published: Published) -> Iterator[str]:
     """Yield the formulas by which rows count FLOP, for rows that print rates of FLOP and of tokens."""
     found = formulas(published.rows)
     if found:
-        told = ", ".join(f"{name} {number}" for name, number in found.items())
-        yield f"printed FLOP of {sum(found.values())} rows, by formula: {told}"
+        numbers = ", ".join(f"{name} {number}" for name, number in found.items())
+        yield f"printed FLOP of {sum(found.values())} rows, by formula: {numbers}"
 
 
 def _worst(published: Published) -> Iterator[str]:
@@ -125,8 +125,8 @@ def _not_fitting(published: Published) -> Iterator[str]:
 def _left_out(published: Published) -> Iterator[str]:
     """Yield a text about rows that are not predicted, by source and reason, and rows seen before."""
     yield f"rows that are not predicted: {len(published.left_out)}"
-    for (source, told), number in reasons(published.left_out).items():
-        cut = told if len(told) <= REASON_WIDTH else told[: REASON_WIDTH - 1] + "…"
+    for (source, reason), number in reasons(published.left_out).items():
+        cut = reason if len(reason) <= REASON_WIDTH else reason[: REASON_WIDTH - 1] + "…"
         yield f"  {number:4} {source:26} {cut}"
     if published.twice:
         yield f"rows that are in two tables and count once: {len(published.twice)}"

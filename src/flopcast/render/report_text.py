@@ -50,7 +50,7 @@ def _answer(report: Report) -> list[str]:
     lines = [
         f"{job.model.name} on {job.cluster.name}: {devices} × {job.cluster.node.device.name},"
         f" {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch.told()}",
+        f"plan      {job.plan.short()}  {job.batch.text()}",
         f"step      {show_seconds(report.step_time_s)}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
@@ -97,7 +97,7 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
     The verdict in the second line, the fullest stage by category, then a table of all stages.
     """
     lines = [
-        f"{job.model.name}, {job.plan.short()}, {job.batch.told()},"
+        f"{job.model.name}, {job.plan.short()}, {job.batch.text()},"
         f" {job.stack.label} on {job.cluster.node.device.name}",
         f"{memory.need}: {_verdict(memory)}",
         "",
@@ -135,7 +135,7 @@ def factor_lines(factors: Iterable[Sensitivity]) -> Iterator[str]:
 
 def cost_lines(cost: StepCost, drawn: PowerDraw | None) -> list[str]:
     """Return one line each for cost, price, energy, power, and how busy the devices are."""
-    price = [] if cost.price is None else [f"  price     {cost.price.told()}"]
+    price = [] if cost.price is None else [f"  price     {cost.price.text()}"]
     lines = [*_energy(cost), *([] if drawn is None else _power_limits(drawn))]
     return ["cost and energy", f"  cost      {_money(cost)}", *price, *(f"  {line}" for line in lines)]
 

@@ -135,12 +135,12 @@ def as_rows(found: SearchResult) -> list[dict[str, object]]:
     on_front = set(found.on_front)
     rows = []
     for rank, one in enumerate(found.plans, 1):
-        told = plan_as_json(one, found, sentence_of(one, found))
+        written = plan_as_json(one, found, sentence_of(one, found))
         plan = {
             name: ",".join(map(str, value)) if isinstance(value, list) else value
             for name, value in one.played.plan.model_dump(mode="json").items()
         }
-        numbers = {key: value for key, value in told.items() if not isinstance(value, (dict, list))}
+        numbers = {key: value for key, value in written.items() if not isinstance(value, (dict, list))}
         rows.append(
             {"rank": rank, **plan, **numbers, **_objectives(one, found), "on_front": one in on_front}
         )

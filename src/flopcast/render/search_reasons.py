@@ -28,8 +28,8 @@ def reason_recommended(found: SearchResult) -> str:
     best = min(found.plans, key=lambda one: one.losses[0].value)
     parts = []
     if equal > 1:
-        told = "and the best itself" if first is best else _behind(first, found.question.first)
-        parts.append(f"of {equal} that cannot be told apart the simplest near the best, {told}")
+        distance = "and the best itself" if first is best else _behind(first, found.question.first)
+        parts.append(f"of {equal} that cannot be told apart the simplest near the best, {distance}")
     else:
         parts.append("ahead of every other plan")
     parts.append(f"its time goes into {_largest(first.played)}")
@@ -98,11 +98,11 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
 def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
     """Return how far the user's own plan is behind the best, in which components, and what it breaks."""
     if one.ratio < 1.0:
-        told = f"{1 - one.ratio:.1%} {question.first.gain} than the best of the space"
+        reason = f"{1 - one.ratio:.1%} {question.first.gain} than the best of the space"
     else:
-        told = reason_slower(one, first, question)
+        reason = reason_slower(one, first, question)
     needs = _needs(one.played, question)
-    return f"{told}; it needs {needs}" if needs else told
+    return f"{reason}; it needs {needs}" if needs else reason
 
 
 def reason_no_plan(setting: Setting, found: SearchResult) -> str:
@@ -143,7 +143,7 @@ def _behind(one: Ranked, objective: Objective) -> str:
     """Return how far a plan is behind the best, with the interval."""
     if one.ratio == 1.0:
         return "the best itself"
-    return f"{one.ratio - 1:.1%} {objective.told} than the best (90 %: {ratio_interval(one)})"
+    return f"{one.ratio - 1:.1%} {objective.comparative} than the best (90 %: {ratio_interval(one)})"
 
 
 def ratio_interval(one: Ranked) -> str:
@@ -166,13 +166,13 @@ def _lost(one: Exact, first: Exact, *, gains: bool) -> str:
     order = sorted(more, key=lambda name: (-sign * more[name], name))
     least = SMALLEST_FRACTION * first.step_time_s
     word = "less" if gains else "more"
-    told = [
+    reasons = [
         f"{show_seconds(abs(more[name]))} {word} in {name.replace('_', ' ')}"
         for name in order[:2]
         if sign * more[name] > least
     ]
-    if not told:
+    if not reasons:
         return ""
     other = order[-1]
     back = f", {show_seconds(abs(more[other]))} {'more' if gains else 'less'} in {other.replace('_', ' ')}"
-    return " and ".join(told) + (back if -sign * more[other] > least else "")
+    return " and ".join(reasons) + (back if -sign * more[other] > least else "")

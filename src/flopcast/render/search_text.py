@@ -59,7 +59,7 @@ def question_lines(found: SearchResult) -> list[str]:
     part = question.space.headroom_fraction
     room = "" if part is None else f" ({part:.0%} of the memory)"
     lines = [
-        f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.told()}",
+        f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.text()}",
         f"searched  {found.candidates} plans: {found.possible} possible, {found.feasible} fit"
         f"{room}, {found.played} played exactly"
         + (f", {found.refined} of them made out of the best" if found.refined else ""),
@@ -74,8 +74,8 @@ def question_lines(found: SearchResult) -> list[str]:
 def _table(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
     """Return one line per plan, and above them what all plans share."""
     shared = shared_words(plans)
-    told = [f"every plan: {' '.join(shared)}"] if shared else []
-    return [*told, *aligned(rows_of(found, plans, shared), num_left=2)]
+    head = [f"every plan: {' '.join(shared)}"] if shared else []
+    return [*head, *aligned(rows_of(found, plans, shared), num_left=2)]
 
 
 def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
@@ -184,7 +184,7 @@ def _settings(found: SearchResult) -> list[str]:
     width = max(len(name) for name, _ in rows)
     stacks = len({one.job.stack for one in found.settings}) > 1
     head = "the best on each cluster, size and stack" if stacks else "the best on each cluster and size"
-    return [head, *(f"  {name.ljust(width)}  {told}" for name, told in rows)]
+    return [head, *(f"  {name.ljust(width)}  {reason}" for name, reason in rows)]
 
 
 def _front(found: SearchResult) -> list[str]:

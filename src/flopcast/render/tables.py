@@ -14,7 +14,7 @@ WIDTH = 108  # characters of a line of text
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrintedTable:
-    """One table; `title` and `told` stand before it, where they are not empty.
+    """One table; `title` and `caption` are printed above it if they are not empty.
 
     `lines` are the name of a line, under the heading `first`, and its cells under `headings`.
     """
@@ -23,7 +23,7 @@ class PrintedTable:
     headings: tuple[str, ...]
     lines: tuple[tuple[str, list[str]], ...]
     title: str = ""
-    told: str = ""
+    caption: str = ""
 
 
 def aligned(rows: Sequence[Sequence[str]], num_left: int | None = None) -> list[str]:
@@ -44,8 +44,8 @@ def as_text(legend: str, tables: Iterable[PrintedTable]) -> str:
     """Return a legend and tables for a terminal."""
     lines = wrap(legend, WIDTH)
     for table in tables:
-        told = ": ".join(part for part in (table.title, table.told) if part)
-        lines += ["", told] if told else [""]
+        head = ": ".join(part for part in (table.title, table.caption) if part)
+        lines += ["", head] if head else [""]
         if table.lines:
             rows = [(table.first, *table.headings), *((name, *found) for name, found in table.lines)]
             lines += aligned(rows)
@@ -59,9 +59,9 @@ def as_markdown(head: str, legend: str, tables: Iterable[PrintedTable]) -> str:
 
 
 def _markdown_lines(table: PrintedTable) -> Iterator[str]:
-    for told in (f"## {table.title}" if table.title else "", table.told):
-        if told:
-            yield from ("", told)
+    for head in (f"## {table.title}" if table.title else "", table.caption):
+        if head:
+            yield from ("", head)
     if not table.headings:
         return
     headings = " | ".join(table.headings)

@@ -14,10 +14,10 @@ from flopcast.report.training import DAY_S, Training
 from flopcast.units import nine_digits, show, show_seconds, show_usd
 
 
-def as_text(told: Training) -> str:
+def as_text(whole: Training) -> str:
     """Return the run as text: the job, totals with their intervals, then each phase."""
-    job, run = told.reports[0].job, told.run
-    texts = dict.fromkeys(text for report in told.reports for text in report.warnings)
+    job, run = whole.reports[0].job, whole.run
+    texts = dict.fromkeys(text for report in whole.reports for text in report.warnings)
     lines = [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
         f" {job.cluster.node.device.name}, {job.stack.label}",
@@ -29,12 +29,12 @@ def as_text(told: Training) -> str:
         f"energy    {_energy(run)}",
         *[f"warning   {text}" for text in texts],
         "",
-        *_phases(told),
+        *_phases(whole),
         "",
         "what the time hangs on (share × sigma)",
         *factor_lines(run.wall_s.factors[:5]),
     ]
-    notes = tuple(dict.fromkeys(text for report in told.reports for text in report.assumptions))
+    notes = tuple(dict.fromkeys(text for report in whole.reports for text in report.assumptions))
     return "\n".join([*lines, *(["", "assumed", *(f"  {text}" for text in notes)] if notes else [])])
 
 
@@ -58,7 +58,7 @@ def _money(run: TrainingRun) -> str:
     if run.usd is None or price is None:
         return NO_PRICE
     low, high = run.usd.bounds
-    return f"{show_usd(run.usd.value)}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.told()}"
+    return f"{show_usd(run.usd.value)}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.text()}"
 
 
 def _energy(run: TrainingRun) -> str:
@@ -69,19 +69,19 @@ def _energy(run: TrainingRun) -> str:
     return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
 
 
-def _phases(told: Training) -> list[str]:
+def _phases(whole: Training) -> list[str]:
     lines = [f"{'phase':12} {'tokens':>12} {'steps':>9} {'step':>9} {'time':>9} {'cost':>9}  plan"]
-    for phase, report in zip(told.run.phases, told.reports, strict=True):
+    for phase, report in zip(whole.run.phases, whole.reports, strict=True):
         usd = "" if phase.usd is None else show_usd(phase.usd.value)
         lines.append(
             f"{phase.name:12} {show(phase.phase_tokens, ''):>12} {phase.num_steps:9,.0f}"
             f" {show_seconds(report.step_time_s):>9} {show_seconds(phase.wall_s.value):>9} {usd:>9}"
-            f"  {report.job.plan.short()} {report.job.batch.told()}"
+            f"  {report.job.plan.short()} {report.job.batch.text()}"
         )
     return lines
 
 
-def as_json(told: Training) -> dict[str, object]:
+def as_json(whole: Training) -> dict[str, object]:
     """Return the run as JSON data; keys may be added, never renamed.
 
     Returns
@@ -90,7 +90,7 @@ def as_json(told: Training) -> dict[str, object]:
         Totals, each with `_low` and `_high`, `factors` of the days with `d_log_days`, and `phases`. Money
         is null without a price, energy without a board power.
     """
-    run = told.run
+    run = whole.run
     goodput, low, high = (nine_digits(share) for share in run.goodput)
     days = run.wall_s * (1 / DAY_S)
     return {
@@ -101,8 +101,8 @@ def as_json(told: Training) -> dict[str, object]:
         "interruptions": nine_digits(run.num_failures),
         **_costs(run.usd, run.joules),
         "factors": factors_as_json(days.factors, "d_log_days"),
-        "phases": [_phase(*pair) for pair in zip(run.phases, told.reports, strict=True)],
-        "warnings": list(dict.fromkeys(text for report in told.reports for text in report.warnings)),
+        "phases": [_phase(*pair) for pair in zip(run.phases, whole.reports, strict=True)],
+        "warnings": list(dict.fromkeys(text for report in whole.reports for text in report.warnings)),
     }
 
 

@@ -47,11 +47,11 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     from flopcast.search.default_plan import choose
 
     choice = choose(job, fixed, load_book(job.cluster))
-    told = [choice.told(fixed)]
+    assumptions = [choice.sentence(fixed)]
     if "global_batch" not in fixed:
         tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens
-        told.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')})")
-    return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *told)})
+        assumptions.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')})")
+    return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
 
 
 def _of_runs(job: Job) -> Problem:

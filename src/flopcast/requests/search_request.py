@@ -93,7 +93,7 @@ def question_of(request: SearchRequest) -> Question:
         None,
     )
     if question is None or faults.found:
-        raise SpecError(faults.told(without_job=not found))
+        raise SpecError(faults.relevant(without_job=not found))
     return question
 
 
@@ -109,7 +109,7 @@ def _each_once(values: Sequence[object]) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Faults:
-    """Faults of several steps, each told once: one that fails does not hide those of the others."""
+    """Faults of several steps, each kept once: one that fails does not hide those of the others."""
 
     found: list[Problem] = field(default_factory=list)
 
@@ -121,7 +121,7 @@ class _Faults:
             self.found.extend(one for one in error.problems if one not in self.found)
             return instead
 
-    def told(self, *, without_job: bool) -> list[Problem]:
+    def relevant(self, *, without_job: bool) -> list[Problem]:
         """Return all faults, without those that only follow from faults of the job."""
         return [one for one in self.found if not (without_job and one.field == "jobs")]
 
@@ -134,8 +134,8 @@ def _split_changes(changes: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]
 
 def _plan_text(own: Mapping[str, object]) -> str:
     """Return a plan in which these fields are fixed and the rest is open."""
-    told = (name if value is True else f"{name}={value}" for name, value in own.items() if name != "auto")
-    return " ".join(["auto", *told])
+    words = (name if value is True else f"{name}={value}" for name, value in own.items() if name != "auto")
+    return " ".join(["auto", *words])
 
 
 def _settled(fixed: Mapping[str, object]) -> dict[str, object]:

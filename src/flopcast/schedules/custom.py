@@ -194,7 +194,7 @@ def _incomplete(rows: Sequence[Row]) -> Iterator[Problem]:
                 f"{had} tasks of stage {stage}",
                 f"{wanted}: {', '.join(kinds)} of {micro} micro-batches and {chunks} chunks",
                 "every stage runs each task of a step once",
-                f"add {_told(missing[1:])} of stage {stage}",
+                f"add {_label(missing[1:])} of stage {stage}",
             )
 
 
@@ -204,7 +204,8 @@ def _repeated(rows: Sequence[Row]) -> Iterator[Problem]:
     for row in rows:
         if (row.stage, *row.task) in seen:
             because = "every stage runs each task of a step once"
-            yield schedule_problem(row.where, _told(row.task), "each task once", because, "remove this row")
+            fix = "remove this row"
+            yield schedule_problem(row.where, _label(row.task), "each task once", because, fix)
         seen.add((row.stage, *row.task))
 
 
@@ -219,10 +220,10 @@ def _out_of_order(rows: Sequence[Row]) -> Iterator[Problem]:
         if (row.stage, *needs) not in seen:
             yield schedule_problem(
                 row.where,
-                _told(row.task),
-                f"behind {_told(needs)} of stage {row.stage}",
+                _label(row.task),
+                f"behind {_label(needs)} of stage {row.stage}",
                 "F saves what B reads, and B makes what W reads",
-                f"move this row behind {_told(needs)}",
+                f"move this row behind {_label(needs)}",
             )
 
 
@@ -242,7 +243,7 @@ def _stuck(rows: Sequence[Row]) -> tuple[Problem, ...]:
     return tuple(
         schedule_problem(
             queue[-1].where,
-            _told(queue[-1].task),
+            _label(queue[-1].task),
             f"behind {_named(next(iter(_needs(queue[-1], stages, chunks) - done)), stages)}",
             "these stages wait for each other forever",
             "move this row back, or move the row that it waits for forward",
@@ -264,10 +265,10 @@ def _needs(row: Row, stages: int, chunks: int) -> set[tuple[str, int, int]]:
 def _named(task: tuple[str, int, int], stages: int) -> str:
     """Return a task by its number along the model, as text."""
     kind, number, micro_batch = task
-    return f"{_told((kind, number // stages, micro_batch))} of stage {number % stages}"
+    return f"{_label((kind, number // stages, micro_batch))} of stage {number % stages}"
 
 
-def _told(task: Task) -> str:
+def _label(task: Task) -> str:
     """Return a task as traces write it."""
     kind, chunk, micro_batch = task
     return f"{kind}{micro_batch}" + (f".{chunk}" if chunk else "")

@@ -69,7 +69,7 @@ class ChosenPlan:
     next_best: Plan | None
     next_ratio: float
 
-    def told(self, fixed: Collection[str] = ()) -> str:
+    def sentence(self, fixed: Collection[str] = ()) -> str:
         """Return one sentence for the assumptions of a report.
 
         Parameters

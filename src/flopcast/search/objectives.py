@@ -61,7 +61,7 @@ class Objective:
     ----------
     key : str
         Its name in JSON and tables, with the unit.
-    told, gain : str
+    comparative, gain : str
         What more of the loss is, and less of it, in a sentence: "slower", "faster".
     inverse : bool
         Whether what is shown is one over the loss: then more of it is better.
@@ -76,7 +76,7 @@ class Objective:
     """
 
     key: str
-    told: str
+    comparative: str
     gain: str
     show: Callable[[Number], str]
     estimate: Callable[[Estimates, Number], Floats]
@@ -135,7 +135,7 @@ def _board_w(job: Job) -> Number:
 OBJECTIVES: Mapping[str, Objective] = {
     "step_time": Objective(
         key="step_time_s",
-        told="slower",
+        comparative="slower",
         gain="faster",
         show=show_seconds,
         estimate=lambda of, _: of.step_s,
@@ -144,7 +144,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "tokens_per_s": Objective(
         key="tokens_per_s",
-        told="slower",
+        comparative="slower",
         gain="faster",
         show=lambda value: show(value, "tokens/s"),
         estimate=lambda of, _: of.token_s,
@@ -153,7 +153,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "tokens_per_s_per_device": Objective(
         key="tokens_per_s_per_device",
-        told="slower per device",
+        comparative="slower per device",
         gain="faster per device",
         show=lambda value: show(value, "tokens/s"),
         estimate=lambda of, _: of.token_s * of.job.cluster.num_devices,
@@ -162,7 +162,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "time_to_train": Objective(
         key="time_to_train_s",
-        told="later",
+        comparative="later",
         gain="sooner done",
         show=show_seconds,
         estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job),
@@ -171,7 +171,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "cost": Objective(
         key="cost_usd_per_1e12_tokens",
-        told="dearer",
+        comparative="dearer",
         gain="cheaper",
         show=show_usd,
         estimate=lambda of, _: of.token_s * MANY_TOKENS * _usd_per_s(of.job),
@@ -180,7 +180,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "run_cost": Objective(
         key="run_cost_usd",
-        told="dearer",
+        comparative="dearer",
         gain="cheaper",
         show=show_usd,
         estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job) * _usd_per_s(of.job),
@@ -189,7 +189,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "energy": Objective(
         key="energy_kwh_per_1e12_tokens",
-        told="more energy",
+        comparative="more energy",
         gain="less energy",
         show=lambda value: show(1000 * value, "Wh"),
         estimate=lambda of, _: of.token_s * MANY_TOKENS / KWH_J * _board_w(of.job),
@@ -198,7 +198,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "memory": Objective(
         key="peak_memory_bytes",
-        told="larger",
+        comparative="larger",
         gain="smaller",
         show=lambda value: show(value, "B"),
         estimate=lambda of, _: of.used_bytes,

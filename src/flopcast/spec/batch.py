@@ -183,10 +183,10 @@ class Batch(StrictModel):
         names = [f"batch.ranks[{number}]." for number in range(len(self.ranks))] or ["batch."]
         return tuple(zip(names, self.lists, strict=False))
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return lengths as text for a report: "seq=4096", and what differs.
 
-        >>> Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {})).told()
+        >>> Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {})).text()
         'seq=512 to 4096 in 2 kinds of micro-batches, 1408 on average'
         """
         if self.listed and len(self.kinds) > 1:

@@ -103,7 +103,7 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
     )
     kinds = _by_kind(case)
     faults = ((rule, _first_broken(rule, case, kinds)) for rule in rules)
-    return tuple(_told(rule, wrong, case) for rule, wrong in faults if wrong is not None)
+    return tuple(_problem(rule, wrong, case) for rule, wrong in faults if wrong is not None)
 
 
 def _first_broken(rule: Rule, case: Case, kinds: tuple[Case, ...]) -> Case | None:
@@ -123,7 +123,7 @@ def _by_kind(case: Case) -> tuple[Case, ...]:
     return tuple(replace(case, batch=kind) for kind in case.batch.kinds)
 
 
-def _told(rule: Rule, wrong: Case, case: Case) -> Problem:
+def _problem(rule: Rule, wrong: Case, case: Case) -> Problem:
     """Return a broken rule as a problem, with the fields of the micro-batch instead of the batch."""
     field, allowed, because, fix = (
         text if isinstance(text, str) else text(wrong)

@@ -43,7 +43,7 @@ class Price(StrictModel):
     log_sigma_factor: float = Field(default=0.0, ge=0)
     source: tuple[Source, ...] = ()
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return the price and its source, "3.99 USD/h per device (aws-p5, on demand, 2026-11-09)"."""
         words = ", ".join(word for word in (self.name, self.terms.replace("_", " "), self.date) if word)
         origin = "your own" if self.terms == "own" and self.name == "own" else words

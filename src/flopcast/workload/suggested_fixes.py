@@ -108,7 +108,7 @@ def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
     contradicted = any(not edited.isdisjoint(_edit_of(one.fix)) for one in left)
     if contradicted or not all(fix.mended and _holds(job, user_fields, fix) for fix in fixes):
         return tuple(_by_field(problems))
-    return (*map(_told, fixes), *_by_field(left))
+    return (*map(_problem_of, fixes), *_by_field(left))
 
 
 def _with_fix(job: Job, user_fields: Fields, fixes: Sequence[_Fix], new: _Fix) -> list[_Fix]:
@@ -311,7 +311,7 @@ def _nearest_first(degrees: Sequence[int], own: int) -> list[int]:
     return sorted(others, key=lambda degree: (abs(degree - own), degree))
 
 
-def _told(fix: _Fix) -> Problem:
+def _problem_of(fix: _Fix) -> Problem:
     """Return one fault for all that a fix mends, reported on a field that the fix edits."""
     blamed = _of_edited_fields(fix)
     blamed += [one for one in fix.mended if one.field == "plan"]

@@ -65,10 +65,10 @@ def spanning(values: Sequence[Number], start: Number, end: Number) -> Axis:
     return Axis(low=min(values) / 1.25, high=max(values) * 1.25, start=start, end=end, logarithmic=True)
 
 
-def label(x: Number, y: Number, told: str, anchor: str = "middle", kind: str = "") -> str:
+def label(x: Number, y: Number, text: str, anchor: str = "middle", kind: str = "") -> str:
     """Return a text of a drawing as SVG."""
     styled = f' class="{kind}"' if kind else ""
-    return f'<text{styled} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(told)}</text>'
+    return f'<text{styled} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def grid(
@@ -91,10 +91,10 @@ def line(points: Iterable[tuple[Number, Number]], across: Axis, up: Axis, kind: 
     return f'<path class="{kind}" d="M{corners}"/>'
 
 
-def mark(told: str, kind: str, shape: str, x: Number, y: Number) -> str:
+def mark(text: str, kind: str, shape: str, x: Number, y: Number) -> str:
     """Return a mark with its text, which browsers show without any script."""
     return (
-        f'<g><title>{escape(told)}</title><path class="{kind}" d="{shape}"'
+        f'<g><title>{escape(text)}</title><path class="{kind}" d="{shape}"'
         f' transform="translate({x:.1f},{y:.1f})"/></g>'
     )
 

@@ -17,7 +17,7 @@ from flopcast.spec.job_file import job_text
 def costs(report: Report) -> Section:
     """Return the section about cost, price, energy and power, with the lines of the text report."""
     pairs = [line.split(maxsplit=1) for line in cost_lines(report.cost, report.watts)[1:]]
-    rows = [(name, told) for name, told in pairs]
+    rows = [(name, value) for name, value in pairs]
     return Section(
         key="costs",
         heading="What it costs",
@@ -31,7 +31,7 @@ def evidence(report: Report) -> Section:
         (each.curve, share(each.relative_error), "outside" if each.extrapolated else "inside", each.source)
         for each in report.evidence
     ]
-    told = (
+    caption = (
         "Every curve behind the times: its mean error on measurements that it was not fitted to, and"
         " whether the shapes of this job lie inside its measured range."
     )
@@ -39,7 +39,7 @@ def evidence(report: Report) -> Section:
     return Section(
         key="evidence",
         heading="Evidence and assumptions",
-        html=table(told, ("curve", "error", "measured range", "source"), rows)
+        html=table(caption, ("curve", "error", "measured range", "source"), rows)
         + "<h3>Assumed</h3>"
         + (f"<ul>{assumed}</ul>" if assumed else "<p>Nothing: the job states every setting.</p>"),
     )

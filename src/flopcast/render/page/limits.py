@@ -79,7 +79,7 @@ def limits(report: Report) -> Section:
     ]
     told_apart = sum(one.share * one.log_sigma_factor >= LEAST_TOLD for one in report.factors)
     headings = ("factor", "share of the step", "sigma", "share × sigma", "10 % faster saves")
-    told = (
+    caption = (
         "The factors behind the interval, widest first. The share of a factor is the part of the critical"
         " path that it scales. Shares overlap, because several factors scale one kernel. The last column"
         " shows – for factors that better hardware does not change."
@@ -92,7 +92,7 @@ def limits(report: Report) -> Section:
         )
         + "<h3>What the uncertainty depends on</h3>"
         + (_drawing(report) if report.factors else "")
-        + table(told, headings, rows[:told_apart])
+        + table(caption, headings, rows[:told_apart])
         + _folded(headings, rows[told_apart:]),
     )
 

@@ -139,11 +139,11 @@ def _stages(report: Report) -> str:
         for stage in report.memory.per_stage
     ]
     headings = ("stage", "fullest at", "allocated", "reserved", "device")
-    told = (
+    caption = (
         "Allocated: bytes of all tensors; reserved: bytes that the allocator holds; device: bytes that the"
         f" driver shows as used, of {show(report.memory.capacity_bytes, 'B')}."
     )
-    return table(told, headings, rows)
+    return table(caption, headings, rows)
 
 
 def _of_task(stage: StageMemory) -> str:

@@ -56,9 +56,9 @@ def pipeline(report: Report) -> Section:
         plot,
         legend(hues),
     )
-    told = f"<p>One step without jitter, between two synchronisations of all stages. {rule(report)}</p>"
+    text = f"<p>One step without jitter, between two synchronisations of all stages. {rule(report)}</p>"
     return Section(
-        key="pipeline", heading="The pipeline over one step", html=told + figure + _table(report)
+        key="pipeline", heading="The pipeline over one step", html=text + figure + _table(report)
     )
 
 

@@ -112,7 +112,7 @@ def roofline(report: Report) -> Section:
     device = report.job.cluster.node.device
     products = [one for one in found if one.flop > 0]
     drawn = _drawing(report, products) if products else ""
-    told = (
+    text = (
         f"<p>One device ({escape(device.name)}): memory {show(device.memory_bytes_per_s, 'B/s')}; matrix"
         " engine "
         + escape(", ".join(f"{show(device.peak(unit), 'FLOP/s')} in {unit}" for unit in _units(products)))
@@ -120,7 +120,7 @@ def roofline(report: Report) -> Section:
         if products
         else ""
     )
-    return Section(key="roofline", heading="Kernels and their roofs", html=told + drawn + _table(found))
+    return Section(key="roofline", heading="Kernels and their roofs", html=text + drawn + _table(found))
 
 
 def _units(products: list[KernelPoint]) -> list[str]:
@@ -178,11 +178,11 @@ def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
         "backward": (1, "M-4.5,-4.5H4.5V4.5H-4.5z"),
         "recompute": (3, "M0,-6L5.5,4.5H-5.5z"),
     }.get(one.phase, (2, "M0,-6.5L6,0L0,6.5L-6,0z"))
-    told = (
+    label = (
         f"{number}. {one.name}, {one.phase}: {show(one.attained_flop_per_s, 'FLOP/s')},"
         f" {one.bound_share:.0%} of its roof"
     )
-    return mark(told, f"hue-{hue}", shape, x, y)
+    return mark(label, f"hue-{hue}", shape, x, y)
 
 
 def _table(found: tuple[KernelPoint, ...]) -> str:
@@ -208,9 +208,9 @@ def _table(found: tuple[KernelPoint, ...]) -> str:
         "kernel", "mark", "pass", "class", "FLOP", "bytes", "time", "limited by", "share of roof",
         "time in the step",
     )  # fmt: skip
-    told = table(
+    rows_table = table(
         "Each kernel alone, with its longest shape; the last column is for the busiest stage.",
         headings,
         rows,
     )
-    return f"<details><summary>All {len(found)} kernels</summary>{told}</details>"
+    return f"<details><summary>All {len(found)} kernels</summary>{rows_table}</details>"

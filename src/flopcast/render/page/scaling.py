@@ -36,12 +36,12 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
     headings = (
         "devices", "batch", "sequences", "step", "rate", "rate per device", "MFU", "1e12 tokens", "fits",
     )  # fmt: skip
-    told = "The same plan with more or fewer data-parallel replicas; everything else as in the job."
+    caption = "The same plan with more or fewer data-parallel replicas; everything else as in the job."
     several = len({one.num_devices for one in steps}) > 1
     curves = [RATE, MONEY] if all(one.many_usd is not None for one in steps) else [RATE]
     drawn = "".join(drawing(steps, curve) for curve in curves) if several else ""
     return Section(
-        key="scaling", heading="More and fewer devices", html=drawn + table(told, headings, rows)
+        key="scaling", heading="More and fewer devices", html=drawn + table(caption, headings, rows)
     )
 
 
@@ -54,7 +54,7 @@ class ScalingCurve:
     of: Callable[[ScaledStep], Number]
     show: Callable[[Number], str]
     logarithmic: bool
-    told: str
+    caption: str
 
 
 RATE = ScalingCurve(
@@ -63,7 +63,8 @@ RATE = ScalingCurve(
     of=lambda one: one.tokens_per_s,
     show=lambda value: show(value, "tokens/s"),
     logarithmic=True,
-    told="Tokens per second against devices, on logarithmic axes: a straight diagonal is perfect scaling.",
+    caption="Tokens per second against devices, on logarithmic axes: a straight diagonal is perfect"
+    " scaling.",
 )
 MONEY = ScalingCurve(
     key="money",
@@ -71,7 +72,7 @@ MONEY = ScalingCurve(
     of=lambda one: one.many_usd or 0.0,
     show=show_usd,
     logarithmic=False,
-    told="Cost of 1e12 tokens against devices.",
+    caption="Cost of 1e12 tokens against devices.",
 )
 
 
@@ -100,12 +101,12 @@ def drawing(steps: Sequence[ScaledStep], curve: ScalingCurve) -> str:
         if len(points) > 1:
             lines.append(line(points, across, up, f"line-{hue}"))
         for one, (devices, value) in zip(mine, points, strict=True):
-            told = f"{one.num_devices} devices, {batch}: {curve.show(value)}"
-            told += "" if one.fits else "; does not fit"
+            label = f"{one.num_devices} devices, {batch}: {curve.show(value)}"
+            label += "" if one.fits else "; does not fit"
             kind = f"hue-{hue}" if one.fits else f"line-{hue}"
-            lines.append(mark(told, kind, shape, across.at(devices), up.at(value)))
+            lines.append(mark(label, kind, shape, across.at(devices), up.at(value)))
     drawn = "".join(lines) + names(across, up, "devices", curve.name)
     title = f"{curve.name.capitalize()} by devices"
     shown = [(hue, name) for name, (hue, _) in SHAPES.items() if any(one.batch == name for one in steps)]
-    below = f"{legend(shown)}<p>{curve.told} Hollow marks do not fit.</p>"
-    return figure(f"{curve.key}-drawing", title, curve.told, HEIGHT, drawn, below)
+    below = f"{legend(shown)}<p>{curve.caption} Hollow marks do not fit.</p>"
+    return figure(f"{curve.key}-drawing", title, curve.caption, HEIGHT, drawn, below)

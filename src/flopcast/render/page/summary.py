@@ -20,11 +20,11 @@ def answer(report: Report) -> str:
     job = report.job
     asked = (
         f"{job.cluster.num_devices} × {job.cluster.node.device.name} ({job.cluster.name}),"
-        f" {job.stack.label}; {job.plan.short()}, {job.batch.told()}"
+        f" {job.stack.label}; {job.plan.short()}, {job.batch.text()}"
     )
     tiles = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{told}<small>{about}</small></dd></div>"
-        for name, told, about in (*_times(report), _memory(report), *_costs(report))
+        f"<div><dt>{escape(name)}</dt><dd>{value}<small>{about}</small></dd></div>"
+        for name, value, about in (*_times(report), _memory(report), *_costs(report))
     )
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
     return f'<p>{escape(asked)}</p><dl class="tiles">{tiles}</dl>{warnings}'
@@ -67,15 +67,15 @@ def _costs(report: Report) -> tuple[Tile, ...]:
     if cost.step_usd is None:
         money: Tile = ("Cost", "unknown", "the price of a device is not stated")
     else:
-        told, about = _amount(cost.per_many_tokens(cost.step_usd), show_usd)
-        money = ("Cost of 1e12 tokens", told, about)
+        amount, about = _amount(cost.per_many_tokens(cost.step_usd), show_usd)
+        money = ("Cost of 1e12 tokens", amount, about)
     if cost.energy is None:
         return money, ("Energy", "unknown", "the device's board power is not stated")
     joules = cost.per_many_tokens(cost.energy.step_j)
-    told, about = _amount(joules * (1 / 3.6e6), lambda value: show(value * 1000, "Wh"))
-    return money, ("Energy of 1e12 tokens", told, f"{about}, building included")
+    amount, about = _amount(joules * (1 / 3.6e6), lambda value: show(value * 1000, "Wh"))
+    return money, ("Energy of 1e12 tokens", amount, f"{about}, building included")
 
 
-def _amount(amount: Amount, told: Callable[[Number], str]) -> tuple[str, str]:
-    low, high = (markup(Quantity(bound, told(bound))) for bound in amount.bounds)
-    return markup(Quantity(amount.value, told(amount.value))), f"90 %: {low} to {high}"
+def _amount(amount: Amount, show_value: Callable[[Number], str]) -> tuple[str, str]:
+    low, high = (markup(Quantity(bound, show_value(bound))) for bound in amount.bounds)
+    return markup(Quantity(amount.value, show_value(amount.value))), f"90 %: {low} to {high}"

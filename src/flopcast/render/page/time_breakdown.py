@@ -98,10 +98,10 @@ def _drawing(report: Report) -> str:
     left, drawn = 0.0, []
     for number, (name, spent_s) in enumerate(report.breakdown.items()):
         width = spent_s / report.step_time_s * WIDTH
-        told = f"{name.replace('_', ' ')}: {show_seconds(spent_s)} ({spent_s / report.step_time_s:.1%})"
+        label = f"{name.replace('_', ' ')}: {show_seconds(spent_s)} ({spent_s / report.step_time_s:.1%})"
         drawn.append(
             f'<rect class="hue-{_hue(number)}" x="{left:.2f}" y="0" width="{width:.2f}"'
-            f' height="{BAR_HEIGHT}"><title>{escape(told)}</title></rect>'
+            f' height="{BAR_HEIGHT}"><title>{escape(label)}</title></rect>'
         )
         left += width
     named = [
@@ -133,8 +133,7 @@ def _component(report: Report, component: str, inside: tuple[OperatorTime, ...])
         if part.path_s
     ]
     headings = ("operator", "pass", "runs as", "time", "share of the step")
-    told = f"{component.replace('_', ' ')}, operator by operator."
-    return (
-        f"<details><summary>{escape(component.replace('_', ' '))}: {markup(seconds(spent_s))},"
-        f" {markup(share(spent_s / report.step_time_s))}</summary>{table(told, headings, rows)}</details>"
-    )
+    name = component.replace("_", " ")
+    summary = f"{escape(name)}: {markup(seconds(spent_s))}, {markup(share(spent_s / report.step_time_s))}"
+    operators = table(f"{name}, operator by operator.", headings, rows)
+    return f"<details><summary>{summary}</summary>{operators}</details>"
