@@ -83,7 +83,6 @@ def job(
 
 
 def _words(values: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return a mapping as NAME=VALUE."""
     return tuple(f"{name}={value}" for name, value in (values or {}).items())
 
 

@@ -206,7 +206,7 @@ def test_a_choice_is_told_with_how_much_slower_the_next_is():
     alone = ChosenPlan(plan=first, possible=7, fitting=1, tight=False, next_best=None, next_ratio=1.0)
     ahead = ChosenPlan(plan=first, possible=7, fitting=3, tight=False, next_best=second, next_ratio=1.125)
 
-    assert alone.told() == "plan chosen: the fastest of 1 that fit, of 7 possible"
-    assert ahead.told() == (
+    assert alone.sentence() == "plan chosen: the fastest of 1 that fit, of 7 possible"
+    assert ahead.sentence() == (
         f"plan chosen: the fastest of 3 that fit, of 7 possible; next is {second.short()}, 12.5% slower"
     )

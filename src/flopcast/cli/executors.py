@@ -70,7 +70,6 @@ def num_cores() -> int:
 
 
 def _executor(num_plans: int, workers: object, dask: object) -> "AbstractExecutor":
-    """Return the workers that the options choose."""
     if isinstance(dask, str):
         from flopcast.workers.dask_executor import DaskExecutor
 

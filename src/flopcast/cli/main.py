@@ -158,7 +158,6 @@ def _print(text: str) -> None:
 
 
 def _flush() -> None:
-    """Flush stdout, which is None if the caller closed it."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -207,7 +207,6 @@ def _measure_device(torch: Torch, chosen: MeasureOptions, who: Identity, out: Pa
 
 
 def _measure_fabric(torch: Torch, chosen: MeasureOptions, out: Path, ranks: Ranks) -> None:
-    """Measure the collectives of all ranks; rank 0 writes the samples."""
     if chosen.device == "cuda":
         torch.cuda.set_device(ranks.local_rank)
     who = identity(torch, chosen.device)

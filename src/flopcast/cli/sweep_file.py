@@ -143,7 +143,6 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
 
 
 def _unknown(document: Document, key: str) -> Problem:
-    """Return the fault of an unknown key, which suggests a similar key."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(key), (*AXES, *ALONE), n=1)

@@ -77,7 +77,6 @@ def _is_alike(
 
 
 def _of(item: Item, rows: EqualRows) -> Item:
-    """Return the item with one row for each split."""
     return replace(item, work=cast("Work", _of_splits(item.work, rows)))
 
 
@@ -100,7 +99,6 @@ def _arrays(value: object) -> Iterator[np.ndarray]:
 
 
 def _of_splits(value: object, rows: EqualRows) -> object:
-    """Return a work, or a part of one, whose arrays have one row for each split."""
     if isinstance(value, np.ndarray):
         return of_rows(value, rows.first)
     if isinstance(value, tuple):

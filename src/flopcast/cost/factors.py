@@ -81,7 +81,6 @@ class FactorBook:
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
 
     def _sigma_of(self, level: FittedLevel) -> float:
-        """Return the sigma of a level in the context of the job."""
         return grown_log_sigma(level, self.levels, self.context)
 
     def derate(self, stack: Stack) -> Factor:

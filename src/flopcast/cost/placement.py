@@ -235,7 +235,6 @@ def _around_stages(plans: Plans) -> tuple[Counts, Counts]:
 
 @lru_cache(maxsize=65_536)
 def _crossings(stride: int, stages: int, blocks: int, devices_per_node: int) -> Integers:
-    """Return the crossings for stages that are `stride` ranks apart, in this many blocks."""
     devices = int(ranks_per_domain(constant(stride * stages * blocks), devices_per_node).item())
     distinct = devices // math.gcd(stride * stages, devices)
     first = np.arange(min(blocks, distinct)) * stride * stages

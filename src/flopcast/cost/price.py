@@ -293,7 +293,6 @@ def _price_host(items: list[Item], state: Pricing) -> list[PricedItem]:
 
 
 def _of_host(kind: str, state: Pricing) -> PricedItem:
-    """Return the price of one kind of host work."""
     stack = state.stack
     name, seconds = {
         "synchronise": (HOST, stack.host.synchronise_s),

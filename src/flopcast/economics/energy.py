@@ -66,8 +66,7 @@ def device_energy(
 
     Parameters
     ----------
-    whole : mapping of str to Factor
-        What scales the whole step and all that is done in it: jitter, and what nothing explains.
+    whole : what scales the whole step and all that is done in it: jitter, and what nothing explains
 
     Returns
     -------

@@ -51,10 +51,8 @@ def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> floa
 
     Parameters
     ----------
-    checkpoint_s : float
-        What a checkpoint takes, above 0.
-    time_between_failures_s : float
-        Mean, of the whole job.
+    checkpoint_s : what a checkpoint takes, above 0
+    time_between_failures_s : mean, of the whole job
 
     Returns
     -------
@@ -87,9 +85,8 @@ def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> LostT
 
     Parameters
     ----------
-    cluster : str
-        Name in the factors `failures[...]`, `restart[...]` and `checkpoint[...]`. The checkpoint interval
-        is chosen before the run, so it does not depend on these factors.
+    cluster : name in the factors `failures[...]`, `restart[...]` and `checkpoint[...]`. The checkpoint
+        interval is chosen before the run, so it does not depend on these factors.
 
     Raises
     ------

@@ -80,7 +80,6 @@ class TrainingRun:
 
 
 def _total(parts: list[Amount | None]) -> Amount | None:
-    """Return the sum, or None if a part is unknown."""
     known = [part for part in parts if part is not None]
     return reduce(add, known) if len(known) == len(parts) else None
 
@@ -90,10 +89,8 @@ def phase_of(name: str, phase_tokens: float, cost: StepCost, cluster: Cluster) -
 
     Parameters
     ----------
-    phase_tokens : float
-        Tokens to train; the last step may be a part of one.
-    cost : StepCost
-        Of the phase's step on that cluster.
+    phase_tokens : tokens to train; the last step may be a part of one
+    cost : of the phase's step on that cluster
 
     Returns
     -------

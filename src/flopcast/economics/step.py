@@ -76,10 +76,8 @@ def step_cost(
 
     Parameters
     ----------
-    step_s : Amount
-        Seconds of the step, jitter included.
-    whole : mapping of str to Factor
-        What scales the whole step.
+    step_s : seconds of the step, jitter included
+    whole : what scales the whole step
 
     Returns
     -------

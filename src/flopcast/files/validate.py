@@ -101,7 +101,6 @@ def _empty(detail: ErrorDetails) -> bool:
 
 
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
-    """Return pydantic's error as a problem."""
     told = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
     location, _ = _walk(noun, told)
     full = (*path, *location)

@@ -83,10 +83,8 @@ def read_yaml(raw: bytes, name: str) -> Document:
 
     Parameters
     ----------
-    raw : bytes
-        The file as it is; a byte order mark is allowed.
-    name : str
-        What faults call it, usually its path.
+    raw : the file as it is; a byte order mark is allowed
+    name : what faults call it, usually its path
 
     Returns
     -------
@@ -214,7 +212,6 @@ class _Builder:
         self._keys[-1] = event.value
 
     def _path(self) -> Path:
-        """Return the path of the next value."""
         if not self._stack:
             return ()
         holder, path = self._stack[-1]

@@ -115,7 +115,6 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
 
 
 def _kind_of(value: object) -> str:
-    """Return the kind that distinguishes the layers."""
     return str(value.get("kind", "") if isinstance(value, Mapping) else getattr(value, "kind", ""))
 
 
@@ -139,7 +138,6 @@ class Adapted(AbstractLayer):
     adapters: Adapters
 
     def _found(self, hidden: int) -> dict[str, Linear]:
-        """Return the linears with an adapter, by target."""
         known = linears(self.inner, hidden) if isinstance(self.inner, Block) else {}
         return {name: known[name] for name in self.adapters.targets if name in known}
 

@@ -151,7 +151,6 @@ class Experts(AbstractLayer):
 
     @property
     def _shared(self) -> Mlp | None:
-        """Return the shared experts as a dense MLP, or None."""
         if not self.shared_width:
             return None
         return Mlp(ffn_hidden=self.shared_width, activation=self.activation)
@@ -341,10 +340,8 @@ class Experts(AbstractLayer):
 
 
 def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
-    """Return a memory-bound operator in the dtype of activations."""
     return MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
 
 
 def _item(name: str, work: AbstractOperator, source: str, output: str) -> Item:
-    """Return a kernel whose name gets the prefix "experts."."""
     return kernel(f"experts.{name}", work, (source,), output, component="experts")

@@ -268,12 +268,10 @@ def _cut(name: str, whole: int, shared: int, cut: Counts) -> Weight:
 
 
 def _linear(rows: Counts, columns: Counts, inputs: int, split: Split) -> Matmul:
-    """Return a projection with `inputs` elements per row."""
     return Matmul(m=rows, n=columns, k=constant(inputs), dtype=split.dtype)
 
 
 def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
-    """Return a memory-bound operator that reduces nothing."""
     return MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
 
 

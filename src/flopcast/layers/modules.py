@@ -42,7 +42,6 @@ class Module:
 
 
 def _name(item: Item) -> str:
-    """Return an item's name as its block gives it."""
     return _PREDICTION.sub("", item.name) if item.name.startswith("mtp") else item.name
 
 

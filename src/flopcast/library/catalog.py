@@ -115,10 +115,8 @@ def document(kind: str, name: str) -> Document:
 
     Parameters
     ----------
-    kind : str
-        A folder of the catalogue: one of `KINDS`, or "suites".
-    name : str
-        A name, never a path, in any form that `known` accepts: only files that `names` lists are opened.
+    kind : a folder of the catalogue: one of `KINDS`, or "suites"
+    name : a name, never a path, in any form that `known` accepts: only files that `names` lists are opened
 
     Raises
     ------

@@ -58,7 +58,6 @@ def _field(key: str, value: object) -> list[str]:
 
 
 def _is_list(value: object) -> bool:
-    """Return whether a value is a list of mappings."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return False
     return bool(value) and isinstance(value[0], Mapping)

@@ -28,12 +28,9 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
 
     Parameters
     ----------
-    plan : object
-        A mapping in long names; anything else is returned.
-    document : Document
-        A name in a job file is sought beside that file, one on the command line from where this runs.
-    read : callable
-        The bytes of a path, at most one more than so many.
+    plan : a mapping in long names; anything else is returned
+    document : a name in a job file is sought beside that file, one on the command line from where this runs
+    read : the bytes of a path, at most one more than so many
 
     Raises
     ------
@@ -94,7 +91,6 @@ def _rows(lines: list[str], name: str) -> Iterator[Row]:
 
 
 def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem]:
-    """Return one task, or the faults of its cells."""
     if len(cells) != len(columns):
         allowed = f"{len(columns)} cells"
         return [

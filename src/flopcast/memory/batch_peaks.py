@@ -160,5 +160,4 @@ def _of_kinds(programs: Programs, division: Division, schedule: str | OwnSchedul
 
 
 def _members(division: Division, at: int) -> tuple[int, ...]:
-    """Return the stages of a class."""
     return tuple(np.flatnonzero(division.stage_class == at).tolist())

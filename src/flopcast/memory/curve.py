@@ -114,7 +114,6 @@ class _Sizes:
 
 
 def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kinds: _Sizes) -> MemoryCurve:
-    """Return the memory over time of one stage."""
     division, rows, kinds = programs.stages.of(0), programs.workload.rows, programs.workload.num_kinds
     at, classes = int(division.stage_class[stage]), len(division.chunk_counts)
     held, columns = tuple(division.stage_chunks[at].tolist()), classes * kinds

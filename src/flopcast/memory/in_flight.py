@@ -49,11 +49,9 @@ def depths(
 
     Parameters
     ----------
-    held : tuple of int
-        The class of each chunk, of so many `classes`: those of one class weigh the same, count together.
-    rows : tuple of int
-        The kind of every micro-batch, where they differ: each of the `kinds` of a class then counts by
-        itself, those of one class side by side.
+    held : the class of each chunk, of so many `classes`: those of one class weigh the same, count together
+    rows : the kind of every micro-batch, where they differ: each of the `kinds` of a class then counts by
+        itself, those of one class side by side
 
     Returns
     -------
@@ -121,10 +119,8 @@ def fullest(
 
     Parameters
     ----------
-    held : tuple of int
-        The class of each chunk of these stages, of so many `classes`: what counts as one column.
-    members : tuple of int
-        Stages that hold equal layers, and count as the fullest of them.
+    held : the class of each chunk of these stages, of so many `classes`: what counts as one column
+    members : stages that hold equal layers, and count as the fullest of them
     """
     rule = schedule_of(schedule)
     filled = int(rule.fills_after(constant(stages), constant(micro_batches)).item())

@@ -144,7 +144,6 @@ def memory_on(programs: Programs, stage: int) -> PeakMemory:
 
 
 def _with_working(programs: Programs, of_chunks: CategoryBytes, working: dict[str, Floats]) -> PeakMemory:
-    """Return the peak memory of every stage class, by category."""
     standing, updating = sizes(STANDING, programs), sizes(UPDATE, programs)
     backward = standing | working
     update = standing | updating

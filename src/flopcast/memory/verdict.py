@@ -42,10 +42,8 @@ def verdict(expected_bytes: float, high_bytes: float, capacity_bytes: float) -> 
 
     Parameters
     ----------
-    expected_bytes : float
-        Memory that cannot be freed: allocated by the framework, and the driver's own.
-    high_bytes : float
-        High end of the memory that the driver may show, including the allocator's cache.
+    expected_bytes : memory that cannot be freed: allocated by the framework, and the driver's own
+    high_bytes : high end of the memory that the driver may show, including the allocator's cache
 
     Examples
     --------

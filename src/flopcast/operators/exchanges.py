@@ -157,7 +157,6 @@ def _missed(held: Counts, experts: Counts, top_k: Counts) -> Counts:
 
 
 def _drawn_here(here: Counts, groups: int, drawn: int) -> list[Counts]:
-    """Return the probabilities that 0, 1, … of `drawn` groups are among the first `here` of all."""
     odds = [np.ones(here.shape), *(np.zeros(here.shape) for _ in range(drawn))]
     for done in range(drawn):
         left = groups - done

@@ -15,7 +15,6 @@ def as_text(explained: Explanation) -> str:
 
 
 def _lines(explained: Explanation, indent: str) -> list[str]:
-    """Return an explanation as lines, with its parts indented by one step."""
     note = f"   {explained.note}" if explained.note else ""
     lines = [f"{indent}{explained.name:{WIDTH}} {with_unit(explained.amount, explained.unit)}{note}"]
     lines += [f"{indent}  = {explained.formula}"] if explained.formula else []

@@ -91,7 +91,6 @@ def _table(table: PrintedTable, sources: list[str]) -> str:
 
 
 def _marked(name: str, sources: list[str]) -> str:
-    """Return the name of a source, after its mark if it is drawn."""
     if name not in sources:
         return escape(name)
     drawn = mark(sources.index(name))

@@ -189,8 +189,7 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
 
     Parameters
     ----------
-    stage : int
-        Pipeline stage.
+    stage : pipeline stage
 
     Returns
     -------

@@ -208,10 +208,8 @@ def match_convention(job: Job, printed_flop: float, framework: str) -> Match:
 
     Parameters
     ----------
-    printed_flop : float
-        Printed rate of a device × devices × step time, for one global batch of the job: above 0.
-    framework : str
-        Who wrote the log: conventions that rounding cannot tell apart go to the framework's own.
+    printed_flop : printed rate of a device × devices × step time, for one global batch of the job: above 0
+    framework : who wrote the log: conventions that rounding cannot tell apart go to the framework's own
 
     Returns
     -------

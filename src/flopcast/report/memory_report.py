@@ -134,7 +134,6 @@ def _stage_curves(programs: Programs, memory: PeakMemory) -> tuple[tuple[MemoryC
 
 
 def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
-    """Yield every stage at its own peak."""
     stage_class = programs.stages.of(0).stage_class.tolist()
     for stage, (at, curves) in enumerate(zip(stage_class, _stage_curves(programs, memory), strict=True)):
         yield _stage_memory(curves, memory, seen_bytes, stage, at)

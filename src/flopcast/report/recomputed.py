@@ -38,8 +38,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
 
     Parameters
     ----------
-    causal : bool
-        Count half of scores and contexts.
+    causal : count half of scores and contexts
     """
     if job.plan.recompute == "none":
         return 0.0
@@ -78,7 +77,6 @@ class _Again:
 
 @cached_results(256)  # plans that differ in their numbers alone recompute the same in every layer
 def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Again:
-    """Return what plans of one structure recompute of one sequence."""
     workload = lower(model, one_plan(structure), batch)
     checkpoints, layers = kinds_of_layers(workload)
     found: list[tuple[float, float]] = []
@@ -101,7 +99,6 @@ def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Ag
 
 
 def _again(forward: tuple[Item, ...], modules: frozenset[str], until: Until) -> list[Item]:
-    """Return items of a layer that are recomputed."""
     return [item for item in derive_backward(forward, modules, until) if item.phase == "recompute"]
 
 

@@ -71,8 +71,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     Parameters
     ----------
     document : Document
-    read : callable
-        The bytes of a path that the document names (a schedule's table), at most one more than so many.
+    read : the bytes of a path that the document names (a schedule's table), at most one more than so many
 
     Raises
     ------

@@ -33,8 +33,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
 
     Parameters
     ----------
-    fixed : mapping
-        Fields of the plan that are fixed, by long name.
+    fixed : fields of the plan that are fixed, by long name
 
     Raises
     ------

@@ -47,8 +47,7 @@ def made_from(request: JobRequest, make: Callable[[Document, ReadFile], Made]) -
 
     Parameters
     ----------
-    make : callable
-        Gets the document, and the function that reads the files that it names.
+    make : gets the document, and the function that reads the files that it names
 
     Raises
     ------
@@ -117,7 +116,6 @@ def _tried(
 
 
 def _with_options(document: Document, request: JobRequest) -> Document:
-    """Return the document with the parts that options replace."""
     data = dict(document.data) if isinstance(document.data, dict) else {}
     named = {key: getattr(request, key) for key in ("model", "stack", "cluster", "plan")}
     for key, value in named.items():

@@ -199,7 +199,6 @@ def _incomplete(rows: Sequence[Row]) -> Iterator[Problem]:
 
 
 def _repeated(rows: Sequence[Row]) -> Iterator[Problem]:
-    """Yield rows that repeat a task."""
     seen: set[tuple[int, str, int, int]] = set()
     for row in rows:
         if (row.stage, *row.task) in seen:
@@ -269,7 +268,6 @@ def _named(task: tuple[str, int, int], stages: int) -> str:
 
 
 def _label(task: Task) -> str:
-    """Return a task as traces write it."""
     kind, chunk, micro_batch = task
     return f"{kind}{micro_batch}" + (f".{chunk}" if chunk else "")
 

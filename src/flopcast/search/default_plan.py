@@ -93,12 +93,9 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
 
     Parameters
     ----------
-    job : Job
-        Its own plan is not used.
-    fixed : mapping
-        Fields of the plan that are fixed, by long name; all others are free.
-    book : CurveBook
-        Curves of the job's cluster.
+    job : its own plan is not used
+    fixed : fields of the plan that are fixed, by long name; all others are free
+    book : curves of the job's cluster
 
     Returns
     -------
@@ -178,7 +175,6 @@ def _played(best: Sequence[Candidate]) -> Sequence[Candidate]:
 
 
 def _tasks(plan: Plan) -> int:
-    """Forward tasks of the plan's pipeline."""
     return plan.num_micro_batches * plan.pipeline_parallel * plan.virtual_stages
 
 

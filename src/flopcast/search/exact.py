@@ -83,12 +83,9 @@ def play_each(
 
     Parameters
     ----------
-    jobs : sequence of Job
-        Each keeps every rule; their batches list no micro-batches.
-    book_of : callable
-        The curves of a cluster.
-    kept : KeptResults
-        Layers and prices of earlier batches, for a batch of few plans.
+    jobs : each keeps every rule; their batches list no micro-batches
+    book_of : the curves of a cluster
+    kept : layers and prices of earlier batches, for a batch of few plans
 
     Yields
     ------

@@ -111,10 +111,8 @@ def find(
     Parameters
     ----------
     question : Question
-    book_of : callable
-        The curves of a cluster; asked once for each batch, so it should remember them.
-    told : callable or None
-        Hears how far the search is.
+    book_of : the curves of a cluster; asked once for each batch, so it should remember them
+    told : hears how far the search is
 
     Returns
     -------

@@ -39,10 +39,8 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
 
     Parameters
     ----------
-    job : Job
-        Its plan gives the fields that the space does not name.
-    rows : int
-        Of a batch, at most.
+    job : its plan gives the fields that the space does not name
+    rows : of a batch, at most
 
     Yields
     ------
@@ -96,14 +94,10 @@ def plans_from(
 
     Parameters
     ----------
-    sized : Job
-        On the cluster.
-    structure, first : int
-        Where they start: the place of a structure, and how many of its plans are left out.
-    number : int
-        How many; those of later structures follow.
-    rows : int
-        Of a batch, at most.
+    sized : on the cluster
+    structure, first : where they start: the place of a structure, and how many of its plans are left out
+    number : how many; those of later structures follow
+    rows : of a batch, at most
 
     Examples
     --------
@@ -128,7 +122,6 @@ def plans_from(
 
 
 def _plans(job: Job, structure: Plan, table: Table) -> Plans:
-    """Return the rows of a table as plans."""
     columns = {name: table[name][:, None] for name in NUMERIC}
     return Plans(structure=structure, uneven_blocks=job.model.num_blocks, **columns)
 

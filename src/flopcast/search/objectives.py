@@ -91,12 +91,10 @@ class Objective:
 
 
 def _of_step(played: Exact, each: Number) -> Loss:
-    """Return a loss in proportion to the step."""
     return Loss(value=played.step_time_s * each, factors=played.factors)
 
 
 def _of_token(played: Exact, each: Number) -> Loss:
-    """Return a loss in proportion to the seconds per token."""
     return _of_step(played, each / played.job.step_tokens)
 
 

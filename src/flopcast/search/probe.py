@@ -24,10 +24,8 @@ def probed(question: Question, job: Job, book: CurveBook) -> TopCandidates:
     Parameters
     ----------
     question : Question
-    job : Job
-        One of `Question.sized()`.
-    book : CurveBook
-        The curves of its cluster.
+    job : one of `Question.sized()`
+    book : the curves of its cluster
     """
     found = TopCandidates()
     numbers = plans_by_structure(job, question.space)

@@ -93,7 +93,6 @@ class Question:
 
 
 def _faults(question: Question) -> Iterator[Problem]:
-    """Yield all faults of a question."""
     if not question.jobs:
         yield Problem("jobs", "none", "at least one job", "plans are made for a job", "give a job")
     for name in question.objectives:

@@ -62,8 +62,7 @@ def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
 
     Parameters
     ----------
-    played : sequence of Exact
-        Feasible plans, earlier ones first where they are equal in everything.
+    played : feasible plans, earlier ones first where they are equal in everything
 
     Returns
     -------

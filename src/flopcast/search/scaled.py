@@ -43,8 +43,7 @@ def scaled(report: Report, book: CurveBook) -> tuple[ScaledStep, ...]:
 
     Parameters
     ----------
-    book : CurveBook
-        Curves of the job's cluster: they hold for every size of it.
+    book : curves of the job's cluster: they hold for every size of it
 
     Returns
     -------
@@ -81,7 +80,6 @@ def _sized(job: Job, ratio: float, *, grows: bool) -> Job | None:
 
 
 def _predicted(batch: str, job: Job, book: CurveBook) -> set[ScaledStep]:
-    """Return the step of a job; empty if the job breaks a rule."""
     try:
         return {_of(batch, predict(job, book))}
     except SpecError:
@@ -89,7 +87,6 @@ def _predicted(batch: str, job: Job, book: CurveBook) -> set[ScaledStep]:
 
 
 def _of(batch: str, report: Report) -> ScaledStep:
-    """Return the point of a scaling curve for a report."""
     cost = report.cost
     return ScaledStep(
         batch=batch,

@@ -63,15 +63,11 @@ def screen(
     Parameters
     ----------
     job : Job
-    plans : Plans
-        Of one structure, as grid.py makes them.
-    book : CurveBook
-        Curves of the job's cluster (library/curves.py).
-    kept : KeptResults
-        Layers and prices of earlier batches, for a batch of few plans.
-    wanted : callable or None
-        Which step times are of use, given the results so far and seconds that no step is below, both in the
-        order of the plans; asked again until it wants no more. None wants all.
+    plans : of one structure, as grid.py makes them
+    book : curves of the job's cluster (library/curves.py)
+    kept : layers and prices of earlier batches, for a batch of few plans
+    wanted : which step times are of use, given the results so far and seconds that no step is below, both
+        in the order of the plans; asked again until it wants no more. None wants all.
 
     Returns
     -------
@@ -152,7 +148,6 @@ def _estimates(
 
 
 def _steps(plans: Plans, job: Job, book: CurveBook, kept: KeptResults) -> Floats:
-    """Return the estimated step times, (plans,)."""
     equal = _of_one_program(plans)
     terms = [_terms(programs, job, book, kept) for _, programs in _programs(plans, equal, job, kept)]
     return _of_terms(terms, equal, plans)
@@ -171,7 +166,6 @@ def _programs(
 
 
 def _terms(programs: Programs, job: Job, book: CurveBook, kept: KeptResults) -> StepTerms:
-    """Return the terms of the steps of programs."""
     return step_terms(price(programs, job.cluster, book, FactorBook(job.site, book.levels), kept))
 
 

@@ -131,8 +131,7 @@ def screened_each(
 
     Parameters
     ----------
-    probes : sequence of TopCandidates
-        Of `probed_each`.
+    probes : of `probed_each`
 
     Raises
     ------
@@ -198,12 +197,9 @@ def settings_of(
 
     Parameters
     ----------
-    plans : sequence of Ranked
-        Feasible plans of all settings.
-    broken : sequence of Ranked
-        Simulated plans that break a limit, the smallest excess first.
-    partial : bool
-        Whether the search was interrupted, so that a setting without plans may still have some.
+    plans : feasible plans of all settings
+    broken : simulated plans that break a limit, the smallest excess first
+    partial : whether the search was interrupted, so that a setting without plans may still have some
     """
     found = []
     for job, candidates_kept in zip(question.sized(), candidates_by_setting.each, strict=True):

@@ -85,7 +85,6 @@ def numbers(given: object) -> object:
 
 
 def _doubled(first: int, last: int) -> list[int]:
-    """Return `first`, its double and so on, up to `last`."""
     times = range((last // first).bit_length()) if first > 0 else ()
     return [first << time for time in times]
 

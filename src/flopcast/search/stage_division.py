@@ -280,7 +280,6 @@ def _rows(paths: _Paths, rows: Integers) -> _Paths:
 
 
 def _least(paths: _Paths, base: int) -> _Paths:
-    """Return the path of least weight for each distinct state."""
     code = paths.used.astype(np.int64)
     for column in (*paths.at[:, 0].T, *paths.at[:, 1].T):
         code = code * base + column

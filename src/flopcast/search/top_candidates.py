@@ -84,12 +84,9 @@ class TopCandidates:
 
         Parameters
         ----------
-        book_of : callable
-            The curves of a cluster; asked once for each batch, so it should remember them.
-        kept : KeptResults
-            Layers and prices of earlier batches of few plans.
-        before : Incumbents
-            Of other plans of the space that are known.
+        book_of : the curves of a cluster; asked once for each batch, so it should remember them
+        kept : layers and prices of earlier batches of few plans
+        before : of other plans of the space that are known
 
         Raises
         ------
@@ -135,7 +132,6 @@ class TopCandidates:
         )._with_fronts(batch, feasible)
 
     def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "TopCandidates":
-        """Return the top candidates with the fronts of the batch."""
         known = np.isfinite(batch.of.losses[:, 0])
         on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible & known), by_memory=False)
         limit = self.best[0].losses[0] if self.best else np.inf

@@ -31,11 +31,9 @@ def best_chunks(
     Parameters
     ----------
     chunks : Chunks
-    allowed : callable
-        Which stages may hold some chunks, (states,): asked with the stage, and the blocks at which its
-        chunks begin and end, (states, chunks) each.
-    most_s : float
-        Seconds that the slowest stage of a division that is worth looking for does not exceed.
+    allowed : which stages may hold some chunks, (states,): asked with the stage, and the blocks at which
+        its chunks begin and end, (states, chunks) each
+    most_s : seconds that the slowest stage of a division that is worth looking for does not exceed
 
     Returns
     -------
@@ -54,7 +52,6 @@ def best_chunks(
 
 
 def _fastest(rounds: Rounds, mean_s: float, most_s: float) -> ChunkDivision | None:
-    """Return the division whose slowest stage is fastest, and takes at most `most_s`."""
     low_s, found = mean_s * (1.0 - EVENNESS), None
     for growth in GROWTH:
         found = rounds.below(min(mean_s * growth, most_s))

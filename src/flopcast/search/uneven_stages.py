@@ -53,17 +53,13 @@ def balanced_stages(
 
     Parameters
     ----------
-    job : Job
-        Its plan has several stages; its own `stage_layers` are not used.
-    book : CurveBook
-        Curves of the job's cluster.
-    headroom_fraction : float or None
-        The part of the device's memory that a stage may use; None: as much as fits by memory/verdict.py.
-    kept : KeptResults
-        Layers and prices of earlier predictions.
-    slower_ratio : float
-        How much slower than in the plan's own division the slowest stage of several chunks may be; slower
-        divisions are not looked for.
+    job : its plan has several stages; its own `stage_layers` are not used
+    book : curves of the job's cluster
+    headroom_fraction : the part of the device's memory that a stage may use; None: as much as fits by
+        memory/verdict.py
+    kept : layers and prices of earlier predictions
+    slower_ratio : how much slower than in the plan's own division the slowest stage of several chunks may
+        be; slower divisions are not looked for
 
     Returns
     -------
@@ -286,7 +282,6 @@ class _MemoryLimit:
         return all(fits)
 
     def _of_all_stages(self, slices: CandidateStages) -> Flags:
-        """Return which stages can hold each slice, (slices, stages)."""
         programs = _programs(self.job, slices)
         stages = range(self.chunks.stages)
         fits = [_fits(programs, stage, self.job, self.headroom_fraction) for stage in stages]
@@ -300,7 +295,6 @@ def _slices(role: Integers, low: Integers, high: Integers) -> CandidateStages:
 
 
 def _programs(job: Job, slices: CandidateStages, kept: KeptResults = NOTHING_KEPT) -> Programs:
-    """Return the programs of slices as stages."""
     workload = lower(job.model, one_plan(job.plan), job.batch, kept)
     return realise(workload, job.software, slices.stages, kept)
 
@@ -313,7 +307,6 @@ def _seconds(programs: Programs, job: Job, book: CurveBook, kept: KeptResults) -
 
 
 def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float | None) -> Flags:
-    """Return whether each slice fits on a stage, (slices,)."""
     fits = within_memory(memory_on(programs, stage), job.cluster, headroom_fraction)
     of = programs.stages.of(0).stage_class
     found: Flags = np.broadcast_to(fits[0], of.max() + 1)[of]

@@ -107,13 +107,11 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
 
 
 def _first_broken(rule: Rule, case: Case, kinds: tuple[Case, ...]) -> Case | None:
-    """Return the first case of a rule that breaks it."""
     asked = (case,) if rule.about_lists else kinds
     return next((each for each in asked if not _holds(rule, each)), None)
 
 
 def _holds(rule: Rule, case: Case) -> bool:
-    """Return whether a rule holds for every plan of a case."""
     held = rule.holds(case)
     return held if isinstance(held, bool) else bool(held.all())
 

@@ -264,14 +264,10 @@ class Model(StrictModel):
 
         Parameters
         ----------
-        sequence_length : int
-            Tokens.
-        causal : bool
-            Count half of the scores, as FlashAttention computes; the usual convention counts them all.
-        windows : bool
-            Count only what lies inside of windows.
-        documents : tuple of int
-            Tokens of each document, where several are packed: no score lies between two of them.
+        sequence_length : tokens
+        causal : count half of the scores, as FlashAttention computes; the usual convention counts them all
+        windows : count only what lies inside of windows
+        documents : tokens of each document, where several are packed: no score lies between two of them
 
         Returns
         -------

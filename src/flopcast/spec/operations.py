@@ -58,7 +58,6 @@ class Draw(StrictModel):
 
 
 def _draw(fraction: float, log_sigma_factor: float) -> Draw:
-    """Return a default power draw."""
     return Draw(fraction=fraction, log_sigma_factor=log_sigma_factor)
 
 

@@ -25,7 +25,6 @@ def _windowed(case: Case) -> list[int]:
 
 
 def _number(ranks: RankBatch) -> int:
-    """Return the number of micro-batches that a rank runs."""
     return sum(each.count for each in ranks.micro_batches)
 
 

@@ -29,7 +29,6 @@ def _unknown(case: Case, names: Iterable[str]) -> str:
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:
-    """Return the rule of a field that names modules, if selective recompute reads it."""
     return Rule(
         field=field,
         holds=lambda c: c.structure.recompute != "selective" or not _unknown(c, names(c)),

@@ -297,7 +297,6 @@ def _gap_seconds(run: StepSimulation, stage: int, nodes: Integers) -> Floats:
 
 
 def _summed(position: Integers, amount_s: Floats, size: int) -> Floats:
-    """Return amounts summed by position."""
     return np.bincount(position, amount_s, minlength=size).astype(np.float64)
 
 

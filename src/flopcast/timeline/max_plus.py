@@ -96,7 +96,6 @@ def _counted(first: Counts, second: Counts, through: Integers) -> Counts:
 
 
 def _wide(counts: Counts, shape: tuple[int, ...]) -> Counts:
-    """Return counts broadcast to a shape, unchanged if they have it."""
     return counts if counts.shape == shape else np.broadcast_to(counts, shape)
 
 

@@ -165,7 +165,6 @@ def _ends(
 
 
 def _latest(times_s: Floats, counts: Counts) -> tuple[Floats, Counts]:
-    """Return the latest of several moments, and the counts of the path to it."""
     flat_s = times_s.reshape(-1, *times_s.shape[-3:])
     if not counts.shape[-1]:
         return flat_s.max(axis=0), np.zeros((*flat_s.shape[1:], 0))

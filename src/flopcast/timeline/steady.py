@@ -62,10 +62,9 @@ def steady_step(
 
     Parameters
     ----------
-    play : callable
-        Simulates a step of some micro-batches exactly.
-    chunks, stages : int
-        Of the pipeline. A period has as many micro-batches as there are stages, as interleaved orders have.
+    play : simulates a step of some micro-batches exactly
+    chunks, stages : of the pipeline. A period has as many micro-batches as there are stages, as interleaved
+        orders have.
     """
     for periods in SHORT_PERIODS:
         short = periods * stages + micro_batches % stages

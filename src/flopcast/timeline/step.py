@@ -69,11 +69,9 @@ class Timeline:
         return self._total(lambda run: run.step_time_s)
 
     def _total(self, of: Callable[[StepSimulation], Amount]) -> Amount:
-        """Return what a function of a simulation returns for the whole step."""
         return of(self.run) if self.steady is None else self.steady.total(of)
 
     def _shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
-        """Return the shares that a function of a simulation returns for the whole step."""
         return tuple(of(self.run)) if self.steady is None else self.steady.shares(of)
 
     @cached_property
@@ -189,10 +187,8 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
 
     Parameters
     ----------
-    plan : int
-        Index of the plan in the batch; it plays as it would alone.
-    passes : tuple of Simulated
-        Of `simulate_passes`, where several plans of the batch are played.
+    plan : index of the plan in the batch; it plays as it would alone
+    passes : of `simulate_passes`, where several plans of the batch are played
 
     Returns
     -------

@@ -56,12 +56,9 @@ def sensitivities(
 
     Parameters
     ----------
-    timeline : Timeline
-        Its path shares sum to the step without jitter.
-    priced : Priced
-        Names the factors of every item.
-    whole : mapping of str to Factor
-        Factors of the whole step by name; their share is 1, or 0 for the one of the ratio of two plans.
+    timeline : its path shares sum to the step without jitter
+    priced : names the factors of every item
+    whole : factors of the whole step by name; their share is 1, or 0 for the one of the ratio of two plans
 
     Returns
     -------

@@ -211,7 +211,6 @@ def _address(there: str, here: str, words: Fields) -> str:
 
 
 def _form(name: str, words: Fields) -> str:
-    """Return the fields of a page, in groups, and its buttons."""
     if name == "compare":
         sides = "".join(
             f'<fieldset class="side"><legend>{side.upper()}</legend>{_job(words, f"{side}.")}</fieldset>'

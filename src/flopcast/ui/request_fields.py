@@ -85,14 +85,11 @@ def brought_from(
 
     Parameters
     ----------
-    name, text : str
-        Of the file.
-    cluster : str
-        A cluster of the catalogue; "" for that of the file, or USUAL_CLUSTER if the file names none.
-    gpus : str
-        Number of devices; "" for as many as the file starts, or one node if the file does not say.
-    arg, env : str
-        Arguments and environment of a launch script, "1=8 2=4" and "NNODES=4", to write into its text.
+    name, text : of the file
+    cluster : a cluster of the catalogue; "" for that of the file, or USUAL_CLUSTER if the file names none
+    gpus : number of devices; "" for as many as the file starts, or one node if the file does not say
+    arg, env : arguments and environment of a launch script, "1=8 2=4" and "NNODES=4", to write into its
+        text
 
     Raises
     ------
@@ -199,7 +196,6 @@ def _request(words: Words) -> tuple[JobRequest, JobSource]:
 
 
 def _keys(document: Document) -> Mapping[str, object]:
-    """Return the top-level keys of a document, with their values."""
     return document.data if isinstance(document.data, Mapping) else {}
 
 

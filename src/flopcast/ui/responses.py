@@ -235,7 +235,6 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
 
 
 def _found(words: Words, told: OnProgress) -> tuple[SearchResult, float, float]:
-    """Return the result of a search, its seconds, and those of screening."""
     start_s = shown_s = time.perf_counter()
     screening_s = 0.0
 

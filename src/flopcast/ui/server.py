@@ -56,12 +56,9 @@ def serve(host: str, port: int, told: Callable[[str], None]) -> None:
 
     Parameters
     ----------
-    host : str
-        An address of this machine; others than loopback are reached from outside.
-    port : int
-        0: any that is free.
-    told : callable
-        Hears the address once requests are answered.
+    host : an address of this machine; others than loopback are reached from outside
+    port : 0: any that is free
+    told : hears the address once requests are answered
 
     Raises
     ------

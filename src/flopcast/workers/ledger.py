@@ -57,10 +57,8 @@ def open_ledger(path: Path, question: str, program: str) -> Iterator[Ledger]:
 
     Parameters
     ----------
-    question : str
-        All that was asked, as text.
-    program : str
-        A digest of what numbers follow from.
+    question : all that was asked, as text
+    program : a digest of what numbers follow from
 
     Raises
     ------

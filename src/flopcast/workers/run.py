@@ -153,7 +153,6 @@ class Search:
 def _plays(
     text: str, tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job], place_of: Callable[[Job], int]
 ) -> tuple[Task, ...]:
-    """Return the tasks that simulate jobs, by name and members."""
     places = [place_of(job) for job in jobs]
     return tuple(
         play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
@@ -170,7 +169,6 @@ def _strips(number: int) -> tuple[tuple[int, ...], ...]:
 def _exact(
     left: Mapping[str, str], tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job]
 ) -> list[Exact]:
-    """Return the simulated jobs, in order, from what their tasks left."""
     found: dict[int, Exact] = {}
     for name, members in tasks.items():
         found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))

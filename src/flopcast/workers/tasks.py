@@ -98,7 +98,6 @@ def done(task: Task) -> str:
 
 
 def _job(known: Sequence[Job], place: int, plan: dict[str, object]) -> Job:
-    """Return a job of `jobs_of` with another plan."""
     return known[place].model_copy(update={"plan": Plan.model_validate(plan)})
 
 

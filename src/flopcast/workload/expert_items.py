@@ -96,7 +96,6 @@ def _without_home(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
 
 
 def _name(item: Item) -> str:
-    """Return the name of the item within its part of the layer."""
     return item.name.rpartition(".")[2]
 
 

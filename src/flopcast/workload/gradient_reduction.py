@@ -299,7 +299,6 @@ def _owners(plans: Plans, axis: str, tensors: Counts) -> Counts:
 
 
 def _sized(stack: Stack, count: Counts) -> Counts:
-    """Return the bytes of `count` gradients in the dtype of the stack's reduction."""
     return count * ELEMENT_BYTES[stack.gradients.dtype]
 
 

@@ -62,7 +62,6 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
 def _lowered(
     layer: AbstractLayer, count: int, hidden: int, split: Split, kept: KeptResults
 ) -> LogicalLayer:
-    """Return `count` equal layers under a split."""
 
     def made() -> LogicalLayer:
         return LogicalLayer(

@@ -256,7 +256,6 @@ def _passed(
     accounting: list[Accounting],
     kept: KeptResults,
 ) -> Layer:
-    """Return one layer after all passes; `alike` is the same object for software that layers see alike."""
     logical, split, stack = layer.logical, software.workload.split, software.stack
 
     def made() -> tuple[Layer, list[Accounting], object]:
@@ -281,7 +280,6 @@ def _as_layers_see(software: Software) -> Software:
 
 
 def _after(passes: dict[str, Pass], layer: Layer, software: Software) -> tuple[Layer, list[Accounting]]:
-    """Return a layer after some passes, and the accounts of those that changed it."""
     accounting = []
     for name, each in passes.items():
         before, layer = layer, each.run(layer, software)

@@ -207,7 +207,6 @@ def _beside(part: Segment, weights: tuple[Weight, ...], how: _Gathering) -> Segm
 def _units(
     parts: Sequence[Segment], kinds: Sequence[str], weights: Sequence[tuple[Weight, ...]], root: bool
 ) -> list[_Unit]:
-    """Return parts as units; those of the root have no weights, as these are gathered."""
     units: list[_Unit] = []
     before = ""
     for part, kind, own in zip(parts, kinds, weights, strict=True):

@@ -76,10 +76,8 @@ def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
 
     Parameters
     ----------
-    job : Job
-        Its own plan is not used.
-    user_fields : mapping
-        The fields of its plan that a user gave, by long name.
+    job : its own plan is not used
+    user_fields : the fields of its plan that a user gave, by long name
 
     Returns
     -------
@@ -140,7 +138,6 @@ def _holds(job: Job, user_fields: Fields, fix: _Fix) -> bool:
 
 
 def _of_edited_fields(fix: _Fix) -> list[Problem]:
-    """Return those of its faults that are reported on a field that the fix edits."""
     return [one for one in fix.mended if one.field.removeprefix("plan.") in fix.edit]
 
 
@@ -192,7 +189,6 @@ def _completed(job: Job, first: _Tried, user_fields: Fields, known: Sequence[Pro
 
 
 def _with(job: Job, user_fields: Fields) -> Job:
-    """Return the job with the plan of the given fields."""
     return job.model_copy(update={"plan": plan_of(job, user_fields)})
 
 
@@ -202,12 +198,10 @@ def _key(problem: Problem) -> tuple[str, str]:
 
 
 def _keys(problems: Sequence[Problem]) -> set[tuple[str, str]]:
-    """Return the keys of broken rules."""
     return {_key(problem) for problem in problems}
 
 
 def _mended(before: Sequence[Problem], after: Sequence[Problem]) -> list[Problem]:
-    """Return the faults in `before` that are absent from `after`."""
     left = _keys(after)
     return [problem for problem in before if _key(problem) not in left]
 
@@ -258,7 +252,6 @@ def _edit_of(text: str) -> dict[str, object]:
 
 
 def _value(text: str) -> object:
-    """Return the value of a field from its text in an edit."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if text.isdecimal():
@@ -335,7 +328,6 @@ def _joined(problems: Sequence[Problem]) -> Problem:
 
 
 def _by_field(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Yield one fault for each field."""
     fields: dict[str, list[Problem]] = {}
     for problem in problems:
         fields.setdefault(problem.field, []).append(problem)

@@ -43,10 +43,8 @@ def stretch_ratio(limit_fraction: float, demand_fraction: float = HEADROOM_RATIO
 
     Parameters
     ----------
-    limit_fraction : float
-        The limit over the board power, above `STATIC_FRACTION`.
-    demand_fraction : float
-        What the work would draw without a limit, over the board power.
+    limit_fraction : the limit over the board power, above `STATIC_FRACTION`
+    demand_fraction : what the work would draw without a limit, over the board power
 
     Examples
     --------

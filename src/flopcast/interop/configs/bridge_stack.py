@@ -28,10 +28,8 @@ def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
 
     Parameters
     ----------
-    reader : ConfigReader
-        With the plan in its data.
-    switched : dict
-        What Megatron-Core's flags switch of it.
+    reader : with the plan in its data
+    switched : what Megatron-Core's flags switch of it
     """
     changes = dict(switched)
     gradients = _gradients(reader)

@@ -111,10 +111,8 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
 
     Parameters
     ----------
-    precision : str
-        The plan's: bf16 without ZeRO is a ZeRO-1 of its own (`BF16_REASON`).
-    sequence : int
-        Ranks that share a sequence, which count among the ranks of a group.
+    precision : the plan's: bf16 without ZeRO is a ZeRO-1 of its own (`BF16_REASON`)
+    sequence : ranks that share a sequence, which count among the ranks of a group
     """
     section, key = "zero_optimization", STAGE
     stage = reader.count(key, 0, least=0)

@@ -59,12 +59,9 @@ class TranslatedFlags:
 
         Parameters
         ----------
-        name : str
-            The section of the file.
-        fields : str
-            The section of the tables, where it has another name.
-        skipped : tuple of str
-            Fields that mean something else here.
+        name : the section of the file
+        fields : the section of the tables, where it has another name
+        skipped : fields that mean something else here
         """
         fields = fields or name
         for field, flag in VALUES[fields].items():
@@ -101,10 +98,8 @@ class TranslatedFlags:
 
         Parameters
         ----------
-        ranks : int or None
-            Devices of the job; None if they are not stated, which is reported elsewhere.
-        base : str
-            The stack of the catalogue that the program is.
+        ranks : devices of the job; None if they are not stated, which is reported elsewhere
+        base : the stack of the catalogue that the program is
         """
         reader = self._reader
         arguments = Arguments(reader.document.name, self._flags, 1)

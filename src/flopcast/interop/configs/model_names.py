@@ -28,12 +28,9 @@ def read_model(reader: ConfigReader, key: str, written: str | None = None) -> No
 
     Parameters
     ----------
-    reader : ConfigReader
-        It gets `model.base`.
-    key : str
-        Which names the model.
-    written : str or None
-        The name, where it is not the key's own value.
+    reader : it gets `model.base`
+    key : which names the model
+    written : the name, where it is not the key's own value
     """
     if reader.options.model:
         return

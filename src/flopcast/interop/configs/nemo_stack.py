@@ -37,10 +37,8 @@ def stack_of(reader: ConfigReader, optimizer: str, switched: dict[str, object]) 
     Parameters
     ----------
     reader : ConfigReader
-    optimizer : str
-        `APEX`, `CORE` or another, which shares nothing.
-    switched : dict
-        What Megatron-Core's flags switch of the stack.
+    optimizer : `APEX`, `CORE` or another, which shares nothing
+    switched : what Megatron-Core's flags switch of the stack
     """
     half = str(reader.raw("trainer.precision")) in HALF
     if optimizer == APEX:

@@ -51,12 +51,9 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
 
     Parameters
     ----------
-    reader : ConfigReader
-        Of the trainer's file; its plan gets the sharding.
-    batch : TrainerBatch
-        As the trainer says it.
-    precision : str
-        The plan's.
+    reader : of the trainer's file; its plan gets the sharding
+    batch : as the trainer says it
+    precision : the plan's
     """
     data = reader.document.data
     if reader.below("deepspeed") and isinstance(data, dict) and "deepspeed" in data:

@@ -26,10 +26,8 @@ def read_toml(raw: bytes, name: str) -> Document:
 
     Parameters
     ----------
-    raw : bytes
-        The file as it is.
-    name : str
-        What faults call it, usually its path.
+    raw : the file as it is
+    name : what faults call it, usually its path
 
     Returns
     -------
@@ -98,7 +96,6 @@ class _Places:
         self._put(path, line)
 
     def _put(self, path: Path, line: int) -> None:
-        """Record the line of a path and of the tables above it."""
         if len(path) > MAX_DEPTH:
             raise self._too_deep(line, len(path))
         for end in range(1, len(path) + 1):
@@ -136,7 +133,6 @@ def _parts(dotted: str) -> Path:
 
 
 def _plain(value: object, path: Path, document: Document) -> object:
-    """Return plain data: dates as texts, without infinities."""
     if isinstance(value, dict):
         return {key: _plain(inner, (*path, key), document) for key, inner in value.items()}
     if isinstance(value, list):

@@ -24,10 +24,8 @@ def plain(value: object, depth: int = 0) -> object:
 
     Parameters
     ----------
-    value : object
-        A dataclass of torchtitan, or what one holds.
-    depth : int
-        How many holders it stands in; below the deepest there are names only.
+    value : a dataclass of torchtitan, or what one holds
+    depth : how many holders it stands in; below the deepest there are names only
 
     Examples
     --------

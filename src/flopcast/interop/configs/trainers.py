@@ -102,14 +102,10 @@ def read_adapters(
 
     Parameters
     ----------
-    rank_key, targets_key : str
-        Keys of the rank and of the modules' names.
-    every : bool
-        Whether all linears have an adapter.
-    quantised : str
-        The key that stores frozen weights in 4 bits; "" if they stay in 16 bits.
-    usual : Adapter
-        The program's defaults.
+    rank_key, targets_key : keys of the rank and of the modules' names
+    every : whether all linears have an adapter
+    quantised : the key that stores frozen weights in 4 bits; "" if they stay in 16 bits
+    usual : the program's defaults
     """
     targets = _all_linears(reader) if every else ()
     named = reader.texts(targets_key) if reader.has(targets_key) else usual.targets

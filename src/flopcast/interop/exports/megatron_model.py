@@ -80,7 +80,6 @@ def model_flags(job: Job, current: bool) -> Flags:
 
 
 def _attention_dropout(block: Block) -> float:
-    """Return the dropout of attention weights; a traced block has none."""
     fraction: float = getattr(block.mixer, "dropout", 0.0)
     return fraction
 
@@ -229,7 +228,6 @@ def _frequency(model: Model) -> str:
 
 
 def _listed(model: Model, kinds: list[int]) -> str:
-    """Return a list with 1 for each layer whose kind of block has a mark, "1" if all have it."""
     rows = [(kinds[place - 1], count) for place, count in model.runs() if 1 <= place <= len(kinds)]
     if all(marked for marked, _ in rows):
         return "1"

@@ -153,8 +153,7 @@ def stage_graph(report: Report, stage: int) -> tuple[GraphNode, ...]:
 
     Parameters
     ----------
-    report : Report
-        Of one prediction, whose data-parallel ranks run alike.
+    report : of one prediction, whose data-parallel ranks run alike
 
     Returns
     -------

@@ -18,10 +18,8 @@ def write_trace(report: Report, path: Path) -> None:
 
     Parameters
     ----------
-    report : Report
-        Of one prediction: its timeline becomes slices, its memory a counter for each pipeline stage.
-    path : Path
-        What ends in `.json` becomes Chrome's format; anything else, usually `.pftrace`, Perfetto's. An
+    report : of one prediction: its timeline becomes slices, its memory a counter for each pipeline stage
+    path : what ends in `.json` becomes Chrome's format; anything else, usually `.pftrace`, Perfetto's. An
         older file is replaced.
 
     Raises

@@ -54,8 +54,7 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
 
     Parameters
     ----------
-    document : Document
-        The plain data of the file, of a text model or of one with a text part, and its lines.
+    document : the plain data of the file, of a text model or of one with a text part, and its lines
 
     Returns
     -------

@@ -58,11 +58,9 @@ def by_tracing(document: Document, name: str = "") -> str:
 
     Parameters
     ----------
-    document : Document
-        The config.
-    name : str
-        The family, if the family itself is unsupported: models that are not plain decoders cannot be
-        traced.
+    document : the config
+    name : the family, if the family itself is unsupported: models that are not plain decoders cannot be
+        traced
     """
     command = f"`flopcast import hf-model {document.name} --trace -o model.yaml`"
     if name in NO_DECODER:

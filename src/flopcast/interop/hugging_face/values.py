@@ -198,14 +198,10 @@ class Reader:
 
         Parameters
         ----------
-        key : str
-            The key; null counts as not given.
-        passes : callable
-            Whether an entry is right.
-        allowed : str
-            What a fault says of the list: "a list of numbers of layers".
-        number : int, optional
-            Of entries, where the model fixes it.
+        key : the key; null counts as not given
+        passes : whether an entry is right
+        allowed : what a fault says of the list: "a list of numbers of layers"
+        number : of entries, where the model fixes it
         """
         found = self.raw(key)
         if isinstance(found, list) and number in (None, len(found)) and all(map(passes, found)):

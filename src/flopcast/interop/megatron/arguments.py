@@ -89,12 +89,9 @@ class Arguments:
 
         Parameters
         ----------
-        flag : str
-            One that is modelled.
-        default : int
-            What Megatron-LM takes where the flag is not given.
-        least : int
-            The smallest value that makes sense: a degree is never 0, a ZeRO stage may be.
+        flag : one that is modelled
+        default : what Megatron-LM takes where the flag is not given
+        least : the smallest value that makes sense: a degree is never 0, a ZeRO stage may be
         """
         text = self.text(flag)
         if not self.has(flag) or not self._one_value(flag, "a whole number"):
@@ -142,8 +139,7 @@ class Arguments:
 
         Parameters
         ----------
-        values : mapping
-            From the words that a flag may have, in small letters, to what they mean here.
+        values : from the words that a flag may have, in small letters, to what they mean here
         """
         if not self.has(flag) or not self._one_value(flag, f"one of {', '.join(values)}"):
             return default

@@ -92,7 +92,6 @@ def launch_document(
 
 
 def _flags(training: TrainingCommand, name: str) -> Arguments:
-    """Return the flags of the training command; a note lists other training commands."""
     line = training.command.line
     flags = Arguments(name, training.arguments, line)
     if training.others:

@@ -78,8 +78,7 @@ def stack_of(arguments: Arguments) -> object:
 
     Parameters
     ----------
-    arguments : Arguments
-        Of the training program; what is assumed is added to them.
+    arguments : of the training program; what is assumed is added to them
 
     Returns
     -------

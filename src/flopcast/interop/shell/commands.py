@@ -72,8 +72,7 @@ def written_script(words: Sequence[Word], files: Collection[str], reads: bool) -
 
     Parameters
     ----------
-    reads : bool
-        Whether the command is a shell or sbatch, which run the file that is their argument.
+    reads : whether the command is a shell or sbatch, which run the file that is their argument
     """
     names = [word.text.removeprefix("./") for word in words]
     return next((name for name in (names if reads else names[:1]) if name in files), "")

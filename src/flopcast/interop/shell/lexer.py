@@ -181,7 +181,6 @@ class _Lexer:
             self._heredocs.append((found.group(2).lstrip("\\"), tabs, quoted))
 
     def _here_document(self, delimiter: str, tabs: bool, quoted: bool) -> Token:
-        """Return the text of a here-document, up to its delimiter, without expansion."""
         start, kept = self._line(self._at), list[str]()
         while self._at < len(self._text):
             end = self._end_of_line()

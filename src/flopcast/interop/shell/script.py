@@ -269,7 +269,6 @@ class _Reader:
             self._note(_UNDECIDED, line)
 
     def _patterns(self) -> list[str] | None:
-        """Return the patterns of one branch of a case; None at its end."""
         patterns: list[str] = []
         while self._at < len(self._tokens):
             token = self._tokens[self._at]

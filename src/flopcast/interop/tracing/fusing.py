@@ -136,7 +136,6 @@ def _closure(layer: _Layer, place: int, among: set[int]) -> set[int]:
 
 
 def _joined(layer: _Layer, run: Sequence[int]) -> list[FusedKernel]:
-    """Return one kernel for a run of passes, none for no passes."""
     if not run:
         return []
     inside = set(run)

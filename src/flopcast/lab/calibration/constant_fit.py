@@ -299,7 +299,6 @@ def _carried(
 
 
 def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
-    """Return the sigma that, added to `own`, makes 90 % of the gaps fit."""
 
     def inside_share(log_sigma_factor: float) -> float:
         reach = NINETY_PERCENT * np.hypot(own, log_sigma_factor)

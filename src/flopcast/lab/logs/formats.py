@@ -184,7 +184,6 @@ def _deepspeed_profiler(line: str) -> LogLine | None:
 
 
 def _nemo(line: str) -> LogLine | None:
-    """Read NeMo 2: one line per step."""
     fields = _pairs(line)
     return LogLine(fields=fields) if {"step", "step_time_s"} <= fields.keys() else None
 

@@ -218,7 +218,6 @@ def _repetitions(row: Mapping[str, str]) -> tuple[float, ...]:
 
 
 def _time(text: str) -> float:
-    """Return a finite time above 0."""
     value = _finite(text)
     if value <= 0:
         raise ValueError(f"times above 0, not {text}")
@@ -226,7 +225,6 @@ def _time(text: str) -> float:
 
 
 def _optional(text: str) -> float | None:
-    """Return a reading that is not below 0, or None."""
     if not text:
         return None
     value = _finite(text)

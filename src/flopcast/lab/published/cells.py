@@ -136,11 +136,9 @@ def node_bytes_per_s(printed: str, devices: int) -> float | None:
 
     Parameters
     ----------
-    printed : str
-        A number of ports with a rate or a technology, or a rate "per node" or "per GPU". "+", "," and ";"
-        separate networks; the first part that gives a rate counts.
-    devices : int
-        Devices of the node.
+    printed : a number of ports with a rate or a technology, or a rate "per node" or "per GPU". "+", "," and
+        ";" separate networks; the first part that gives a rate counts.
+    devices : devices of the node
 
     Returns
     -------

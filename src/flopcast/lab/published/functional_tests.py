@@ -260,5 +260,4 @@ def _plan(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _number(row: Mapping[str, str], name: str, default: int = 1) -> int:
-    """Return a column that counts; its default if the row is silent."""
     return int(float(row[name])) if row[name] else default

@@ -68,7 +68,6 @@ def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]
 
 
 def _given(sizes: Architecture, **names: str) -> dict[str, object]:
-    """Return sizes that the row prints, by the names of a model."""
     return {to: getattr(sizes, field) for field, to in names.items() if getattr(sizes, field) is not None}
 
 

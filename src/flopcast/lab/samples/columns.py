@@ -95,7 +95,6 @@ def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
 
 
 def _header_fault(names: list[str]) -> str:
-    """Return the fault of a header, or None."""
     if not names:
         return "it has no header"
     separators = [word for sign, word in SEPARATORS.items() if len(names) == 1 and sign in names[0]]

@@ -137,7 +137,6 @@ def _selected(table: str, columns: set[str], name: str) -> str:
 
 
 def _whole(column: str) -> str:
-    """Return a column as whole numbers: 0 if it is empty or not a number."""
     return f'COALESCE(CAST("{column}" AS INTEGER), 0)'
 
 

@@ -80,7 +80,6 @@ def _runs(rows: Sequence[ComparedRun]) -> list[SiteRun]:
 
 
 def _guess(row: ComparedRun, runs: Sequence[SiteRun], weight_ratio: float) -> Guess:
-    """Return one run as a site with these runs predicts it."""
     shares = {factor.name: factor.share for factor in row.factors}
     known = condition(runs, prior_log_sigmas(row.factors))
     here = known.row(shares)

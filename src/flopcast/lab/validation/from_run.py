@@ -230,7 +230,6 @@ def _priors(report: Report) -> dict[str, float]:
 
 
 def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
-    """Return all errors of the observations together."""
     problems = [] if observed else [_fault("observations", (), "at least one", "nothing else moves")]
     for one in observed:
         if one.name not in known:

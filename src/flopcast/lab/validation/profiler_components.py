@@ -52,7 +52,6 @@ def _one_layer(report: Report, items: tuple[Item, ...]) -> float:
 
 
 def _item_seconds(report: Report, item: Item, stage: int) -> float:
-    """Return the seconds of all executions of an item alone, on the class of a stage."""
     classes = report.priced.programs.stages.of(0).stage_class
     seconds = report.priced.of(item).alone_s * item.count
     return float(np.broadcast_to(seconds, (1, int(classes.max()) + 1))[0, classes[stage]])

@@ -65,7 +65,6 @@ def _section(section: Section) -> str:
 
 
 def _contents(sections: Sequence[Section]) -> str:
-    """Return links to the sections, or "" if there is only one section."""
     if len(sections) < 2:
         return ""
     links = "".join(f'<li><a href="#{each.key}">{escape(each.heading)}</a></li>' for each in sections)

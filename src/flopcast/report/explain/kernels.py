@@ -139,7 +139,6 @@ def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
 
 
 def _coordinates(work: AbstractOperator, row: int, column: int) -> tuple[Counts, ...]:
-    """Return the coordinates of one execution on the curve."""
     return tuple(np.maximum([element_at(value, row, column)], 1.0) for value in work.coordinates())
 
 
@@ -152,11 +151,9 @@ def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) 
 
 
 def _evidence(found: CurveMatch) -> str:
-    """Return the curve, its measurements, and its error."""
     curve, evidence = found.curve, found.curve.evidence
     return f"{curve.owner}/{curve.name}: {evidence.source}, mean error {evidence.relative_error:.1%}"
 
 
 def _first_line(text: str | None) -> str:
-    """Return the first sentence of a description."""
     return (text or "").strip().partition("\n")[0].rstrip(".")

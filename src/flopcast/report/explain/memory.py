@@ -103,13 +103,11 @@ def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
 
 
 def _fullest(report: Report) -> int:
-    """Return the stage whose memory is reported."""
     stages = report.memory.per_stage
     return max(range(len(stages)), key=lambda stage: stages[stage].allocated_bytes)
 
 
 def _stage_class(report: Report) -> int:
-    """Return its class."""
     return int(report.priced.programs.stages.of(0).stage_class[_fullest(report)])
 
 

@@ -78,7 +78,6 @@ def _latency(link: Tier, curve: Curve | None) -> str:
 
 
 def _beyond(curve: Curve | None, size_bytes: np.ndarray, group: Group) -> str:
-    """Return whether a size or a group was not measured."""
     if curve is None or not outside(curve, (size_bytes, group.inside, group.nodes))[0]:
         return ""
     return ", outside of what was measured"

@@ -83,7 +83,6 @@ def _bound(function: Callable[..., Explanation], *arguments: object) -> Thunk:
 
 
 def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
-    """Return the fault of an unknown name."""
     names = [name for group in known.values() for name in group]
     near = difflib.get_close_matches(what, names, n=1)
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in known.items() if group)

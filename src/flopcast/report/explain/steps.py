@@ -69,7 +69,6 @@ def explain_step(report: Report) -> Explanation:
 
 
 def _share(seconds: float | int, report: Report) -> str:
-    """Return seconds as a part of the step."""
     return f"{seconds / report.step_time_s:.1%} of the step"
 
 
@@ -114,7 +113,6 @@ def explain_component(report: Report, name: str) -> Explanation:
 
 
 def _host(priced: Priced) -> tuple[Input, ...]:
-    """Return the cost of launches on this host."""
     stack, host = priced.programs.stack, priced.cluster.node.host
     source = source_of(stack.source, "host")
     return (
@@ -230,12 +228,10 @@ def _execution(
 
 
 def _stage_class(report: Report) -> int:
-    """Return the class of the stage whose shares the breakdown shows."""
     return int(report.priced.programs.stages.of(0).stage_class[report.timeline.bottleneck])
 
 
 def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -> tuple[Input, ...]:
-    """Return named factors that scale an item."""
     priced = report.priced
     return tuple(
         Input(

@@ -43,5 +43,4 @@ def shared_expert_overlap(items: Items) -> Items:
 
 
 def _not_waiting(item: Item, stream: str) -> Item:
-    """Return the item, which does not wait for what that stream carries."""
     return replace(item, waits=tuple(name for name in item.waits if name != stream), beside=stream)
