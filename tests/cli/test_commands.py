@@ -381,7 +381,7 @@ def test_the_examples_in_the_help_of_predict_run(path, monkeypatch):
     ids=lambda part: type(part).__name__,
 )
 def test_an_error_has_its_exit_code(capsys, error, code, told):
-    assert command_line._told(error) == code
+    assert command_line._report_error(error) == code
 
     said = capsys.readouterr()
     assert said.out == ""
