@@ -150,7 +150,7 @@ def test_the_fullest_stage_is_the_memory_of_the_job(tmp_path):
 WRONG = {  # words of a plan, and what the answer must name
     "zero=5": ("plan.zero", "0, 1, 2 or 3"),
     "recompute=full:blocks:2": ("recompute_method", "'uniform', 'block' or 'every'"),
-    "recompute=full:block:0": ("recompute_layers", "greater than or equal to 1"),
+    "recompute=full:block:0": ("recompute_layers", "number of at least 1"),
     "recompute=full:block:9": ("plan.recompute_layers", "1 to 8, the blocks of a chunk"),
     "recompute=selective:norm": ("plan.recompute_modules", "core_attention"),
     "optimizer=lion": ("optimizer", "'adamw_8bit'"),
@@ -222,7 +222,7 @@ def test_a_wrong_model_ends_with_1_and_names_the_field(tmp_path, name):
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize(("ratio", "allowed"), [(0.5, "greater than or equal to 1"), ("seven", "number")])
+@pytest.mark.parametrize(("ratio", "allowed"), [(0.5, "number of at least 1"), ("seven", "number")])
 def test_an_oversubscription_that_cannot_be_is_refused_with_its_field(tmp_path, ratio, allowed):
     tiers = [
         {"name": "inside", "devices": 8, "bytes_per_s": "900 GB/s", "latency_s": "5 us"},

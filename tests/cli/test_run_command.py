@@ -71,7 +71,7 @@ def test_a_price_of_the_catalogue_is_taken_by_its_name(job):
 @pytest.mark.parametrize(
     ("price", "told"),
     [
-        ("-2 USD/h", "greater than 0"),
+        ("-2 USD/h", "a quantity above 0 USD/h"),
         ("2 EUR/h", "1.5 USD/h"),
         ("2", "1.5 USD/h"),
         ("aws-p55", "did you mean aws-p5"),

@@ -151,7 +151,7 @@ def test_a_negative_quantity_is_refused_with_its_line():
     (problem,) = refused(Device, DEVICE.replace("80 GB", "-80 GB"))
 
     assert (problem.where, problem.field) == ("part.yaml:2", "memory_bytes")
-    assert "greater than 0" in problem.allowed
+    assert problem.allowed == "a quantity above 0 B"
 
 
 def test_every_fault_of_a_part_is_told_not_only_the_first():

@@ -146,7 +146,7 @@ def test_left_out_fields_describe_the_plainest_layer():
 def test_heads_that_are_not_a_number_are_told_with_their_place_and_what_would_pass():
     problem = faults_of(heads=0)["model.blocks[0].mixer.heads"]
 
-    assert (problem.value, problem.allowed) == (0, "greater than or equal to 1")
+    assert (problem.value, problem.allowed) == (0, "a whole number of at least 1")
     assert "heads" in problem.fix
 
 

@@ -113,8 +113,8 @@ def test_an_edit_that_mends_a_fault_changes_no_value_to_itself(plan, stack, shap
 
 VALUES = {  # a field, what somebody writes there, and words of the answer
     "zero": (4, "0, 1, 2 or 3"),
-    "data_shard": (-1, "greater than or equal to 0"),
-    "data_parallel": (0, "greater than or equal to 1"),
+    "data_shard": (-1, "a whole number of at least 0"),
+    "data_parallel": (0, "a whole number of at least 1"),
     "context_parallel": ("two", "whole number"),
     "context_exchange": ("p2p", "'ring', 'all_gather' or 'all_to_all'"),
     "context_order": ("striped", "'contiguous' or 'zigzag'"),
@@ -122,13 +122,13 @@ VALUES = {  # a field, what somebody writes there, and words of the answer
     "precision": ("int8", "'nvfp4'"),
     "recompute": ("partial", "'none', 'selective' or 'full'"),
     "recompute_method": ("blocks", "'uniform', 'block' or 'every'"),
-    "recompute_layers": (0, "greater than or equal to 1"),
+    "recompute_layers": (0, "a whole number of at least 1"),
     "recompute_blocks": ("first", "whole number"),
     "stage_layers": ("4,x", "whole number"),
     "schedule": ("zbv", "'zb_h2'"),
     "rank_order": ("dp-tp", "tp-cp-dp-pp"),
     "expert_parallel": (1.5, "whole number"),
-    "expert_tensor_parallel": (0, "greater than or equal to 1"),
+    "expert_tensor_parallel": (0, "a whole number of at least 1"),
     "sequence_parallel": ("maybe", "true or false"),
 }
 

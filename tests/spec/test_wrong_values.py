@@ -24,7 +24,7 @@ TIERS = [
     {"name": "inside", "devices": 8, "bytes_per_s": "900 GB/s", "latency_s": "5 us"},
     {"name": "beyond", "devices": 0, "bytes_per_s": "50 GB/s", "latency_s": "8 us"},
 ]
-AT_LEAST = "greater than or equal to"
+AT_LEAST = "of at least"
 
 
 def blocks(part, **fields):
@@ -136,7 +136,7 @@ WRONG = {  # the end of the field, words of the answer, the parts of a job that 
         tier(oversubscription_ratio=0.5),
     ),
     "a bandwidth without unit": ("tiers[1].bytes_per_s", "GB/s", tier(bytes_per_s=50)),
-    "a link of no width": ("tiers[1].bytes_per_s", "greater than 0", tier(bytes_per_s="0 GB/s")),
+    "a link of no width": ("tiers[1].bytes_per_s", "a quantity above 0 B/s", tier(bytes_per_s="0 GB/s")),
     "a link that goes back in time": ("tiers[1].latency_s", AT_LEAST, tier(latency_s="-1 us")),
     "more than attained": ("tiers[1].attained_fraction", "1", tier(attained_fraction=1.2)),
 }

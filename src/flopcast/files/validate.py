@@ -1,6 +1,7 @@
 """From plain data to nouns: units parsed, every fault told with its line.
 
-Answers: is this mapping a valid Model, Cluster, … and if not, what is wrong with each field?
+Answers: is this mapping a valid Model, Cluster, … and if not, which fields are wrong?
+Elsewhere: the words for a wrong value (field_faults.py).
 """
 
 import re
@@ -11,22 +12,12 @@ from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_faults import field_fault
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, Path
 from flopcast.units import parse_quantity, units_of
 
 Noun = TypeVar("Noun", bound=BaseModel)
-KINDS = {  # how pydantic's kinds of findings begin → what would be allowed, and why
-    "model_": ("a name, or a mapping of its fields", "it has named parts"),
-    "dict_": ("a mapping of names", "it has named parts"),
-    "mapping_": ("a mapping of names", "it has named parts"),
-    "int_parsing_size": ("a whole number of fewer digits", "it is counted"),
-    "int_": ("a whole number", "it is counted"),
-    "float_": ("a number", "it is a quantity"),
-    "bool_": ("true or false", "it is a switch"),
-    "string_type": ("a text", "it is a name or a word"),
-    "tuple_": ("a list", "it may hold several"),
-}
 
 
 def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -> Noun:
@@ -107,28 +98,25 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
         return _unknown_key(str(location[-1]), value, _names(noun, told[:-1]), field, document.where(full))
-    allowed, because = _in_our_words(detail)
-    missing = detail["type"] == "missing"
-    return Problem(
-        where=document.where(full),
-        field=field,
-        value=None if missing else value,
-        fault="is missing" if missing else "",
-        allowed="a value" if missing else allowed,
-        because="it has no default" if missing else because,
-        fix=f"add {location[-1]}: …" if missing else f"change {_last_name(location) or field}",
-    )
+    where = document.where(full)
+    if detail["type"] == "missing":
+        fix = f"add {location[-1]}: …"
+        return Problem(field, None, "a value", "it has no default", fix, where=where, fault="is missing")
+    words = field_fault(detail, _last_name(location) or field, *_owner(noun, told))
+    return Problem(field, value, words.allowed, words.because, words.fix, where=where)
 
 
-def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
-    """Return what would be allowed, and why, without pydantic's first words."""
-    kind = detail["type"]
-    known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
-    if known:
-        return known
-    told = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    allowed, _, because = told.partition("; because ")
-    return allowed, because or "the field is declared so"
+def _owner(noun: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type[BaseModel] | None, str]:
+    """Return the innermost noun that contains a location, and the name of its field; None, "" if none.
+
+    A number in a mapping or a list belongs to the field that holds it.
+    """
+    for depth in range(len(location) - 1, -1, -1):
+        _, holder = _walk(noun, location[:depth])
+        field = str(location[depth])
+        if isinstance(holder, type) and issubclass(holder, BaseModel) and field in holder.model_fields:
+            return holder, field
+    return None, ""
 
 
 def _last_name(location: Path) -> str:

@@ -1,0 +1,153 @@
+"""What is wrong with one value of a noun: what would be allowed, why, and the edit that mends it.
+
+Answers: which words describe a value that pydantic refused?
+Elsewhere: which values are refused, and on which line they are (validate.py), what fields mean (the nouns
+in spec/ and layers/: descriptions of fields, docstrings of classes).
+"""
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from flopcast.files.nearest_names import nearest
+from flopcast.units import units_of
+
+KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and why
+    "model_": ("a name, or a mapping of its fields", "it has named parts"),
+    "dict_": ("a mapping of names", "it has named parts"),
+    "mapping_": ("a mapping of names", "it has named parts"),
+    "int_parsing_size": ("a whole number of fewer digits", "it is counted"),
+    "int_": ("a whole number", "it is counted"),
+    "float_": ("a number", "it is a quantity"),
+    "finite_": ("a finite number", "it is a quantity"),
+    "bool_": ("true or false", "it is a switch"),
+    "string_type": ("a text", "it is a name or a word"),
+    "tuple_": ("a list", "it may hold several"),
+}
+BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused
+QUOTED = re.compile(r"'([^']*)'")
+LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldFault:
+    """The words of one fault, as in `errors.Problem`."""
+
+    allowed: str
+    because: str
+    fix: str
+
+
+def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, field: str) -> FieldFault:
+    """Return the words for a value that pydantic refused.
+
+    Parameters
+    ----------
+    detail : ErrorDetails
+        Pydantic's error.
+    name : str
+        The innermost name of the value's place, "document" for the whole.
+    owner : type or None
+        The noun that has the field; None if no noun has it.
+    field : str
+        The name of the owner's field. It is another one than `name` for an entry of a mapping.
+
+    Examples
+    --------
+    >>> from pydantic import Field, ValidationError
+    >>> class Fan(BaseModel):
+    ...     load_fraction: float = Field(ge=0, le=1, description="power over its maximum")
+    >>> try:
+    ...     Fan(load_fraction=2)
+    ... except ValidationError as error:
+    ...     fault = field_fault(error.errors()[0], "load_fraction", Fan, "load_fraction")
+    >>> fault.allowed, fault.because
+    ('a number from 0 to 1', 'larger values make no sense; load_fraction means: power over its maximum')
+    >>> fault.fix
+    'set load_fraction to a number from 0 to 1'
+    """
+    kind = detail["type"]
+    meaning = _meaning(owner, field)
+    refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
+    if refused:
+        allowed = _range(detail, owner.model_fields[field] if owner else None, field)
+        return FieldFault(
+            allowed=allowed,
+            because=f"{refused} values make no sense" + (f"; {meaning}" if meaning else ""),
+            fix=f"set {name} to {allowed}",
+        )
+    known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
+    if known:
+        return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {known[0]}")
+    told = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    allowed, _, because = told.partition("; because ")
+    if isinstance(detail["input"], dict):
+        because, fix = because or "its fields contradict each other", f"change a field of {name}"
+    else:
+        because = because or meaning or "no other value is supported"
+        right = _choice(detail["input"], allowed)
+        fix = f"set {name} to {right}" if right else f"change {name}"
+    return FieldFault(allowed=allowed, because=because, fix=fix)
+
+
+def _range(detail: ErrorDetails, info: FieldInfo | None, field: str) -> str:
+    """Return the range of a number in words; the bounds of a quantity have its unit.
+
+    A bound that only the error names, as in a mapping of numbers, is the whole range.
+    """
+    rules = list(info.metadata) if info else []
+    told = [rule for rule in rules if isinstance(rule, (Ge, Gt, Le, Lt))]
+    lower = next((rule.ge for rule in told if isinstance(rule, Ge)), None)
+    above = next((rule.gt for rule in told if isinstance(rule, Gt)), None)
+    upper = next((rule.le for rule in told if isinstance(rule, Le)), None)
+    below = next((rule.lt for rule in told if isinstance(rule, Lt)), None)
+    if not told:
+        bounds = detail.get("ctx", {})
+        lower, above = bounds.get("ge"), bounds.get("gt")
+        upper, below = bounds.get("le"), bounds.get("lt")
+    units = units_of(field)
+    unit = f" {units[0]}" if units else ""
+    whole = info is not None and int in (info.annotation, *get_args(info.annotation))
+    noun = "a whole number" if whole else "a quantity" if unit else "a number"
+    if lower is not None and upper is not None:
+        return f"{noun} from {lower:g} to {upper:g}{unit}"
+    ends = {"of at least": lower, "above": above, "of at most": upper, "below": below}
+    if lower is None:
+        ends["at most"] = ends.pop("of at most") if above is not None else None
+    parts = [f"{words} {bound:g}{unit}" for words, bound in ends.items() if bound is not None]
+    return f"{noun} {' and '.join(parts)}"
+
+
+def _choice(value: object, allowed: str) -> str:
+    """Return the nearest of the words or numbers that are allowed; "" if none are listed."""
+    listed = LISTED.search(allowed)
+    if listed and isinstance(value, int):
+        numbers = [int(word) for word in listed[1].split(", ")]
+        return str(min(numbers, key=lambda number: abs(number - value)))
+    words = QUOTED.findall(allowed)
+    near = nearest(str(value), words, least_ratio=0.6) if words else []
+    return near[0] if near else words[0] if len(words) > 1 else ""
+
+
+def _meaning(owner: type[BaseModel] | None, field: str) -> str:
+    """Return what a field means, from its noun's docstring or its description; "" if neither says it."""
+    if owner is None:
+        return ""
+    text = next(_documented(owner, field), owner.model_fields[field].description)
+    return f"{field} means: {text}" if text else ""
+
+
+def _documented(owner: type[BaseModel], field: str) -> Iterator[str]:
+    """Yield the first sentence of the docstring's entry of a field, if there is one."""
+    doc = inspect.getdoc(owner) or ""
+    for entry in re.finditer(r"^([\w, ]+) : .*\n((?:    .*\n?)+)", doc, flags=re.MULTILINE):
+        if field in entry[1].replace(" ", "").split(","):
+            text = " ".join(entry[2].split())
+            yield re.split(r"(?<=[^.][.;]) ", text)[0].rstrip(".;:")

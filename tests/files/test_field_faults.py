@@ -1,0 +1,109 @@
+"""The words for a refused value: the allowed range, the meaning of the field, an edit that passes."""
+
+from typing import Annotated, Literal
+
+import pytest
+from annotated_types import Gt
+from pydantic import Field, model_validator
+
+from flopcast.errors import SpecError
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import read_yaml
+from flopcast.spec.site import Site
+from flopcast.strict_model import StrictModel
+
+
+class Fan(StrictModel):
+    """A fan.
+
+    Attributes
+    ----------
+    load_fraction, spare_fraction : float
+        Power over its maximum. A fan that stands still has 0.
+    mode : str
+    """
+
+    load_fraction: float = Field(default=0.5, ge=0, lt=1)
+    spare_fraction: float = Field(default=0.5, gt=0, le=0.2, description="not shown")
+    blades: int = Field(default=3, ge=2, le=9, description="of its wheel")
+    delay_s: float = Field(default=1.0, gt=0)
+    mode: Literal["fast", "slow"] = "fast"
+    draw_w: dict[str, Annotated[float, Gt(0)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _slow_fans_wait(self) -> "Fan":
+        if self.mode == "slow" and self.delay_s < 1:
+            raise ValueError("a delay_s of 1 s or more, where the mode is slow")
+        return self
+
+
+def told(text, noun=Fan):
+    """Allowed values, reason and edit of the only fault."""
+    document = read_yaml(text.encode(), "fan.yaml")
+    with pytest.raises(SpecError) as error:
+        build(noun, document, document.data)
+    (problem,) = error.value.problems
+    return problem.allowed, problem.because, problem.fix
+
+
+MEANS = "means: Power over its maximum"
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "because"),
+    [
+        (
+            "load_fraction: -1",
+            "a number of at least 0 and below 1",
+            f"smaller values make no sense; load_fraction {MEANS}",
+        ),
+        (
+            "load_fraction: 1",
+            "a number of at least 0 and below 1",
+            f"larger values make no sense; load_fraction {MEANS}",
+        ),
+        (
+            "spare_fraction: 0.3",
+            "a number above 0 and at most 0.2",
+            f"larger values make no sense; spare_fraction {MEANS}",
+        ),
+        (
+            "blades: 1",
+            "a whole number from 2 to 9",
+            "smaller values make no sense; blades means: of its wheel",
+        ),
+        ("delay_s: 0 ms", "a quantity above 0 s", "smaller values make no sense"),
+        ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values make no sense"),
+        ("blades: many", "a whole number", "it is counted"),
+        ("mode: 7", "'fast' or 'slow'", "no other value is supported"),
+        (
+            "{mode: slow, delay_s: 1 ms}",
+            "a delay_s of 1 s or more, where the mode is slow",
+            "its fields contradict each other",
+        ),
+    ],
+)
+def test_a_refused_value_is_told_with_its_range_and_its_meaning(text, allowed, because):
+    assert told(text)[:2] == (allowed, because)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("blades: 1", "set blades to a whole number from 2 to 9"),
+        ("draw_w: {full: 0 W}", "set full to a quantity above 0 W"),
+        ("mode: slo", "set mode to slow"),
+        ("mode: 7", "set mode to fast"),
+    ],
+)
+def test_the_edit_says_which_value_would_pass(text, fix):
+    assert told(text)[2] == fix
+
+
+def test_the_spread_of_clocks_has_a_range_and_a_meaning():
+    assert told("clock_spread_fraction: 0.5", Site) == (
+        "a number from 0 to 0.2",
+        "larger values make no sense; clock_spread_fraction means: Standard deviation of the clocks of"
+        " equal devices over their mean",
+        "set clock_spread_fraction to a number from 0 to 0.2",
+    )
