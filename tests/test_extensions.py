@@ -50,14 +50,14 @@ PARTS = {
 
         KEYS = Keys(program="Owl Trainer", read="owl.model owl.devices owl.batch")
 
-        def read(document, asked):
-            reader = ConfigReader(document, KEYS, asked)
+        def read(document, options):
+            reader = ConfigReader(document, KEYS, options)
             reader.put(("model",), reader.text("owl.model"), "owl.model")
             reader.put(("plan", "data_parallel"), reader.count("owl.devices"), "owl.devices")
             reader.put(("plan", "global_batch"), reader.count("owl.batch"), "owl.batch")
             return reader.made()
 
-        OWL = ConfigFormat(told="of Owl Trainer", read=read, signs=KEYS.read, keys=KEYS)
+        OWL = ConfigFormat(description="of Owl Trainer", read=read, signs=KEYS.read, keys=KEYS)
         """,
     "__init__.py": """
         from flopcast.interop.configs.formats import KINDS as IMPORTERS

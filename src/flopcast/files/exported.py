@@ -1,6 +1,6 @@
 """The result of an exporter: files, and notes on what they cannot express.
 
-Answers: which files does a kind of export write, what is told beside them?
+Answers: which files does a kind of export write, with which notes?
 Elsewhere: the kinds (interop/exports/kinds.py), whether a file says the same job
 (interop/exports/same_job.py).
 """
@@ -15,9 +15,9 @@ Value = bool | int | float | str | None
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Exported:
-    """Files by name, and what a reader of them must be told.
+    """Files by name, and notes on what they leave out.
 
-    One file of text is printed where no place is given for it; several need a folder. `notes` are told on
+    One file of text is printed where no place is given for it; several need a folder. `notes` go to
     stderr: whatever the format has no word for, and what the reader has to add before anything runs.
     """
 

@@ -1,4 +1,4 @@
-"""Names that may have been meant: for the faults of names that nobody knows.
+"""Names that may have been meant: for errors about unknown names.
 
 Answers: which known names come nearest to what was written?
 """

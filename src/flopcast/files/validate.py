@@ -44,9 +44,9 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     try:
         made = noun.model_validate(converted)
     except ValidationError as error:
-        told = {problem.field for problem in problems}
+        reported = {problem.field for problem in problems}
         found = [_problem(detail, noun, document, path) for detail in error.errors() if not _empty(detail)]
-        problems += [problem for problem in found if problem.field not in told]
+        problems += [problem for problem in found if problem.field not in reported]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
@@ -92,17 +92,17 @@ def _empty(detail: ErrorDetails) -> bool:
 
 
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
-    told = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
-    location, _ = _walk(noun, told)
+    parts = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
+    location, _ = _walk(noun, parts)
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(str(location[-1]), value, _names(noun, told[:-1]), field, document.where(full))
+        return _unknown_key(str(location[-1]), value, _names(noun, parts[:-1]), field, document.where(full))
     where = document.where(full)
     if detail["type"] == "missing":
         fix = f"add {location[-1]}: …"
         return Problem(field, None, "a value", "it has no default", fix, where=where, fault="is missing")
-    words = field_fault(detail, _last_name(location) or field, *_owner(noun, told))
+    words = field_fault(detail, _last_name(location) or field, *_owner(noun, parts))
     return Problem(field, value, words.allowed, words.because, words.fix, where=where)
 
 

@@ -184,7 +184,7 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
     """
     size = len(path)
     lines = {known: line for known, line in document.lines.items() if known[:size] != path}
-    places = {known: told for known, told in document.places.items() if known[:size] != path}
+    places = {known: old for known, old in document.places.items() if known[:size] != path}
     if inner is not None:
         places |= {(*path, *known): f"{inner.name}:{line}" for known, line in inner.lines.items()}
     return replace(document, lines=lines, places={path: place} | places)

@@ -108,8 +108,8 @@ class OpenJob:
     """A job as a search takes it: its plan is open, but for settled fields.
 
     The job's plan holds these alone; they stand in `settled` by their long names too. An "auto" plan
-    settles what it says; one that is given whole what it says of the training itself (`OF_TRAINING`), and
-    it is kept as `given` where it can be predicted.
+    settles the fields that it states. A whole plan settles only those of the training itself
+    (`OF_TRAINING`); where it can be predicted, it is kept as `given`.
     """
 
     job: Job
@@ -147,7 +147,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     and the job's plan is a placeholder.
 
     Nouns are built one after the other, so that a fault in one does not hide those of the others; a
-    noun that failed is not told as missing too.
+    noun that failed is not reported as missing too.
     """
     if not isinstance(document.data, dict):
         raise spec_error(
@@ -171,9 +171,9 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
         data["plan"] = with_schedule(data.get("plan"), document, read)
     except SpecError as error:
         problems += error.problems
-        data["plan"] = merged(data["plan"], {"schedule": AUTO})  # told: the rest is checked without it
+        data["plan"] = merged(data["plan"], {"schedule": AUTO})  # reported: the rest is checked without it
     try:
-        in_long_names(document, "batch", data.get("batch"))  # faults are told by the name that was written
+        in_long_names(document, "batch", data.get("batch"))  # errors use the name that was written
     except SpecError as error:
         problems += error.problems
         data.pop("batch")
@@ -189,8 +189,8 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     try:
         job = build(Job, document, data)
     except SpecError as error:
-        told = {problem.field.split(".")[0] for problem in problems}
-        problems += [p for p in error.problems if p.field not in told]
+        reported = {problem.field.split(".")[0] for problem in problems}
+        problems += [p for p in error.problems if p.field not in reported]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)

@@ -4,7 +4,7 @@ Answers: which job does a request describe, and where was each of its values giv
 Elsewhere: what a request holds (job_request.py), edits of documents (library/edits.py), what makes a
 document a job (job_files.py).
 Later words win: options replace what the file says, KEY=VALUE changes both. `gpus` then sizes the cluster,
-and `price` tells what its devices cost, whoever named it.
+and `price` states what its devices cost, whoever named it.
 """
 
 import re
@@ -156,18 +156,18 @@ def without_options(problem: Problem) -> Problem:
 
     The place is left out where the field says it.
 
-    >>> told = without_options(
+    >>> problem = without_options(
     ...     Problem(where="--seq", field="batch.seq", value=0, allowed="", because="", fix="see --seq"))
-    >>> told.where, told.fix
+    >>> problem.where, problem.fix
     ('argument seq', 'see seq')
     """
     option = OPTION.fullmatch(problem.where)
     named = option is not None and problem.field.partition(".")[0] == option[1]
     where = OPTION.sub(r"argument \1", problem.where).replace(COMMAND_LINE, "arguments")
-    told = {
+    words = {
         name: OPTION.sub(r"\1", getattr(problem, name)) for name in ("field", "allowed", "because", "fix")
     }
-    return replace(problem, where="" if named else where, **told)
+    return replace(problem, where="" if named else where, **words)
 
 
 def _with_defaults(document: Document) -> Document:
@@ -231,7 +231,7 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         raise spec_error("--gpus", gpus, "a named --cluster", because, fix)
     name = str(cluster["base"]).partition(":")[0]
     if catalog.known("clusters", name) is None:
-        return document  # told with the other faults of the job
+        return document  # reported with the other faults of the job
     per_node = catalog.cluster(name).node.devices
     if gpus > per_node and gpus % per_node:
         allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"

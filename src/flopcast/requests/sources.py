@@ -4,7 +4,7 @@ Answers: which job, or which model, does this file describe, whoever wrote it?
 Elsewhere: what each format means (interop/hugging_face/config.py, interop/megatron/launch_script.py,
 interop/configs/, job_files.py).
 
-A file is told by what is in it, not by its name alone: a mapping with `model_type` or `architectures` is
+Contents decide what a file is, not its name alone: a mapping with `model_type` or `architectures` is
 a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
@@ -185,9 +185,10 @@ def assuming(document: Document, notes: tuple[str, ...]) -> Document:
     """Return the document with more assumptions after its own; what is no list is reported elsewhere."""
     if not notes or not isinstance(document.data, dict):
         return document
-    told = document.data.get("assumptions")
+    stated = document.data.get("assumptions")
     return replace(
-        document, data=document.data | {"assumptions": [*(told if isinstance(told, list) else []), *notes]}
+        document,
+        data=document.data | {"assumptions": [*(stated if isinstance(stated, list) else []), *notes]},
     )
 
 

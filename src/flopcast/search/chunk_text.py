@@ -1,6 +1,7 @@
 """Questions, and what chunks of them leave, as text that another process can read.
 
-Answers: how are a question, a sieve and played plans written, and read again as exactly what they were?
+Answers: how are a question, top candidates and played plans written, and read again as exactly what they
+were?
 Elsewhere: what a chunk is (chunks.py), where texts are kept (workers/).
 
 Texts are JSON: Python writes every float64 so that it reads the same again. A plan that was kept says what
@@ -37,37 +38,37 @@ def read_question(text: str) -> Question:
 
 
 def candidates_text(candidates_kept: TopCandidates) -> str:
-    """Return the sieve of a chunk as text; a plan that it keeps in several places is written once."""
+    """Return the top candidates of a chunk as text, which holds every plan once."""
     kept = {one.order: one for name in KEPT for one in getattr(candidates_kept, name)}
     if candidates_kept.nearest is not None:
         kept[candidates_kept.nearest.order] = candidates_kept.nearest
-    told = {field.name: getattr(candidates_kept, field.name) for field in fields(TopCandidates)}
-    told |= {name: [one.order for one in getattr(candidates_kept, name)] for name in KEPT}
-    told["nearest"] = None if candidates_kept.nearest is None else candidates_kept.nearest.order
-    return json.dumps(told | {"kept": [_candidate_text(one) for one in kept.values()]})
+    data = {field.name: getattr(candidates_kept, field.name) for field in fields(TopCandidates)}
+    data |= {name: [one.order for one in getattr(candidates_kept, name)] for name in KEPT}
+    data["nearest"] = None if candidates_kept.nearest is None else candidates_kept.nearest.order
+    return json.dumps(data | {"kept": [_candidate_text(one) for one in kept.values()]})
 
 
 def read_candidates(text: str, sized: Job) -> TopCandidates:
-    """Return the sieve of a chunk of plans on one cluster from its text."""
-    told = json.loads(text)
-    kept = {each["order"]: _candidate(each, sized) for each in told.pop("kept")}
-    told |= {name: tuple(kept[order] for order in told[name]) for name in KEPT}
-    told["nearest"] = None if told["nearest"] is None else kept[told["nearest"]]
-    return TopCandidates(**told)
+    """Return the top candidates of a chunk of plans on one cluster from their text."""
+    data = json.loads(text)
+    kept = {each["order"]: _candidate(each, sized) for each in data.pop("kept")}
+    data |= {name: tuple(kept[order] for order in data[name]) for name in KEPT}
+    data["nearest"] = None if data["nearest"] is None else kept[data["nearest"]]
+    return TopCandidates(**data)
 
 
 def _candidate_text(one: Candidate) -> dict[str, object]:
     """Return one kept plan as data, without its job."""
-    told = {field.name: getattr(one, field.name) for field in fields(Candidate) if field.name != "job"}
-    return told | {"plan": plan_data(one.job.plan)}
+    data = {field.name: getattr(one, field.name) for field in fields(Candidate) if field.name != "job"}
+    return data | {"plan": plan_data(one.job.plan)}
 
 
-def _candidate(told: dict[str, object], sized: Job) -> Candidate:
+def _candidate(data: dict[str, object], sized: Job) -> Candidate:
     """Return one kept plan, on the cluster of its chunk."""
-    plan = Plan.model_validate(told.pop("plan"))
-    losses = told.pop("losses")
+    plan = Plan.model_validate(data.pop("plan"))
+    losses = data.pop("losses")
     job = sized.model_copy(update={"plan": plan})
-    return Candidate(job=job, losses=tuple(losses), **told)  # type: ignore[arg-type]
+    return Candidate(job=job, losses=tuple(losses), **data)  # type: ignore[arg-type]
 
 
 def plan_data(plan: Plan) -> dict[str, object]:
@@ -109,5 +110,5 @@ def exact_text(played: Sequence[Exact]) -> str:
 
 def read_exact(text: str, jobs: Sequence[Job]) -> tuple[Exact, ...]:
     """Return the exact predictions of these jobs from their text."""
-    told = json.loads(text)
-    return tuple(EXACT.validate_python(one | {"job": job}) for one, job in zip(told, jobs, strict=True))
+    data = json.loads(text)
+    return tuple(EXACT.validate_python(one | {"job": job}) for one, job in zip(data, jobs, strict=True))

@@ -80,7 +80,7 @@ def screened(
     kept: KeptResults = NOTHING_KEPT,
     before: Incumbents = NO_INCUMBENTS,
 ) -> TopCandidates:
-    """Return the sieve after all plans of a chunk, without those that what is known `before` rules out."""
+    """Return the top candidates of a chunk, without those that what is known `before` rules out."""
     job = tuple(question.sized())[chunk.place]
     parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
     batches = ((job, plans) for plans in parts)

@@ -195,7 +195,7 @@ def decided(
 def _screened(
     question: Question, book_of: Callable[[Cluster], CurveBook], say: OnProgress
 ) -> tuple[CandidatesBySetting, bool]:
-    """Screen every batch of the space; return the sieves and whether the search was interrupted."""
+    """Screen every batch of the space; return the top candidates and whether the search was interrupted."""
     candidates_by_setting, total = (
         CandidatesBySetting.empty(question),
         sum(num_plans(job, question.space) for job in question.jobs),

@@ -42,7 +42,7 @@ class Screened:
 
     `possible` plans keep every rule of spec/checks.py. Those that `fits` marks fit, tightly or not. A plan
     that does not fit still has a step time, which shows the gain from more memory. A step time is infinite
-    if nobody asked for it.
+    if the caller did not ask for it.
     """
 
     possible: np.ndarray

@@ -77,7 +77,7 @@ class CandidatesBySetting:
 
     @classmethod
     def empty(cls, question: Question) -> "CandidatesBySetting":
-        """Return sieves without plans."""
+        """Return top candidates without plans."""
         return cls(each=tuple(TopCandidates() for _ in question.sized()))
 
     @property
@@ -86,7 +86,7 @@ class CandidatesBySetting:
         return reduce(TopCandidates.joined, self.each)
 
     def with_one(self, place: int, candidates_kept: TopCandidates) -> "CandidatesBySetting":
-        """Return the sieves with the one of a setting replaced."""
+        """Return the top candidates with those of one setting replaced."""
         return CandidatesBySetting(each=(*self.each[:place], candidates_kept, *self.each[place + 1 :]))
 
     def to_play(self) -> tuple[Candidate, ...]:
@@ -106,7 +106,7 @@ class CandidatesBySetting:
         return max(1, min(BEST_OF_EACH, BEST // len(self.each)))
 
     def _placed(self) -> Iterator[TopCandidates]:
-        """Yield the sieves, with plans numbered by their place in the whole space."""
+        """Yield the top candidates, with plans numbered by their place in the whole space."""
         before = 0
         for candidates_kept in self.each:
             yield candidates_kept.after(before)
@@ -127,7 +127,7 @@ def probed_each(question: Question, book_of: Callable[[Cluster], CurveBook]) -> 
 def screened_each(
     question: Question, book_of: Callable[[Cluster], CurveBook], probes: Sequence[TopCandidates]
 ) -> Iterator[CandidatesBySetting]:
-    """Screen all plans of a question; yield the sieves after every batch.
+    """Screen all plans of a question; yield the top candidates after every batch.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ class TopCandidates:
         kept: KeptResults = NOTHING_KEPT,
         before: Incumbents = NO_INCUMBENTS,
     ) -> Iterator["TopCandidates"]:
-        """Screen batches of plans, as grid.py makes them: the sieve after each of them.
+        """Screen batches of plans, as grid.py makes them; yield the top candidates after each.
 
         Parameters
         ----------

@@ -199,7 +199,7 @@ class Jitter(StrictModel):
     """Mean step over best step, as a distribution: what a machine adds to a clean step.
 
     `ratio` is its mean, never below 1; `log_sigma_factor` how much it differs from run to run. The defaults
-    are those of functional tests of Megatron-LM, for clusters whose jitter nobody measured.
+    are those of functional tests of Megatron-LM, for clusters whose jitter is unknown.
     """
 
     ratio: float = Field(default=ORDINARY_JITTER_RATIO, ge=1.0)

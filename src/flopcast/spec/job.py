@@ -14,8 +14,8 @@ from flopcast.strict_model import StrictModel, nameable
 class Job(StrictModel):
     """Model × cluster × plan × stack (× site), on one batch.
 
-    Each noun is valid by itself; whether they go together is asked of `spec.checks.check`.
-    `assumptions` are the values that nobody gave and that were filled in: a report repeats them.
+    Each noun is valid by itself; `spec.checks.check` decides whether they go together.
+    `assumptions` are the values that were missing and filled in: a report repeats them.
 
     Examples
     --------

@@ -31,10 +31,10 @@ def job_document(job: Job) -> dict[str, object]:
     """
     plain = job.model_dump(mode="json", exclude_defaults=True)
     plain["plan"] = {**plain["plan"], "global_batch": job.plan.global_batch}
-    told = _with_units(plain, ())
-    if not isinstance(told, dict):
-        raise InternalError(f"a job is a mapping, not {type(told)}")
-    return told
+    document = _with_units(plain, ())
+    if not isinstance(document, dict):
+        raise InternalError(f"a job is a mapping, not {type(document)}")
+    return document
 
 
 def job_text(job: Job) -> str:
@@ -70,5 +70,5 @@ def _key(key: str) -> str:
 
 
 def _entry(value: object, depth: int) -> str:
-    told = _block(value, depth)
-    return " " + told.lstrip() if told.startswith("\n") else told
+    text = _block(value, depth)
+    return " " + text.lstrip() if text.startswith("\n") else text

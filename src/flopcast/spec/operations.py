@@ -1,6 +1,6 @@
 """The operation of a cluster: the price, the power and the failures of devices.
 
-Answers: which numbers are behind money, energy and lost time, and which hold where nobody states them?
+Answers: which numbers are behind money, energy and lost time, and which hold where none is stated?
 Elsewhere: what a step and a whole run cost by them (economics/), prices that ship (catalog/prices).
 Defaults name their source here; every one has a sigma, which is where intervals of costs come from. Powers
 are fractions of the board power that a device's data sheet prints, because that is what published

@@ -5,8 +5,8 @@ Elsewhere: which optimizer (plan.py), how software keeps its states (stack.py), 
 (workload/gradient_reduction.py), how long the pass takes (cost/).
 
 A stack states both numbers for AdamW with an fp32 master weight and two fp32 moments. Every other choice is
-told from there: what changes in bytes that are kept is read once and written once in an update. Whatever a
-stack does besides (reading gradients, casting weights) stays.
+derived from these: what changes in bytes that are kept is read once and written once in an update. Whatever
+a stack does besides (reading gradients, casting weights) stays.
 """
 
 from collections.abc import Mapping

@@ -191,8 +191,8 @@ class Plan(StrictModel):
             if isinstance(value, bool):
                 modes += [word] if value else []
             elif value != usual or name in ALWAYS_SHOWN:
-                told = ",".join(map(str, value)) if isinstance(value, tuple) else value
-                (degrees if name in NUMERIC else modes).append(f"{word}={told}")
+                text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+                (degrees if name in NUMERIC else modes).append(f"{word}={text}")
         return " ".join([*degrees, *modes])
 
     @property

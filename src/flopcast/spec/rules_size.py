@@ -1,7 +1,7 @@
 """The rules about sizes: what no machine has, and what no step is made of.
 
 Answers: how many devices, layers, tokens of a sequence, and tasks of a pipeline may be asked about?
-Elsewhere: what a rule is (checks.py). A slip of the pen (a zero too many, a wrong unit) is told, before it
+Elsewhere: what a rule is (checks.py). A typing error (a zero too many, a wrong unit) is reported before it
 fills the memory of the machine that predicts.
 """
 

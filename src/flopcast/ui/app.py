@@ -54,7 +54,7 @@ class Desk:
         self.kept_bytes = 0
 
     async def ask(
-        self, task: str, words: Mapping[str, object], told: Callable[[str], None] = lambda _: None
+        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
     ) -> Answer:
         """Return the answer to a request; failures of the server are answers too.
 
@@ -70,7 +70,9 @@ class Desk:
         long = task in LONG
         limit_s = LONG_LIMIT_S if long else LIMIT_S
         try:
-            answer = await self.pool.ask(task, words, limit_s, WAIT_RATIO * limit_s, long=long, told=told)
+            answer = await self.pool.ask(
+                task, words, limit_s, WAIT_RATIO * limit_s, long=long, on_progress=on_progress
+            )
         except TooLongError:
             return refusal(
                 task, 503, LIMIT, "The machine is too busy to answer now. Try again in a moment."
@@ -82,11 +84,11 @@ class Desk:
         return answer
 
     async def page(
-        self, task: str, words: Mapping[str, object], told: Callable[[str], None] = lambda _: None
+        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
     ) -> Answer:
         """Return the answer to a page's request; if too many wait, a page that says so."""
         try:
-            return await self.ask(task, words, told)
+            return await self.ask(task, words, on_progress)
         except BusyError:
             return refusal(task, 503, LIMIT, WAITING)
 
@@ -234,22 +236,22 @@ async def _search(desk: Desk, request: Request) -> Response:
 
 
 async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]:
-    told: asyncio.Queue[str] = asyncio.Queue()
-    asked = asyncio.create_task(desk.page("page.search", words, told.put_nowait))
+    messages: asyncio.Queue[str] = asyncio.Queue()
+    answering = asyncio.create_task(desk.page("page.search", words, messages.put_nowait))
     try:
-        while not asked.done():
+        while not answering.done():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
-                    hearing = asyncio.create_task(told.get())
-                    done, _ = await asyncio.wait({hearing, asked}, return_when=asyncio.FIRST_COMPLETED)
+                    hearing = asyncio.create_task(messages.get())
+                    done, _ = await asyncio.wait({hearing, answering}, return_when=asyncio.FIRST_COMPLETED)
                     if hearing in done:
                         yield f"event: told\ndata: {hearing.result()}\n\n"
                         continue
             hearing.cancel()
             yield ": still at it\n\n"
-        yield f"event: answer\ndata: {asked.result().body}\n\n"
+        yield f"event: answer\ndata: {answering.result().body}\n\n"
     finally:
-        asked.cancel()
+        answering.cancel()
 
 
 async def _upload(desk: Desk, request: Request) -> Response:

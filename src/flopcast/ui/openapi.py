@@ -46,7 +46,8 @@ def described() -> Schema:
         "openapi": "3.1.0",
         "info": {"title": "flopcast", "version": flopcast.__version__, "license": {"name": "Apache-2.0"}},
         "paths": {
-            f"/api/v1/{name}": {"post": _operation(name, *told)} for name, told in OPERATIONS.items()
+            f"/api/v1/{name}": {"post": _operation(name, *description)}
+            for name, description in OPERATIONS.items()
         },
         "components": {"schemas": schemas},
     }
@@ -59,12 +60,12 @@ def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
 
 def _word(name: str, *, several: bool) -> Schema:
     field = known_fields()[name]
-    told = ", ".join(each for each in (field.label, field.hint) if each)
+    description = ", ".join(each for each in (field.label, field.hint) if each)
     if several:
-        return {"type": ["string", "integer"], "description": f'{told}; several: "1,2"'}
+        return {"type": ["string", "integer"], "description": f'{description}; several: "1,2"'}
     if name in WHOLE:
-        return {"type": "integer", "minimum": 0 if name == "zero" else 1, "description": told}
-    return {"type": "string", "description": told}
+        return {"type": "integer", "minimum": 0 if name == "zero" else 1, "description": description}
+    return {"type": "string", "description": description}
 
 
 def _operation(name: str, summary: str, body: str) -> Schema:
@@ -77,7 +78,7 @@ def _operation(name: str, summary: str, body: str) -> Schema:
         "summary": summary,
         "requestBody": {"required": True, "content": _content({"$ref": f"#/components/schemas/{body}"})},
         "responses": answers
-        | {status: {"description": told} | refused for status, told in REFUSALS.items()},
+        | {status: {"description": description} | refused for status, description in REFUSALS.items()},
     }
 
 
@@ -91,8 +92,11 @@ def _object(properties: Mapping[str, object], **more: object) -> Schema:
 
 def _refusal() -> Schema:
     text = {"type": ["string", "null"]}
-    entries: Schema = {name: text | {"description": told} for name, told in FIELDS.items()}
+    entries: Schema = {name: text | {"description": description} for name, description in FIELDS.items()}
     entries |= {"kind": {"type": "string", "enum": list(KINDS)}, "value": {"description": FIELDS["value"]}}
-    told, version = f"each with {', '.join(FIELDS)}", {"type": "integer", "description": "of the format"}
-    faults = {"type": "array", "items": _object(entries, required=list(FIELDS)), "description": told}
+    description, version = (
+        f"each with {', '.join(FIELDS)}",
+        {"type": "integer", "description": "of the format"},
+    )
+    faults = {"type": "array", "items": _object(entries, required=list(FIELDS)), "description": description}
     return _object({"format_version": version, "faults": faults}, required=["format_version", "faults"])

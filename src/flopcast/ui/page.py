@@ -126,21 +126,21 @@ def _script_values(given: Fields) -> str:
     )
 
 
-def upload_page(given: Fields, said: str = "") -> str:
+def upload_page(given: Fields, errors: str = "") -> str:
     """Return the page that takes a file: a config, a job, a launch script.
 
     Parameters
     ----------
     given : values that were entered before, so that an error loses nothing
-    said : HTML with the errors in these values, or ""
+    errors : HTML with the errors in these values, or ""
     """
-    told = f'<div role="alert">{said}</div>' if said else ""
+    alert = f'<div role="alert">{errors}</div>' if errors else ""
     known = known_fields()
     machine = "".join(
         _field(name, known[name], given.get(name, ""), one=True) for name in ("cluster", "gpus")
     )
     form = (
-        f'<form id="upload" action="/upload" method="post"><h1>Upload a file</h1>{told}'
+        f'<form id="upload" action="/upload" method="post"><h1>Upload a file</h1>{alert}'
         "<p>Upload a model's config.json, a job file, a launch script, or a configuration of another"
         " program. Nothing in it is run. The address of the next page contains the file.</p>"
         '<p class="scripted" hidden><label for="file">File</label> <input type="file" id="file"></p>'
@@ -291,8 +291,8 @@ def _files(words: Fields) -> str:
     """Return links and inputs for the files that a page reads and writes."""
     query = escape(urlencode({name: value for name, value in words.items() if value}))
     links = "".join(
-        f'<li><a class="file" data-path="{path}" href="{path}?{query}">{told}</a></li>'
-        for path, told in FILES.items()
+        f'<li><a class="file" data-path="{path}" href="{path}?{query}">{caption}</a></li>'
+        for path, caption in FILES.items()
         if path != "/upload"
     )
     bring = f'<li><a href="/upload">{FILES["/upload"]}</a></li>'

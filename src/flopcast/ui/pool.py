@@ -4,7 +4,7 @@ Answers: who works on a request, how many may wait, what becomes of one that tak
 Elsewhere: what the processes do (worker.py), what the server says (app.py).
 
 A process is asked by a line of JSON and answers by lines of JSON (`worker.py`). One that breaks a promise
-(time, silence, its own end) is ended and replaced: nobody else's answer hangs on it.
+(time, silence, its own end) is ended and replaced: no other answer depends on it.
 """
 
 import asyncio
@@ -46,13 +46,13 @@ class _ServerProcess:
 
     process: asyncio.subprocess.Process | None = None
 
-    async def ask(self, line: bytes, told: OnProgress) -> Answer:
-        """Send a request and wait for its answer; what is told on the way is passed on.
+    async def ask(self, line: bytes, on_progress: OnProgress) -> Answer:
+        """Send a request and wait for its answer; progress goes to `on_progress`.
 
         Raises
         ------
         BrokenError
-            The process ended, or said nothing that can be read.
+            The process ended, or wrote nothing that can be read.
         """
         process = await self._started()
         if process.stdin is None or process.stdout is None:
@@ -61,12 +61,12 @@ class _ServerProcess:
             process.stdin.write(line)
             await process.stdin.drain()
             while True:
-                said = json.loads(await process.stdout.readline() or b"null")
-                if said is None:
+                answered = json.loads(await process.stdout.readline() or b"null")
+                if answered is None:
                     raise BrokenError
-                if "told" not in said:
-                    return Answer(**said)
-                told(said["told"])
+                if "progress" not in answered:
+                    return Answer(**answered)
+                on_progress(answered["progress"])
         except (OSError, ValueError) as error:
             raise BrokenError from error
 
@@ -120,7 +120,7 @@ class Pool:
         limit_s: float,
         *,
         long: bool = False,
-        told: OnProgress = lambda _: None,
+        on_progress: OnProgress = lambda _: None,
     ) -> Answer:
         """Return the answer of a process.
 
@@ -131,7 +131,7 @@ class Pool:
         cpu_limit_s : processor time that the task may use; the process itself enforces it
         limit_s : wall-clock time from now on, including waiting
         long : whether the request takes seconds; such requests leave one process free for others
-        told : called with messages about the progress
+        on_progress : called with messages about the progress
 
         Raises
         ------
@@ -144,13 +144,13 @@ class Pool:
         try:
             room = self._long if long else contextlib.nullcontext()
             async with asyncio.timeout(limit_s), room, self._worker() as worker:
-                return await worker.ask(line, told)
+                return await worker.ask(line, on_progress)
         except TimeoutError as error:
             raise TooLongError from error
 
     @contextlib.asynccontextmanager
     async def _worker(self) -> AsyncIterator[_ServerProcess]:
-        """Yield a process that nobody else uses; it is ended if its answer was not read."""
+        """Yield an idle process; it is ended if its answer was not read."""
         self._waiting += 1
         try:
             worker = await self._idle.get()

@@ -41,7 +41,7 @@ JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "te
 OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
-TOLD_EACH_S = 0.2
+PROGRESS_EACH_S = 0.2
 SHOWN_PLANS = 20
 
 
@@ -73,22 +73,22 @@ def report_parts(report: Report) -> Made:
 def compare_page(words: Words, _: OnProgress) -> Made:
     """Return a page that compares two jobs."""
     compared, (first, second) = _compared(words)
-    told = "".join(f"<p>{escape(text)}</p>" for text in comparison.verdicts(compared))
+    verdicts = "".join(f"<p>{escape(text)}</p>" for text in comparison.verdicts(compared))
     sides = "".join(
         f"<div><h2>{label}</h2>{answer(each)}</div>"
         for label, each in zip(comparison.LABELS, (first, second), strict=True)
     )
     head, *rows = comparison.rows_of(compared)
     lines = table("Side by side", ("of", *head[1:]), rows)
-    html = f'<div class="verdict">{told}</div><div class="pair">{sides}</div>{lines}'
+    html = f'<div class="verdict">{verdicts}</div><div class="pair">{sides}</div>{lines}'
     fields = {f"a.{name}": value for name, value in fields_of(first.job.plan).items()}
     fields |= {f"b.{name}": value for name, value in fields_of(second.job.plan).items()}
     return JSON, json.dumps({"html": html, "fields": fields})
 
 
-def search_page(words: Words, told: OnProgress) -> Made:
+def search_page(words: Words, on_progress: OnProgress) -> Made:
     """Return the result of a search as a page: the front as a drawing, the plans as text."""
-    found, _, _ = _found(words, told)
+    found, _, _ = _found(words, on_progress)
     html = "".join(f"<p>{escape(line)}</p>" for line in search_text.question_lines(found))
     if found.plans:
         html += (
@@ -141,9 +141,9 @@ def compare_data(words: Words, _: OnProgress) -> Made:
     return JSON, _json(comparison.as_json(_compared(words)[0]))
 
 
-def search_data(words: Words, told: OnProgress) -> Made:
+def search_data(words: Words, on_progress: OnProgress) -> Made:
     """Return plans, as `flopcast search --json`."""
-    found, seconds, screening_s = _found(words, told)
+    found, seconds, screening_s = _found(words, on_progress)
     return JSON, _json(search_json.as_json(found, SHOWN_PLANS, seconds, screening_s))
 
 
@@ -186,8 +186,9 @@ def _plans(caption: str, found: SearchResult, plans: Sequence[Ranked], words: Wo
         (row[0], Markup(_link(row[1], one, words) + _why(one, found)), *row[2:])
         for row, one in zip(rows, plans, strict=True)
     ]
-    told = f"{caption}. Every plan: {' '.join(shared)}" if shared else caption
-    return f'<div class="plans">{table(told, ("rank", *head[1:]), lines)}</div>'
+    if shared:
+        caption = f"{caption}. Every plan: {' '.join(shared)}"
+    return f'<div class="plans">{table(caption, ("rank", *head[1:]), lines)}</div>'
 
 
 def _why(one: Ranked, found: SearchResult) -> str:
@@ -234,7 +235,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
     return versus.versus(first, second), (first, second)
 
 
-def _found(words: Words, told: OnProgress) -> tuple[SearchResult, float, float]:
+def _found(words: Words, on_progress: OnProgress) -> tuple[SearchResult, float, float]:
     start_s = shown_s = time.perf_counter()
     screening_s = 0.0
 
@@ -243,9 +244,9 @@ def _found(words: Words, told: OnProgress) -> tuple[SearchResult, float, float]:
         now_s = time.perf_counter()
         if progress.doing == "screening":
             screening_s = now_s - start_s
-        if now_s - shown_s > TOLD_EACH_S:
+        if now_s - shown_s > PROGRESS_EACH_S:
             shown_s = now_s
-            told(f"{progress.doing}: {progress.done} of {progress.total}")
+            on_progress(f"{progress.doing}: {progress.done} of {progress.total}")
 
     found = best_plans.answer(question_from(words), hear)
     return found, time.perf_counter() - start_s, screening_s

@@ -51,14 +51,14 @@ class TimedProtocol(H11Protocol):
             self.transport.close()
 
 
-def serve(host: str, port: int, told: Callable[[str], None]) -> None:
+def serve(host: str, port: int, on_ready: Callable[[str], None]) -> None:
     """Serve until interrupted.
 
     Parameters
     ----------
     host : an address of this machine; others than loopback are reached from outside
     port : 0: any that is free
-    told : hears the address once requests are answered
+    on_ready : hears the address once requests are answered
 
     Raises
     ------
@@ -72,7 +72,7 @@ def serve(host: str, port: int, told: Callable[[str], None]) -> None:
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}"
     config = uvicorn.Config(
-        application(host, ready=lambda: told(address)),
+        application(host, ready=lambda: on_ready(address)),
         http=TimedProtocol,
         ws="none",
         log_level="warning",

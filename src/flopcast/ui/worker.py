@@ -21,14 +21,14 @@ MOST_MEMORY_BYTES = 6 << 30  # of one process: a request that needs more fails b
 TASKS: Mapping[str, Callable[..., tuple[str, str]]] = responses.TASKS
 
 
-def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) -> Answer:
+def answer(task: str, words: Mapping[str, object], on_progress: Callable[[str], None]) -> Answer:
     """Return the answer to a request.
 
     The status is 400 for wrong input, with every error, 422 if no plan is feasible, and 500 for a bug in
     flopcast, whose traceback goes to stderr.
     """
     try:
-        media, body = TASKS[task](words, told)
+        media, body = TASKS[task](words, on_progress)
     except SpecError as error:
         return refusal(task, 400, INPUT, problems=error.problems)
     except InfeasibleError as error:
@@ -47,18 +47,18 @@ class OverTimeError(BaseException):
     """Raised when a request has used up its processor time; `except Exception` does not catch it."""
 
 
-def _timed_answer(asked: Mapping[str, Any], told: Callable[[str], None]) -> Answer:
+def _timed_answer(asked: Mapping[str, Any], on_progress: Callable[[str], None]) -> Answer:
     """Return the answer to a request, with a limit of processor time if the system supports it.
 
     Wall-clock time depends on how busy the machine is; processor time depends on the request alone.
     """
     if not hasattr(signal, "setitimer"):  # Windows
-        return answer(asked["task"], asked["words"], told)
+        return answer(asked["task"], asked["words"], on_progress)
     signal.signal(signal.SIGPROF, _over_time)
     signal.setitimer(signal.ITIMER_PROF, float(asked["cpu_limit_s"]))
     try:
         try:
-            return answer(asked["task"], asked["words"], told)
+            return answer(asked["task"], asked["words"], on_progress)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
     except OverTimeError:
@@ -91,7 +91,7 @@ def main() -> None:
 
     for line in sys.stdin:
         asked = json.loads(line)
-        say(asdict(_timed_answer(asked, lambda told: say({"told": told}))))
+        say(asdict(_timed_answer(asked, lambda text: say({"progress": text}))))
 
 
 def _bound_memory() -> None:

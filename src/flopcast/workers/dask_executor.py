@@ -28,7 +28,7 @@ class DaskExecutor(AbstractExecutor):
         Raises
         ------
         SpecError
-            Dask is not installed, nobody listens at the address, or the scheduler has no workers.
+            Dask is not installed, nothing listens at the address, or the scheduler has no workers.
         """
         self._address = address
         try:
@@ -82,7 +82,7 @@ class DaskExecutor(AbstractExecutor):
             raise self._fault(because, SAME_FLOPCAST) from None
 
     def forget(self) -> None:
-        """Ask the scheduler to drop tasks that nobody has begun."""
+        """Ask the scheduler to drop tasks that no worker has begun."""
         self._done.clear()
 
     def close(self) -> None:
@@ -91,5 +91,5 @@ class DaskExecutor(AbstractExecutor):
 
     def _fault(self, because: str, fix: str) -> SpecError:
         """Return why the cluster cannot be used, on one line."""
-        told = " ".join(because.split())
-        return spec_error("--dask", self._address, FORM, told, fix)
+        reason = " ".join(because.split())
+        return spec_error("--dask", self._address, FORM, reason, fix)

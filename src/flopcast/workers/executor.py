@@ -34,7 +34,7 @@ class AbstractExecutor(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Drop tasks that nobody has begun; what others leave still comes back."""
+        """Drop tasks that no worker has begun; results of others still come back."""
 
     @abstractmethod
     def close(self) -> None:

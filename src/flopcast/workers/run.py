@@ -187,7 +187,7 @@ def search_of(question: Question, name: str = "0") -> Search:
 
 
 def run(
-    searches: Sequence[Search], executor: AbstractExecutor, ledger: Ledger | None, told: OnProgress
+    searches: Sequence[Search], executor: AbstractExecutor, ledger: Ledger | None, on_progress: OnProgress
 ) -> Iterator[tuple[int, SearchResult]]:
     """Yield answers as they are found, with the index of their search.
 
@@ -196,7 +196,7 @@ def run(
     KeyboardInterrupt
         Of several searches. A single one then plays what it has screened, and its answer is partial.
     """
-    state = _Run(executor, ledger, told)
+    state = _Run(executor, ledger, on_progress)
     waiting = deque(enumerate(searches))
     while waiting or state.searches:
         while waiting and state.num_open < 2 * executor.size:
@@ -213,16 +213,16 @@ def run(
 
 
 def answer(
-    search: Search, executor: AbstractExecutor, ledger: Ledger | None, told: find.OnProgress
+    search: Search, executor: AbstractExecutor, ledger: Ledger | None, on_progress: find.OnProgress
 ) -> SearchResult:
     """Return the answer of one question; progress is reported as by `find.find`, which uses one process."""
     if isinstance(executor, SerialExecutor) and ledger is None:
-        return find.find(search.question, book_of, told)
+        return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
     probes = probed_each(search.question, book_of)
     first = find.first_look(search.question, probes, search.num_plans)
     if first.best:
-        told(first)
+        on_progress(first)
     search = replace(search, probes=probes)
 
     def hear(did: RunSummary) -> None:
@@ -230,7 +230,7 @@ def answer(
         done[kind] += did.weight
         kept[kind] += did.weight if did.kept else 0
         total = sum(weight for name, weight in search.weights.items() if f"/{kind}/" in name)
-        told(replace(first, doing=DOING[kind], done=done[kind], total=total, kept=kept[kind]))
+        on_progress(replace(first, doing=DOING[kind], done=done[kind], total=total, kept=kept[kind]))
 
     ((_, found),) = run([search], executor, ledger, hear)
     return found
@@ -248,11 +248,11 @@ class _Open:
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """The state of a run: open searches, tasks that nobody has yet, and those that workers have."""
+    """The state of a run: open searches, tasks that wait, and those that workers have."""
 
     executor: AbstractExecutor
     ledger: Ledger | None
-    told: OnProgress
+    on_progress: OnProgress
     searches: dict[int, _Open] = field(default_factory=dict)
     ready: deque[tuple[int, Task]] = field(default_factory=deque)
     given: dict[str, tuple[int, Task]] = field(default_factory=dict)
@@ -266,7 +266,7 @@ class _Run:
     def advance(
         self, place: int, search: Search, steps: Steps, left: Mapping[str, str] | None
     ) -> Iterator[tuple[int, SearchResult]]:
-        """Send a search what its tasks left, until it has tasks that nobody did, or an answer."""
+        """Send a search the results of its tasks, until it has new tasks or an answer."""
         self.searches.pop(place, None)
         while True:
             try:
@@ -278,7 +278,7 @@ class _Run:
             left = {name: text for name, text in found.items() if text is not None}
             for task in tasks:
                 if task.name in left:
-                    self.told(RunSummary(task=task, weight=search.weights[task.name], kept=True))
+                    self.on_progress(RunSummary(task=task, weight=search.weights[task.name], kept=True))
                 else:
                     self.ready.append((place, task))
             self.ready = deque(sorted(self.ready, key=itemgetter(0)))  # earlier searches end first
@@ -303,7 +303,7 @@ class _Run:
         one.left[name] = text
         if self.ledger is not None and not self.broken_off:
             self.ledger.keep(name, text)
-        self.told(RunSummary(task=task, weight=one.search.weights[name], kept=False))
+        self.on_progress(RunSummary(task=task, weight=one.search.weights[name], kept=False))
         return place
 
     @property

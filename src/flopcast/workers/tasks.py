@@ -101,7 +101,7 @@ def _job(known: Sequence[Job], place: int, plan: dict[str, object]) -> Job:
     return known[place].model_copy(update={"plan": Plan.model_validate(plan)})
 
 
-def done_elsewhere(told: dict[str, str], program: str) -> str:
+def done_elsewhere(task: dict[str, str], program: str) -> str:
     """Return the same as `done`, on another machine: arguments and results are plain data.
 
     Raises
@@ -116,7 +116,7 @@ def done_elsewhere(told: dict[str, str], program: str) -> str:
         raise spec_error(
             "worker", f"flopcast {flopcast.__version__} ({program_digest()[:12]})", allowed, because, fix
         )
-    return done(Task(**told))
+    return done(Task(**task))
 
 
 @cache

@@ -1,7 +1,7 @@
 """The keys of one foreign format: which are read, ignored, or refused.
 
 Answers: does this key set something, cost nothing, cost something that is not counted, ask for what is not
-built, or has nobody heard of it?
+built, or is it unknown?
 Elsewhere: reading the values of keys that set something (config_reader.py), each format's own table (its
 file).
 

@@ -70,7 +70,10 @@ def read(document: Document, options: ImportOptions) -> Document:
     activate(reader, flags, f"{ACTIVATION}._target_" if dumped else ACTIVATION, "model.gated_linear_unit")
     _precision(reader, flags)
     _peft(reader)
-    changes = flags.read(reader.options.devices or reader.options.whole or _nobody(reader), BASE)
+    devices = reader.options.devices or reader.options.whole
+    if devices is None:
+        reader.ranks()  # its error: the number of devices must come from the command line
+    changes = flags.read(devices, BASE)
     reader.put(("stack",), stack_of(reader, changes))
     return reader.made()
 
@@ -103,12 +106,6 @@ def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) 
         reader.fault(
             key, allowed, f"no other {'gated ' if gated else ''}activation is built", "choose the nearest"
         )
-
-
-def _nobody(reader: ConfigReader) -> int | None:
-    """Return None: the number of devices must come from the command line."""
-    reader.ranks()
-    return None
 
 
 def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:

@@ -25,7 +25,7 @@ def export_megatron(job: Job) -> Exported:
     Returns
     -------
     Exported
-        One file; its notes tell what no flag says: cluster, release of the stack, data.
+        One file; its notes list what no flag states: cluster, release of the stack, data.
 
     Raises
     ------

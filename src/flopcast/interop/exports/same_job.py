@@ -5,7 +5,8 @@ Elsewhere: the writers (one file a kind), the readers (interop/megatron and its 
 
 An exporter's promise is checked whenever it is used: the file is read back by the reader that `predict` and
 `import` use. A model, plan or batch that would come back changed is refused, field by field; what a stack
-loses is told. Two ways of writing one thing count as one: `canonical` brings both to the same words.
+loses becomes a note. Two ways of writing one thing count as equal: `canonical` brings both to the same
+words.
 """
 
 import json
@@ -29,7 +30,7 @@ from flopcast.spec.precision import RECIPES
 from flopcast.spec.stack import Stack
 
 NAMING = ("name", "source", "context_length")  # of a model: what it is called changes nothing
-MANY = 8  # differences of a stack that are told one by one
+MANY = 8  # differences of a stack that are listed one by one
 Difference = tuple[str, object, object]
 
 
@@ -75,7 +76,7 @@ def _stack(document: Document, data: object) -> Stack:
 
 
 def check_same(job: Job, found: Job, target: str) -> tuple[str, ...]:
-    """Refuse a job that its file changes; tell what the stack loses.
+    """Refuse a job that its file changes; return notes on what the stack loses.
 
     Parameters
     ----------
@@ -265,7 +266,7 @@ Reader = Callable[[bytes, int], Document]
 def checked(
     job: Job, text: bytes, read: Reader, target: str, left_open: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Read what was written, and compare; what to tell beside it.
+    """Read what was written and compare it; return notes on what differs.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Values of a Hugging Face config.json, read by kind, whatever a family calls them.
 
-Answers: what does this config say of one fact, is that possible, which of its keys has nobody asked for?
+Answers: what does this config say of one fact, is that possible, which of its keys were never read?
 Elsewhere: which facts a family takes from its config (families.py), what they make
 (config.py).
 

@@ -2,8 +2,8 @@
 
 Answers: how many experts are there, how wide, how are they chosen?
 Elsewhere: the layers that have them (layer_kinds.py), the ranks that they are spread over (plan.py), the
-other parts of a block (model.py). Defaults are those of Megatron-LM, core v0.12. What costs time and is not
-modelled is told (flags.py).
+other parts of a block (model.py), notes on flags that cost time and are not modelled (flags.py). Defaults
+are those of Megatron-LM, core v0.12.
 """
 
 from flopcast.interop.megatron.arguments import Arguments
@@ -31,7 +31,7 @@ BACKEND = "--moe-flex-dispatcher-backend"
 FUSED_ROUTER = "--moe-router-fusion"
 LIBRARIES = {"deepep": "deepep", "hybridep": "hybridep"}
 BESIDE = "--overlap-moe-expert-parallel-comm"
-LINES = {  # field of experts → the flag that its faults are told by; else the number of experts
+LINES = {  # field of experts → the flag that its errors name; else the number of experts
     **{field: flag for flag, (field, _) in COUNTS.items()},
     "num_experts": NUMBER,
     "expert_hidden": "--moe-ffn-hidden-size",
@@ -49,8 +49,8 @@ def asks_for_experts(args: Arguments) -> bool:
 def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]:
     """Return experts in place of a dense block's feed-forward.
 
-    An expert is as wide as the dense feed-forward, unless told otherwise; shared ones are given by the
-    width of all together.
+    An expert is as wide as the dense feed-forward, unless a flag says otherwise; shared ones are given by
+    the width of all together.
     """
     mlp = dense.get("feed_forward")
     width = mlp.get("ffn_hidden", 1) if isinstance(mlp, dict) else 1
@@ -102,7 +102,7 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
     """Return what the flags say of the stack's settings for experts where they differ from its own.
 
     "flex" stands for a library, DeepEP's unless another is named. Without a flag Megatron-LM gathers the
-    tokens of all ranks; that is counted as an all-to-all, and told.
+    tokens of all ranks; that is counted as an all-to-all, with a note.
 
     References
     ----------

@@ -1,6 +1,6 @@
 """A job document under construction: its data, and the line of each value.
 
-Answers: where does a flag's value go, and which line is it told by afterwards?
+Answers: where does a flag's value go, and which line do errors name for it?
 Elsewhere: which flag goes where (model.py, plan.py).
 """
 

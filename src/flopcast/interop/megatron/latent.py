@@ -21,7 +21,7 @@ def read_latents(builder: JobBuilder, mixer: Path, heads: int) -> None:
     """Read latent attention in place of a mixer; queries have a latent if its rank is given.
 
     Projections have no bias but the last, which is left out; norms of latents are those of
-    `--qk-layernorm`, and are counted also where it is not given. Both are told.
+    `--qk-layernorm`, and are counted also where it is not given. Notes report both.
     """
     args = builder.arguments
     builder.put((*mixer, "kind"), "latent_attention", MLA)

@@ -6,8 +6,8 @@ how they are read and refused (arguments.py), ranks (training_command.py), what 
 (model.py), a plan (plan.py) and a stack (stack.py).
 
 The document that comes out is one that requests.job_files.job_of reads, less its cluster, which no script
-names. Its lines are those of the flags' values, so that a rule that the job breaks is told where the script
-says so. Defaults are Megatron-LM's own; those that decide how long a step takes are told as assumptions.
+names. Its lines are those of the flags' values, so that an error names the line of the script that breaks
+a rule. Defaults are Megatron-LM's own; those that decide how long a step takes become assumptions.
 """
 
 from collections.abc import Sequence

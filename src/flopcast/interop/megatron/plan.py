@@ -37,7 +37,8 @@ def read_plan(builder: JobBuilder, ranks: int | None) -> None:
     draft : JobBuilder
         With its model's layers; it gets the plan, and its replicas.
     ranks : int or None
-        The world size; None where it is not known, which is told elsewhere: then there is one replica.
+        The world size; None where it is not known, an error that the caller reports: then there is one
+        replica.
     """
     args = builder.arguments
     context = args.first("--context-parallel-size", ULYSSES)
@@ -69,8 +70,9 @@ def read_plan(builder: JobBuilder, ranks: int | None) -> None:
 def _exchange(builder: JobBuilder, context: str) -> None:
     """Read how ranks that share a sequence exchange keys and values; `context` is the flag of their number.
 
-    DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless told otherwise.
-    `--cp-comm-type` takes one value, or one for each layer: then the first is read, and others are told.
+    DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless a flag says
+    otherwise. `--cp-comm-type` takes one value, or one for each layer: then the first is read, and a note
+    reports others.
 
     References
     ----------

@@ -52,8 +52,8 @@ def read_precision(builder: JobBuilder) -> None:
 def narrow_changes(arguments: Arguments) -> dict[str, object]:
     """Return what the stack does around 8-bit products.
 
-    Blocks at the ends of the model that stay in bf16, one at each unless their number is told; weights that
-    are kept in 8 bits alone.
+    Blocks at the ends of the model that stay in bf16, one at each unless their number is given; weights
+    that are kept in 8 bits alone.
     """
     changes: dict[str, object] = {"narrow_parameters": True} if arguments.has(KEPT) else {}
     if arguments.has(WIDE_ENDS):

@@ -127,8 +127,8 @@ def _named(arguments: Arguments) -> str:
     GPT-NeoX has the same engine. A script that no flag dates is taken to run today's release.
     """
     if arguments.has("--deepspeed"):
-        told = "the nearest to Megatron-DeepSpeed, with Megatron-LM's fused kernels"
-        arguments.assume(f"stack gpt-neox-deepspeed: {told}", "--deepspeed")
+        because = "the nearest to Megatron-DeepSpeed, with Megatron-LM's fused kernels"
+        arguments.assume(f"stack gpt-neox-deepspeed: {because}", "--deepspeed")
         return "gpt-neox-deepspeed"
     if arguments.has("--use-legacy-models"):
         arguments.assume("stack megatron-2022: the models before Megatron-Core", "--use-legacy-models")

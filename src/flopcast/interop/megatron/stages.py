@@ -127,7 +127,8 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
 def _layout(builder: JobBuilder, stages: int) -> None:
     """Read the blocks between the bars of a layout, chunk after chunk in the order of the model.
 
-    Multi-token prediction ("m") and the ends stand where the model has them; elsewhere it is told.
+    Multi-token prediction ("m") and the ends must stand where the model has them; a note reports other
+    places.
     """
     args = builder.arguments
     text = args.text(LAYOUT)

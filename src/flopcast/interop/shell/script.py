@@ -5,7 +5,7 @@ Elsewhere: words and quotes (lexer.py), expansion (variables.py), conditions (co
 flags of a training command mean (interop/megatron/launch_script.py).
 
 A branch is skipped where the script alone decides so. Otherwise all branches are read in order, as if each
-were taken, and the last value stands; a loop's body is read once. Both are told in the notes. What only a
+were taken, and the last value stands; a loop's body is read once. Notes report both. What only a
 running shell knows does not replace a known value inside such a branch: `while … case $1 in --tp) TP=$2`
 keeps the default of TP. No other file is read.
 """
@@ -105,7 +105,8 @@ class _Reader:
     """Walks over tokens, keeps variables, collects commands.
 
     `_live` is whether what is read runs at all, `_doubtful` how many undecided branches or loops are open,
-    `_effects` how many assignments and commands with options there were: a branch without any is not told.
+    `_effects` how many assignments and commands with options there were: a branch without any needs no
+    note.
     """
 
     def __init__(self, name: str, variables: Variables, directives: Mapping[str, Word]) -> None:

@@ -3,8 +3,8 @@
 Answers: which words does `$GPT_ARGS` stand for, what is `${TP:-8}`, how much is `$((NODES * 8))`?
 Elsewhere: where words begin and end (tokens.py), in which order things happen (script.py).
 
-A value remembers for each of its letters the line of the script that wrote them, so that a fault of a flag
-is told where the flag stands, not where the variable is used. What only a running shell knows (a command's
+A value remembers for each of its letters the line of the script that wrote it, so that an error in a flag
+names the line of the flag, not that of the variable's use. What only a running shell knows (a command's
 output, `$1`, a variable that the script never sets) stays as the text that asks for it, marked unknown.
 """
 

@@ -5,7 +5,7 @@ move, and which tensors are kept?
 Elsewhere: what was dispatched (recorder.py), the block that these kernels make (blocks.py).
 
 Passes wait until a product needs them, then run as one kernel with all that they need. What such a kernel
-writes and nobody else reads never leaves it. Of tensors that autograd kept and that never leave a kernel,
+writes and no other one reads never leaves it. Of tensors that autograd kept and that never leave a kernel,
 the nearest that do are kept instead: the backward computes the rest again, as fused kernels do. What a
 product keeps as its operand is the product's.
 """

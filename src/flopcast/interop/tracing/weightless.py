@@ -68,15 +68,14 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
         A family that transformers has no causal language model for, or values that its class refuses.
     """
     transformers = libraries.transformers
-    told = dict(values)
-    family = str(told.get("model_type", ""))
+    family = str(values.get("model_type", ""))
     known = transformers.CONFIG_MAPPING
     if family not in known:
         allowed = "a model_type that transformers itself has"
         because = "code of a checkpoint is never run"
         raise spec_error("model_type", family, allowed, because, "install a newer transformers")
     try:
-        return _decoder(libraries, known[family].from_dict(told))
+        return _decoder(libraries, known[family].from_dict(dict(values)))
     except (*CANNOT, import_module("huggingface_hub.errors").StrictDataclassError) as error:
         if isinstance(error, SpecError):
             raise
@@ -108,8 +107,8 @@ def _decoder(libraries: Libraries, config: Config) -> Config:
     text = config.get_text_config(decoder=True)
     if type(text) not in libraries.transformers.AutoModelForCausalLM._model_mapping:
         because = "only decoders that predict the next token are traced"
-        told = config.model_type
-        raise spec_error("model_type", told, "a causal language model", because, "choose one")
+        kind = config.model_type
+        raise spec_error("model_type", kind, "a causal language model", because, "choose one")
     return text
 
 
@@ -137,7 +136,7 @@ def build(libraries: Libraries, config: Config, attention: str) -> Module:
     model = libraries.transformers.AutoModelForCausalLM.from_config(
         without_dropout(config), attn_implementation=kernel, dtype=libraries.torch.bfloat16
     )
-    with suppress(*CANNOT):  # dense models have no experts to be told of
+    with suppress(*CANNOT):  # dense models have no experts to set
         model.set_experts_implementation("grouped_mm")
     return model.train()
 

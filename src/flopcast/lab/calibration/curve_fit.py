@@ -94,7 +94,7 @@ def fit_curve(samples: Samples, device: Device, fit: FitTable = fit_table) -> Cu
     """Return the curve of one class; up to half of each time is attributed to the launch.
 
     A time below two launches would leave next to nothing for the work, and noise would decide. `fit` is
-    `table.fit_once` where nobody asks for the curve's own error: it saves the five fits that give it.
+    `table.fit_once` where the curve's own error is not needed: it saves the five fits that give it.
     """
     rows, names = rows_of(samples, device)
     return curve_of_table(samples, device, fit(rows, MOST_NODES[len(rows.log2)]), names)

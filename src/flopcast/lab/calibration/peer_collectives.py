@@ -17,7 +17,7 @@ Rows of DeepEP count tokens; bytes follow from their routing, which is uniform (
 go out in 8 bits, with a scale of 4 bytes for 128 elements, and come back in 16; who gets how many is known
 before (collector/wideep/sglang of aiconfigurator). All devices of a node take part: 8, or 4 with Grace.
 Such kernels have their rate by the token as much as by the byte: a curve over bytes fits the middle of the
-models measured, 4096 elements for 6 and more experts a token, which its error tells.
+models measured, 4096 elements for 6 and more experts a token, and its error includes the rest.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the s
 
 DEEPEP_TABLE = "peers/aiconfigurator/deepep_normal.csv.gz"
 DEEPEP_VERSION = "ver=0.5.12"  # of sglang, around it
-MULTIPROCESSORS = 20.0  # that it takes from the kernels beside it: Buffer.num_sms of DeepEP, unless told
+MULTIPROCESSORS = 20.0  # that it takes from the kernels beside it: the default of DeepEP's Buffer.num_sms
 FEWEST_TOKENS = 512.0  # of a rank: with fewer one serves and does not train
 TOKEN_BYTES: dict[str, Callable[[Columns], Floats]] = {
     "dispatch": lambda r: r["hidden_size"] * (1.0 + 4.0 / 128.0),

@@ -29,7 +29,7 @@ FEWEST_ROWS = 10  # to fit, and to judge
 class RowSplit:
     """Rows kept aside, `test`, (rows,), boolean; the others are fitted.
 
-    `label` tells splits of one kind apart: the size that was left out.
+    `label` distinguishes splits of one kind: the size that was left out.
     """
 
     kind: str
@@ -40,8 +40,8 @@ class RowSplit:
 def splits_of(samples: Samples, most_sizes: int) -> Iterator[RowSplit]:
     """Yield every split of these rows that leaves enough of them on both sides, random first.
 
-    At most `most_sizes` sizes are left out in turn. A label stands for the same split of every class: a
-    curve fitted to one class can be asked for what rows of another one, kept aside with it, say.
+    At most `most_sizes` sizes are left out in turn. A label stands for the same split of every class, so
+    that the curve of one class can be tested on rows of another that were kept aside with it.
     """
     rows = len(samples.measured_s)
     folds = 3 if rows < FEW_ROWS else 1

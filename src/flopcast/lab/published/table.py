@@ -2,7 +2,7 @@
 
 Answers: which runs does this file hold, and which of its rows cannot be read?
 Elsewhere: what columns mean (headers.py), the job of a run (job.py).
-A row that cannot be read is told with its line and reason, and the others are kept.
+A row that cannot be read is reported with its line and reason, and the others are kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -180,7 +180,7 @@ def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
 
 
 def _check_units(run: Run) -> None:
-    """Step time and rate of tokens must tell of one step: milliseconds for seconds are a factor of 1000."""
+    """Step time and rate of tokens must agree: milliseconds for seconds are a factor of 1000."""
     plan, seen = run.mapping, run.observed
     sizes = (plan.global_batch, run.sequence_length, run.machine.num_devices)
     if seen.step_time_s is None or seen.device_tokens_per_s is None or None in sizes:

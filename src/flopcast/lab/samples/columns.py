@@ -1,8 +1,8 @@
 """Measured tables: CSV files, plain or gzipped, as columns of numbers.
 
 Answers: what does this file say, and which of its rows cannot be read?
-Elsewhere: what the columns mean (lab/calibration/). A bad row is left out and told, the good ones are kept:
-a long sweep is not thrown away for one broken line. A file that cannot be read at all is refused.
+Elsewhere: what the columns mean (lab/calibration/). A bad row is left out and reported, the good ones are
+kept: a long sweep is not thrown away for one broken line. A file that cannot be read at all is refused.
 """
 
 import csv

@@ -5,7 +5,7 @@ Elsewhere: what a row means (lab/measure/sample_pack.py), who measures (cli/meas
 (sites.py).
 
 Rows are only ever appended and reach the disk in batches: a run that is cut off keeps what it measured.
-A bad row is told with its line and left out, the good ones are kept.
+A bad row is reported with its line and left out, the good ones are kept.
 """
 
 import csv
@@ -115,7 +115,7 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
     """Return a new pack, or the continuation of an existing one.
 
     Half a row, which a run that was killed may leave at the end of a file, is cut off, and so is a row
-    without its line's end: nobody knows whether its last number is whole. Both are measured again.
+    without its line's end: its last number may be cut. Both are measured again.
 
     Raises
     ------
@@ -212,7 +212,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Yield good rows of a file that may be absent; faults of the others go to `problems`.
 
-    A header without the columns of this version makes every row unreadable: one fault tells it.
+    A header without the columns of this version makes every row unreadable: one fault reports them all.
     """
     if not path.exists():
         return

@@ -1,8 +1,8 @@
 """Files of others, plain or gzipped: their first bytes say which.
 
 Answers: which bytes does a measured file hold, and why can it not be read?
-Elsewhere: what the bytes mean (columns.py, nccl_tests.py, lab/logs, lab/traces), where a fault is told;
-files that a user writes (requests/job_files.py), which are never packed.
+Elsewhere: what the bytes mean (columns.py, nccl_tests.py, lab/logs, lab/traces), where an error is
+reported; files that a user writes (requests/job_files.py), which are never packed.
 
 A name that ends in .gz binds: what then does not begin as an archive (RFC 1952, section 2.3.1) was cut or
 renamed, and is refused. A packed file may hold a thousand times its own length: bounds count what is
@@ -52,7 +52,7 @@ def read_unpacked(path: Path, most_bytes: int) -> bytes:
     Raises
     ------
     OSError
-        As `unpacked`; or the file holds more, which nobody should take for all of it.
+        As `unpacked`; or the file holds more: part of it must not pass for the whole.
     """
     with unpacked(path, most_bytes) as file:
         return b"".join(

@@ -15,7 +15,7 @@ from flopcast.lab.validation.statistics import grouped
 from flopcast.units import nine_digits
 
 Judged = Mapping[Constants, Sequence[Sweep]]
-LARGEST = 3  # components that are told of a wrong recommendation
+LARGEST = 3  # components that are listed for a wrong recommendation
 
 
 def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:

@@ -49,7 +49,7 @@ ALONE: Mapping[Constants, str] = {
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
-UNREADABLE = "unreadable"  # in the place of a source, which nobody knows
+UNREADABLE = "unreadable"  # in the place of a source, which is not known
 MEASURED = "seconds of a step"
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
