@@ -1,6 +1,6 @@
-"""Tables in YAML that stand in a package, beside the code that uses them: facts about other programs.
+"""Files that stand in a package, beside the code that uses them: tables in YAML, scripts and styles.
 
-Answers: what does a table of a package say?
+Answers: what does a table of a package say, which text does a file hold?
 Elsewhere: what the tables mean (in interop: configs/keys.py, configs/formats.py, megatron/flags.py,
 hugging_face/unsupported.py), the catalogue (library/catalog.py).
 """
@@ -10,6 +10,11 @@ from typing import Any
 
 from flopcast.errors import InternalError
 from flopcast.files.yaml_text import read_yaml
+
+
+def read_text(package: str, name: str) -> str:
+    """Return the text of a file of a package, such as "static/app.js"."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def read_table(package: str, name: str) -> dict[str, Any]:

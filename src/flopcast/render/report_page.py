@@ -3,10 +3,15 @@
 Answers: which sections does the page of a prediction have, and which data?
 Elsewhere: each section (render/page/), the same as text (report_text.py) and as JSON (report_json.py, which
 the page holds). Every text that a user can choose (names, assumptions, sources) is escaped.
+
+Without the script (page/report.js) nothing is missing. It sorts tables, names what is under the pointer,
+and zooms all drawings over time together: + and - around the middle, arrows move, 0 shows all. A wheel
+zooms with Ctrl held, so that the page can be scrolled.
 """
 
 from collections.abc import Sequence
 
+from flopcast.files.package_table import read_text
 from flopcast.render.page.evidence import costs, evidence, repeat
 from flopcast.render.page.frame import document
 from flopcast.render.page.limits import limits
@@ -14,7 +19,6 @@ from flopcast.render.page.memory import memory
 from flopcast.render.page.pipeline import pipeline, tasks_as_data
 from flopcast.render.page.roofline import roofline
 from flopcast.render.page.scaling import scaling
-from flopcast.render.page.script import SCRIPT
 from flopcast.render.page.summary import answer
 from flopcast.render.page.time_axis import TIME_UNITS
 from flopcast.render.page.time_breakdown import where
@@ -36,6 +40,6 @@ def as_html(report: Report, scaled: Sequence[ScaledStep] = ()) -> str:
         f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}",
         sections,
         top=answer(report),
-        script=SCRIPT,
+        script=read_text("flopcast.render.page", "report.js"),
         data={"report": as_json(report), "time_units": TIME_UNITS, "pipeline": tasks_as_data(report)},
     )

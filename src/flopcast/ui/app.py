@@ -11,7 +11,6 @@ import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -22,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from flopcast.files.package_table import read_text
 from flopcast.render.error_json import BUG, INPUT, LIMIT
 from flopcast.render.page.style import STYLE
 from flopcast.ui import page
@@ -286,7 +286,7 @@ async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in STATIC:
         return Response("not found", 404, media_type="text/plain")
-    text = (files("flopcast") / "ui" / "static" / name).read_text(encoding="utf-8")
+    text = read_text("flopcast.ui", f"static/{name}")
     if name == "style.css":
         text = STYLE + text
     return Response(text, media_type=STATIC[name], headers={"cache-control": "no-cache"})

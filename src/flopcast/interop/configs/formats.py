@@ -9,10 +9,9 @@ user must name one.
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.package_table import read_table
+from flopcast.files.package_table import read_table, read_text
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.interop.configs import (
     axolotl,
@@ -152,7 +151,7 @@ def _joins(name: str, documents: Sequence[Document]) -> bool:
 
 def helper_text(kind: str) -> str:
     """Return the program that writes a file of this format, to run where the other program is installed."""
-    return files(__package__).joinpath(KINDS[kind].helper).read_text(encoding="utf-8")
+    return read_text(__package__, KINDS[kind].helper)
 
 
 def known_kind(kind: str | None, document: Document) -> str:

@@ -1,14 +1,4 @@
-"""The script of a report's page: it zooms drawings, names what is under the pointer, and sorts tables.
-
-Answers: what does the page do beyond a static document? Without the script, nothing is missing.
-Elsewhere: the data that it reads (`pipeline.tasks_as_data`, the viewBox of svg.plot), the frame that allows
-it (frame.py).
-
-Keys on a drawing over time: + and - zoom around the middle, arrows move, 0 shows all. All drawings over
-time show the same part of the step. A wheel zooms with Ctrl held, so that the page can be scrolled.
-"""
-
-SCRIPT = r"""'use strict';
+'use strict';
 (function () {
   const data = JSON.parse(document.getElementById('data').textContent);
   const groups = Array.from(document.querySelectorAll('.time'));
@@ -142,4 +132,3 @@ SCRIPT = r"""'use strict';
     for (const each of document.querySelectorAll('details')) each.open = true;
   });
 })();
-"""
