@@ -34,9 +34,8 @@ from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
 from flopcast.library.curves import read_owner, write_owner
 
-LENDERS_OF_LAYOUTS = (
-    "a100-pcie-80gb",
-)  # times gradients separately; fitted before the devices that borrow its ratios
+# times gradients separately; fitted before the devices that borrow its ratios
+LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)
 LEDGER = "unfinished-fit.json"
 Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class

@@ -115,9 +115,8 @@ def main() -> None:
     which here means that no plan is feasible. A reader who closes the pipe early is no error.
     """
     gc.set_threshold(LEAST_GARBAGE)  # to look for garbage while modules load takes 40 ms
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # matrices are small: threads only wait for each other
+    # matrices are small: threads only wait for each other
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them takes 10 ms
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

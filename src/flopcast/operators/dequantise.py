@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 
-STORED_BYTES = {
-    "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8
-}  # scales of 64 weights in 8 bits, of 256 scales in 32
+# scales of 64 weights in 8 bits, of 256 scales in 32
+STORED_BYTES = {"nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

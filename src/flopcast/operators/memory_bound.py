@@ -94,9 +94,8 @@ KINDS: dict[str, Kind] = {
     "unpermute_sum": Kind(forward=2, backward=2, permutes=True),  # of rows that were weighed before
     "merge_blocks": Kind(forward=5),  # fp32 += 16-bit, scaled: counted in 16-bit passes
     "merge_gradients": Kind(forward=0, backward=3),  # of blocks that saw other keys: added up
-    "cross_entropy": Kind(
-        forward=2, backward=2, reduces=True, is_loss=True
-    ),  # logits: spec/stack.py, Memory
+    # logits: spec/stack.py, Memory
+    "cross_entropy": Kind(forward=2, backward=2, reduces=True, is_loss=True),
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),
     "fused_rmsnorm": Kind(forward=2, backward=3, saves=X),

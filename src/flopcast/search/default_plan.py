@@ -122,9 +122,8 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         raise InfeasibleError(_impossible(job, fixed, found.candidates))
     if not found.best:
         raise InfeasibleError(_too_large(found.nearest, found.possible))
-    best = [
-        Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)
-    ]  # what is settled stays as it is, where it makes no difference too
+    # what is settled stays as it is, where it makes no difference too
+    best = [Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)]
     steps_s = [predict(job.model_copy(update={"plan": plan}), book, kept).step_time_s for plan in best]
     if "stage_layers" not in fixed:
         level = [_level(job, *each, book, room_fraction, kept) for each in zip(best, steps_s, strict=True)]

@@ -29,9 +29,8 @@ from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.strict_model import StrictModel
 
 ALL = "all"
-USUAL_TOKENS = (
-    2**22
-)  # of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
+# of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
+USUAL_TOKENS = 2**22
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
 RECOMPUTE = ("none", "selective", "full")

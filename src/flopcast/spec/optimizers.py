@@ -36,12 +36,10 @@ class OptimizerKind:
 
 OPTIMIZERS: Mapping[str, OptimizerKind] = {
     "adamw": OptimizerKind(moments=2),  # arXiv:1711.05101
-    "adamw_8bit": OptimizerKind(
-        moments=2, quantised=True
-    ),  # arXiv:2110.02861; blocks: bitsandbytes since 0.44
-    "adafactor": OptimizerKind(
-        moments=0, factored=True, passes=3
-    ),  # arXiv:1804.04235, algorithm 4, no momentum
+    # arXiv:2110.02861; blocks: bitsandbytes since 0.44
+    "adamw_8bit": OptimizerKind(moments=2, quantised=True),
+    # arXiv:1804.04235, algorithm 4, no momentum
+    "adafactor": OptimizerKind(moments=0, factored=True, passes=3),
     "sgd": OptimizerKind(moments=0),
     "sgd_momentum": OptimizerKind(moments=1),
 }

@@ -7,11 +7,8 @@ Elsewhere: the fields (plan.py), whether a mode is possible (rules_recompute.py)
 
 from collections.abc import Mapping
 
-FIELDS = (
-    "recompute_method",
-    "recompute_layers",
-    "recompute_modules",
-)  # what a word may say besides the mode
+# what a word may say besides the mode
+FIELDS = ("recompute_method", "recompute_layers", "recompute_modules")
 PATTERN = r"^(full:(uniform|block|every)(:[1-9][0-9]*)?|selective:[a-z_]+(,[a-z_]+)*)$"
 
 

@@ -161,9 +161,8 @@ def _columns(
     sort = np.argsort(node, kind="stable")
     counts = np.bincount(node, minlength=size)
     width = max(int(counts.max()), 1)
-    row = np.arange(size) * width - (
-        np.cumsum(counts) - counts
-    )  # where a node's entries go, less their place
+    # where a node's entries go, less their place
+    row = np.arange(size) * width - (np.cumsum(counts) - counts)
     place = np.repeat(row, counts)
     place += np.arange(len(node))
     waits, lags, cargo = (np.full(size * width, empty) for empty in (NOTHING, NO_TRANSFER, 0))

@@ -145,9 +145,8 @@ def _rounds(chains: Chains) -> list[Integers]:
     round; a round in which no stage can go on is a deadlock.
     """
     ends = np.cumsum(chains.lengths)
-    front = (
-        ends - chains.lengths
-    )  # the next node of each chain; behind the last one, a node that never runs
+    # the next node of each chain; behind the last one, a node that never runs
+    front = ends - chains.lengths
     size = chains.waits.shape[0]
     never = size + 1
     waits = np.empty((size + 1, chains.waits.shape[1]), dtype=np.intp)

@@ -151,9 +151,8 @@ def _gain_beyond(curve: Curve, logs: Sequence[Logs], number: int, half_fraction:
     at_end = _looked_up(curve, logs)
     before = [np.full_like(log, end - 1.0) if place == number else log for place, log in enumerate(logs)]
     rise = np.exp(at_end - _looked_up(curve, before))
-    added = np.clip(
-        (1.0 - half_fraction * rise) / (1.0 - half_fraction), 1.0 / MOST_RISE, 1.0
-    )  # time over that at the end
+    # time over that at the end
+    added = np.clip((1.0 - half_fraction * rise) / (1.0 - half_fraction), 1.0 / MOST_RISE, 1.0)
     kept = half_fraction ** (logs[number] - end)  # share of the work inside the axis
     return np.asarray(-np.log(kept + (1.0 - kept) * added))
 

@@ -211,9 +211,8 @@ GEMM = KernelFeatures(
     saturates=True,
     at_least=(64.0, 64.0, 64.0),
 )
-LOW_PRECISION_GEMM = replace(
-    GEMM, saturates=False
-)  # casts of inputs are in its time: they grow slower than work
+# casts of inputs are in its time: they grow slower than work
+LOW_PRECISION_GEMM = replace(GEMM, saturates=False)
 BATCHED_PADDINGS = {"n": (64, 128, 256), "k": (32, 64)}
 SCORES = KernelFeatures(  # queries × keys, over a head
     table=_as_it_is,

@@ -21,9 +21,8 @@ from flopcast.spec.precision import scales_loss
 
 STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
 OFFLOAD = re.compile(r"offload", re.IGNORECASE)
-OTHERWISE = re.compile(
-    r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+", re.IGNORECASE
-)  # more than a stage
+# more than a stage
+OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+", re.IGNORECASE)
 PUBLISHED: Mapping[str, Mapping[str, Mapping[str, bool]]] = {  # program → its file → what its name hides
     "Axolotl": {  # axolotl-ai-cloud/axolotl, deepspeed_configs/
         "zero2.json": {"offload": True, "overlap": True},

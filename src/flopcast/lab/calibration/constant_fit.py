@@ -223,9 +223,8 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
                 squares = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
                 noise[rows] = math.sqrt(squares / (float(weights[rows].sum()) + EXPECTED_ROWS))
         trust = _trust(left, noise)
-    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(
-        np.float64
-    )  # without the extra precision
+    # without the extra precision
+    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(np.float64)
     return logs, open_covariance, {n: float(noise[rows][0]) for n, rows in members.items() if rows.any()}
 
 

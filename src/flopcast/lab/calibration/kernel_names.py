@@ -127,9 +127,8 @@ def collective_class(name: str) -> str:
     if _GENERIC.search(low):
         return COMMUNICATION
     letters = re.sub(r"[^a-z]", "", low)
-    return COLLECTIVES.get(letters) or COLLECTIVES.get(
-        _SUFFIX.sub("", letters), UNKNOWN
-    )  # recv has no suffix
+    # recv has no suffix
+    return COLLECTIVES.get(letters) or COLLECTIVES.get(_SUFFIX.sub("", letters), UNKNOWN)
 
 
 def kind_of(name: str) -> str:

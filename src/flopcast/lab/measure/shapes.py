@@ -20,10 +20,8 @@ from dataclasses import dataclass, replace
 
 from flopcast.operators.memory_bound import KINDS
 
-TINY_LOW, TINY_HIGH = (
-    16,
-    64,
-)  # by what sizes shrink where a processor runs them: seconds become milliseconds
+# by what sizes shrink where a processor runs them: seconds become milliseconds
+TINY_LOW, TINY_HIGH = 16, 64
 PRIMES = (2, 3, 5, 7, 11)  # one for each axis of the class that has most
 VARIANT_SHIFT = (5**0.5 - 1) / 2  # the golden ratio: shifts stay far from each other
 SEED_SHIFT = 2**0.5 - 1

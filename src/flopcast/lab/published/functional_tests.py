@@ -25,13 +25,8 @@ from flopcast.lab.samples.columns import as_number
 from flopcast.lab.validation.memory import MemoryRow
 from flopcast.requests.job_files import job_of, read_file
 
-HEADER = (
-    "family",
-    "case",
-    "environment",
-    "median_mem_allocated_bytes",
-    "transformer_impl",
-)  # tell the kind
+# these name the kind of a table
+HEADER = ("family", "case", "environment", "median_mem_allocated_bytes", "transformer_impl")
 COUNTS = (
     "num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size",
     "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",

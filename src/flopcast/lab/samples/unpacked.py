@@ -55,6 +55,5 @@ def read_unpacked(path: Path, most_bytes: int) -> bytes:
         As `unpacked`; or the file holds more: part of it must not pass for the whole.
     """
     with unpacked(path, most_bytes) as file:
-        return b"".join(
-            iter(lambda: file.read(CHUNK_BYTES), b"")
-        )  # one read would take memory for the most
+        # one read would take memory for the most
+        return b"".join(iter(lambda: file.read(CHUNK_BYTES), b""))

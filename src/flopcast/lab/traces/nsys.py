@@ -44,9 +44,8 @@ _STEP = re.compile(
 _ENGINE = re.compile(r"autograd::engine::evaluate_function|backward", re.IGNORECASE)
 _PART = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _SIZES = re.compile(r", sizes = (\[.*?\])(?:, input_op_ids = .*)?$")
-Row = tuple[
-    int, int, int, int, int, int, int
-]  # start, end, name (word), device, queue, correlation, process
+# of one event: its start, end, name (a word), device, queue, correlation and process
+Row = tuple[int, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,8 @@ from flopcast.workload.rewrites.weighted_experts import (
 )
 from flopcast.workload.rewrites.window_gradients import whole_window_gradients
 
-SKIPS_WORK: tuple[Rewrite, ...] = (
-    flash_attention,
-)  # may lower the FLOP: what a mask hides is not computed
+# may lower the FLOP: what a mask hides is not computed
+SKIPS_WORK: tuple[Rewrite, ...] = (flash_attention,)
 REWRITES: dict[str, Rewrite] = {
     "flash_attention": flash_attention,
     "fused_softmax": fused_softmax,
