@@ -11,6 +11,7 @@ every other chunk comes back up, and activations go down and up.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -229,3 +230,13 @@ def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Inte
     kind[warm_up + 2 * steady :] = BACKWARD
     index[warm_up + 2 * steady :] = backward[steady:]
     return kind, index
+
+
+def alternate_all(warm_ups: Iterable[int], total: int) -> tuple[Integers, Integers]:
+    """Return kinds and indices of `total` forwards and backwards in order, shape (stages, 2 total).
+
+    `warm_ups` are the forwards of each stage before its first backward; no stage has more than `total`.
+    """
+    tasks = np.arange(total)
+    rows = [alternate(min(warm_up, total), tasks, tasks) for warm_up in warm_ups]
+    return np.stack([kind for kind, _ in rows]), np.stack([index for _, index in rows])

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.schedules.base import FORWARD, AbstractSchedule, Order, alternate
+from flopcast.schedules.base import FORWARD, AbstractSchedule, Order, alternate_all
 
 Number = TypeVar("Number", int, Counts)
 
@@ -37,13 +37,8 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Return the order: every stage starts with the forwards of its `warm_up`, or all there are."""
-        total = micro_batches * virtual
-        tasks = np.arange(total)
-        rows = [
-            alternate(min(warm_up(stage, stages, virtual), total), tasks, tasks) for stage in range(stages)
-        ]
-        kind = np.stack([kind for kind, _ in rows])
-        index = np.stack([index for _, index in rows])
+        warm_ups = [warm_up(stage, stages, virtual) for stage in range(stages)]
+        kind, index = alternate_all(warm_ups, micro_batches * virtual)
         chunk = index % (stages * virtual) // stages
         return Order(
             kind=kind,

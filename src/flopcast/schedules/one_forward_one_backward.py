@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.schedules.base import AbstractSchedule, Order, alternate
+from flopcast.schedules.base import AbstractSchedule, Order, alternate_all
 
 
 class OneForwardOneBackward(AbstractSchedule):
@@ -14,23 +14,22 @@ class OneForwardOneBackward(AbstractSchedule):
     The number does not depend on the micro-batches of a step, unlike in GPipe, which keeps them all.
     """
 
+    forwards_per_stage: ClassVar[int] = 1  # of the warm-up, for each stage that follows
     meets_one_neighbour: ClassVar[bool] = True
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Return the order: stage s runs `stages - 1 - s` forwards before its first backward."""
-        tasks = np.arange(micro_batches)
-        rows = [alternate(min(stages - 1 - s, micro_batches), tasks, tasks) for s in range(stages)]
-        kind = np.stack([kind for kind, _ in rows])
-        return Order(
-            kind=kind, chunk=np.zeros_like(kind), micro_batch=np.stack([index for _, index in rows])
-        )
+        """Return the order: a stage runs the forwards of its warm-up before its first backward."""
+        warm_ups = [self.forwards_per_stage * (stages - 1 - stage) for stage in range(stages)]
+        kind, micro_batch = alternate_all(warm_ups, micro_batches)
+        return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return the number of stages, after which the first stage is full."""
-        return np.minimum(micro_batches, stages)
+        """Return the number that fills the first stage: its warm-up and one more."""
+        return np.minimum(micro_batches, self.forwards_per_stage * (stages - 1) + 1)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return `stages - stage`, but at most the number of micro-batches."""
-        return np.minimum(stages - stage, micro_batches) * (chunk == 0)
+        """Return those of the warm-up and one more, but at most the number of micro-batches."""
+        filled = self.forwards_per_stage * (stages - 1 - stage) + 1
+        return np.minimum(filled, micro_batches) * (chunk == 0)
