@@ -1,4 +1,4 @@
-"""Jobs for a program: out of words or files, and into files again.
+"""Jobs for a program: read from words or files, and written to files.
 
 Answers: how do I get a job without writing a file, and how do I keep one?
 Elsewhere: what becomes of a job (api.py), how a request becomes one (requests/resolve.py), kinds of

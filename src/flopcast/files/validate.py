@@ -1,4 +1,4 @@
-"""From plain data to nouns: units parsed, every fault told with its line.
+"""From plain data to nouns: units parsed, every error with its line.
 
 Answers: is this mapping a valid Model, Cluster, … and if not, which fields are wrong?
 Elsewhere: the words for a wrong value (field_faults.py).

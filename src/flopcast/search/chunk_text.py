@@ -1,4 +1,4 @@
-"""Questions, and what chunks of them leave, as text that another process can read.
+"""Questions and the results of their chunks, as text that another process can read.
 
 Answers: how are a question, top candidates and played plans written, and read again as exactly what they
 were?

@@ -1,4 +1,4 @@
-"""Good plans made better in what a space has one value of: blocks of stages, recompute, order of ranks.
+"""Good plans improved in settings that a space does not vary: blocks of stages, recompute, order of ranks.
 
 Answers: which plans near these are worth an exact play too?
 Elsewhere: the best division of one plan (uneven_stages.py), which plans are kept (top_candidates.py).

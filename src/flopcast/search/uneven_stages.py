@@ -1,4 +1,4 @@
-"""Blocks dealt out to stages that are not alike: the slowest one as fast as it can be, inside its memory.
+"""Blocks divided over unequal stages, so that the slowest is as fast as the memory of all allows.
 
 Answers: of all ways to cut a model's blocks into stages, which has the shortest step in closed form and
 fits?

@@ -1,4 +1,4 @@
-"""Rows of a batch of plans that are alike: what is worked out once and handed to all of them.
+"""Equal rows of a batch of plans: what is computed once and used for all of them.
 
 Answers: which rows have equal values in some columns, and which row stands for each of these groups?
 Elsewhere: the batches (plan.py), what depends on which columns (those who ask).

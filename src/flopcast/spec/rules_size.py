@@ -1,4 +1,4 @@
-"""The rules about sizes: what no machine has, and what no step is made of.
+"""The rules about sizes: limits on devices, layers, tokens and tasks.
 
 Answers: how many devices, layers, tokens of a sequence, and tasks of a pipeline may be asked about?
 Elsewhere: what a rule is (checks.py). A typing error (a zero too many, a wrong unit) is reported before it

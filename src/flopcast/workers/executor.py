@@ -38,7 +38,7 @@ class AbstractExecutor(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Send the workers home; tasks that are not done are dropped."""
+        """Stop the workers; tasks that are not done are dropped."""
 
 
 class SerialExecutor(AbstractExecutor):

@@ -95,7 +95,7 @@ class Search:
         return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
 
     def steps(self) -> Steps:
-        """Yield tasks, be sent what they left; where some are missing, the answer is partial."""
+        """Yield tasks and receive their results; if some are missing, the answer is partial."""
         text, tasks = question_text(self.question), self.tasks
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
         left = yield tasks
@@ -288,7 +288,7 @@ class _Run:
                 return
 
     def wait(self) -> int:
-        """Hand out tasks, wait for one of them; the place of its search."""
+        """Hand out tasks, wait for one of them and return the place of its search."""
         while self.ready and len(self.given) < 2 * self.executor.size:
             place, task = self.ready.popleft()
             self.given[task.name] = (place, task)
@@ -312,7 +312,7 @@ class _Run:
         return all(task.kind == SCREEN for _, task in (*self.ready, *self.given.values()))
 
     def break_off(self) -> int:
-        """Ask for nothing more of the only search; what it plays then is of this part of the space."""
+        """End the screening of the only search, which then plays plans of the part that was screened."""
         self.broken_off = True
         self.executor.forget()
         self.ready.clear()

@@ -1,4 +1,4 @@
-"""A worker process: a task a line on stdin, what it left a line on stdout, until stdin ends.
+"""A worker process: each line of stdin is a task, each line of stdout its result, until stdin ends.
 
 Answers: what runs in each process of process_executor.py?
 

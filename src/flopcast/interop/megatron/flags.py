@@ -1,4 +1,4 @@
-"""The flags of Megatron-LM's training programs: what each of them is to a forecast.
+"""The flags of Megatron-LM's training programs: what each of them means for a forecast.
 
 Answers: is this flag modelled, without effect on a step's time, not supported yet, or not known?
 Elsewhere: the flags themselves (flags.yaml), what the modelled ones say (launch_script.py, stack.py), how

@@ -1,4 +1,4 @@
-"""Megatron-LM's flags that tell layers apart: which have experts, which see a window of the sequence.
+"""Megatron-LM's flags that make layers differ: which have experts, which see a window of the sequence.
 
 Answers: of which kind is each layer, and in which runs or pattern do the kinds stand?
 Elsewhere: what a block of experts is (experts.py), all that blocks have in common (model.py).

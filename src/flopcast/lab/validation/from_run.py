@@ -6,8 +6,8 @@ Elsewhere: how a run is read (lab/logs, lab/traces), factors (cost/factors.py), 
 (timeline/uncertainty.py), parts of a step (step_parts.py), the file that is written
 (cli/import_measurements.py).
 
-The model is that of cost/site_runs.py: linear and Gaussian in logarithms, with the prediction as it stands
-for a mean, and what no factor explains alike for steps that are alike. With H the shares
+The model is that of cost/site_runs.py: linear and Gaussian in logarithms. Its mean is the prediction as it
+stands; similar steps have similar errors that no factor explains. With H the shares
 (d log(seconds) / d log(factor)), P the prior variances on a diagonal and R those of the noise, factors get
 
     gain = P Hᵀ (H P Hᵀ + R)⁻¹,   mean = gain · log(observed / predicted),   covariance = P - gain H P

@@ -1,4 +1,4 @@
-"""A published run: what one row of a table says of a training run that somebody measured.
+"""A published run: what one row of a table states about a measured training run.
 
 Answers: which facts may a row state, and how many seconds did a step of it take?
 Elsewhere: reading rows (lab/published/table.py), the job that reproduces one (lab/published/job.py), how
