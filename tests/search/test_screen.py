@@ -261,12 +261,6 @@ def test_schedules_and_modes_that_are_not_built_are_impossible_not_wrong():
     assert np.isnan(result.step_time_s).all()
 
 
-def test_no_plans_give_no_results():
-    result = screened(job_on("megatron-2022"), [])
-
-    assert result.possible.shape == result.fits.shape == result.step_time_s.shape == (0,)
-
-
 def test_the_best_screened_plan_is_among_the_best_played_exactly():
     # DESIGN: search screens by closed form and plays the best few hundred; here the very first must do
     job = job_on("megatron-2022")
