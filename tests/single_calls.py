@@ -15,7 +15,7 @@ from flopcast.timeline.closed_form import step_terms, steps_of
 
 def memory_curve(programs, stage):
     """The memory over time of the first plan's step on one stage."""
-    return memory_curves(programs, peak_memory(programs), [stage], [0])[0]
+    return next(memory_curves(programs, peak_memory(programs), [stage], [0]))
 
 
 def step_seconds(priced):

@@ -8,9 +8,10 @@ from conftest import make_job
 
 from flopcast.api import predict
 from flopcast.economics.energy import drawn_w
-from flopcast.economics.power import WINDOW_S, watts_of_tasks
+from flopcast.economics.power import WINDOW_S, power_draw, watts_of_tasks
 from flopcast.spec.operations import POWER_CLASSES
 from flopcast.spec.site import Site
+from flopcast.timeline.step import Timeline
 
 LLAMA = {"model": "llama-2-7b", "stack": "megatron-core", "cluster": "dgx-h100:1"}
 
@@ -121,3 +122,17 @@ def test_tensor_parallelism_of_two_overtakes_pure_sharding_at_2048_devices():
     """arXiv:2411.13055: at the same global batch, model parallelism is faster than FSDP alone at scale."""
     assert scaled(2048, tensor=2).step_time_s < scaled(2048).step_time_s
     assert scaled(128, tensor=2).step_time_s > scaled(128).step_time_s * 0.98
+
+
+@pytest.mark.parametrize("seq", [256, 2048])
+def test_a_step_of_very_many_micro_batches_draws_what_its_whole_play_draws(seq):
+    found = report("dp=2 pp=4 mbs=1 gbs=8192 zero=1 precision=bf16", seq=seq)
+    whole = Timeline(play=found.timeline.play)
+    args = (found.priced, found.job.cluster, Site(), found.cost.energy.busy)
+
+    ours, theirs = power_draw(found.timeline, *args), power_draw(whole, *args)
+
+    assert found.timeline.steady is not None
+    assert "run" not in vars(found.timeline)  # nothing has played all tasks
+    assert ours.peak_w == pytest.approx(theirs.peak_w, rel=1e-9)
+    assert found.timeline.pass_seconds == pytest.approx(whole.pass_seconds, rel=1e-12)

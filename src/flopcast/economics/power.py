@@ -95,9 +95,11 @@ def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> f
     """Return the most watts in any window, of all stages."""
     kinds_w = watts_of_tasks(timeline, priced, device, site)
     wait_w = drawn_w(WAITING, device, site)
+    part, steady = timeline, timeline.steady
+    if steady is not None and steady.repeated_s >= WINDOW_S:  # it has every window of the whole step
+        part = Timeline(play=lambda: steady.longer)
     return max(
-        _stage_peak_w(timeline, timeline.stage == stage, kinds_w, wait_w)
-        for stage in range(len(timeline.update_s))
+        _stage_peak_w(part, part.stage == stage, kinds_w, wait_w) for stage in range(len(part.update_s))
     )
 
 
@@ -110,7 +112,6 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
         for item in segment.items
     }
     stages = len(timeline.update_s)
-    lasts_s = timeline.end_s - timeline.start_s
     each_w = watts_by_class(device, site)
     wait_w = each_w[WAITING]
     extra_j: dict[int, float] = defaultdict(float)
@@ -119,7 +120,7 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
         extra_j[number] += share.path_s * (each_w[power_class(share.item)] - wait_w)
     found = []
     for number in range(len(priced.programs.passes)):
-        seconds = float(lasts_s[timeline.kind == number].sum()) / stages
+        seconds = float(timeline.pass_seconds[number]) / stages
         found.append(wait_w + (extra_j[number] / seconds if seconds > 0 else 0.0))
     return np.array(found)
 

@@ -8,7 +8,7 @@ Sizes are those of categories.py and counts those of in_flight.py, so that the p
 that `peak_memory` finds for the fullest stage of a class; other stages of the class hold less.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,8 +75,8 @@ class StagePeak:
 
 def memory_curves(
     programs: Programs, memory: PeakMemory, stages: Iterable[int], rank_classes: Iterable[int]
-) -> list[MemoryCurve]:
-    """Return the memory over time of the first plan's step, for every rank class of every stage.
+) -> Iterator[MemoryCurve]:
+    """Yield the memory over time of the first plan's step, for every rank class of every stage.
 
     Rank classes are data-parallel ranks whose micro-batches differ (`Workload.rows`). The sizes of
     categories and the order of tasks do not depend on the stage and are computed once; `memory` is that of
@@ -96,7 +96,7 @@ def memory_curves(
         ],
     )
     classes = tuple(rank_classes)
-    return [_curve(programs, stage, each, order, of_kinds) for stage in stages for each in classes]
+    return (_curve(programs, stage, each, order, of_kinds) for stage in stages for each in classes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

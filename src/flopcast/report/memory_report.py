@@ -7,6 +7,7 @@ Elsewhere: the sizes (memory/), the rest of a report (report.py).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import islice
 
 import numpy as np
 
@@ -128,15 +129,21 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
 @lru_cache(maxsize=1)  # the tables and the drawing of a page read them one after the other
 def _stage_curves(programs: Programs, memory: PeakMemory) -> tuple[tuple[MemoryCurve, ...], ...]:
     """Return the memory over time of the first plan, by stage and class of data-parallel ranks."""
+    return tuple(_curves_of_stages(programs, memory))
+
+
+def _curves_of_stages(programs: Programs, memory: PeakMemory) -> Iterator[tuple[MemoryCurve, ...]]:
+    """Yield the curves of the classes of data-parallel ranks of one stage after the other."""
     stages, ranks = len(programs.stages.of(0).stage_class), len(programs.workload.rows) or 1
     curves = memory_curves(programs, memory, range(stages), range(ranks))
-    return tuple(tuple(curves[stage * ranks : (stage + 1) * ranks]) for stage in range(stages))
+    return (tuple(islice(curves, ranks)) for _ in range(stages))
 
 
 def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
+    """Yield the memory of every stage; only one stage's curves are in memory at a time."""
     stage_class = programs.stages.of(0).stage_class.tolist()
-    for stage, (at, curves) in enumerate(zip(stage_class, _stage_curves(programs, memory), strict=True)):
-        yield _stage_memory(curves, memory, seen_bytes, stage, at)
+    for stage, curves in enumerate(_curves_of_stages(programs, memory)):
+        yield _stage_memory(curves, memory, seen_bytes, stage, stage_class[stage])
 
 
 def _stage_memory(

@@ -183,6 +183,13 @@ def busy_seconds(run: StepSimulation) -> Floats:
     return busy_s
 
 
+def pass_seconds(run: StepSimulation) -> Floats:
+    """Return the seconds of all tasks of each pass, (passes,)."""
+    g = run.played.graph
+    kinds, lasts_s = g.order.kind.ravel(), run.played.duration_s[g.node_of_task]
+    return np.array([lasts_s[kinds == number].sum() for number in range(len(run.passes))])
+
+
 def _end_shares(run: StepSimulation, stage: int) -> list[TimeAttribution]:
     """Return the reduction of a stage, and the synchronisation of all stages."""
     reduce = _phase_shares(run, run.programs.reduce, stage)

@@ -36,6 +36,11 @@ class SteadyStep:
     longer: StepSimulation
     times: int
 
+    @property
+    def repeated_s(self) -> float:
+        """Return for how long both steps certainly repeat a period, less one period."""
+        return (WINDOW_PERIODS - 1) * (self.longer.step_time_s - self.shorter.step_time_s)
+
     def total(self, of: Callable[[StepSimulation], Amount]) -> Amount:
         """Return what grows by the same amount with every period, such as the time of the step."""
         long = of(self.longer)

@@ -3,9 +3,9 @@
 Answers: how long is a step, what is on its critical path, when does each task run?
 Elsewhere: the inside of a task (program.py), the pipeline (pipeline.py), metrics (report/).
 
-All stages of a pipeline agree on overflow flags and the gradient norm before any of them updates. A
-step is measured from one such moment to the next: each stage updates its weights, runs its tasks,
-reduces its gradients and waits for the others. That period is exact without simulating a second step.
+All stages of a pipeline agree on overflow flags and the gradient norm before any of them updates. A step is
+measured from one such moment to the next: each stage updates its weights, runs its tasks, reduces its
+gradients and waits for the others. That period is exact without simulating a second step.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from flopcast.timeline.critical_path import (
     attribute_mean_stage,
     attribute_stage,
     busy_seconds,
+    pass_seconds,
 )
 from flopcast.timeline.max_plus import NEVER
 from flopcast.timeline.pipeline import Graph, NodeTimes, graph, of_kinds, play
@@ -73,6 +74,11 @@ class Timeline:
 
     def _shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
         return tuple(of(self.run)) if self.steady is None else self.steady.shares(of)
+
+    @cached_property
+    def pass_seconds(self) -> Floats:
+        """Return the seconds of all tasks of each pass, (passes,)."""
+        return self._total(pass_seconds)
 
     @cached_property
     def stage(self) -> Integers:
