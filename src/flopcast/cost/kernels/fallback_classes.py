@@ -68,6 +68,18 @@ LOW_PRECISION_SPEED_UP = {  # format → how many times as fast as 16 bits, and 
     "nvfp4": (3.48, 0.08),  # 13.102 ms / 3.764 ms on B300; serving tables let expect 3.1 to 3.35 on B200
 }
 
+SINGLE_PASSES = (  # over plain tensors, as a sum
+    "copy", "bias_add", "position_add", "dropout", "cast_to_fp32", "scale_gradient", "flatten",
+    "unflatten", "accumulate_gradient", "accumulate_main_gradient", "bias_dropout_add",
+    "bias_add_residual", "fused_layernorm", "fused_rmsnorm", "rope", "scaled_rope", "alibi",
+    "add_adapter", "fork", "fork.backward", "fork_of_three", "fork_of_three.backward", "rope_join",
+    "scale_rows", "split_heads", "residual_add.backward", "copy.backward", "position_add.backward",
+    "dropout.backward", "cast_to_fp32.backward", "bias_dropout_add.backward",
+    "bias_add_residual.backward", "fused_layernorm.backward", "fused_rmsnorm.backward", "rope.backward",
+    "scaled_rope.backward", "rope_join.backward", "scale_rows.backward", "split_heads.backward",
+    "merge_blocks", "merge_gradients.backward", "adam",
+)  # fmt: skip
+
 FALLBACK_CLASSES: dict[str, FallbackClass] = {
     **{
         f"narrow_{base}.{name}": FallbackClass(
@@ -80,54 +92,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # MXFP8 in both layouts: 8192 squared of bf16 in 52.3 us on B200, 0.65 of its memory's bandwidth
     # (in rows alone 34.8 us, 0.73), where a sum attains 0.93: ROCm/TransformerEngine, pull request 598
     "quantise.blocks": FallbackClass(name="residual_add", log_sigma_factor=0.12, time_ratio=1.4),
-    # one pass over plain tensors, as a sum
-    **dict.fromkeys(
-        (
-            "copy",
-            "bias_add",
-            "position_add",
-            "dropout",
-            "cast_to_fp32",
-            "scale_gradient",
-            "flatten",
-            "unflatten",
-            "accumulate_gradient",
-            "accumulate_main_gradient",
-            "bias_dropout_add",
-            "bias_add_residual",
-            "fused_layernorm",
-            "fused_rmsnorm",
-            "rope",
-            "scaled_rope",
-            "alibi",
-            "add_adapter",
-            "fork",
-            "fork.backward",
-            "fork_of_three",
-            "fork_of_three.backward",
-            "rope_join",
-            "scale_rows",
-            "split_heads",
-            "residual_add.backward",
-            "copy.backward",
-            "position_add.backward",
-            "dropout.backward",
-            "cast_to_fp32.backward",
-            "bias_dropout_add.backward",
-            "bias_add_residual.backward",
-            "fused_layernorm.backward",
-            "fused_rmsnorm.backward",
-            "rope.backward",
-            "scaled_rope.backward",
-            "rope_join.backward",
-            "scale_rows.backward",
-            "split_heads.backward",
-            "merge_blocks",
-            "merge_gradients.backward",
-            "adam",
-        ),
-        STREAMING,
-    ),
+    **dict.fromkeys(SINGLE_PASSES, STREAMING),
     # chains of such passes, of eager PyTorch: an estimate, as no row was measured
     **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
     # halves cut and joined, or parts added and joined: as the chain of rotary embedding, which does both
