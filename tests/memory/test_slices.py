@@ -54,10 +54,11 @@ def test_slices_hold_on_every_stage_what_the_pipeline_holds(both):
     whole, of = peak_memory(pipeline), pipeline.stages.of(0).stage_class
     place = sliced.stages.of(0).stage_class
 
+    peaks = tuple(memory_on(sliced, range(job.plan.pipeline_parallel)))
     for name in ("needed_bytes", "device_used_bytes"):
         classes = np.zeros(of.max() + 1)
-        for stage in range(job.plan.pipeline_parallel):
-            on_stage = getattr(memory_on(sliced, stage), name)[0, place[stage]]
+        for stage, peak in enumerate(peaks):
+            on_stage = getattr(peak, name)[0, place[stage]]
             classes[of[stage]] = max(classes[of[stage]], on_stage)
 
         assert classes == pytest.approx(getattr(whole, name)[0], rel=1e-12)

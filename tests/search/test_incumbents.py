@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from conftest import make_job
 
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.split_prices import split_seconds
+from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.search import screen as screening
 from flopcast.search.chunk_text import read_incumbents
@@ -14,6 +17,11 @@ from flopcast.search.question import Question
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
 from flopcast.search.top_candidates import TopCandidates
+from flopcast.spec.checks import Case
+from flopcast.spec.rows import rows_of
+from flopcast.workload.checks import valid
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
 
 JOBS = {
     "dense": make_job(model="gpt3-175b", cluster="selene:32", stack="megatron-core", plan="dp=256 gbs=768"),
@@ -107,6 +115,35 @@ def test_most_plans_of_a_large_space_are_never_estimated(monkeypatch):
     )
 
     assert sum(estimated) < found.possible / 3
+
+
+@pytest.mark.parametrize("name", sorted(JOBS))
+def test_seconds_kept_of_other_structures_are_those_that_are_worked_out(name):
+    job, space, book = JOBS[name], SPACES[name], BOOKS[name]
+    factors = FactorBook(job.site, book.levels)
+    kept, batches_seen = KeptResults(4096), 0
+
+    for _, plans in batches_on(job, space):
+        case = Case(
+            model=job.model,
+            cluster=job.cluster,
+            stack=job.stack,
+            batch=job.batch,
+            plans=plans,
+            site=job.site,
+        )
+        possible = rows_of(plans, np.flatnonzero(valid(case)[:, 0]))
+        if not possible.size:
+            continue
+        programs = realise(lower(job.model, possible, job.batch), job.software)
+        alone = split_seconds(programs, job.cluster, book, factors)
+        shared = split_seconds(programs, job.cluster, book, factors, kept)
+        if alone is None:
+            continue
+        assert list(shared.seconds) == list(alone.seconds)
+        assert all(np.array_equal(shared.seconds[item], alone.seconds[item]) for item in alone.seconds)
+        batches_seen += 1
+    assert batches_seen > 1
 
 
 def test_a_first_look_finds_a_plan_that_is_near_the_best():

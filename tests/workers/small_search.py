@@ -22,7 +22,8 @@ from flopcast.search.space import Space
 from flopcast.workers.executor import SerialExecutor
 from flopcast.workers.ledger import open_ledger
 from flopcast.workers.process_executor import ProcessExecutor
-from flopcast.workers.run import Search, answer
+from flopcast.workers.run import answer
+from flopcast.workers.search_tasks import Search
 
 JOB = {
     "model": "megatron-1.7b", "cluster": "dgx-a100:1", "stack": "megatron-core",

@@ -1,5 +1,7 @@
 """Runs: tasks come back in any order, of several searches at once, and the answers are the same."""
 
+import json
+import math
 import random
 
 import pytest
@@ -12,7 +14,8 @@ from flopcast.search.grid import num_plans
 from flopcast.workers import tasks
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import open_ledger
-from flopcast.workers.run import Search, answer, run, search_of
+from flopcast.workers.run import answer, run
+from flopcast.workers.search_tasks import Search, search_of
 from flopcast.workers.tasks import done
 
 
@@ -107,6 +110,35 @@ def test_progress_counts_every_plan_once_and_ends_at_all_of_them():
         totals = [one.total for one in heard if one.doing == doing]
         assert done_by_then[-1] == totals[-1] == max(totals)  # variants join the plans to play
     assert heard[0].total == num_plans(question().jobs[0], question().space)
+
+
+def test_progress_shows_the_best_plan_of_the_chunks_that_are_done():
+    heard = []
+
+    answer(search(9), Shuffled(2), None, heard.append)
+
+    best = [one.best for one in heard if one.doing == "screening"]
+    first = find(question(), load_book, quiet).plans[0]
+    shown = [float(text.split(" ")[0]) for text in best if text]
+    assert shown == sorted(shown, reverse=True)
+    assert len(set(best)) > 1
+    assert first.played.plan.short() in best[-1]
+
+
+def test_chunks_that_are_handed_out_later_know_what_others_found():
+    told = []
+
+    class Listening(Shuffled):
+        def submit(self, task):
+            told.append(json.loads(task.part)[1]["best_loss"] if task.kind == "screen" else None)
+            super().submit(task)
+
+    answer(search(9), Listening(2), None, quiet)
+
+    known = [loss for loss in told if loss is not None]
+    assert known[0] == math.inf
+    assert known == sorted(known, reverse=True)
+    assert known[-1] < math.inf
 
 
 def test_several_searches_are_broken_off_at_once():

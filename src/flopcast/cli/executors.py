@@ -18,7 +18,7 @@ from flopcast.errors import spec_error
 if TYPE_CHECKING:
     from flopcast.workers.executor import AbstractExecutor
     from flopcast.workers.ledger import Ledger
-    from flopcast.workers.run import Search
+    from flopcast.workers.search_tasks import Search
 
 MANY_PLANS = 16_384  # with this many plans or more, further processes save more than their start costs
 

@@ -86,7 +86,8 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     from flopcast.render.search_json import as_json
     from flopcast.render.search_text import as_text, nearest
     from flopcast.requests.search_request import SearchRequest, question_of
-    from flopcast.workers.run import answer, search_of
+    from flopcast.workers.run import answer
+    from flopcast.workers.search_tasks import search_of
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     for name, path in files.items():

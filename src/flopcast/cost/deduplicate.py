@@ -54,8 +54,11 @@ def priced_once(items: Sequence[Item], plans: Plans, devices_per_node: int) -> P
             )
     few = rows.size < plans.size
     known: dict[int, bool] = {}  # whether an array holds, by its identity: works share their arrays
+    arrays: dict[int, np.ndarray] = {}  # those of splits, by the identity of those of plans
     narrowed = tuple(few and _is_alike(item, rows, groups, known) for item in items)
-    found = tuple(_of(item, rows) if narrow else item for item, narrow in zip(items, narrowed, strict=True))
+    found = tuple(
+        _of(item, rows, arrays) if narrow else item for item, narrow in zip(items, narrowed, strict=True)
+    )
     return PricedOnce(found, narrowed, rows, groups)
 
 
@@ -76,8 +79,8 @@ def _is_alike(
     return True
 
 
-def _of(item: Item, rows: EqualRows) -> Item:
-    return replace(item, work=cast("Work", _of_splits(item.work, rows)))
+def _of(item: Item, rows: EqualRows, arrays: dict[int, np.ndarray]) -> Item:
+    return replace(item, work=cast("Work", _of_splits(item.work, rows, arrays)))
 
 
 @cache
@@ -98,12 +101,15 @@ def _arrays(value: object) -> Iterator[np.ndarray]:
             yield from _arrays(getattr(value, name))
 
 
-def _of_splits(value: object, rows: EqualRows) -> object:
+def _of_splits(value: object, rows: EqualRows, arrays: dict[int, np.ndarray]) -> object:
     if isinstance(value, np.ndarray):
-        return of_rows(value, rows.first)
+        found = arrays.get(id(value))
+        if found is None:
+            found = arrays[id(value)] = of_rows(value, rows.first)
+        return found
     if isinstance(value, tuple):
-        return tuple(_of_splits(part, rows) for part in value)
+        return tuple(_of_splits(part, rows, arrays) for part in value)
     if is_dataclass(value) and not isinstance(value, type):
         parts = {name: getattr(value, name) for name in _names(type(value))}
-        return replace(value, **{name: _of_splits(part, rows) for name, part in parts.items()})
+        return replace(value, **{name: _of_splits(part, rows, arrays) for name, part in parts.items()})
     return value

@@ -4,8 +4,9 @@ Answers: what do the items of a batch take that depend on the split alone, witho
 Elsewhere: prices of every item for every plan (price.py), which items are alike (deduplicate.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -14,14 +15,17 @@ from flopcast.cost.deduplicate import PricedOnce, priced_once
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price_all
-from flopcast.cost.pricing import Pricing
+from flopcast.cost.pricing import Pricing, place_of
 from flopcast.cost.single_groups import single_groups, to_price
 from flopcast.dtypes import Floats
-from flopcast.kept_results import NOTHING_KEPT
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, digest
+from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.rows import EqualRows, of_rows
 from flopcast.workload.program import Programs
+
+FEW_SPLITS = 4096  # whose seconds are kept for other batches
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,9 +41,19 @@ class SplitSeconds:
 
 
 def split_seconds(
-    programs: Programs, cluster: Cluster, book: CurveBook, factors: FactorBook
+    programs: Programs,
+    cluster: Cluster,
+    book: CurveBook,
+    factors: FactorBook,
+    kept: KeptResults = NOTHING_KEPT,
 ) -> SplitSeconds | None:
     """Return the seconds of the items of all passes, as far as they depend on the split alone.
+
+    Parameters
+    ----------
+    kept : KeptResults
+        Seconds of items in earlier batches, which are used again if the batch has few splits: batches of
+        other structures have the same splits, and most of their items.
 
     Returns
     -------
@@ -63,9 +77,12 @@ def split_seconds(
         if narrow and once.rows.holds(item.count)
     }
     context = context_of(programs.workload.model, cluster, programs.plans.structure.precision)
-    state = Pricing(cluster, programs.stack, book, replace(factors, context=context), NOTHING_KEPT, None)
-    price_all(PricedOnce(tuple(narrowed.values()), (True,) * len(narrowed), once.rows, once.groups), state)
-    alone_s = {item: state.prices[priced].alone_s for item, priced in narrowed.items()}
+    factors = replace(factors, context=context)
+    state = Pricing(cluster, programs.stack, book, factors, NOTHING_KEPT, None)
+    few = kept if once.rows.size <= FEW_SPLITS else NOTHING_KEPT
+    place = place_of(programs.stack, cluster, book, factors, few) if few else None
+    each_s = _alone_seconds(replace(once, items=tuple(narrowed.values())), state, few, place)
+    alone_s = dict(zip(narrowed, each_s, strict=True))
     for single in singles:
         dense_s, several_s = alone_s.pop(single.dense, None), alone_s.pop(single.item, None)
         if dense_s is None or not once.rows.holds(single.where):
@@ -79,3 +96,30 @@ def split_seconds(
     return SplitSeconds(
         once.rows, {item: each_s * of_rows(item.count, first) for item, each_s in alone_s.items()}
     )
+
+
+def _alone_seconds(
+    once: PricedOnce, state: Pricing, kept: KeptResults, place: object
+) -> tuple[Floats, ...]:
+    """Return the seconds of items that are narrowed to splits, each (groups, 1) or (1, 1).
+
+    They depend on `place`, on the work of the item, and on the ranks of a message.
+    """
+    keys: Sequence[Hashable] = once.items
+    if kept:
+        arrays: dict[int, bytes] = {}
+        ranks = {axis: digest(group, arrays) for (axis, narrow), group in once.groups.items() if narrow}
+        keys = [(id(place), digest(item.work, arrays), _ranks(item, ranks)) for item in once.items]
+    known = {key: cast("tuple[Floats, object] | None", kept.get(key)) for key in keys}
+    missing = {key: item for key, item in zip(keys, once.items, strict=True) if known[key] is None}
+    items = tuple(missing.values())
+    price_all(replace(once, items=items, narrowed=(True,) * len(items)), state)
+    for key, item in missing.items():
+        known[key] = state.prices[item].alone_s, place
+        kept.put(key, known[key])
+    return tuple(cast("tuple[Floats, object]", known[key])[0] for key in keys)
+
+
+def _ranks(item: Item, by_axis: Mapping[str, bytes]) -> bytes:
+    """Return what the price of a message asks of its ranks; nothing for other items."""
+    return by_axis[item.work.axis] if isinstance(item.work, AbstractMessage) else b""

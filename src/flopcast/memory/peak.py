@@ -16,6 +16,7 @@ of communicators. Memory that is needed before the first step counts too (`shard
 Whether a plan fits is decided in verdict.py.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,8 +108,8 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestM
     return _peak(programs, of_rows(standing, plan) + np.maximum(working, of_rows(update, plan)), plan)
 
 
-def memory_on(programs: Programs, stage: int) -> PeakMemory:
-    """Return the memory of every stage class of one plan, as if it were on this stage of the pipeline.
+def memory_on(programs: Programs, stages: Iterable[int]) -> Iterator[FullestMoment]:
+    """Yield the peaks of every stage class of one plan, as if it were on each of these pipeline stages.
 
     Of programs realised with slices (workload/candidate_stages.py), whose stage classes form no pipeline.
 
@@ -116,12 +117,22 @@ def memory_on(programs: Programs, stage: int) -> PeakMemory:
     --------
     Slices like the stages of a pipeline need what its stages need: tests/memory/test_slices.py.
     """
+    weights, standing = CategoryBytes.of(programs), sizes(STANDING, programs)
+    update = sum((standing | sizes(UPDATE, programs)).values(), ZERO)
+    for stage in stages:
+        working = _held_on(programs, weights, stage)
+        allocated = np.maximum(sum((standing | working).values(), ZERO), update)
+        yield _peak(programs, allocated, np.arange(len(allocated)))
+
+
+def _held_on(programs: Programs, weights: CategoryBytes, stage: int) -> dict[str, Floats]:
+    """Return the bytes by category of slices at their fullest moment on a stage, (1, stage classes)."""
     plans, division = programs.plans, programs.stages.of(0)
     stages, virtual = int(plans.pipeline_parallel[0, 0]), division.stage_chunks.shape[1]
     schedule, micro = order_of(plans.structure, virtual), int(plans.num_micro_batches[0, 0])
     moments = fullest(schedule, stages, tuple(range(virtual)), virtual, micro, (stage,))
     shape = (1, *programs.stages.chunks_of_class.shape[1:])
-    slices, weights = np.arange(shape[1])[:, None], CategoryBytes.of(programs)
+    slices = np.arange(shape[1])[:, None]
     flying, waiting, work = (
         {
             name: np.broadcast_to(size, shape)[0, slices, division.stage_chunks]
@@ -140,7 +151,7 @@ def memory_on(programs: Programs, stage: int) -> PeakMemory:
     ):
         for name, size_bytes in part.items():
             found[name] = found.get(name, ZERO) + (count * size_bytes).sum(axis=1)[None]
-    return _with_working(programs, weights, found)
+    return found
 
 
 def _with_working(programs: Programs, of_chunks: CategoryBytes, working: dict[str, Floats]) -> PeakMemory:

@@ -21,7 +21,9 @@ from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 
-CHUNK_PLANS = 32_768  # of one chunk, about: a second or a few of screening
+CHUNK_PLANS = 16_384  # of one chunk at least, about: a fraction of a second of screening
+LONG_CHUNK_PLANS = 65_536  # at most
+ENOUGH_CHUNKS = 32  # of a space: more would share less of their work
 BookOf = Callable[[Cluster], CurveBook]
 
 
@@ -35,20 +37,23 @@ class Chunk:
     number: int
 
 
-def chunks(question: Question, number: int = CHUNK_PLANS) -> tuple[Chunk, ...]:
+def chunks(question: Question, number: int | None = None) -> tuple[Chunk, ...]:
     """Return a question cut into parts of about this many plans, in the order of the space.
 
-    Structures stay whole where they can: plans of one share much of their work.
+    Structures stay whole where they can: plans of one share much of their work. Without a number, parts are
+    as long as the space asks.
 
     Raises
     ------
     SpecError
         A number of devices is not one of whole nodes.
     """
+    each = [plans_by_structure(job, question.space) for job in question.sized()]
+    usual = min(max(sum(map(sum, each)) // ENOUGH_CHUNKS, CHUNK_PLANS), LONG_CHUNK_PLANS)
     return tuple(
         Chunk(place=place, structure=structure, first=first, number=some)
-        for place, job in enumerate(question.sized())
-        for structure, first, some in _cuts(plans_by_structure(job, question.space), number)
+        for place, numbers in enumerate(each)
+        for structure, first, some in _cuts(numbers, number or usual)
     )
 
 

@@ -37,7 +37,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
 NEARLY_RATIO = 1.01
-MOST_RESULTS = 4096  # that the refinement and the play of one search share
+MOST_RESULTS = 4096  # that the parts of one search share
 USUAL_ORDER = Plan().rank_order
 
 
@@ -127,8 +127,8 @@ def find(
         A number of devices is not one of whole nodes.
     """
     say = told or (lambda _: None)
-    candidates_by_setting, partial = _screened(question, book_of, say)
     kept = KeptResults(MOST_RESULTS)
+    candidates_by_setting, partial = _screened(question, book_of, say, kept)
     jobs = to_play(question, candidates_by_setting, book_of, kept)
     played: dict[int, Exact] = {}
     try:
@@ -193,7 +193,7 @@ def decided(
 
 
 def _screened(
-    question: Question, book_of: Callable[[Cluster], CurveBook], say: OnProgress
+    question: Question, book_of: Callable[[Cluster], CurveBook], say: OnProgress, kept: KeptResults
 ) -> tuple[CandidatesBySetting, bool]:
     """Screen every batch of the space; return the top candidates and whether the search was interrupted."""
     candidates_by_setting, total = (
@@ -201,10 +201,10 @@ def _screened(
         sum(num_plans(job, question.space) for job in question.jobs),
     )
     try:
-        probes = probed_each(question, book_of)
+        probes = probed_each(question, book_of, kept)
         if (first := first_look(question, probes, total)).best:
             say(first)
-        for after in screened_each(question, book_of, probes):
+        for after in screened_each(question, book_of, probes, kept):
             candidates_by_setting = after
             done = sum(candidates_kept.candidates for candidates_kept in candidates_by_setting.each)
             best = best_so_far(question, (*probes, *candidates_by_setting.each))

@@ -11,7 +11,7 @@ driver shows must be within that part of the device; a headroom of 1 also accept
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Floats
-from flopcast.memory.peak import PeakMemory, seen_bytes
+from flopcast.memory.peak import FullestMoment, PeakMemory, seen_bytes
 from flopcast.search.exact import Exact
 from flopcast.spec.cluster import Cluster
 from flopcast.units import Number
@@ -60,7 +60,9 @@ def used_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
     return float(memory_ratio(used, high, fits, played.capacity_bytes, headroom_fraction))
 
 
-def within_memory(memory: PeakMemory, cluster: Cluster, headroom_fraction: float | None) -> Flags:
+def within_memory(
+    memory: PeakMemory | FullestMoment, cluster: Cluster, headroom_fraction: float | None
+) -> Flags:
     """Return whether each stage is within the memory that may be used, (plans, stage classes)."""
     capacity_bytes = cluster.node.device.memory_bytes
     fits = memory.needed_bytes <= capacity_bytes

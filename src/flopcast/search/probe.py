@@ -1,12 +1,14 @@
 """A first look at a space: a few plans from all over it, screened before all others.
 
 Answers: which plan is a good one after a fraction of a second, and which losses must others beat?
-Elsewhere: what follows from these losses (incumbents.py), the whole space (find.py, workers/run.py).
+Elsewhere: what follows from these losses (incumbents.py), the whole space (find.py,
+workers/search_tasks.py).
 """
 
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.grid import plans_by_structure, plans_from
 from flopcast.search.question import Question
 from flopcast.search.space import Space
@@ -18,7 +20,9 @@ PROBED = 2048  # plans of each structure
 WORTH_A_LOOK = 4096  # plans of a space; smaller ones are screened as soon as a part of them
 
 
-def probed(question: Question, job: Job, book: CurveBook) -> TopCandidates:
+def probed(
+    question: Question, job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT
+) -> TopCandidates:
     """Return the best of a few plans on one cluster; counts are of these plans.
 
     Parameters
@@ -26,6 +30,7 @@ def probed(question: Question, job: Job, book: CurveBook) -> TopCandidates:
     question : Question
     job : one of `Question.sized()`
     book : the curves of its cluster
+    kept : as for `screen`
     """
     found = TopCandidates()
     numbers = plans_by_structure(job, question.space)
@@ -37,7 +42,7 @@ def probed(question: Question, job: Job, book: CurveBook) -> TopCandidates:
         for plans in plans_from(job, question.space, place, 0, numbers[place]):
             rows = np.arange(-first % step, plans.size, step)
             first += plans.size
-            found = found.after_all(question, [(job, rows_of(plans, rows))], lambda _: book)
+            found = found.after_all(question, [(job, rows_of(plans, rows))], lambda _: book, kept)
     return found
 
 

@@ -65,7 +65,7 @@ def screen(
     job : Job
     plans : of one structure, as grid.py makes them
     book : curves of the job's cluster (library/curves.py)
-    kept : layers and prices of earlier batches, for a batch of few plans
+    kept : layers and prices of earlier batches, for a batch of few plans; of larger ones, seconds of items
     wanted : which step times are of use, given the results so far and seconds that no step is below, both
         in the order of the plans; asked again until it wants no more. None wants all.
 
@@ -89,10 +89,10 @@ def screen(
     if not len(rows):
         return result
     result.possible[rows] = True
-    possible, few = rows_of(plans, rows), kept.of_few(len(rows))
+    possible = rows_of(plans, rows)
     distinct = _of_one_program(possible).size
     every = wanted is None or distinct <= FEW_ROWS or len(rows) > MANY_BATCHES * distinct
-    step_s, used, high, fit = _estimates(possible, job, book, few, least=not every)
+    step_s, used, high, fit = _estimates(possible, job, book, kept, least=not every)
     result.device_used_bytes[rows], result.high_bytes[rows], result.fits[rows] = used, high, fit
     result.step_time_s[rows] = step_s if every else np.inf
     if wanted is not None and not every:
@@ -120,12 +120,12 @@ def _estimates(
     With `least`, step times are seconds that the estimates are not below. Memory differs between plans of
     one program until their pipelines are full.
     """
-    equal, filled = _of_one_program(plans), filled_after(plans)[:, 0]
+    equal, filled, few = _of_one_program(plans), filled_after(plans)[:, 0], kept.of_few(plans.size)
     pairs = runs([equal.group, filled])
     terms: list[StepTerms] = []
     least_terms_s: list[Floats] = []
     found: list[tuple[Floats, Floats, Flags]] = []
-    for start, programs in _programs(plans, equal, job, kept):
+    for start, programs in _programs(plans, equal, job, few):
         plan = equal.group[pairs.first] - start
         here = (plan >= 0) & (plan < programs.plans.size)
         memory = peaks(programs, plan[here], filled[pairs.first[here]])
@@ -134,9 +134,10 @@ def _estimates(
         found.append((used_bytes, high_bytes, fits(memory, job.cluster)))
         if least:
             factors = FactorBook(job.site, book.levels)
-            least_terms_s.append(least_terms(programs, split_seconds(programs, job.cluster, book, factors)))
+            known = split_seconds(programs, job.cluster, book, factors, kept)
+            least_terms_s.append(least_terms(programs, known))
         else:
-            terms.append(_terms(programs, job, book, kept))
+            terms.append(_terms(programs, job, book, few))
     if least:
         step_s = least_seconds(np.concatenate(least_terms_s)[equal.group], plans.num_micro_batches)
     else:

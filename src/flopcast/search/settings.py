@@ -17,6 +17,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.exact import Exact
 from flopcast.search.grid import batches_on, plan_at
 from flopcast.search.probe import probed
@@ -113,25 +114,31 @@ class CandidatesBySetting:
             before += candidates_kept.candidates
 
 
-def probed_each(question: Question, book_of: Callable[[Cluster], CurveBook]) -> tuple[TopCandidates, ...]:
-    """Return a first look at the plans of every setting (probe.py).
+def probed_each(
+    question: Question, book_of: Callable[[Cluster], CurveBook], kept: KeptResults = NOTHING_KEPT
+) -> tuple[TopCandidates, ...]:
+    """Return a first look at the plans of every setting (probe.py); as `screen`, with `kept`.
 
     Raises
     ------
     SpecError
         A number of devices does not fill whole nodes.
     """
-    return tuple(probed(question, job, book_of(job.cluster)) for job in question.sized())
+    return tuple(probed(question, job, book_of(job.cluster), kept) for job in question.sized())
 
 
 def screened_each(
-    question: Question, book_of: Callable[[Cluster], CurveBook], probes: Sequence[TopCandidates]
+    question: Question,
+    book_of: Callable[[Cluster], CurveBook],
+    probes: Sequence[TopCandidates],
+    kept: KeptResults = NOTHING_KEPT,
 ) -> Iterator[CandidatesBySetting]:
     """Screen all plans of a question; yield the top candidates after every batch.
 
     Parameters
     ----------
     probes : of `probed_each`
+    kept : as for `screen`
 
     Raises
     ------
@@ -142,7 +149,7 @@ def screened_each(
     for place, job in enumerate(question.sized()):
         on_job = batches_on(job, question.space)
         known = probes[place].incumbents
-        for candidates_kept in TopCandidates().after_each(question, on_job, book_of, before=known):
+        for candidates_kept in TopCandidates().after_each(question, on_job, book_of, kept, known):
             candidates_by_setting = candidates_by_setting.with_one(place, candidates_kept)
             yield candidates_by_setting
 

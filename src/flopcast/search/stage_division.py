@@ -24,6 +24,7 @@ from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.search.stage_chunks import INNER, LAST, ChunkDivision, Chunks, Tracks
 
 EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one with equal chunks
+ROUNDING = 1e-9  # of a level: more than sums in another order differ by
 
 
 Allowed = Callable[[int, Integers, Integers], Flags]
@@ -119,11 +120,14 @@ class Rounds:
             row, busy_s, here = row[of], busy_s[of] + each_s[of, stop], here[of]
             weight_s = weight_s[of] + self.weight_s[min(number, 1), role, start[of], stop]
             here[:, place] = stop
-        of, more = np.nonzero(busy_s[:, None] + between_s <= level_s)
+        least, most = self._more(paths.at[row, 0], here, paths.used[row], stage, room)
+        most = np.minimum(most, _last_below(between_s, level_s - busy_s))
+        of, more = _each_from(least, most)
+        kept = busy_s[of] + between_s[more] <= level_s
+        of, more = of[kept], more[kept]
         row, here, weight_s = row[of], here[of], weight_s[of] + between.weight_s[more]
         at = np.stack([paths.at[row, 0], here], axis=1)
         after = _Paths(at=at, used=paths.used[row] + more, weight_s=weight_s, before=row)
-        after = _rows(after, np.flatnonzero(self._can_end(after, stage, room)))
         after = _rows(after, np.flatnonzero(self.allowed(stage, *self._held(paths, after, stage))))
         return _least(after, self.chunks.blocks + 1)
 
@@ -137,19 +141,24 @@ class Rounds:
         end = np.full((len(begin), 1), blocks) if is_last else begin[:, place + 1, None]
         return np.asarray(stop == end if left == 0 else stop <= end - left + int(is_last))
 
-    def _can_end(self, paths: _Paths, stage: int, room: Integers) -> Flags:
-        """Return whether later stages can hold the rest of the blocks; after the last, if rounds meet."""
-        tracks, begin, here = self.tracks, paths.at[:, 0], paths.at[:, 1]
-        fits = np.ones(len(paths.used), dtype=bool)
-        for count, most in zip(_counted(self.chunks, tracks), room, strict=True):
-            left = count[-1] - (count[here] - count[begin]).sum(axis=1) - paths.used
-            fits &= left <= most
+    def _more(
+        self, begin: Integers, here: Integers, used: Integers, stage: int, room: Integers
+    ) -> tuple[Integers, Integers]:
+        """Return how many blocks a stage may add to the rounds between: at least, at most, (states,) each.
+
+        Of fewer, later stages could not hold the rest; after the last stage, rounds must meet.
+        """
+        tracks, blocks = self.tracks, self.chunks.blocks
+        least, most = np.zeros_like(used), np.full_like(used, blocks)
+        for count, later in zip(_counted(self.chunks, tracks), room, strict=True):
+            left = count[-1] - (count[here] - count[begin]).sum(axis=1) - used
+            least = np.maximum(least, left - later)
         if tracks.together:
             start = here[:, tracks.leading - 1] if tracks.leading else 0
-            stop = begin[:, tracks.leading] if tracks.trailing else self.chunks.blocks
-            left = stop - start - paths.used
-            fits &= left == 0 if stage == self.chunks.stages - 1 else left >= 0
-        return fits
+            stop = begin[:, tracks.leading] if tracks.trailing else blocks
+            most = stop - start - used
+            least = most if stage == self.chunks.stages - 1 else least
+        return least, most
 
     def _held(self, before: _Paths, after: _Paths, stage: int) -> tuple[Integers, Integers]:
         """Return the first and the last block of a stage's chunks, (states, chunks) each."""
@@ -223,13 +232,14 @@ def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Bet
     """Return the blocks of the rounds between on one stage, each on the fastest chunk, late ones first."""
     numbers = range(tracks.leading, tracks.leading + tracks.together)
     roles = [chunks.role(stage, number) for number in numbers]
-    low, blocks = tracks.low, chunks.blocks
-    most = tracks.high - low
-
-    def taken(values_s: Floats, role: int, count: int) -> float:
-        start = blocks - count if role == LAST else low
-        return float(values_s[role, start, start + count])
-
+    blocks, most = chunks.blocks, tracks.high - tracks.low
+    count = np.arange(most + 1)
+    start = {role: blocks - count if role == LAST else np.full_like(count, tracks.low) for role in roles}
+    by_count = [chunks.chunk_s[role, start[role], start[role] + count].tolist() for role in roles]
+    weights = [
+        weight_s[min(number, 1), role, start[role], start[role] + count].tolist()
+        for number, role in zip(numbers, roles, strict=True)
+    ]
     held = [int(role == INNER) for role in roles]
     found = _Between(
         busy_s=np.full(blocks + 1, np.inf),
@@ -237,18 +247,15 @@ def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Bet
         longest_s=np.full(blocks + 1, np.inf),
         held=np.zeros((blocks + 1, len(roles)), dtype=np.intp),
     )
-    while sum(held) <= most:
-        both = list(zip(roles, held, strict=True))
-        each_s = [taken(chunks.chunk_s, *each) for each in both]
-        found.busy_s[sum(held)], found.longest_s[sum(held)] = sum(each_s), max(each_s, default=0.0)
-        found.weight_s[sum(held)] = sum(
-            taken(weight_s[min(number, 1)], *each) for number, each in zip(numbers, both, strict=True)
-        )
-        found.held[sum(held)] = held
-        if not roles or sum(held) == most:
+    for total in range(sum(held), most + 1):
+        each_s = [chunk_s[number] for chunk_s, number in zip(by_count, held, strict=True)]
+        found.busy_s[total], found.longest_s[total] = sum(each_s), max(each_s, default=0.0)
+        found.weight_s[total] = sum(chunk_s[number] for chunk_s, number in zip(weights, held, strict=True))
+        found.held[total] = held
+        if not roles or total == most:
             break
-        after_s = [taken(chunks.chunk_s, role, count + 1) for role, count in both]
-        held[min(reversed(range(len(roles))), key=after_s.__getitem__)] += 1
+        after_s = [chunk_s[number + 1] for chunk_s, number in zip(by_count, held, strict=True)]
+        held[len(held) - 1 - after_s[::-1].index(min(after_s))] += 1
     return found
 
 
@@ -271,6 +278,22 @@ def _least_seconds(chunks: Chunks, tracks: Tracks, stage: int) -> Floats:
             sums_s = np.where(more >= 0, sums_s + each_s[more], np.inf).min(axis=1)
         found[way] = sums_s
     return found
+
+
+def _last_below(values: Floats, level: Floats) -> Integers:
+    """Return the last place at which a value may be at most `level`, (levels,); -1 if there is none.
+
+    Rounding may make the place too large, but never too small.
+    """
+    least = np.minimum.accumulate(values[::-1])[::-1]
+    return np.searchsorted(least, level + ROUNDING * np.abs(level), side="right") - 1
+
+
+def _each_from(least: Integers, most: Integers) -> tuple[Integers, Integers]:
+    """Return every whole number from `least` to `most` of each row, and the rows that they belong to."""
+    number = np.maximum(most - least + 1, 0)
+    row = np.repeat(np.arange(len(number)), number)
+    return row, np.arange(len(row)) - (number.cumsum() - number - least)[row]
 
 
 def _rows(paths: _Paths, rows: Integers) -> _Paths:

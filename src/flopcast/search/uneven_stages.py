@@ -14,6 +14,7 @@ level that no stage exceeds, the least sum; of all levels, the least step. Nothi
 Several chunks on a stage couple its rounds: uneven_chunks.py.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -23,7 +24,7 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats, Integers
-from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.memory.peak import memory_on
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.memory_limit import within_memory
@@ -32,6 +33,7 @@ from flopcast.search.uneven_chunks import best_chunks
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
+from flopcast.spec.rows import equal_rows
 from flopcast.timeline.closed_form import micro_batch_seconds
 from flopcast.workload.candidate_stages import CandidateStages
 from flopcast.workload.lower import lower
@@ -121,13 +123,19 @@ def _in_chunks(
         stages=plan.pipeline_parallel,
         virtual=plan.virtual_stages,
     )
-    room = _MemoryLimit(job=job, headroom_fraction=headroom_fraction, chunks=chunks, kind=kind)
+    room = _MemoryLimit(job=job, headroom_fraction=headroom_fraction, chunks=chunks, kind=kind, kept=kept)
     layers, slower_ratio = most
     most_s, micro = chunks.slowest_s(layers) * slower_ratio, plan.num_micro_batches
-    found = best_chunks(chunks, micro, lambda _, start, __: start[:, 0] >= 0, most_s)
+    key = ("chunks", content(chunks), micro, most_s)
+    (found,) = kept.of(key, lambda: (best_chunks(chunks, micro, _anywhere, most_s),))
     if found is not None and not room.holds(found):
         found = best_chunks(chunks, micro, room.fits, most_s)
     return None if found is None else found.held
+
+
+def _anywhere(_stage: int, start: Integers, _stop: Integers) -> Flags:
+    """Return that a stage may hold any chunks, (states,)."""
+    return np.ones(len(start), dtype=bool)
 
 
 def busy_seconds(
@@ -143,10 +151,9 @@ def busy_seconds(
     dealt = _by_cuts(job.model.num_blocks)
     programs = _programs(job, dealt.slices, kept)
     slice_s = _seconds(programs, job, book, kept)
-    busy = []
-    for stage, role in enumerate(_roles(job.plan.pipeline_parallel)):
-        fits = _fits(programs, stage, job, headroom_fraction)
-        busy.append(np.append(np.where(fits, slice_s, np.inf), np.inf)[dealt.row[role]])
+    roles = _roles(job.plan.pipeline_parallel)
+    each = zip(roles, _fits(programs, range(len(roles)), job, headroom_fraction), strict=True)
+    busy = [np.append(np.where(fits, slice_s, np.inf), np.inf)[dealt.row[role]] for role, fits in each]
     return np.stack(busy)
 
 
@@ -256,36 +263,33 @@ class _MemoryLimit:
     headroom_fraction: float | None
     chunks: Chunks
     kind: Integers
+    kept: KeptResults
     known: dict[bytes, Flags] = field(default_factory=dict)
 
     def fits(self, stage: int, start: Integers, stop: Integers) -> Flags:
         """Return whether a stage can hold some chunks, (states,); arguments are (states, chunks)."""
         role = self.chunks.roles(stage)
-        distinct, first, of = np.unique(
-            self.kind[role, start, stop], axis=0, return_index=True, return_inverse=True
-        )
-        keys = [row.tobytes() for row in distinct]
-        new = first[[key not in self.known for key in keys]]
+        kind = self.kind[role, start, stop]
+        equal = equal_rows(list(kind.T))
+        keys = [row.tobytes() for row in kind[equal.first]]
+        new = equal.first[[key not in self.known for key in keys]]
         if len(new):
             found = self._of_all_stages(_slices(role, start[new], stop[new]))
             self.known.update(zip((key for key in keys if key not in self.known), found, strict=True))
-        return np.array([self.known[key][stage] for key in keys], dtype=bool)[of.ravel()]
+        return np.array([self.known[key][stage] for key in keys], dtype=bool)[equal.group]
 
     def holds(self, division: ChunkDivision) -> bool:
         """Return whether every stage can hold its part of a division."""
         start, stop = division.cuts
         role = [self.chunks.roles(stage) for stage in range(self.chunks.stages)]
-        programs = _programs(self.job, _slices(np.array(role), start, stop))
-        fits = (
-            _fits(programs, stage, self.job, self.headroom_fraction)[stage] for stage in range(len(role))
-        )
-        return all(fits)
+        programs = _programs(self.job, _slices(np.array(role), start, stop), self.kept)
+        fits = _fits(programs, range(len(role)), self.job, self.headroom_fraction)
+        return all(one[stage] for stage, one in enumerate(fits))
 
     def _of_all_stages(self, slices: CandidateStages) -> Flags:
-        programs = _programs(self.job, slices)
-        stages = range(self.chunks.stages)
-        fits = [_fits(programs, stage, self.job, self.headroom_fraction) for stage in stages]
-        return np.stack(fits, axis=1)
+        programs = _programs(self.job, slices, self.kept)
+        fits = _fits(programs, range(self.chunks.stages), self.job, self.headroom_fraction)
+        return np.stack(tuple(fits), axis=1)
 
 
 def _slices(role: Integers, low: Integers, high: Integers) -> CandidateStages:
@@ -294,7 +298,7 @@ def _slices(role: Integers, low: Integers, high: Integers) -> CandidateStages:
     return CandidateStages(low=low, high=high, starts=starts, ends=ends)
 
 
-def _programs(job: Job, slices: CandidateStages, kept: KeptResults = NOTHING_KEPT) -> Programs:
+def _programs(job: Job, slices: CandidateStages, kept: KeptResults) -> Programs:
     workload = lower(job.model, one_plan(job.plan), job.batch, kept)
     return realise(workload, job.software, slices.stages, kept)
 
@@ -306,8 +310,11 @@ def _seconds(programs: Programs, job: Job, book: CurveBook, kept: KeptResults) -
     return slice_s
 
 
-def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float | None) -> Flags:
-    fits = within_memory(memory_on(programs, stage), job.cluster, headroom_fraction)
+def _fits(
+    programs: Programs, stages: Iterable[int], job: Job, headroom_fraction: float | None
+) -> Iterator[Flags]:
     of = programs.stages.of(0).stage_class
-    found: Flags = np.broadcast_to(fits[0], of.max() + 1)[of]
-    return found
+    for memory in memory_on(programs, stages):
+        fits = within_memory(memory, job.cluster, headroom_fraction)
+        found: Flags = np.broadcast_to(fits[0], of.max() + 1)[of]
+        yield found

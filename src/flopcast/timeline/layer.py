@@ -30,13 +30,12 @@ LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after anoth
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of `counts` that belong to a layer: those of its items begin at `offset`.
+    """The columns of `counts` of a layer: one for each item, then those of the host's launch seconds.
 
     The last two of the `number` columns hold the host's launch seconds: of separate expert GEMMs (last) and
     of all other items. `number` is 0 if nothing is counted. With slopes, as many columns again follow.
     """
 
-    offset: int = 0
     number: int = 0
     slopes: bool = False
 
@@ -129,15 +128,12 @@ def _paths(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, co
 
 
 def _of_message(lost: QueueLoss, item: Item, number: int, columns: Columns) -> Counts:
-    """Return the loss of a message as executions of items, in the columns of the program."""
+    """Return the loss of a message as executions of items, in the columns of its layer."""
     found = np.zeros((*np.broadcast_shapes(lost.fraction.shape, executions(item).shape), columns.width))
     if columns.number:
-        found[..., columns.offset + number] = lost.fraction * executions(item)
+        found[..., number] = lost.fraction * executions(item)
     if columns.slopes:
-        of_items = lost.slope[..., :-LAUNCH_COLUMNS]
-        first = columns.number + columns.offset
-        found[..., first : first + of_items.shape[-1]] += of_items
-        found[..., -LAUNCH_COLUMNS:] += lost.slope[..., -LAUNCH_COLUMNS:]
+        found[..., columns.number :] += lost.slope
     return found
 
 
@@ -221,8 +217,8 @@ def _run(
     shape = np.broadcast_shapes((1, 1, 1), *shapes)
     run = _Running(streams, columns, unit(len(streams), shape, columns.width))
     rows = zip(items, costs, links, lost, strict=True)
-    for number, (item, (seconds, launch_s), link, loses) in enumerate(rows):
-        column, executed = columns.offset + number, executions(item)
+    for column, (item, (seconds, launch_s), link, loses) in enumerate(rows):
+        executed = executions(item)
         if launch_s.any():
             for launches, where in columns.launching(item):
                 run.add("host", launch_s * where, launch_s * where, launches)
@@ -235,8 +231,8 @@ def _run(
         if bears:
             run.put(SLOWED, slowed, seconds, lasts, column)
         if link is not None:
-            run.add_loss(item.stream, link.own, seconds, _of_message(link.own, item, number, columns))
-            run.add_loss(SLOWED, link.later, seconds, _of_message(link.later, item, number, columns))
+            run.add_loss(item.stream, link.own, seconds, _of_message(link.own, item, column, columns))
+            run.add_loss(SLOWED, link.later, seconds, _of_message(link.later, item, column, columns))
             for name, fraction in link.held_fraction.items():
                 run.add(name, fraction * seconds, fraction * executed, column)
         if item.overlapped:

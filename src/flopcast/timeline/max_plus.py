@@ -31,11 +31,22 @@ class Paths:
     counts: Counts  # time's shape + (columns,)
 
 
-def repeated(state: Paths | None, layer: Paths, repeat: Counts) -> Paths:
+@dataclass(frozen=True, eq=False, slots=True)
+class Place:
+    """Where the columns of a layer stand among the columns of its program, of which there are `width`.
+
+    `parts` are runs of columns: in the program, and in the layer.
+    """
+
+    width: int
+    parts: tuple[tuple[slice, slice], ...]
+
+
+def repeated(state: Paths | None, layer: Paths, repeat: Counts, place: Place) -> Paths:
     """Return `state` followed by `layer`, `repeat` times: (plans, classes) whole numbers.
 
     Powers are computed by squaring: 100 layers take six squarings and three products. Powers of one matrix
-    commute, so the bits of `repeat` may come in any order.
+    commute, so the bits of `repeat` may come in any order. `state` has the columns of the program.
     """
     times = repeat.astype(np.intp)
     result = state
@@ -44,24 +55,26 @@ def repeated(state: Paths | None, layer: Paths, repeat: Counts) -> Paths:
     for bit in range(bits):
         wanted = ((times >> bit) & 1).astype(bool)
         if wanted.any():
-            result = _then(result, power, wanted)
+            result = _then(result, power, wanted, place)
         if bit + 1 < bits:
             power = joined(power, power)
-    return result if result is not None else _nothing(layer, times)
+    return result if result is not None else _nothing(layer, times, place)
 
 
-def _then(state: Paths | None, layer: Paths, wanted: np.ndarray) -> Paths:
+def _then(state: Paths | None, layer: Paths, wanted: np.ndarray, place: Place) -> Paths:
     """Return `state` followed by `layer` where `wanted` is true, and `state` elsewhere."""
-    start = state if state is not None else _nothing(layer, wanted)
-    both = joined(start, layer)
+    start = state if state is not None else _nothing(layer, wanted, place)
+    both = joined(start, layer, place)
+    if wanted.all():
+        return both
     time = np.where(wanted, both.longest_s, start.longest_s)
     return Paths(time, np.where(wanted[..., None], both.counts, start.counts))
 
 
-def _nothing(layer: Paths, like: np.ndarray) -> Paths:
-    """Return the paths of an empty program with the streams and columns of a layer."""
+def _nothing(layer: Paths, like: np.ndarray, place: Place) -> Paths:
+    """Return the paths of an empty program with the streams of a layer."""
     shape = np.broadcast_shapes(layer.longest_s.shape[2:], (1, *like.shape))
-    return unit(layer.longest_s.shape[0], shape, layer.counts.shape[-1])
+    return unit(layer.longest_s.shape[0], shape, place.width)
 
 
 def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
@@ -72,26 +85,32 @@ def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
     return Paths(time, np.zeros((*time.shape, columns)))
 
 
-def joined(first: Paths, second: Paths) -> Paths:
+def joined(first: Paths, second: Paths, place: Place | None = None) -> Paths:
     """Return the max-plus product of two matrices: `first` followed by `second`.
 
     The path from a to c goes through the stream b that makes it longest; its counts are the sums of both
-    halves.
+    halves. `place` is that of the columns of `second` among those of `first`, unless they are the same.
     """
     through = first.longest_s[:, :, None] + second.longest_s[None]
     best = through.max(axis=1)
     if not first.counts.shape[-1]:
         return Paths(best, np.zeros((*best.shape, 0)))
-    return Paths(best, _counted(first.counts, second.counts, through.argmax(axis=1)))
+    return Paths(best, _counted(first.counts, second.counts, through.argmax(axis=1), place))
 
 
-def _counted(first: Counts, second: Counts, through: Integers) -> Counts:
+def _counted(first: Counts, second: Counts, through: Integers, place: Place | None) -> Counts:
     """Return the sum of counts of both halves of every path; `through` is the stream between them."""
-    rest, columns = through.shape[2:], first.shape[-1:]
-    before = _wide(first, (*first.shape[:2], *rest, *columns))
-    behind = _wide(second, (*second.shape[:2], *rest, *columns))
+    rest = through.shape[2:]
+    before = _wide(first, (*first.shape[:2], *rest, first.shape[-1]))
+    behind = _wide(second, (*second.shape[:2], *rest, second.shape[-1]))
     start, end, *others = _grid(through.shape)
-    both: Counts = before[start, through, *others] + behind[through, end, *others]
+    both: Counts = before[start, through, *others]
+    more = behind[through, end, *others]
+    if place is None:
+        both += more
+    else:
+        for of_program, of_layer in place.parts:
+            both[..., of_program] += more[..., of_layer]
     return both
 
 

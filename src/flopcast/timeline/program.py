@@ -9,8 +9,9 @@ times of the streams before it to those after it (layer.py), and equal layers in
 matrix (max_plus.py), so a program costs as much to simulate with 2 layers as with 100.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -18,8 +19,16 @@ from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
-from flopcast.timeline.layer import BLOCKING, SLOWED, Columns, layer_paths, num_columns, streams_of
-from flopcast.timeline.max_plus import NEVER, Paths, repeated
+from flopcast.timeline.layer import (
+    BLOCKING,
+    LAUNCH_COLUMNS,
+    SLOWED,
+    Columns,
+    layer_paths,
+    num_columns,
+    streams_of,
+)
+from flopcast.timeline.max_plus import NEVER, Paths, Place, repeated
 from flopcast.timeline.shared_links import may_share
 from flopcast.workload.program import POSITIONS, Segment
 
@@ -75,14 +84,18 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     if not segments:
         raise ValueError("a program needs at least one segment")
     streams = streams_of(items, priced.programs.plans)
-    layers = _layers(segments, streams, priced, attribute)
+    columns = tuple(_columns(segment, attribute) for segment in segments)
+    layers = tuple(
+        layer_paths(segment.items, streams, priced, of_layer)
+        for segment, of_layer in zip(segments, columns, strict=True)
+    )
     gathers = waits_for_gathers(segments)
 
     def made() -> tuple[Simulated, tuple[Paths, ...]]:
-        state = repeated(None, layers[0], segments[0].repeat)
-        for layer, segment in zip(layers[1:], segments[1:], strict=True):
-            state = repeated(state, layer, segment.repeat)
-        return _ends(_everywhere(state), streams, items, gathers), layers
+        state: Paths | None = None
+        for layer, segment, place in zip(layers, segments, _places(columns), strict=True):
+            state = repeated(state, layer, segment.repeat, place)
+        return _ends(_everywhere(cast("Paths", state)), streams, items, gathers), layers
 
     if not priced.kept:
         return made()[0]
@@ -91,17 +104,28 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     return replace(priced.kept.of(key, made)[0], columns=items)
 
 
-def _layers(
-    segments: Sequence[Segment], streams: tuple[str, ...], priced: Priced, attribute: bool
-) -> tuple[Paths, ...]:
-    """Return the paths of each segment's layer, with columns for the items of all if they are counted."""
-    number = num_columns([item for segment in segments for item in segment.items]) if attribute else 0
-    slopes = attribute and any(may_share(segment.items) for segment in segments)
-    found, offset = [], 0
-    for segment in segments:
-        found.append(layer_paths(segment.items, streams, priced, Columns(offset, number, slopes)))
-        offset += len(segment.items)
-    return tuple(found)
+def _columns(segment: Segment, attribute: bool) -> Columns:
+    """Return the columns of a segment's layer: for its items, if they are counted."""
+    return Columns(num_columns(segment.items) if attribute else 0, attribute and may_share(segment.items))
+
+
+def _places(layers: Sequence[Columns]) -> Iterator[Place]:
+    """Yield where the columns of each layer stand in the program; all layers share those of launches."""
+    sizes = [max(layer.number - LAUNCH_COLUMNS, 0) for layer in layers]
+    number = sum(sizes) + LAUNCH_COLUMNS if any(layer.number for layer in layers) else 0
+    width, offset = number * (2 if any(layer.slopes for layer in layers) else 1), 0
+    for layer, size in zip(layers, sizes, strict=True):
+        items = slice(offset, offset + size), slice(0, size)
+        launches = slice(number - LAUNCH_COLUMNS, number), slice(size, layer.number)
+        runs = [items, launches] if layer.number else []
+        slopes = [(_moved(whole, number), _moved(own, layer.number)) for whole, own in runs]
+        yield Place(width, tuple(runs + (slopes if layer.slopes else [])))
+        offset += size
+
+
+def _moved(columns: slice, number: int) -> slice:
+    """Return the columns that stand `number` places later."""
+    return slice(columns.start + number, columns.stop + number)
 
 
 def _everywhere(state: Paths) -> Paths:

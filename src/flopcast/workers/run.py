@@ -1,47 +1,27 @@
-"""Searches done by workers: which tasks there are, in which order, and what becomes of their results.
+"""Searches done by workers: in which order tasks are handed out, and what becomes of their results.
 
-Answers: how does a question become tasks, and how do their results become its answer, also when some are in
-a ledger already, or the search is broken off?
-Elsewhere: the answer without workers (search/find.py), tasks (tasks.py), workers (executor.py), the ledger.
+Answers: who gets which task next, also when some results are in a ledger already, or the search is broken
+off?
+Elsewhere: the tasks of a search and its answer (search_tasks.py), the answer without workers
+(search/find.py), tasks (tasks.py), workers (executor.py), the ledger.
 
-A search is a generator: it yields tasks, and is sent what they left. Screening comes first, then the play
-of what it kept. Several searches share one crew: the next starts when the tasks of those before run out.
+Several searches share one crew: the next starts when the tasks of those before run out.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from flopcast.search import find
-from flopcast.search.chunk_text import question_text, read_candidates, read_exact, read_variants
-from flopcast.search.chunks import Chunk, chunks
-from flopcast.search.exact import Exact, groups
-from flopcast.search.find import SearchResult, decided
-from flopcast.search.incumbents import NO_INCUMBENTS
-from flopcast.search.question import Question
-from flopcast.search.settings import CandidatesBySetting, all_refined, probed_each, to_refine
-from flopcast.search.top_candidates import TopCandidates
-from flopcast.spec.job import Job
+from flopcast.search.find import SearchResult
+from flopcast.search.settings import probed_each
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import Ledger
-from flopcast.workers.tasks import (
-    PLAY,
-    REFINE,
-    SCREEN,
-    Task,
-    book_of,
-    jobs_of,
-    play_task,
-    refine_task,
-    screen_task,
-)
+from flopcast.workers.search_tasks import Search, Steps
+from flopcast.workers.tasks import KEPT, PLAY, REFINE, SCREEN, Task, book_of
 
 DOING = {SCREEN: "screening", REFINE: "refining", PLAY: "playing"}
-REFINED_TOGETHER = 6  # plans whose variants one task makes: neighbours share much
-Steps = Generator[tuple[Task, ...], Mapping[str, str], SearchResult]
-PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,133 +37,6 @@ class RunSummary:
 
 
 OnProgress = Callable[[RunSummary], None]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Search:
-    """One question, cut into chunks; `name` starts the names of its tasks."""
-
-    question: Question
-    name: str = "0"
-    parts: tuple[Chunk, ...] = ()
-    weights: dict[str, int] = field(default_factory=dict)  # of tasks by name
-    probes: tuple[TopCandidates, ...] = ()  # a first look at each of `Question.sized()`, if there was one
-
-    @property
-    def num_plans(self) -> int:
-        """Return the number of plans in its space."""
-        return sum(chunk.number for chunk in self.parts)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return names of the tasks that screen its chunks."""
-        return tuple(f"{self.name}/{SCREEN}/{place}" for place in range(len(self.parts)))
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """Return the tasks that screen its chunks."""
-        text = question_text(self.question)
-        known = [one.incumbents for one in self.probes]
-        return tuple(
-            screen_task(name, text, chunk, known[chunk.place] if known else NO_INCUMBENTS)
-            for name, chunk in zip(self.names, self.parts, strict=True)
-        )
-
-    @property
-    def asked(self) -> list[object]:
-        """Return everything that determines its answer, as plain data."""
-        return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
-
-    def steps(self) -> Steps:
-        """Yield tasks and receive their results; if some are missing, the answer is partial."""
-        text, tasks = question_text(self.question), self.tasks
-        self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
-        left = yield tasks
-        sized = tuple(self.question.sized())
-        candidates_by_setting = CandidatesBySetting.empty(self.question)
-        for task, part in zip(tasks, self.parts, strict=True):
-            if task.name in left:
-                later = read_candidates(left[task.name], sized[part.place])
-                candidates_by_setting = candidates_by_setting.with_one(
-                    part.place, candidates_by_setting.each[part.place].joined(later)
-                )
-        every = yield from self._played(text, candidates_by_setting)
-        return decided(self.question, candidates_by_setting, every, partial=len(left) < len(tasks))
-
-    def _played(self, text: str, candidates_by_setting: CandidatesBySetting) -> PlayTasks:
-        """Yield everything that was kept, simulated, in order; variants are made at the same time."""
-        asked = find.asked_variants(self.question)
-        parts = to_refine(candidates_by_setting, asked)
-        each = [one for part in parts for one in part.each]
-        best = [one.job for one in candidates_by_setting.to_play()]
-        place_of = self._place_of()
-        places = [place_of(one.job) for one in each]
-        refining = self._named(REFINE, _strips(len(each)))
-        playing = self._named(PLAY, groups(best))
-        left = yield (
-            *(
-                refine_task(name, text, [each[i] for i in members], [places[i] for i in members])
-                for name, members in refining.items()
-            ),
-            *_plays(text, playing, best, place_of),
-        )
-        found = chain.from_iterable(
-            read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
-        )
-        more = [*all_refined(candidates_by_setting, asked, parts, found), *self.question.given]
-        others = self._named(PLAY, groups(more), first=len(playing))
-        later = (yield _plays(text, others, more, place_of)) if more else {}
-        return [*_exact(left, playing, best), *_exact(later, others, more)]
-
-    def _named(
-        self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0
-    ) -> dict[str, tuple[int, ...]]:
-        """Return groups of plans by the names of their tasks, which are numbered from `first` on."""
-        found = {f"{self.name}/{kind}/{place}": some for place, some in enumerate(members, first)}
-        self.weights.update({name: len(some) for name, some in found.items()})
-        return found
-
-    def _place_of(self) -> Callable[[Job], int]:
-        """Return a function that says which of `jobs_of` has a job's cluster, stack and site."""
-        known = tuple(enumerate(jobs_of(self.question)))
-        on = {(job.cluster, job.stack, job.site): place for place, job in reversed(known)}
-        return lambda job: on[job.cluster, job.stack, job.site]
-
-
-def _plays(
-    text: str, tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job], place_of: Callable[[Job], int]
-) -> tuple[Task, ...]:
-    places = [place_of(job) for job in jobs]
-    return tuple(
-        play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
-        for name, members in tasks.items()
-    )
-
-
-def _strips(number: int) -> tuple[tuple[int, ...], ...]:
-    """Return this many places, cut into parts of REFINED_TOGETHER."""
-    step = REFINED_TOGETHER
-    return tuple(tuple(range(number)[first : first + step]) for first in range(0, number, step))
-
-
-def _exact(
-    left: Mapping[str, str], tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job]
-) -> list[Exact]:
-    found: dict[int, Exact] = {}
-    for name, members in tasks.items():
-        found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
-    return [found[place] for place in range(len(jobs))]
-
-
-def search_of(question: Question, name: str = "0") -> Search:
-    """Return a question, cut into chunks.
-
-    Raises
-    ------
-    SpecError
-        A number of devices is not one of whole nodes.
-    """
-    return Search(question, name, chunks(question))
 
 
 def run(
@@ -219,7 +72,7 @@ def answer(
     if isinstance(executor, SerialExecutor) and ledger is None:
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
-    probes = probed_each(search.question, book_of)
+    probes = probed_each(search.question, book_of, KEPT)
     first = find.first_look(search.question, probes, search.num_plans)
     if first.best:
         on_progress(first)
@@ -230,7 +83,10 @@ def answer(
         done[kind] += did.weight
         kept[kind] += did.weight if did.kept else 0
         total = sum(weight for name, weight in search.weights.items() if f"/{kind}/" in name)
-        on_progress(replace(first, doing=DOING[kind], done=done[kind], total=total, kept=kept[kind]))
+        best = search.best if kind == SCREEN else ""
+        on_progress(
+            replace(first, doing=DOING[kind], done=done[kind], total=total, kept=kept[kind], best=best)
+        )
 
     ((_, found),) = run([search], executor, ledger, hear)
     return found
@@ -278,6 +134,7 @@ class _Run:
             left = {name: text for name, text in found.items() if text is not None}
             for task in tasks:
                 if task.name in left:
+                    search.learn(task, left[task.name])
                     self.on_progress(RunSummary(task=task, weight=search.weights[task.name], kept=True))
                 else:
                     self.ready.append((place, task))
@@ -292,7 +149,7 @@ class _Run:
         while self.ready and len(self.given) < 2 * self.executor.size:
             place, task = self.ready.popleft()
             self.given[task.name] = (place, task)
-            self.executor.submit(task)
+            self.executor.submit(self.searches[place].search.with_incumbents(task))
         while True:
             name, text = self.executor.next_done()
             if name in self.given:  # else it was asked for before the search was broken off
@@ -301,6 +158,7 @@ class _Run:
         one = self.searches[place]
         one.missing.discard(name)
         one.left[name] = text
+        one.search.learn(task, text)
         if self.ledger is not None and not self.broken_off:
             self.ledger.keep(name, text)
         self.on_progress(RunSummary(task=task, weight=one.search.weights[name], kept=False))

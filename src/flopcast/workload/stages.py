@@ -315,8 +315,6 @@ def divide_all(
 
 def _pad(rows: Counts | Integers, lengths: tuple[int, ...]) -> Counts:
     """Return an array padded with zeros along the leading axes, up to `lengths`."""
-    wanted = (*lengths, *rows.shape[len(lengths) :])
-    padded: Counts = np.pad(
-        rows.astype(np.float64), [(0, to - have) for to, have in zip(wanted, rows.shape, strict=True)]
-    )
+    padded: Counts = np.zeros((*lengths, *rows.shape[len(lengths) :]))
+    padded[tuple(slice(have) for have in rows.shape)] = rows
     return padded

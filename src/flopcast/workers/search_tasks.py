@@ -1,0 +1,192 @@
+"""One search as tasks: what workers screen, refine and simulate for it, and how this becomes its answer.
+
+Answers: how does a question become tasks, and how do their results become its answer?
+Elsewhere: in which order tasks are handed out (run.py), what a worker does (tasks.py), the answer without
+workers (search/find.py).
+
+A search is a generator: it yields tasks, and is sent what they left. Screening comes first, then the play
+of what it kept.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+
+from flopcast.search.chunk_text import question_text, read_candidates, read_exact, read_variants
+from flopcast.search.chunks import Chunk, chunks
+from flopcast.search.exact import Exact, groups
+from flopcast.search.find import SearchResult, asked_variants, best_so_far, decided
+from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
+from flopcast.search.question import Question
+from flopcast.search.settings import CandidatesBySetting, all_refined, to_refine
+from flopcast.search.top_candidates import TopCandidates
+from flopcast.spec.job import Job
+from flopcast.workers.tasks import PLAY, REFINE, SCREEN, Task, jobs_of, play_task, refine_task, screen_task
+
+REFINED_TOGETHER = 6  # plans whose variants one task makes: neighbours share much
+Steps = Generator[tuple[Task, ...], Mapping[str, str], SearchResult]
+PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Search:
+    """One question, cut into chunks; `name` starts the names of its tasks.
+
+    `screened` holds the best plans of the chunks that are done, by the names of their tasks, until all of
+    them are; `known` what these chunks say about others, by the place of their setting.
+    """
+
+    question: Question
+    name: str = "0"
+    parts: tuple[Chunk, ...] = ()
+    weights: dict[str, int] = field(default_factory=dict)  # of tasks by name
+    probes: tuple[TopCandidates, ...] = ()  # a first look at each of `Question.sized()`, if there was one
+    screened: dict[str, TopCandidates] = field(default_factory=dict)
+    known: dict[int, Incumbents] = field(default_factory=dict)
+
+    @property
+    def num_plans(self) -> int:
+        """Return the number of plans in its space."""
+        return sum(chunk.number for chunk in self.parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return names of the tasks that screen its chunks."""
+        return tuple(f"{self.name}/{SCREEN}/{place}" for place in range(len(self.parts)))
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the tasks that screen its chunks."""
+        text = question_text(self.question)
+        return tuple(
+            screen_task(name, text, chunk, self._known(chunk.place))
+            for name, chunk in zip(self.names, self.parts, strict=True)
+        )
+
+    def with_incumbents(self, task: Task) -> Task:
+        """Return a task that screens a chunk with all that is known by now; other tasks are unchanged.
+
+        The more is known, the fewer plans of the chunk are estimated; the answer stays the same.
+        """
+        if task.kind != SCREEN:
+            return task
+        chunk = self._chunk_of(task)
+        return screen_task(task.name, task.question, chunk, self._known(chunk.place))
+
+    def learn(self, task: Task, text: str) -> None:
+        """Take note of what a task left, if it screened a chunk."""
+        if task.kind == SCREEN:
+            place = self._chunk_of(task).place
+            found = read_candidates(text, tuple(self.question.sized())[place])
+            self.screened[task.name] = found
+            self.known[place] = self._known(place).joined(found.incumbents)
+
+    @property
+    def best(self) -> str:
+        """Return the best plan so far with its estimate, or ""."""
+        return best_so_far(self.question, (*self.probes, *self.screened.values()))
+
+    def _known(self, place: int) -> Incumbents:
+        """Return what is known about the plans of one of `Question.sized()`."""
+        probed = self.probes[place].incumbents if self.probes else NO_INCUMBENTS
+        return self.known.get(place, probed)
+
+    def _chunk_of(self, task: Task) -> Chunk:
+        """Return the chunk that a task screens."""
+        return self.parts[self.names.index(task.name)]
+
+    @property
+    def asked(self) -> list[object]:
+        """Return everything that determines its answer, as plain data."""
+        return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
+
+    def steps(self) -> Steps:
+        """Yield tasks and receive their results; if some are missing, the answer is partial."""
+        text, tasks = question_text(self.question), self.tasks
+        self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
+        left = yield tasks
+        candidates_by_setting = CandidatesBySetting.empty(self.question)
+        for task, part in zip(tasks, self.parts, strict=True):
+            if task.name in left:
+                later = self.screened[task.name]
+                candidates_by_setting = candidates_by_setting.with_one(
+                    part.place, candidates_by_setting.each[part.place].joined(later)
+                )
+        self.screened.clear()
+        every = yield from self._played(text, candidates_by_setting)
+        return decided(self.question, candidates_by_setting, every, partial=len(left) < len(tasks))
+
+    def _played(self, text: str, candidates_by_setting: CandidatesBySetting) -> PlayTasks:
+        """Yield everything that was kept, simulated, in order; variants are made at the same time."""
+        asked = asked_variants(self.question)
+        parts = to_refine(candidates_by_setting, asked)
+        each = [one for part in parts for one in part.each]
+        best = [one.job for one in candidates_by_setting.to_play()]
+        place_of = self._place_of()
+        places = [place_of(one.job) for one in each]
+        refining = self._named(REFINE, _strips(len(each)))
+        playing = self._named(PLAY, groups(best))
+        left = yield (
+            *(
+                refine_task(name, text, [each[i] for i in members], [places[i] for i in members])
+                for name, members in refining.items()
+            ),
+            *_plays(text, playing, best, place_of),
+        )
+        found = chain.from_iterable(
+            read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
+        )
+        more = [*all_refined(candidates_by_setting, asked, parts, found), *self.question.given]
+        others = self._named(PLAY, groups(more), first=len(playing))
+        later = (yield _plays(text, others, more, place_of)) if more else {}
+        return [*_exact(left, playing, best), *_exact(later, others, more)]
+
+    def _named(
+        self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0
+    ) -> dict[str, tuple[int, ...]]:
+        """Return groups of plans by the names of their tasks, which are numbered from `first` on."""
+        found = {f"{self.name}/{kind}/{place}": some for place, some in enumerate(members, first)}
+        self.weights.update({name: len(some) for name, some in found.items()})
+        return found
+
+    def _place_of(self) -> Callable[[Job], int]:
+        """Return a function that says which of `jobs_of` has a job's cluster, stack and site."""
+        known = tuple(enumerate(jobs_of(self.question)))
+        on = {(job.cluster, job.stack, job.site): place for place, job in reversed(known)}
+        return lambda job: on[job.cluster, job.stack, job.site]
+
+
+def _plays(
+    text: str, tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job], place_of: Callable[[Job], int]
+) -> tuple[Task, ...]:
+    places = [place_of(job) for job in jobs]
+    return tuple(
+        play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
+        for name, members in tasks.items()
+    )
+
+
+def _strips(number: int) -> tuple[tuple[int, ...], ...]:
+    """Return this many places, cut into parts of REFINED_TOGETHER."""
+    step = REFINED_TOGETHER
+    return tuple(tuple(range(number)[first : first + step]) for first in range(0, number, step))
+
+
+def _exact(
+    left: Mapping[str, str], tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job]
+) -> list[Exact]:
+    found: dict[int, Exact] = {}
+    for name, members in tasks.items():
+        found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
+    return [found[place] for place in range(len(jobs))]
+
+
+def search_of(question: Question, name: str = "0") -> Search:
+    """Return a question, cut into chunks.
+
+    Raises
+    ------
+    SpecError
+        A number of devices is not one of whole nodes.
+    """
+    return Search(question, name, chunks(question))
