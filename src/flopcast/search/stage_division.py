@@ -280,13 +280,13 @@ def _least_seconds(chunks: Chunks, tracks: Tracks, stage: int) -> Floats:
     return found
 
 
-def _last_below(values: Floats, level: Floats) -> Integers:
-    """Return the last place at which a value may be at most `level`, (levels,); -1 if there is none.
+def _last_below(each_s: Floats, level_s: Floats) -> Integers:
+    """Return the last place at which seconds may be at most `level_s`, (levels,); -1 if there is none.
 
     Rounding may make the place too large, but never too small.
     """
-    least = np.minimum.accumulate(values[::-1])[::-1]
-    return np.searchsorted(least, level + ROUNDING * np.abs(level), side="right") - 1
+    least_s = np.minimum.accumulate(each_s[::-1])[::-1]
+    return np.searchsorted(least_s, level_s + ROUNDING * np.abs(level_s), side="right") - 1
 
 
 def _each_from(least: Integers, most: Integers) -> tuple[Integers, Integers]:
