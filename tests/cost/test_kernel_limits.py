@@ -56,7 +56,7 @@ FALLS = {  # (device, kernel class, size): how much less more work may take, at 
 }
 
 
-def random_work(kernel, rows=4000, seed=0):
+def random_work(kernel, rows=1000, seed=0):
     """Operators of one class over its sizes, two octaves beyond them on each side."""
     make, ranges = OPERATORS[kernel]
     draw = np.random.default_rng(seed).uniform
@@ -96,25 +96,16 @@ def test_every_device_of_the_catalogue_is_tested_here(device):
 
 @all_cases("kernel", OPERATORS)
 @all_cases("device", DEVICES)
-def test_no_kernel_is_faster_than_the_data_sheet_allows(device, kernel):
+def test_no_kernel_is_faster_than_the_data_sheet_allows_or_shorter_than_a_launch(device, kernel):
     cluster = catalog.cluster(DEVICES[device])
     work = random_work(kernel)
 
     seconds = seconds_of(work, cluster)
 
-    assert (seconds >= bound_of(work, cluster.node.device) * (1 - 1e-12)).all()
-
-
-@all_cases("kernel", OPERATORS)
-@all_cases("device", DEVICES)
-def test_no_kernel_is_shorter_than_a_launch(device, kernel):
-    cluster = catalog.cluster(DEVICES[device])
-    work = random_work(kernel)
-
-    seconds = seconds_of(work, cluster)
-
+    bound_s = bound_of(work, cluster.node.device)
     least_s = 0.9 * cluster.node.device.kernel_launch_s  # gradients of products: times their ratio
-    assert (seconds[bound_of(work, cluster.node.device) > 0] >= least_s).all()
+    assert (seconds >= bound_s * (1 - 1e-12)).all()
+    assert (seconds[bound_s > 0] >= least_s).all()
 
 
 @all_cases(("device", "kernel", "axis"), [(d, k, axis) for d, k in MEASURED for axis in axes_of_work(k)])

@@ -208,12 +208,14 @@ def test_no_all_reduce_beats_the_network_cards_of_a_node(name, ranks):
 def test_no_message_beats_the_links_of_one_device(name, collective):
     cluster = catalog.cluster(name)
     best_bytes_per_s = max(tier.bytes_per_s for tier in cluster.tiers)
-    for inside, nodes in shapes_of(cluster, collective):
-        share = FORMULAS[collective].share(np.array(float(inside * nodes)))
-        for size in (1.0, 1e4, 1e8, 1e11):
-            seconds = seconds_of(collective, size, inside, nodes, cluster, load_book(cluster))
+    ranks = groups_of(*shapes_of(cluster, collective))
+    share = FORMULAS[collective].share(ranks.inside * ranks.nodes)
+    for size in (1.0, 1e4, 1e8, 1e11):
+        sizes = np.full(ranks.inside.shape, size)
 
-            assert seconds >= share * size / best_bytes_per_s
+        seconds = message_seconds(collective, sizes, ranks, cluster, load_book(cluster)).alone_s
+
+        assert (seconds >= share * size / best_bytes_per_s).all()
 
 
 def test_a_measured_curve_replaces_the_stated_fraction():

@@ -1,5 +1,6 @@
 """Groups of ranks on nodes, against a numbering of every rank, written out and counted."""
 
+from functools import cache
 from itertools import permutations, product
 
 import numpy as np
@@ -48,6 +49,7 @@ def numbered(order, degrees):
     return ranks
 
 
+@cache
 def groups(order, degrees, axis):
     """Every group of an axis as the list of its ranks."""
     varied = [AXES.index(name) for name in VARIED[axis]]

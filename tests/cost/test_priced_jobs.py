@@ -1,5 +1,8 @@
 """Whole jobs priced: site factors, batches of plans, and the same answer every time."""
 
+from functools import cache
+from itertools import cycle
+
 import numpy as np
 import pytest
 from all_cases import all_cases
@@ -49,10 +52,15 @@ JOBS = {
 DEGREES = [(1, 1, 8), (2, 1, 4), (2, 4, 1), (8, 1, 1), (1, 8, 1), (4, 2, 1)]  # tp, pp, dp: eight devices
 
 
+@cache
+def programs_of(job):
+    """What the software of a job runs."""
+    return realise(lower(job.model, one_plan(job.plan), job.batch), job.stack)
+
+
 def priced(job, plans=None, site=None):
     """Every item of a job with its price."""
-    plans = one_plan(job.plan) if plans is None else plans
-    programs = realise(lower(job.model, plans, job.batch), job.stack)
+    programs = programs_of(job) if plans is None else realise(lower(job.model, plans, job.batch), job.stack)
     return price(programs, job.cluster, load_book(job.cluster), FactorBook(site or Site()))
 
 
@@ -142,8 +150,9 @@ def test_no_kernel_of_a_job_beats_the_data_sheet(name):
             assert (found.of(item).alone_s >= np.maximum(compute_s, memory_s) * (1 - 1e-12)).all()
 
 
-@all_cases("stack", catalog.names("stacks"))
-@all_cases("cluster", ["dgx-a100:1", "perlmutter-tcp:2", "vista:8"])
+@all_cases(
+    ("stack", "cluster"), zip(catalog.names("stacks"), cycle(["dgx-a100:1", "perlmutter-tcp:2", "vista:8"]))
+)
 def test_a_batch_of_plans_costs_what_each_plan_costs_alone(cluster, stack):
     zero = zero_of(stack)
     job = make_job(cluster=cluster, stack=stack, plan=f"dp=8 mbs=1 gbs=16 zero={zero} precision=fp16")

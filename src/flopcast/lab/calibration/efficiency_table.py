@@ -130,16 +130,16 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     """
     axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
     index, weight, size = corners(axes, rows.log2)
-    penalty = _penalty(axes)
     used = np.ones(rows.terms.shape[1], dtype=bool)
     most = np.full(len(used), np.inf) if rows.most is None else rows.most
     held: Logs = np.zeros(len(used))
     trust: Counts = np.ones(len(rows.log_efficiency))
+    whole = equations(
+        index, weight, (size, size // len(axes[0])), rows.terms, rows.log_efficiency, _penalty(axes)
+    )
     for attempt in range(2 * len(used) + 2):
         target = rows.log_efficiency - rows.terms @ held
-        system = equations(
-            index, weight, (size, size // len(axes[0])), rows.terms[:, used], target, penalty
-        )
+        system = replace(whole, terms=rows.terms[:, used], target=target)
         values, trust = _robust_solve(system, trust, ROUNDS_AGAIN if attempt else ROUNDS)
         coefficients = held.copy()
         coefficients[used] = values[size:]
