@@ -4,7 +4,6 @@ import ast
 import sys
 from functools import cache
 
-import pytest
 from all_cases import all_cases
 from children import ran
 from conftest import PACKAGE
@@ -151,7 +150,7 @@ JOBS = (
 )
 
 
-@pytest.mark.parametrize("words", JOBS)
+@all_cases("words", JOBS)
 def test_a_prediction_loads_neither_other_formats_nor_measurements_nor_renderers(words):
     program = (
         "import sys; from flopcast import job, load_job, predict; "
@@ -165,7 +164,7 @@ def test_a_prediction_loads_neither_other_formats_nor_measurements_nor_renderers
     assert rooms & {"interop", "lab", "render", "workers", "ui", "cli"} == set()
 
 
-@pytest.mark.parametrize("name", PURE)
+@all_cases("name", PURE)
 def test_the_core_touches_no_file_clock_or_environment(name):
     mine = [path for path in FILES if label(module_of(path)) == name]
     touched = {f"{p.name}: {m}" for p in mine for m in imports(p) if m.split(".")[0] in IMPURE}

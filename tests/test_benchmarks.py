@@ -5,6 +5,7 @@ import math
 import pkgutil
 
 import pytest
+from all_cases import all_cases
 
 import benchmarks
 from benchmarks.screen_right import LARGE, PROBLEMS
@@ -13,12 +14,12 @@ from flopcast.search.grid import num_plans
 from flopcast.spec.plan import Plan
 
 
-@pytest.mark.parametrize("module", [found.name for found in pkgutil.iter_modules(benchmarks.__path__)])
+@all_cases("module", [found.name for found in pkgutil.iter_modules(benchmarks.__path__)])
 def test_every_benchmark_can_be_read(module):
     assert importlib.import_module(f"benchmarks.{module}").__doc__
 
 
-@pytest.mark.parametrize("name", PROBLEMS | LARGE)
+@all_cases("name", PROBLEMS | LARGE)
 def test_every_problem_of_the_screen_is_a_question(name):
     question = (PROBLEMS | LARGE)[name].question()
 
@@ -26,7 +27,7 @@ def test_every_problem_of_the_screen_is_a_question(name):
     assert not question.space.refine
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("less", "more", "fastest_s"),
     [
         ((10.0, 40e9), (6.0, 80e9), 8.0),  # half of the layers of each fill 60 GB

@@ -5,6 +5,7 @@ from collections import deque
 
 import click
 import pytest
+from all_cases import all_cases
 from conftest import PACKAGE
 from pages import DOCS, README, ROOT, blocks, faults, links, output_of, refreshed, steps
 
@@ -113,7 +114,7 @@ def test_there_is_a_page_for_every_arrow_of_the_flow():
     assert {page.stem for page in CONCEPTS} >= arrows
 
 
-@pytest.mark.parametrize("page", CONCEPTS, ids=lambda page: page.stem)
+@all_cases("page", CONCEPTS)
 def test_a_page_of_the_flow_is_short_and_has_one_checked_example_and_states_its_limits(page):
     text = page.read_text(encoding="utf-8")
 

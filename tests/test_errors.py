@@ -5,6 +5,7 @@ import copy
 from dataclasses import FrozenInstanceError
 
 import pytest
+from all_cases import all_cases
 from conftest import PACKAGE
 
 from flopcast import errors
@@ -44,9 +45,7 @@ def test_a_problem_with_a_place_starts_with_it():
     assert str(problem(where="job.yaml:12")).startswith("job.yaml:12: plan.tensor_parallel = 6")
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [("bf32", "'bf32'"), (None, "None"), (True, "True"), ([1, 2], "[1, 2]")]
-)
+@all_cases(("value", "shown"), [("bf32", "'bf32'"), (None, "None"), (True, "True"), ([1, 2], "[1, 2]")])
 def test_a_value_is_shown_so_that_text_and_numbers_differ(value, shown):
     assert f"= {shown} is" in str(problem(value=value))
 
@@ -73,7 +72,7 @@ def test_a_value_of_eighty_characters_is_shown_whole():
     assert repr(value) in str(problem(value=value))
 
 
-@pytest.mark.parametrize("missing", ["field", "value", "allowed", "because", "fix"])
+@all_cases("missing", ["field", "value", "allowed", "because", "fix"])
 def test_a_problem_without_one_of_its_parts_cannot_be_made(missing):
     fields = {"field": "a", "value": 1, "allowed": "b", "because": "c", "fix": "d"}
     del fields[missing]
@@ -122,7 +121,7 @@ def test_wrong_input_can_be_caught_as_a_value_error():
         raise SpecError([problem()])
 
 
-@pytest.mark.parametrize("kind", DELIBERATE)
+@all_cases("kind", DELIBERATE)
 def test_every_deliberate_error_can_be_caught_as_one(kind):
     assert issubclass(kind, FlopcastError)
     assert not issubclass(FlopcastError, kind)

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-import pytest
+from all_cases import all_cases
 
 from benchmarks.changes import split_blocks
 from benchmarks.laws import violations
@@ -17,7 +17,7 @@ def test_random_jobs_keep_every_law():
     assert not broken
 
 
-@pytest.mark.parametrize("counts", [(1,), (2,), (3,), (5, 4), (1, 9)])
+@all_cases("counts", [(1,), (2,), (3,), (5, 4), (1, 9)])
 def test_listing_blocks_in_two_entries_keeps_every_block(counts):
     job = next(random_jobs(1))
     block = job.model.blocks[0]

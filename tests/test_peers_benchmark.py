@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from all_cases import all_cases
 from children import ran
 from conftest import REPOSITORY
 
@@ -137,7 +138,7 @@ def measured(parent_s, tree_s):
     return lambda _, tree: next(kept[tree])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("parent_s", "tree_s", "ratio", "too_slow"),
     [
         ([1.0], [1.1], 1.1, False),

@@ -1,6 +1,7 @@
 """prediction.py: the whole spine against physical laws, limits, and faults in the input."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 import flopcast
@@ -29,7 +30,7 @@ def changed(job, **plan):
     return job.model_copy(update={"plan": job.plan.model_copy(update=plan)})
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_one_rank_sends_nothing(stack):
     job = make_job(cluster=ONE_DEVICE, stack=stack, plan="dp=1 mbs=2 gbs=8 precision=fp16")
 
@@ -54,8 +55,8 @@ def test_each_axis_pays_for_its_own_messages(plan, kinds):
     assert components == {f"{kind}_communication" for kind in kinds}
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@all_cases("stack", STACKS)
+@all_cases("recompute", ["none", "selective", "full"])
 def test_no_step_is_faster_than_its_flop_at_the_peak(stack, recompute):
     job = make_job(
         model=WIDE, stack=stack, plan=f"dp=4 tp=2 mbs=2 gbs=32 recompute={recompute} precision=fp16"
@@ -67,7 +68,7 @@ def test_no_step_is_faster_than_its_flop_at_the_peak(stack, recompute):
     assert 0 < report.metrics.mfu_ratio <= report.metrics.hfu_ratio < 1
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_doubling_replicas_and_batch_changes_nothing_but_their_communication(stack):
     """Of devices with equal clocks: the slowest of many is slower than the slowest of few."""
     sizes = {
@@ -108,7 +109,7 @@ def test_more_layers_take_longer_by_the_same_each():
     )  # gradient buckets come in whole numbers
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_full_recompute_adds_between_a_fifth_and_two_fifths_to_a_large_model(stack):
     # one more forward of every block: a third of forward and backward, less what is not recomputed
     job = make_job(

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from all_cases import all_cases
 from children import ran
 from conftest import PACKAGE
 from pages import output_of
@@ -32,7 +33,7 @@ def told(command, **words):
     return json.loads(printed)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "changes"),
     [
         (WORDS, ()),
@@ -40,7 +41,6 @@ def told(command, **words):
         (WORDS | {"price": "2.10 USD/h"}, ("plan.recompute=full", "model.num_layers=16")),
         (WORDS | {"plan": "auto tp=8 mbs=1 gbs=512"}, ()),
     ],
-    ids=["names", "other stack", "changes", "chosen"],
 )
 def test_words_in_python_are_those_of_the_command_line(words, changes):
     report = flopcast.predict(flopcast.job(**words, changes=changes))
@@ -100,7 +100,7 @@ def test_every_fault_of_the_words_is_told_at_once():
     assert all(problem.fix for problem in caught.value.problems)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "place", "fix"),
     [
         ({"plan": "dp=30 gbs=512"}, "plan", "set data_parallel to 64"),
@@ -154,7 +154,7 @@ def test_type_checkers_see_the_same_names_as_programs():
     assert sorted(found) == sorted(flopcast.__all__)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@all_cases("name", FUNCTIONS)
 def test_every_public_function_is_annotated_and_shows_how_it_is_called(name):
     function = getattr(flopcast, name)
     signature = inspect.signature(function)

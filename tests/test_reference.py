@@ -1,6 +1,6 @@
 """Pages of the reference are what commands, docstrings and the API say of themselves."""
 
-import pytest
+from all_cases import all_cases
 from pages import ROOT
 from reference import PAGES
 
@@ -10,7 +10,7 @@ from flopcast.cli.main import COMMANDS
 REFERENCE = ROOT / "docs/reference"
 
 
-@pytest.mark.parametrize("name", PAGES)
+@all_cases("name", PAGES)
 def test_a_page_of_the_reference_is_what_its_source_says(name):
     assert (REFERENCE / name).read_text(encoding="utf-8") == PAGES[name](), "python tests/reference.py"
 

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from os import environ
 
 import pytest
+from all_cases import all_cases
 from children import ran
 from pages import DOCS, README, ROOT, links
 
@@ -84,7 +85,7 @@ def test_what_a_page_of_the_site_shows_can_be_searched_for(site):
     assert "plan.tensor_parallel" in index
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda text: text.split("\n", 1)[0])
+@all_cases("question", QUESTIONS)
 def test_a_hard_question_is_answered_with_a_number_of_a_page_that_it_links_and_a_command(question):
     sources = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in links(question))
     known = set(SHARE.findall(sources))

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,17 +21,17 @@ def leading_number(text):
     return text.split()[0].lstrip("-")
 
 
-@pytest.mark.parametrize(("prefix", "power"), SI.items())
+@all_cases(("prefix", "power"), SI.items())
 def test_decimal_prefixes_are_powers_of_ten(prefix, power):
     assert parse_quantity(f"3 {prefix}B", BYTES) == 3 * 10**power
 
 
-@pytest.mark.parametrize(("prefix", "power"), IEC.items())
+@all_cases(("prefix", "power"), IEC.items())
 def test_binary_prefixes_are_powers_of_two(prefix, power):
     assert parse_quantity(f"3 {prefix}B", BYTES) == 3 * 2**power
 
 
-@pytest.mark.parametrize(("prefix", "power"), [("m", -3), ("u", -6), ("µ", -6), ("n", -9)])
+@all_cases(("prefix", "power"), [("m", -3), ("u", -6), ("µ", -6), ("n", -9)])
 def test_small_prefixes_divide(prefix, power):
     assert parse_quantity(f"3 {prefix}s", SECONDS) == pytest.approx(3 * 10**power)
 
@@ -41,7 +42,7 @@ def test_a_gibibyte_is_a_twelfth_of_a_gigabyte_more():
     assert parse_quantity("80 GiB", BYTES) / 1e9 == pytest.approx(85.9, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("bits", "in_bytes"),
     [
         ("200 Gbit/s", "25 GB/s"),
@@ -54,7 +55,7 @@ def test_eight_bits_are_a_byte(bits, in_bytes):
     assert parse_quantity(bits, RATE) == parse_quantity(in_bytes, RATE)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("longer", "shorter"),
     [("1 min", "60 s"), ("1 h", "60 min"), ("1 d", "24 h"), ("1 s", "1000 ms"), ("1 ms", "1000 us")],
 )
@@ -66,28 +67,28 @@ def test_a_watt_hour_is_3600_joules():
     assert parse_quantity("1.5 kWh", ("J", "Wh")) == parse_quantity("5.4 MJ", ("J", "Wh"))
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@all_cases("number", NUMBERS)
 def test_numbers_are_read_as_python_reads_them(number):
     assert parse_quantity(f"{number} B", BYTES) == float(number)
 
 
-@pytest.mark.parametrize("text", ["80GB", "80 GB", "  80  GB  ", "80\tGB", "8e1 GB", "80000 MB"])
+@all_cases("text", ["80GB", "80 GB", "  80  GB  ", "80\tGB", "8e1 GB", "80000 MB"])
 def test_blanks_and_notation_do_not_change_the_value(text):
     assert parse_quantity(text, BYTES) == 80e9
 
 
-@pytest.mark.parametrize("field", SUFFIXES)
+@all_cases("field", SUFFIXES)
 def test_a_field_takes_each_unit_of_its_suffix(field):
     for unit in SUFFIXES[field]:
         assert parse_quantity(f"2 {unit}", units_of(f"some{field}")) > 0
 
 
-@pytest.mark.parametrize("field", SUFFIXES)
+@all_cases("field", SUFFIXES)
 def test_a_suffix_alone_is_a_field_of_that_unit_too(field):
     assert units_of(field.removeprefix("_")) == SUFFIXES[field]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("field", "units"),
     [
         ("memory_bytes", ("B",)),
@@ -115,7 +116,7 @@ def test_a_rate_of_things_is_not_a_time(field):
     assert "h" not in units_of(field)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         "80",  # no unit
@@ -151,7 +152,7 @@ def test_a_refusal_shows_one_example_for_each_unit_that_would_pass():
         parse_quantity("25", RATE)
 
 
-@pytest.mark.parametrize("units", SUFFIXES.values(), ids=SUFFIXES)
+@all_cases("units", SUFFIXES.values())
 def test_the_examples_of_a_refusal_would_pass(units):
     with pytest.raises(ValueError, match="such as") as caught:
         parse_quantity("1.5", units)
@@ -161,7 +162,7 @@ def test_the_examples_of_a_refusal_would_pass(units):
     assert all(parse_quantity(example, units) > 0 for example in examples)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("suffix", "example"),
     [("_flop_per_s", "TFLOP/s"), ("_bytes_per_s", "GB/s"), ("_bytes", "GB"), ("_s", "us"), ("_w", "W")],
 )
@@ -182,7 +183,7 @@ def test_what_is_shown_is_read_back_to_the_digits_shown(value, unit):
     assert parse_quantity(show(value, unit), (unit,)) == pytest.approx(value, rel=0.0051)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "unit", "text"),
     [
         (312e12, "FLOP/s", "312 TFLOP/s"),
@@ -202,12 +203,12 @@ def test_quantities_are_shown_with_three_digits_and_a_prefix(value, unit, text):
     assert show(value, unit) == text
 
 
-@pytest.mark.parametrize(("prefix", "power"), [("n", -9), ("µ", -6), ("m", -3), *SI.items()])
+@all_cases(("prefix", "power"), [("n", -9), ("µ", -6), ("m", -3), *SI.items()])
 def test_each_prefix_is_shown_for_its_power_of_ten(prefix, power):
     assert show(3 * 10.0**power, "W") == f"3.00 {prefix}W"
 
 
-@pytest.mark.parametrize("unit", ["B", "B/s", "FLOP", "FLOP/s"])
+@all_cases("unit", ["B", "B/s", "FLOP", "FLOP/s"])
 def test_bytes_and_flop_are_never_shown_in_thousandths(unit):
     """Nobody has half a byte: a small number of them is a mean, not a unit of its own."""
     assert show(0.0025, unit) == f"0.00250 {unit}"
@@ -234,7 +235,7 @@ def test_one_to_three_digits_stand_before_the_point(value, unit):
     assert "e" not in number
 
 
-@pytest.mark.parametrize("power", [-6, -3, 0, 3, 6, 9, 12, 15])
+@all_cases("power", [-6, -3, 0, 3, 6, 9, 12, 15])
 def test_a_value_just_below_a_power_of_a_thousand_is_rounded_up_into_the_next_prefix(power):
     assert show(0.9999 * 10**power, "s") == show(10.0**power, "s")
 
@@ -244,7 +245,7 @@ def test_what_is_not_finite_is_shown_without_a_prefix(value):
     assert show(value, "s") == f"{value:g} s"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "text"),
     [
         (0, "0 s"),
@@ -273,7 +274,7 @@ def test_bounds_of_a_time_have_its_unit_and_are_read_back(value, ratio):
     assert [parse_quantity(text, SECONDS) for text in shown] == pytest.approx(bounds, rel=0.0051)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("low", "value", "high", "text"),
     [
         (102, 134, 176, "1.70 min to 2.93 min"),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from command_line import JOB, PLAN, flopcast
 
 from flopcast.requests.job_request import JobRequest, files_and_changes
@@ -41,7 +42,7 @@ def script(tmp_path):
     return written
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("model", "tokens"),
     [
         ("llama-3-8b", 8192),  # arXiv:2407.21783, section 3.4.1: pre-trained with 8192 tokens
@@ -50,7 +51,7 @@ def script(tmp_path):
         ("gpt2", 1024),
     ],
 )
-@pytest.mark.parametrize("change", [None, "model.tied_embeddings=true", "model.name=mine"])
+@all_cases("change", [None, "model.tied_embeddings=true", "model.name=mine"])
 def test_a_named_model_is_trained_at_its_own_length_with_and_without_changes(model, tokens, change):
     found = small(*[change] if change else [], model=model)
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from command_line import JOB, PLAN, WORDS, flopcast
 
 from flopcast import load_job, predict
@@ -225,7 +226,7 @@ def test_memory_in_words_says_whether_it_fits(path):
     assert "stage: DOES NOT FIT" in large.out
 
 
-@pytest.mark.parametrize("kind", catalog.KINDS)
+@all_cases("kind", catalog.KINDS)
 def test_the_catalogue_lists_the_names_of_a_kind(kind):
     ended = flopcast("catalog", kind)
 
@@ -326,7 +327,7 @@ def test_help_lists_every_command_with_what_it_answers(word):
     assert all(f"{name} {text}" in plain for name, (_, text) in COMMANDS.items())
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@all_cases("name", COMMANDS)
 def test_every_command_has_help_of_its_own(name):
     ended = flopcast(name, "--help")
 

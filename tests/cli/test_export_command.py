@@ -1,6 +1,6 @@
 """`flopcast export`: where files go, what is told, what is refused."""
 
-import pytest
+from all_cases import all_cases
 from command_line import PLAN, WORDS, flopcast
 
 from flopcast.interop.exports.kinds import KINDS
@@ -64,6 +64,6 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     assert "--output" in ended.err
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@all_cases("kind", KINDS)
 def test_every_kind_stands_in_the_help(kind):
     assert f"\n  {kind} " in flopcast("export", "--help").out

@@ -4,6 +4,7 @@ import json
 
 import click
 import pytest
+from all_cases import all_cases
 from command_line import JOB, PLAN, WORDS, flopcast, process
 
 from flopcast.cli.main import group
@@ -130,7 +131,7 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
     assert fault["field"] == "--report"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "field", "allowed"),
     [
         (("predict", "--gpus", "none"), "--gpus", "at least 1"),

@@ -1,6 +1,7 @@
 """Ways of judging published runs, as options name them."""
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.cli.validate_options import OPTIONS, Judging
 from flopcast.errors import SpecError
@@ -24,7 +25,7 @@ def test_decisions_are_judged_in_the_way_that_is_named_and_in_all_where_none_is(
     assert asked.constants == constants
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "asked",
     [
         judging("others", "none"),

@@ -8,6 +8,7 @@ from io import StringIO
 from itertools import product
 
 import pytest
+from all_cases import all_cases
 from command_line import flopcast
 
 from flopcast.cli import progress
@@ -202,7 +203,7 @@ def test_every_fault_of_the_words_is_told_at_once():
         assert told in ended.err
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "told"),
     [
         (("--plot", "front.png"), "--plot"),

@@ -1,6 +1,7 @@
 """Which question a line of words of `flopcast search` asks."""
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.errors import SpecError
 from flopcast.requests.job_request import JobRequest, files_and_changes
@@ -105,14 +106,12 @@ def test_clusters_make_one_job_each_and_sizes_are_of_the_space():
     assert [job.cluster.num_devices for job in question.sized()] == [4, 8, 4, 8]
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"), [("2e12", 2e12), ("2T", 2e12), ("300B", 3e11), ("15 T", 15e12), (None, 0.0)]
-)
+@all_cases(("text", "tokens"), [("2e12", 2e12), ("2T", 2e12), ("300B", 3e11), ("15 T", 15e12), (None, 0.0)])
 def test_tokens_are_written_as_people_count_them(text, tokens):
     assert asked(tokens=text).total_tokens == tokens
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "dollars"), [("40000", 4e4), ("2.5M USD", 2.5e6), ("$3M", 3e6), ("1B", 1e9), (None, None)]
 )
 def test_a_budget_is_written_with_or_without_its_unit(text, dollars):
@@ -142,7 +141,7 @@ def test_a_price_is_read_as_everywhere():
     assert question.jobs[0].cluster.price.device_usd_per_hour == 2.5
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "fields"),
     [
         ({"plan": "tp=2 tp=4"}, ["plan.tensor_parallel"]),

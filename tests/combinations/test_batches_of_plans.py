@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from combination_cases import LENGTH, MODELS, book_of, job_of, plan_of, possible, stack
 
 from flopcast.cost.factors import FactorBook
@@ -73,7 +74,7 @@ def plans_of(case):
     return plans
 
 
-@pytest.mark.parametrize("case", CASES)
+@all_cases("case", CASES)
 def test_a_plan_in_a_batch_takes_what_it_takes_alone(case):
     plans = plans_of(case)
 

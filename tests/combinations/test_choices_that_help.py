@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from combination_cases import MODELS, book_of, job_of, plan_of, possible, stack
 
 from flopcast.prediction import predict
@@ -96,21 +97,21 @@ def both(case):
     return [report(name, tuple((common | choice).items())) for choice in (before, after)]
 
 
-@pytest.mark.parametrize("name", LESS_MEMORY)
+@all_cases("name", LESS_MEMORY)
 def test_a_choice_that_saves_memory_does(name):
     before, after = both(LESS_MEMORY[name])
 
     assert after.memory.allocated_bytes < before.memory.allocated_bytes
 
 
-@pytest.mark.parametrize("name", LESS_TIME)
+@all_cases("name", LESS_TIME)
 def test_a_choice_that_saves_time_does(name):
     before, after = both(LESS_TIME[name])
 
     assert after.step_time_s < before.step_time_s
 
 
-@pytest.mark.parametrize("name", sorted(set(LESS_MEMORY) & set(LESS_TIME)))
+@all_cases("name", sorted(set(LESS_MEMORY) & set(LESS_TIME)))
 def test_uneven_stages_change_nothing_that_the_model_needs(name):
     before, after = both(LESS_TIME[name])
 
@@ -118,7 +119,7 @@ def test_uneven_stages_change_nothing_that_the_model_needs(name):
     assert before.metrics.hardware_flop == after.metrics.hardware_flop
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("recompute", "again"),
     [("full:block:2", 2), ("full:block:8", 8), ("full:every:2", 4), ("full:every:4", 2), ("full", 8)],
 )
@@ -135,7 +136,7 @@ def test_hardware_flop_count_the_blocks_that_run_again(recompute, again):
     assert chosen.model_flop == plain.model_flop
 
 
-@pytest.mark.parametrize("precision", ["fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"])
+@all_cases("precision", ["fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"])
 def test_a_recipe_changes_the_peak_that_mfu_is_counted_against_and_not_the_work(precision):
     wide, narrow = (
         report("dense", tuple((EIGHT | {"precision": each}).items())).metrics
@@ -146,8 +147,8 @@ def test_a_recipe_changes_the_peak_that_mfu_is_counted_against_and_not_the_work(
     assert narrow.peak_flop_per_s > wide.peak_flop_per_s
 
 
-@pytest.mark.parametrize("times", [2, 4])
-@pytest.mark.parametrize("common", [EIGHT, SHARDS, TENSOR, SEQUENCE], ids=str)
+@all_cases("times", [2, 4])
+@all_cases("common", [EIGHT, SHARDS, TENSOR, SEQUENCE])
 def test_more_micro_batches_take_longer_but_never_more_than_so_many_steps(common, times):
     one, many = (
         report("dense", tuple((common | {"global_batch": batch}).items())) for batch in (64, 64 * times)

@@ -1,6 +1,7 @@
 """However work is divided, all devices together multiply what the model needs, and what is run again."""
 
 import pytest
+from all_cases import all_cases
 from combination_cases import (
     LAYOUTS,
     LENGTH,
@@ -56,7 +57,7 @@ def test_no_way_to_divide_work_changes_the_products_of_a_step(
     assert divided == pytest.approx(one, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"adapted"}))
+@all_cases("name", sorted(set(MODELS) - {"adapted"}))
 def test_a_step_of_a_fused_kernel_multiplies_three_forwards_and_the_scores_once_more(name):
     model = MODELS[name]
 

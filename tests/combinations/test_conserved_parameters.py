@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from combination_cases import (
     LAYOUTS,
     MODELS,
@@ -149,8 +150,8 @@ def test_sharded_gradients_travel_once_a_micro_batch(name, layout, spread, zero)
     assert sent == pytest.approx(plan.num_micro_batches * each_bytes * once, rel=1e-12)
 
 
-@pytest.mark.parametrize("recompute", ["none", "full"])
-@pytest.mark.parametrize("layout", [each for each in LAYOUTS if "pipeline_parallel" not in each], ids=str)
+@all_cases("recompute", ["none", "full"])
+@all_cases("layout", [each for each in LAYOUTS if "pipeline_parallel" not in each])
 def test_fully_sharded_parameters_are_gathered_once_a_pass_and_micro_batch(layout, recompute):
     plan = plan_of(MODELS["dense"], layout, {"zero": 3, "recompute": recompute})
 

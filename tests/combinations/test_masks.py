@@ -3,7 +3,7 @@
 from collections import defaultdict
 from itertools import product
 
-import pytest
+from all_cases import all_cases
 from combination_cases import MODELS, job_of, plan_of, stack
 
 from flopcast.spec.checks import Case
@@ -45,8 +45,8 @@ def by_structure(model, mode):
     return [plans for plans in found.values() if len(plans) > 1]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["experts", "latent", "windows"])
+@all_cases("mode", MODES)
+@all_cases("name", ["experts", "latent", "windows"])
 def test_the_mask_of_a_batch_is_what_each_plan_is_told_alone(name, mode):
     model = MODELS[name]
     software = stack("megatron-core")

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from combination_cases import (
     LAYOUTS,
     LENGTH,
@@ -154,7 +155,7 @@ def allocated_bytes(name, recompute, **fields):
     return memory_of(job_of(MODELS[name], plan)).allocated_bytes
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@all_cases("name", sorted(MODELS))
 def test_what_runs_again_is_not_kept(name):
     kept = [allocated_bytes(name, mode) for mode in ("none", "full:every:2", "full")]
 
@@ -162,7 +163,7 @@ def test_what_runs_again_is_not_kept(name):
     assert kept[-1] < kept[0]
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"further"}))  # its module is no block of a chunk
+@all_cases("name", sorted(set(MODELS) - {"further"}))  # its module is no block of a chunk
 def test_blocks_that_run_again_one_by_one_lie_between_none_and_all(name):
     blocks = [allocated_bytes(name, f"full:block:{count}") for count in (1, 4, 8)]
 
@@ -170,14 +171,14 @@ def test_blocks_that_run_again_one_by_one_lie_between_none_and_all(name):
     assert blocks[2] == allocated_bytes(name, "full")
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"adapted"}))
+@all_cases("name", sorted(set(MODELS) - {"adapted"}))
 def test_each_stage_of_zero_keeps_no_more_than_the_one_before(name):
     kept = [allocated_bytes(name, "none", zero=stage) for stage in (0, 1, 3)]
 
     assert kept == sorted(kept, reverse=True)
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"adapted"}))
+@all_cases("name", sorted(set(MODELS) - {"adapted"}))
 def test_optimizers_keep_states_in_the_order_of_their_tensors(name):
     kept = [
         allocated_bytes(name, "none", optimizer=optimizer)

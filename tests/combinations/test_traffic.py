@@ -3,6 +3,7 @@
 from math import comb, prod
 
 import pytest
+from all_cases import all_cases
 from combination_cases import LENGTH, MODELS, at, plan_of, programs_of, runs, stack
 
 BF16, FP32 = 2, 4
@@ -41,9 +42,9 @@ def held(programs):
     return at(programs.parameters)
 
 
-@pytest.mark.parametrize("divided", DIVIDED, ids=str)
-@pytest.mark.parametrize("name", ["dense", "windows", "latent"])
-@pytest.mark.parametrize("zero", [0, 1])
+@all_cases("divided", DIVIDED)
+@all_cases("name", ["dense", "windows", "latent"])
+@all_cases("zero", [0, 1])
 def test_replicas_sum_their_gradients_and_those_that_share_states_hand_parameters_back(zero, name, divided):
     ranks = 16 // divided.get("tensor_parallel", 1)
     plan = plan_of(MODELS[name], sixteen(divided), {"zero": zero})
@@ -57,8 +58,8 @@ def test_replicas_sum_their_gradients_and_those_that_share_states_hand_parameter
     assert sent == pytest.approx(volume_bytes * (ranks - 1) / ranks, rel=1e-9)
 
 
-@pytest.mark.parametrize("divided", DIVIDED, ids=str)
-@pytest.mark.parametrize("name", ["dense", "windows", "latent"])
+@all_cases("divided", DIVIDED)
+@all_cases("name", ["dense", "windows", "latent"])
 def test_fully_sharded_replicas_send_half_as_much_again(name, divided):
     ranks = 16 // divided.get("tensor_parallel", 1)
     fields = sixteen(divided)
@@ -74,8 +75,8 @@ def test_fully_sharded_replicas_send_half_as_much_again(name, divided):
     )
 
 
-@pytest.mark.parametrize("shard", [2, 4, 8])
-@pytest.mark.parametrize("tensor", [1, 2])
+@all_cases("shard", [2, 4, 8])
+@all_cases("tensor", [1, 2])
 def test_groups_of_shards_send_between_each_other_a_shard_of_gradients_alone(shard, tensor):
     fields = {"data_parallel": 16, "tensor_parallel": tensor, "data_shard": shard, "zero": 3}
     plan = plan_of(MODELS["dense"], fields, {"global_batch": 16})
@@ -89,9 +90,9 @@ def test_groups_of_shards_send_between_each_other_a_shard_of_gradients_alone(sha
     assert between == pytest.approx(FP32 * held(programs) / shard, rel=1e-9)
 
 
-@pytest.mark.parametrize("cp", [1, 2])
-@pytest.mark.parametrize("tensor", [2, 4])
-@pytest.mark.parametrize("recompute", ["none", "full"])
+@all_cases("cp", [1, 2])
+@all_cases("tensor", [2, 4])
+@all_cases("recompute", ["none", "full"])
 def test_a_block_gathers_and_scatters_its_tokens_twice_in_each_pass(cp, tensor, recompute):
     fields = {"data_parallel": 2, "tensor_parallel": tensor, "context_parallel": cp}
     plan = plan_of(MODELS["dense"], fields, {"recompute": recompute, "global_batch": 2})
@@ -122,8 +123,8 @@ def exchanges(spread, cp, dispatcher):
     return sent, 6 * BF16 * HIDDEN * LENGTH / cp
 
 
-@pytest.mark.parametrize("spread", [2, 4, 8])
-@pytest.mark.parametrize("cp", [1, 2])
+@all_cases("spread", [2, 4, 8])
+@all_cases("cp", [1, 2])
 def test_every_token_travels_to_each_of_its_experts_and_back_in_both_passes(spread, cp):
     """NCCL exchanges rows that the host has put in order: one for each of a token's two experts."""
     sent, once_bytes = exchanges(spread, cp, "all_to_all")
@@ -132,9 +133,9 @@ def test_every_token_travels_to_each_of_its_experts_and_back_in_both_passes(spre
     assert sent == pytest.approx([2 * once_bytes] * 4, rel=1e-9)
 
 
-@pytest.mark.parametrize("spread", [2, 4, 8])
-@pytest.mark.parametrize("cp", [1, 2])
-@pytest.mark.parametrize("dispatcher", ["deepep", "hybridep"])
+@all_cases("spread", [2, 4, 8])
+@all_cases("cp", [1, 2])
+@all_cases("dispatcher", ["deepep", "hybridep"])
 def test_a_library_of_experts_sends_a_token_once_to_each_rank_that_holds_any_of_its_experts(
     spread, cp, dispatcher
 ):
@@ -146,9 +147,9 @@ def test_a_library_of_experts_sends_a_token_once_to_each_rank_that_holds_any_of_
     assert sent == pytest.approx([ranks_of_token * once_bytes] * 4, rel=1e-9)
 
 
-@pytest.mark.parametrize("virtual", [1, 2, 4])
-@pytest.mark.parametrize("cp", [1, 2])
-@pytest.mark.parametrize("tensor", [1, 2])
+@all_cases("virtual", [1, 2, 4])
+@all_cases("cp", [1, 2])
+@all_cases("tensor", [1, 2])
 def test_stages_hand_on_the_tokens_of_a_rank(virtual, cp, tensor):
     fields = {"pipeline_parallel": 2, "virtual_stages": virtual, "context_parallel": cp}
     plan = plan_of(MODELS["dense"], fields, {"tensor_parallel": tensor})

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from combination_cases import LAYOUTS, MODELS, book_of, job_of, plan_of, programs_of, stack
 from single_calls import memory_curve
 
@@ -74,7 +75,7 @@ def programs(name):
     return programs_of(job(name).model, job(name).plan, software=job(name).software)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_rows_of_one_stream_never_overlap(name):
     queues = {}
     for row in events(report(name)):
@@ -86,7 +87,7 @@ def test_rows_of_one_stream_never_overlap(name):
         assert (ordered[1:, 0] >= ordered[:-1, 1] - SLACK_S).all()
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_rows_end_where_all_stages_agree_on_norms_and_the_step_ends_behind_that(name):
     found = [*events(report(name))]
 
@@ -96,7 +97,7 @@ def test_rows_end_where_all_stages_agree_on_norms_and_the_step_ends_behind_that(
     assert agreed_s == pytest.approx(report(name).clean_step_time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_every_stage_runs_each_micro_batch_of_each_chunk_forward_and_backward(name):
     plan = job(name).plan
     tasks = [
@@ -115,7 +116,7 @@ def test_every_stage_runs_each_micro_batch_of_each_chunk_forward_and_backward(na
     assert set(tasks) == wanted
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_memory_over_time_ends_as_empty_as_it_began_and_peaks_where_the_report_says(name):
     made = programs(name)
     memory = peak_memory(made)
@@ -131,7 +132,7 @@ def test_memory_over_time_ends_as_empty_as_it_began_and_peaks_where_the_report_s
     assert max(peaks) == pytest.approx(report(name).memory.allocated_bytes, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_text_and_page_name_every_part_of_the_step_that_takes_a_hundredth(name):
     shown = report(name)
 
@@ -145,14 +146,14 @@ def test_text_and_page_name_every_part_of_the_step_that_takes_a_hundredth(name):
     assert page.count("<svg") == page.count("</svg>")
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_factors_say_how_the_step_reacts_and_no_more_than_all_of_it(name):
     shares = [factor.share for factor in report(name).factors]
 
     assert all(0 <= share <= 1 + 1e-9 for share in shares)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_the_same_job_is_predicted_alike_twice(name):
     again = predict(job(name), book_of())
 
@@ -191,7 +192,7 @@ def test_weights_in_4_bits_take_the_bits_of_their_paper():
     assert 16 - saved_bits == pytest.approx(4.127, abs=5e-4)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_operators_and_limits_add_up_to_the_step(name):
     shown = report(name)
 
@@ -204,7 +205,7 @@ def test_operators_and_limits_add_up_to_the_step(name):
     assert sum(by_limit(shown).values()) == pytest.approx(shown.step_time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_every_kernel_on_the_busiest_stage_has_a_roof_and_stays_below_it(name):
     shown = report(name)
 
@@ -220,7 +221,7 @@ def test_every_kernel_on_the_busiest_stage_has_a_roof_and_stays_below_it(name):
         assert one.moved_bytes > 0
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_columns_of_a_pipeline_keep_the_seconds_of_its_tasks(name):
     shown = report(name)
     timeline = shown.timeline
@@ -234,7 +235,7 @@ def test_columns_of_a_pipeline_keep_the_seconds_of_its_tasks(name):
         assert busy.sum(axis=0).max() <= end_of(shown) / 37 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_memory_by_category_is_that_of_the_stage_and_thinning_keeps_its_peak(name):
     shown = report(name)
 

@@ -121,7 +121,7 @@ def test_fewer_bits_are_faster_and_one_scale_for_all_is_faster_than_many():
     assert speed["nvfp4"] < 6.0
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("wide_ms", "narrow_ms", "name"),
     [(13.102, 6.812, "fp8"), (31.968, 16.785, "fp8"), (13.102, 7.161, "mxfp8"), (13.102, 3.764, "nvfp4")],
 )
@@ -132,8 +132,8 @@ def test_published_times_of_linear_layers_lie_inside_the_interval(wide_ms, narro
     assert abs(np.log(wide_ms / narrow_ms / ratio)) <= 1.6449 * sigma
 
 
-@pytest.mark.parametrize("kernel", ["flash_attention", "flash_attention.backward"])
-@pytest.mark.parametrize("owner", ["a100-sxm4-80gb", "h100-sxm5-80gb", "b200-sxm-180gb"])
+@all_cases("kernel", ["flash_attention", "flash_attention.backward"])
+@all_cases("owner", ["a100-sxm4-80gb", "h100-sxm5-80gb", "b200-sxm-180gb"])
 def test_a_kernel_of_its_own_generation_takes_as_long_as_it_takes(kernel, owner):
     ratio, sigma = generation_ratio(MEASURED.get(owner, "flash-2"), kernel, owner)
 
@@ -151,8 +151,8 @@ def test_from_one_generation_to_another_and_back_nothing_is_lost(kernel):
     assert forth[1] == back[1]
 
 
-@pytest.mark.parametrize("runs", GENERATIONS)
-@pytest.mark.parametrize("kernel", ["gemm", "batched_gemm", "softmax", "layernorm.backward"])
+@all_cases("runs", GENERATIONS)
+@all_cases("kernel", ["gemm", "batched_gemm", "softmax", "layernorm.backward"])
 def test_generations_are_of_fused_attention_alone(runs, kernel):
     assert generation_ratio(runs, kernel, "h100-sxm5-80gb") == (1.0, 0.0)
 

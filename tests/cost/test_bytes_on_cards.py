@@ -39,8 +39,8 @@ def tree_of(ranks):
     return rounds
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 16])
-@pytest.mark.parametrize("collective", RINGS)
+@all_cases("ranks", [1, 2, 3, 5, 8, 16])
+@all_cases("collective", RINGS)
 def test_a_ring_that_is_run_step_by_step_sends_the_share_of_the_message_and_no_step_less_does(
     collective, ranks
 ):
@@ -54,7 +54,7 @@ def test_a_ring_that_is_run_step_by_step_sends_the_share_of_the_message_and_no_s
         assert any(len(chunks) < ranks for chunks in ring_of(ranks, ranks - 2)[0])
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 9, 64, 100])
+@all_cases("ranks", [1, 2, 3, 4, 5, 8, 9, 64, 100])
 def test_a_tree_takes_as_many_rounds_as_it_takes_to_tell_everybody(ranks):
     for name, times in (("all_gather", 1), ("reduce_scatter", 1), ("all_to_all", 1), ("all_reduce", 2)):
         assert FORMULAS[name].hops(*column(ranks)).item() == times * tree_of(ranks)
@@ -73,8 +73,8 @@ def test_where_everybody_sends_to_everybody_a_card_carries_what_leaves_its_node(
     assert time.item() == pytest.approx(leaving / ranks)
 
 
-@pytest.mark.parametrize(("inside", "nodes"), SHAPES)
-@pytest.mark.parametrize("collective", [*RINGS, "all_reduce"])
+@all_cases(("inside", "nodes"), SHAPES)
+@all_cases("collective", [*RINGS, "all_reduce"])
 def test_rings_side_by_side_share_what_crosses_between_nodes_over_all_cards(collective, inside, nodes):
     """One ring for each card: together as many bytes leave a node as one ring of the whole message."""
     formula = FORMULAS[collective]
@@ -85,8 +85,8 @@ def test_rings_side_by_side_share_what_crosses_between_nodes_over_all_cards(coll
     assert time.item() * inside == pytest.approx(one_ring)
 
 
-@pytest.mark.parametrize("collective", ["send_receive", "ring_pass"])
-@pytest.mark.parametrize(("inside", "nodes"), SHAPES)
+@all_cases("collective", ["send_receive", "ring_pass"])
+@all_cases(("inside", "nodes"), SHAPES)
 def test_a_pair_sends_its_message_whole_through_one_card(collective, inside, nodes):
     formula = FORMULAS[collective]
 
@@ -95,8 +95,8 @@ def test_a_pair_sends_its_message_whole_through_one_card(collective, inside, nod
     assert time.item() == 1.0
 
 
-@pytest.mark.parametrize(("inside", "nodes", "blocks"), BLOCKS)
-@pytest.mark.parametrize("collective", TO_ALL)
+@all_cases(("inside", "nodes", "blocks"), BLOCKS)
+@all_cases("collective", TO_ALL)
 def test_of_what_leaves_nodes_the_part_that_leaves_blocks_is_that_of_all_pairs(
     collective, inside, nodes, blocks
 ):
@@ -109,8 +109,8 @@ def test_of_what_leaves_nodes_the_part_that_leaves_blocks_is_that_of_all_pairs(
     assert part == pytest.approx(len(beyond) / len(pairs))
 
 
-@pytest.mark.parametrize(("inside", "nodes", "blocks"), BLOCKS)
-@pytest.mark.parametrize("collective", [*RINGS, "all_reduce", "ring_pass"])
+@all_cases(("inside", "nodes", "blocks"), BLOCKS)
+@all_cases("collective", [*RINGS, "all_reduce", "ring_pass"])
 def test_a_ring_leaves_a_block_once_for_every_block(collective, inside, nodes, blocks):
     ranks = inside * nodes
     hops = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
@@ -122,7 +122,7 @@ def test_a_ring_leaves_a_block_once_for_every_block(collective, inside, nodes, b
     assert part == pytest.approx(len(beyond) / len(leaving))
 
 
-@pytest.mark.parametrize("collective", FORMULAS)
+@all_cases("collective", FORMULAS)
 def test_inside_one_block_nothing_loads_its_uplinks_but_pairs_that_may_lie_anywhere(collective):
     part = FORMULAS[collective].uplinked(*column(8, 8)).item()
 
@@ -130,7 +130,7 @@ def test_inside_one_block_nothing_loads_its_uplinks_but_pairs_that_may_lie_anywh
     assert 0.0 <= FORMULAS[collective].uplinked(*column(8, 1)).item() <= 1.0
 
 
-@pytest.mark.parametrize("collective", FORMULAS)
+@all_cases("collective", FORMULAS)
 def test_more_blocks_never_load_uplinks_less(collective):
     parts = [FORMULAS[collective].uplinked(*column(16, blocks)).item() for blocks in (1, 2, 4, 8, 16)]
 

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.cost.constant_transfer import (
@@ -44,7 +45,7 @@ def test_a_constant_is_as_sure_as_its_fit_where_runs_were_alike():
     assert sigma_of({name: frozenset(seen) for name, seen in here.items()}) == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
+@all_cases("distance", DISTANCES)
 def test_a_constant_is_less_sure_over_every_distance(distance):
     """One context seen, so that two values of the variance lie between it and another."""
     elsewhere = {distance: frozenset(["elsewhere"])}

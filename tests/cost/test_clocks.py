@@ -9,6 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.api import predict
@@ -43,7 +44,7 @@ def errors(measured):
     return [abs(stretch_ratio(limit, demand) / ratio - 1) for limit, demand, ratio in measured]
 
 
-@pytest.mark.parametrize("device", BOARDS_W)
+@all_cases("device", BOARDS_W)
 def test_epochs_under_a_limit_are_as_long_as_measured(shared, device):
     off = errors(epochs(shared, device))
 

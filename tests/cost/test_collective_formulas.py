@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.collectives.formulas import FORMULAS
 
@@ -47,14 +48,14 @@ def rounds_of_doubling(ranks):
     return rounds
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 16])
+@all_cases("ranks", [1, 2, 3, 4, 7, 8, 16])
 def test_a_ring_all_gather_sends_the_share_of_the_formula(ranks):
     share = FORMULAS["all_gather"].share(np.array([float(ranks)]))
 
     assert share * ranks == pytest.approx(ring_all_gather(ranks))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 16])
+@all_cases("ranks", [1, 2, 3, 4, 7, 8, 16])
 def test_a_ring_reduce_scatter_sends_the_share_of_the_formula(ranks):
     share = FORMULAS["reduce_scatter"].share(np.array([float(ranks)]))
 
@@ -70,7 +71,7 @@ def test_an_all_to_all_sends_everything_but_the_ranks_own_part(ranks):
     assert share == pytest.approx(matrix.sum(axis=1)[0] - matrix[0, 0])
 
 
-@pytest.mark.parametrize("name", BUS_FACTORS)
+@all_cases("name", BUS_FACTORS)
 def test_shares_are_the_bus_bandwidth_factors_of_nccl_tests(name):
     share = FORMULAS[name].share(np.array([2.0, 4.0, 8.0]))
 
@@ -90,7 +91,7 @@ def test_a_transfer_between_two_ranks_sends_the_message_once():
     assert formula.hops(np.array([2.0])) == 1.0
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 9, 64, 72])
+@all_cases("ranks", [1, 2, 3, 4, 5, 8, 9, 64, 72])
 def test_a_small_all_gather_takes_the_rounds_of_a_doubling_tree(ranks):
     hops = FORMULAS["all_gather"].hops(np.array([float(ranks)]))
 
@@ -103,7 +104,7 @@ def test_a_small_all_reduce_goes_up_a_tree_and_down_again():
     )
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@all_cases("name", FORMULAS)
 def test_a_collective_over_one_rank_sends_nothing_and_waits_for_nobody(name):
     one = np.array([1.0])
 
@@ -111,18 +112,18 @@ def test_a_collective_over_one_rank_sends_nothing_and_waits_for_nobody(name):
     assert FORMULAS[name].hops(one) == 0.0
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@all_cases("name", FORMULAS)
 def test_more_ranks_never_send_less_nor_take_fewer_hops(name):
     assert (np.diff(FORMULAS[name].share(RANKS)) >= 0).all()
     assert (np.diff(FORMULAS[name].hops(RANKS)) >= 0).all()
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@all_cases("name", FORMULAS)
 def test_no_rank_sends_its_message_more_than_twice(name):
     assert (FORMULAS[name].share(RANKS) <= 2.0).all()
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@all_cases("name", FORMULAS)
 def test_formulas_keep_the_shape_of_their_ranks(name):
     ranks = np.array([[1.0, 2.0], [4.0, 8.0], [16.0, 3.0]])
 

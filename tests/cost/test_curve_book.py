@@ -38,7 +38,7 @@ def find(book):
     return book.find("ours", "bias_gelu", 3e-6, ("cousin",))
 
 
-@pytest.mark.parametrize("first", range(4))
+@all_cases("first", range(4))
 def test_the_nearest_curve_that_exists_is_used(first):
     """In order: own, own relative class, the cousin's, the cousin's relative class."""
     found = find(book_of(*PLACES[first:]))

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -174,7 +175,7 @@ def test_looking_up_many_points_is_looking_up_each():
     np.testing.assert_array_equal(together, alone)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("smallest", "largest", "extrapolates"),
     [(16.0, 64.0, False), (15.5, 66.0, False), (15.0, 64.0, True), (16.0, 68.0, True)],
 )

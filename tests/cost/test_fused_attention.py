@@ -6,6 +6,7 @@ Backward passes that no table has are held against what cuDNN's authors measured
 import math
 
 import pytest
+from all_cases import all_cases
 from alone import price_items
 
 from flopcast.cost.kernels.curve import log_efficiency
@@ -84,7 +85,7 @@ def test_a_backward_that_a_forward_lends_is_of_the_generation_of_backwards():
     assert older / newest == pytest.approx(expected, rel=0.01)  # but for launches
 
 
-@pytest.mark.parametrize("cluster", sorted(CUDNN_BACKWARD_MS))
+@all_cases("cluster", sorted(CUDNN_BACKWARD_MS))
 def test_backwards_without_a_table_take_as_long_as_cudnn_measured_beside_forwards_of_serving(cluster):
     """Forwards of the tables are up to 1.4 times as slow as cuDNN's own, and lend that to the backward."""
     place = catalog.cluster(cluster)

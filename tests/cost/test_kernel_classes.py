@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.kernels.classes import KINDS, class_of
 from flopcast.cost.price import MESSAGE_EXTRAPOLATION_LOG_SIGMA
@@ -10,8 +11,8 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 
 
-@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
-@pytest.mark.parametrize("curve", ["gemm", "gemm.fp8_block", "grouped_gemm", "grouped_gemm.nvfp4"])
+@all_cases("layout", ["forward", "input_gradient", "weight_gradient"])
+@all_cases("curve", ["gemm", "gemm.fp8_block", "grouped_gemm", "grouped_gemm.nvfp4"])
 def test_layouts_of_a_product_share_its_curve(curve, layout):
     found = class_of(f"{curve}.{layout}")
 
@@ -19,7 +20,7 @@ def test_layouts_of_a_product_share_its_curve(curve, layout):
     assert class_of(curve).curve == curve
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kernel", "kind"),
     [
         ("gemm.forward", "products"),
@@ -69,7 +70,7 @@ def steps_of_the_page():
     return {name.strip(): float(value) for name, value in cells[1:]}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@all_cases("kind", KINDS)
 def test_the_sigmas_of_a_kind_are_those_that_the_score_measured(kind):
     steps = steps_of_the_page()
 

@@ -1,7 +1,6 @@
 """Physics that no kernel may break: the data sheet's peaks, and time that grows with work."""
 
 import numpy as np
-import pytest
 from all_cases import all_cases
 from alone import DEVICES, OPERATORS, bound_of, changed_device, seconds_of
 from hypothesis import given, settings
@@ -116,7 +115,7 @@ def test_more_work_never_takes_less_time_but_where_the_measurements_say_so(devic
     assert fall <= FALLS.get((device, kernel, axis), ALLOWED_FALL)
 
 
-@pytest.mark.parametrize(("device", "kernel", "axis"), FALLS)
+@all_cases(("device", "kernel", "axis"), FALLS)
 def test_a_fall_that_is_excused_exists(device, kernel, axis):
     """An excuse that nothing needs is taken off the list."""
     fall = worst_fall(kernel, catalog.cluster(DEVICES[device]), axis)

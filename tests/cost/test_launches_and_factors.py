@@ -78,7 +78,7 @@ def test_nothing_is_launched_where_there_is_nothing_to_do():
     assert launched_s.ravel().tolist() == [0.0, stack.host.forward_item_s, 0.0]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("item", "graphs", "replayed"),
     [
         ("mlp.up", (), False),
@@ -181,7 +181,7 @@ def test_a_prediction_lists_the_factors_that_scale_its_items_and_no_others():
     assert "nvlink" not in priced.factors
 
 
-@pytest.mark.parametrize("name", STACKS)
+@all_cases("name", STACKS)
 def test_a_derate_is_the_stacks_own_and_what_stacks_share_where_no_run_taught_of_it(name):
     stack = catalog.stack(name)
     common = FittedLevel(ratio=1.1, log_sigma_factor=0.04)

@@ -7,6 +7,7 @@ import csv
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import seconds_of
 
 from flopcast.cost.collectives.collective_time import message_seconds
@@ -64,7 +65,7 @@ def linear_rows(shared, system, count=200):
     return Matmul(m=m, n=n, k=k, dtype="fp16"), forward_s, backward_s
 
 
-@pytest.mark.parametrize("system", CLUSTERS)
+@all_cases("system", CLUSTERS)
 def test_products_take_what_was_measured(shared, system):
     work, forward_s, _ = linear_rows(shared, system)
 
@@ -73,7 +74,7 @@ def test_products_take_what_was_measured(shared, system):
     assert np.abs(predicted_s / forward_s - 1).mean() < 0.05
 
 
-@pytest.mark.parametrize("system", CLUSTERS)
+@all_cases("system", CLUSTERS)
 def test_both_gradients_of_a_product_together_take_what_was_measured(shared, system):
     """qkv rows hold the sum of the bias gradient besides: the median is not moved by them."""
     work, _, backward_s = linear_rows(shared, system)
@@ -84,10 +85,8 @@ def test_both_gradients_of_a_product_together_take_what_was_measured(shared, sys
     assert np.median(np.abs(predicted_s / backward_s - 1)) < 0.06
 
 
-@pytest.mark.parametrize("system", CLUSTERS)
-@pytest.mark.parametrize(
-    ("file", "kind", "wide"), [("gelu", "gelu", 4), ("residual_add", "residual_add", 1)]
-)
+@all_cases("system", CLUSTERS)
+@all_cases(("file", "kind", "wide"), [("gelu", "gelu", 4), ("residual_add", "residual_add", 1)])
 def test_streaming_kernels_take_what_was_measured(shared, system, file, kind, wide):
     rows = read(shared / "data" / "operators" / system / f"{file}.csv")
     tokens = column(rows, "micro_batch") * column(rows, "seq_len")
@@ -126,8 +125,8 @@ def test_flash_attention_takes_what_was_measured(shared, system, is_gradient):
     assert np.median(np.abs(predicted_s / measured_s - 1)) < 0.12
 
 
-@pytest.mark.parametrize(("system", "is_gradient"), [(A100, False), (A100, True), (GH200, False)])
-@pytest.mark.parametrize("head_size", [64, 128])
+@all_cases(("system", "is_gradient"), [(A100, False), (A100, True), (GH200, False)])
+@all_cases("head_size", [64, 128])
 def test_attention_with_the_heads_that_models_have_is_at_most_a_tenth_off(
     shared, system, is_gradient, head_size
 ):
@@ -140,7 +139,7 @@ def test_attention_with_the_heads_that_models_have_is_at_most_a_tenth_off(
     assert np.median(predicted_s[rows] / measured_s[rows]) == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.parametrize(("system", "file", "inside", "allowed"), COLLECTIVES)
+@all_cases(("system", "file", "inside", "allowed"), COLLECTIVES)
 def test_collectives_take_what_was_measured(shared, system, file, inside, allowed):
     """An all-gather's message is what all ranks together give; p2p is one pair on two nodes."""
     rows = read(shared / "data" / "collectives" / system / f"{file}.csv")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import changed_device, price_items, seconds_of
 
 from flopcast.cost.kernels.classes import class_of
@@ -41,8 +42,8 @@ def both_passes_s(forward, cluster):
     return sum(priced.of(item).alone_s.item() for item in items)
 
 
-@pytest.mark.parametrize(("cluster", "formats"), [(H100, ["fp8", "fp8_block"]), (GB200, list(FORMATS))])
-@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
+@all_cases(("cluster", "formats"), [(H100, ["fp8", "fp8_block"]), (GB200, list(FORMATS))])
+@all_cases("layout", ["forward", "input_gradient", "weight_gradient"])
 def test_a_large_narrow_product_is_as_many_times_as_fast_as_a_wide_one_whatever_its_peak(
     cluster, formats, layout
 ):
@@ -54,7 +55,7 @@ def test_a_large_narrow_product_is_as_many_times_as_fast_as_a_wide_one_whatever_
         assert found.item() == pytest.approx(LOW_PRECISION_SPEED_UP[name][0], rel=0.02)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@all_cases("name", FORMATS)
 def test_no_narrow_product_beats_its_own_peak_or_the_memory(name):
     device = GB200.node.device
     for size in (64, 1024, 32768):

@@ -116,8 +116,8 @@ def test_a_message_to_oneself_takes_no_time(collective, message_bytes):
     assert seconds_of(collective, message_bytes, 1, 1, cluster_of(LINK, NETWORK)) == 0.0
 
 
-@pytest.mark.parametrize("collective", FORMULAS)
-@pytest.mark.parametrize("nodes", [1, 2])
+@all_cases("collective", FORMULAS)
+@all_cases("nodes", [1, 2])
 def test_an_empty_message_takes_no_time(collective, nodes):
     assert seconds_of(collective, 0.0, 2, nodes, cluster_of(LINK, NETWORK)) == 0.0
 
@@ -236,7 +236,7 @@ def test_a_curve_of_one_fabric_says_nothing_of_another():
     assert measured == seconds_of("all_reduce", 1e9, 4, 1, cluster_of(LINK, NETWORK))
 
 
-@pytest.mark.parametrize("collective", FORMULAS)
+@all_cases("collective", FORMULAS)
 def test_a_collective_without_measurements_borrows_the_bus_bandwidth_of_the_all_reduce(collective):
     link = LINK.model_copy(update={"fabric": "made-up"})
     book = CurveBook(curves={("made-up", "all_reduce"): flat_curve("made-up", "all_reduce", 0.25)})
@@ -258,7 +258,7 @@ def test_a_curve_of_its_own_comes_before_a_borrowed_one():
     assert seconds == pytest.approx(0.75e9 / 100e9 + 2 * 2e-6)
 
 
-@pytest.mark.parametrize("name", RELATIVE_COLLECTIVES)
+@all_cases("name", RELATIVE_COLLECTIVES)
 def test_every_borrowing_ends_at_the_all_reduce(name):
     seen = [name]
     while seen[-1] in RELATIVE_COLLECTIVES:
@@ -358,7 +358,7 @@ def oversubscribed(ratio):
     return cluster_of(LINK, BLOCK, NETWORK.model_copy(update={"oversubscription_ratio": ratio}))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("collective", "slower"),
     [
         ("all_reduce", 8 / 4),  # a ring leaves each block by one of its four nodes: two eighths are missing
@@ -376,7 +376,7 @@ def test_uplinks_slow_what_leaves_a_block_by_what_they_cannot_carry(collective, 
     assert narrow_s / wide_s == pytest.approx(slower, rel=1e-3)
 
 
-@pytest.mark.parametrize("collective", FORMULAS)
+@all_cases("collective", FORMULAS)
 def test_inside_a_block_uplinks_do_not_matter(collective):
     narrow_s = seconds_of(collective, 1e9, 4, 4, oversubscribed(8.0))
 

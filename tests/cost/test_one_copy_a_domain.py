@@ -28,14 +28,13 @@ def cost_of(collective, copies_bytes, domain_bytes, inside, nodes, cluster=None,
     )
 
 
-@pytest.mark.parametrize("collective", ONE_COPY_A_DOMAIN)
-@pytest.mark.parametrize(
+@all_cases("collective", ONE_COPY_A_DOMAIN)
+@all_cases(
     ("copies_bytes", "domain_bytes", "expected_s"),
     [
         (1e9, 8e8, 20e-6 + 0.5 * 8e8 / 8e9),  # half of it for the other of two domains: 10 GB/s at 80 %
         (1e9, 1e6, 2e-6 + 0.75 * 1e9 / 50e9),  # inside: three of four ranks over 100 GB/s at 50 %
     ],
-    ids=["network", "links"],
 )
 def test_copies_inside_and_one_a_domain_go_on_at_once(collective, copies_bytes, domain_bytes, expected_s):
     cost = cost_of(collective, copies_bytes, domain_bytes, 4, 2)
@@ -52,7 +51,7 @@ def test_no_exchange_is_faster_than_the_whole_bandwidth_of_either(domain_bytes, 
     assert cost_of("dispatch", 1e9, domain_bytes, 4, 2).bound_s.item() == pytest.approx(bound_s)
 
 
-@pytest.mark.parametrize("collective", [name for name in FORMULAS if name not in ONE_COPY_A_DOMAIN])
+@all_cases("collective", [name for name in FORMULAS if name not in ONE_COPY_A_DOMAIN])
 def test_what_knows_no_domains_sends_all_of_its_bytes(collective):
     shape = (1, 2) if collective in ("send_receive", "ring_pass") else (4, 2)
 
@@ -61,7 +60,7 @@ def test_what_knows_no_domains_sends_all_of_its_bytes(collective):
     assert told.alone_s.item() == untold.alone_s.item()
 
 
-@pytest.mark.parametrize("collective", ONE_COPY_A_DOMAIN)
+@all_cases("collective", ONE_COPY_A_DOMAIN)
 def test_inside_one_domain_it_is_no_matter_what_would_leave_it(collective):
     assert cost_of(collective, 1e9, 1e15, 4, 1).alone_s == cost_of(collective, 1e9, None, 4, 1).alone_s
 

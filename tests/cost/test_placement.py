@@ -161,8 +161,8 @@ def test_one_rank_of_an_axis_is_a_group_of_its_own(order, axis):
     assert group.ranks.item() == 1
 
 
-@pytest.mark.parametrize("degree", [1, 2, 3, 6, 8, 9, 15, 24, 64])
-@pytest.mark.parametrize("devices_per_node", [1, 4, 8])
+@all_cases("degree", [1, 2, 3, 6, 8, 9, 15, 24, 64])
+@all_cases("devices_per_node", [1, 4, 8])
 def test_a_group_has_as_many_ranks_as_its_degree(degree, devices_per_node):
     """Also where it is no power of two: Table 1 of arXiv:2104.04473 has 6, 9, 15 and 24 replicas."""
     group = axis_group("dp", one_plan(plan_of(ORDERS[0], (1, 1, degree, 1))), devices_per_node)

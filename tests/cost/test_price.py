@@ -142,7 +142,7 @@ def test_every_kernel_names_factors_that_are_listed(cluster):
     assert all(factor.log_sigma_factor > 0 for factor in priced.factors.values())
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kernel_class", "level"),
     [
         ("gemm.forward", "gemm_level"),
@@ -295,7 +295,7 @@ def test_a_message_to_oneself_takes_no_time(stack, axis, collective):
     assert price_items([item], DGX, stack=stack).of(item).alone_s.item() == 0.0
 
 
-@pytest.mark.parametrize("collective", MESSAGES)
+@all_cases("collective", MESSAGES)
 def test_a_message_to_oneself_is_not_launched(collective):
     item = message_item(MESSAGES[collective](axis="tp", message_bytes=constant(1e8)))
 

@@ -5,6 +5,7 @@ Elsewhere: sizes of the items (tests/layers/test_experts.py).
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import seconds_of as kernel_seconds_of
 from conftest import make_job
 
@@ -49,7 +50,7 @@ def report(plan, nodes=1, **feed_forward):
     return predict(job, load_book(job.cluster))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "plan",
     ["dp=8 ep=8 zero=1 gbs=32", "dp=4 tp=2 sp ep=4 zero=1 gbs=32", "dp=2 tp=4 etp=1 sp ep=8 gbs=32",
      "dp=2 tp=2 pp=2 sp ep=2 gbs=32", "dp=2 tp=2 pp=2 vpp=2 sp ep=4 etp=1 gbs=32 recompute=full"],
@@ -95,8 +96,8 @@ def test_an_expert_alone_on_its_rank_takes_as_long_as_a_dense_linear(layout):
     assert alone == dense
 
 
-@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
-@pytest.mark.parametrize("groups", [2, 16])
+@all_cases("layout", ["forward", "input_gradient", "weight_gradient"])
+@all_cases("groups", [2, 16])
 def test_separate_experts_take_as_long_as_their_dense_products_one_after_the_other(layout, groups):
     cluster, size = catalog.cluster("dgx-h100", 1), {"n": constant(3072), "k": constant(5120)}
     experts = GroupedMatmul(

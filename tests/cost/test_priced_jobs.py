@@ -93,7 +93,7 @@ def test_a_site_factor_of_two_doubles_exactly_the_items_that_name_it(job, factor
     assert relaunches_s == pytest.approx(launches_s * (2.0 if factor == "host" else 1.0))
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_every_item_that_takes_time_names_a_factor(name):
     found = priced(make_job(**JOBS[name]))
 
@@ -106,7 +106,7 @@ def test_every_item_that_takes_time_names_a_factor(name):
     assert unnamed == []
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_every_item_of_a_job_has_a_price_that_is_a_number_of_seconds(name):
     found = priced(make_job(**JOBS[name]))
 
@@ -116,7 +116,7 @@ def test_every_item_of_a_job_has_a_price_that_is_a_number_of_seconds(name):
         assert (found.of(item).host_s >= 0).all()
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_a_job_priced_twice_costs_the_same(name):
     job = make_job(**JOBS[name])
 
@@ -126,7 +126,7 @@ def test_a_job_priced_twice_costs_the_same(name):
     assert first[1].tobytes() == second[1].tobytes()
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_every_curve_that_was_used_is_listed_once_with_its_evidence(name):
     found = priced(make_job(**JOBS[name]))
 
@@ -136,7 +136,7 @@ def test_every_curve_that_was_used_is_listed_once_with_its_evidence(name):
     assert all(used.curve.evidence.source for used in found.used)
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_no_kernel_of_a_job_beats_the_data_sheet(name):
     """Every kernel of the step: its FLOP at the peak, its bytes at the bandwidth."""
     found = priced(make_job(**JOBS[name]))
@@ -213,8 +213,8 @@ def impossible(job):
     return site_with(**dict.fromkeys(priced(make_job(**job)).factors, HASTY))
 
 
-@pytest.mark.parametrize("site", [None, impossible], ids=["as fitted", "an impossible site"])
-@pytest.mark.parametrize("job", (JOBS | FITTED).values(), ids=(JOBS | FITTED).keys())
+@all_cases("site", [None, impossible])
+@all_cases("job", (JOBS | FITTED).values())
 def test_no_factor_makes_a_kernel_faster_than_its_roofline(job, site):
     made = make_job(**job)
     device, book = made.cluster.node.device, load_book(made.cluster)

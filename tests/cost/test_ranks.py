@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -47,8 +48,8 @@ def test_groups_of_an_axis_cut_the_ranks_into_parts_of_the_size_that_placement_c
         assert len(inside) == plan.devices
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("axis", MEMBERS)
+@all_cases("order", ORDERS)
+@all_cases("axis", MEMBERS)
 def test_groups_lie_on_as_many_nodes_as_placement_counts(order, axis):
     for tp, cp, dp, pp in product((1, 2, 4), (1, 2), (1, 4), (1, 4)):
         plan = Plan(tp=tp, cp=cp, dp=dp, pp=pp, gbs=dp, rank_order=order)

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -59,8 +60,8 @@ def domain_of(world, devices):
     return max(even, default=devices)
 
 
-@pytest.mark.parametrize("devices", [4, 8, 72])
-@pytest.mark.parametrize("order", ORDERS)
+@all_cases("devices", [4, 8, 72])
+@all_cases("order", ORDERS)
 def test_groups_of_powers_of_two_fall_on_domains_as_counting_every_rank_says(order, devices):
     plans = batch_plans([plan_of(each, order) for each in DEGREES])
     found = {axis: axis_group(axis, plans, devices) for axis in MEMBERS}
@@ -87,8 +88,8 @@ def test_first_and_last_stage_share_a_domain_where_counting_says(devices):
         assert found == most_nodes(rows_of(table, ("pp",)), domain_of(np.prod(degrees), devices))
 
 
-@pytest.mark.parametrize("devices", [4, 8, 72])
-@pytest.mark.parametrize("shards", [2, 8, 32])
+@all_cases("devices", [4, 8, 72])
+@all_cases("shards", [2, 8, 32])
 def test_shards_and_their_replicas_fall_on_domains_as_counting_says(shards, devices):
     chosen = [each for each in DEGREES if each[2] % shards == 0]
     plans = batch_plans([plan_of(each, zero=3, data_shard=shards) for each in chosen])
@@ -103,8 +104,8 @@ def test_shards_and_their_replicas_fall_on_domains_as_counting_says(shards, devi
         assert found["dp_replicate"].nodes[number, 0] == most_nodes(holding, on)
 
 
-@pytest.mark.parametrize("devices", [4, 8, 72])
-@pytest.mark.parametrize("expert_tensor", [1, 2])
+@all_cases("devices", [4, 8, 72])
+@all_cases("expert_tensor", [1, 2])
 def test_ranks_of_experts_fall_on_domains_as_counting_says(expert_tensor, devices):
     chosen = [(each, ep) for each in DEGREES for ep in (2, 16, 64) if each[0] >= expert_tensor]
     chosen = [(d, ep) for d, ep in chosen if d[0] * d[1] * d[2] % (ep * expert_tensor) == 0]
@@ -139,9 +140,7 @@ def test_any_degrees_of_one_distance_are_exact_and_others_touch_no_more_domains(
             assert found.nodes.item() == counted
 
 
-@pytest.mark.parametrize(
-    ("world", "ranks"), [(512, 64), (256, 64), (64, 72), (576, 72), (144, 72), (96, 48)]
-)
+@all_cases(("world", "ranks"), [(512, 64), (256, 64), (64, 72), (576, 72), (144, 72), (96, 48)])
 def test_a_job_takes_equally_many_devices_of_each_rack(world, ranks):
     """512 are eight racks of 64, as a scheduler asked for segments of 16 nodes places them."""
     assert ranks_per_domain(np.array([[float(world)]]), 72).item() == ranks

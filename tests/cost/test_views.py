@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +16,7 @@ def shape(*sizes):
     return tuple(np.array([float(size)]) for size in sizes)
 
 
-@pytest.mark.parametrize(
-    ("tiles", "share"), [(54, 0.5), (108, 1.0), (109, 109 / 216), (216, 1.0), (220, 220 / 324)]
-)
+@all_cases(("tiles", "share"), [(54, 0.5), (108, 1.0), (109, 109 / 216), (216, 1.0), (220, 220 / 324)])
 def test_a_wave_that_is_not_full_takes_as_long_as_a_full_one(tiles, share):
     assert np.exp(wave(np.array([float(tiles)]), A100)).item() == pytest.approx(share)
 

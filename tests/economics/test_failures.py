@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.economics.amount import Amount
 from flopcast.economics.failures import best_interval_s, lost_time
@@ -88,7 +89,7 @@ def test_more_devices_lose_more():
     assert walls[-1] > walls[0]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("field", "factor"),
     [
         ("device_time_between_failures_s", "failures[x]"),
@@ -96,7 +97,7 @@ def test_more_devices_lose_more():
         ("checkpoint_s", "checkpoint[x]"),
     ],
 )
-@pytest.mark.parametrize("part", ["saving", "restarting", "redone", "wall"])
+@all_cases("part", ["saving", "restarting", "redone", "wall"])
 def test_slopes_are_those_of_finite_differences(field, factor, part):
     stated = reliability(restart_s=900.0, checkpoint_s=60.0, checkpoint_interval_s=1500.0)
     nudge = 1e-5

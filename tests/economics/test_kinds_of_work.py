@@ -33,8 +33,8 @@ def limited(watts):
     return Site(power_limit_w=watts)
 
 
-@pytest.mark.parametrize("narrow", ["", "fp8", "mxfp8", "nvfp4"])
-@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
+@all_cases("narrow", ["", "fp8", "mxfp8", "nvfp4"])
+@all_cases("layout", ["forward", "input_gradient", "weight_gradient"])
 def test_products_are_products_in_every_pass_and_width(narrow, layout):
     dense = Matmul(m=ONE, n=ONE, k=ONE, dtype="bf16", layout=layout, narrow=narrow)
     grouped = GroupedMatmul(
@@ -61,8 +61,8 @@ def test_every_pass_over_memory_waits_for_memory(kind, backward):
     assert power_class(item_of(work)) == "memory"
 
 
-@pytest.mark.parametrize("message", [AllGather, AllReduce, ReduceScatter, Broadcast])
-@pytest.mark.parametrize("axis", ["tp", "dp", "ep"])
+@all_cases("message", [AllGather, AllReduce, ReduceScatter, Broadcast])
+@all_cases("axis", ["tp", "dp", "ep"])
 def test_messages_are_communication_on_whichever_axis(message, axis):
     sent = blocking("sum", message(axis=axis, message_bytes=ONE), "x", "y")
 

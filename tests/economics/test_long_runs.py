@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -184,7 +185,7 @@ def test_an_interval_that_is_hardly_ever_reached_is_refused():
         lost_time(reliability(1e8, checkpoint_interval_s=1e9), 64, "c")
 
 
-@pytest.mark.parametrize("tokens", [1e-200, 1.0, 1e200, 1e290])
+@all_cases("tokens", [1e-200, 1.0, 1e200, 1e290])
 def test_no_run_is_too_short_or_too_long_to_be_counted(tokens):
     """The share of the time that counts is that of any other run."""
     assert run(tokens).goodput == pytest.approx(run(1e12).goodput)

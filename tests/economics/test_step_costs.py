@@ -6,6 +6,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.economics.energy import drawn_w, power_class
@@ -80,8 +81,8 @@ def test_stages_that_wait_for_others_draw_less_than_one_that_never_waits():
     assert wait_w < report.cost.energy.device_power_w.value < (1 - waited) * most_w + waited * wait_w
 
 
-@pytest.mark.parametrize("kind", ["one stage", "pipeline"])
-@pytest.mark.parametrize("family", ["gemm_level", "memory_level", "fabric", "jitter"])
+@all_cases("kind", ["one stage", "pipeline"])
+@all_cases("family", ["gemm_level", "memory_level", "fabric", "jitter"])
 def test_slopes_of_energy_and_money_by_times_are_those_of_finite_differences(kind, family):
     """A site that makes a factor's items slower, against the slopes without it."""
     report = report_of(kind)
@@ -115,10 +116,8 @@ MIXTURE = {
 HIDING = {"base": "megatron-core", "gradients": {"overlap": True}}
 
 
-@pytest.mark.parametrize(
-    "plan", ["dp=64 ep=8 gbs=64 precision=bf16", "dp=32 pp=2 ep=8 gbs=64 precision=bf16"]
-)
-@pytest.mark.parametrize("family", ["gemm_level", "memory_level", "fabric[infiniband]", "exchange"])
+@all_cases("plan", ["dp=64 ep=8 gbs=64 precision=bf16", "dp=32 pp=2 ep=8 gbs=64 precision=bf16"])
+@all_cases("family", ["gemm_level", "memory_level", "fabric[infiniband]", "exchange"])
 def test_where_reductions_stick_out_slopes_of_energy_miss_no_more_than_what_hides_the_rest(plan, family):
     """Slower kernels hide more of a reduction, which a slope of what sticks out does not know."""
     job = make_job(model=MIXTURE, cluster="dgx-a100:8", stack=HIDING, plan=plan)
@@ -144,7 +143,7 @@ def test_where_reductions_stick_out_slopes_of_energy_miss_no_more_than_what_hide
     assert (share - true) * (1 if family.startswith("fabric") else -1) <= 1e-4
 
 
-@pytest.mark.parametrize("kind", POWER_CLASSES)
+@all_cases("kind", POWER_CLASSES)
 def test_slopes_of_energy_by_powers_are_those_of_finite_differences(kind):
     report = report_of("pipeline")
     device = report.job.cluster.node.device
@@ -206,7 +205,7 @@ def test_without_a_price_or_a_board_power_there_is_no_cost():
     assert (bare.step_usd, bare.energy) == (None, None)
 
 
-@pytest.mark.parametrize("name", catalog.names("jobs"))
+@all_cases("name", catalog.names("jobs"))
 def test_a_device_draws_more_than_idle_and_no_more_than_its_board(name):
     from flopcast.requests.job_files import load_catalog_job
 

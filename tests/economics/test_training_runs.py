@@ -4,6 +4,7 @@ import math
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.economics.run import TrainingRun, phase_of
@@ -87,8 +88,8 @@ def test_goodput_is_a_share_of_the_time_whatever_its_interval():
     assert share == pytest.approx(run_of(1e10).useful_s.value / run_of(1e10).wall_s.value)
 
 
-@pytest.mark.parametrize(("field", "factor"), [("restart_s", "restart"), ("checkpoint_s", "checkpoint")])
-@pytest.mark.parametrize("name", ["wall_s", "joules"])
+@all_cases(("field", "factor"), [("restart_s", "restart"), ("checkpoint_s", "checkpoint")])
+@all_cases("name", ["wall_s", "joules"])
 def test_slopes_of_a_run_are_those_of_finite_differences(field, factor, name):
     nudge, fixed = 1e-4, OFTEN.model_copy(update={"checkpoint_interval_s": 1500.0})
 
@@ -130,7 +131,7 @@ def test_a_phase_without_a_price_leaves_the_total_unknown():
     assert as_json(told)["phases"][0]["cost_usd"] > 0
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "tokens"), [("2e12", 2e12), ("2T", 2e12), ("300 B", 3e11), ("1.5M", 1.5e6), ("100", 100.0)]
 )
 def test_tokens_are_written_as_people_write_them(text, tokens):
@@ -138,7 +139,7 @@ def test_tokens_are_written_as_people_write_them(text, tokens):
     assert stated_phases(text, None)[0].tokens == tokens
 
 
-@pytest.mark.parametrize("text", ["0", "-3T", "many", "2 GT", "", "nan"])
+@all_cases("text", ["0", "-3T", "many", "2 GT", "", "nan"])
 def test_tokens_that_are_none_are_told(text):
     with pytest.raises(SpecError) as told:
         stated_phases(text, None)

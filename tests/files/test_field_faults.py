@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 import pytest
+from all_cases import all_cases
 from annotated_types import Gt
 from pydantic import Field, model_validator
 
@@ -49,7 +50,7 @@ def told(text, noun=Fan):
 MEANS = "means: Power over its maximum"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "allowed", "because"),
     [
         (
@@ -87,7 +88,7 @@ def test_a_refused_value_is_told_with_its_range_and_its_meaning(text, allowed, b
     assert told(text)[:2] == (allowed, because)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "fix"),
     [
         ("blades: 1", "set blades to a whole number from 2 to 9"),

@@ -1,12 +1,12 @@
 """What is suggested for a name that nobody knows: what a user means, first."""
 
-import pytest
+from all_cases import all_cases
 
 from flopcast.files.nearest_names import nearest
 from flopcast.library.catalog import names, unknown_name
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "written", "meant"),
     [
         ("clusters", "h100", "dgx-h100"),
@@ -30,7 +30,7 @@ def test_the_name_that_is_meant_comes_first(kind, written, meant):
     assert unknown_name(kind, written).fix.startswith(f"did you mean {meant}")
 
 
-@pytest.mark.parametrize("written", ["", "-", "/", "zzzzzzzz", "nothing", "claude"])
+@all_cases("written", ["", "-", "/", "zzzzzzzz", "nothing", "claude"])
 def test_where_nothing_is_near_nothing_is_suggested(written):
     assert nearest(written, names("models")) == []
     assert unknown_name("models", written).fix == "see: flopcast catalog models"
@@ -40,7 +40,7 @@ def test_of_two_names_equally_alike_the_one_that_begins_so_is_nearer():
     assert nearest("dpp", ["pp", "dp"]) == nearest("dpp", ["dp", "pp"]) == ["dp"]
 
 
-@pytest.mark.parametrize("kind", ["clusters", "models", "stacks", "devices"])
+@all_cases("kind", ["clusters", "models", "stacks", "devices"])
 def test_every_name_is_nearest_to_itself(kind):
     assert [nearest(name.upper(), names(kind)) for name in names(kind)] == [[name] for name in names(kind)]
 

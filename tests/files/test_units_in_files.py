@@ -1,6 +1,7 @@
 """Quantities in files carry their unit; whatever else stands there is a fault with its line and its fix."""
 
 import pytest
+from all_cases import all_cases
 from job_cases import job_text, places, read_job, told
 
 from flopcast.errors import SpecError
@@ -47,7 +48,7 @@ def test_a_device_is_read_in_si_units():
     assert device.kernel_launch_s == pytest.approx(3e-6)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("field", "text", "value"),
     [
         ("memory_bytes", "80 GB", 80e9),
@@ -69,7 +70,7 @@ def test_a_quantity_may_be_written_with_any_usual_prefix(field, text, value):
     assert getattr(built(Device, "\n".join(lines)), field) == pytest.approx(value, rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         "80",
@@ -112,7 +113,7 @@ def test_the_line_of_a_quantity_inside_a_mapping_is_its_own():
     assert "TFLOP/s" in problem.allowed
 
 
-@pytest.mark.parametrize(("noun", "name"), QUANTITIES, ids=lambda part: getattr(part, "__name__", part))
+@all_cases(("noun", "name"), QUANTITIES)
 def test_no_quantity_of_any_part_is_taken_without_a_unit(noun, name):
     problems = refused(noun, f"{name}: 1")
 
@@ -122,7 +123,7 @@ def test_no_quantity_of_any_part_is_taken_without_a_unit(noun, name):
     assert "a number and a unit" in problem.allowed
 
 
-@pytest.mark.parametrize(("noun", "name"), QUANTITIES, ids=lambda part: getattr(part, "__name__", part))
+@all_cases(("noun", "name"), QUANTITIES)
 def test_writing_what_the_fault_advises_mends_it(noun, name):
     (problem,) = [p for p in refused(noun, f"{name}: 1") if p.field == name]
 
@@ -142,7 +143,7 @@ def told_of(noun, text):
     return ()
 
 
-@pytest.mark.parametrize("noun", PARTS_WITHOUT, ids=lambda noun: noun.__name__)
+@all_cases("noun", PARTS_WITHOUT)
 def test_ratios_and_counts_take_bare_numbers(noun):
     assert [name for name in noun.model_fields if units_of(name)] == []
 

@@ -4,6 +4,7 @@ import json
 from textwrap import dedent
 
 import pytest
+from all_cases import all_cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -124,7 +125,7 @@ def test_blank_lines_and_comments_move_values_by_as_many_lines(blanks, indent, c
     assert {path: line for path, line in found.items() if len(path) == 2} == expected
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n", "---\n...\n"])
+@all_cases("text", ["", "\n\n", "# only a comment\n", "---\n", "---\n...\n"])
 def test_an_empty_text_says_nothing(text):
     assert read(text).data is None
 
@@ -185,7 +186,7 @@ def test_each_line_of_indented_json_is_the_line_of_its_value():
     }
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "line", "field", "value"),
     [
         ("a: 1\nb: 2\na: 3", 3, "a", "given twice"),
@@ -216,7 +217,7 @@ def test_yaml_that_is_more_than_plain_data_is_refused_with_its_line(text, line, 
     assert problem.fix
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "line"),
     [
         ("a: 1\n  b: 2\n", 2),
@@ -246,7 +247,7 @@ def test_what_is_not_yaml_is_refused_on_its_line(text, line):
     assert problem.allowed == "well-formed YAML or JSON"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("raw", "line", "field"),
     [
         ("a: 1\nb: é".encode("latin-1"), 2, "encoding"),
@@ -304,7 +305,7 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", DEEP)
+@all_cases("name", DEEP)
 def test_nesting_without_end_is_refused(name):
     problem = refused(DEEP[name])
 

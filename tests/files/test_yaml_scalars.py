@@ -2,7 +2,7 @@
 
 import math
 
-import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ def read(text):
     return read_yaml(f"key: {text}".encode(), "job.yaml").data["key"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "meaning"),
     [
         ("", None),
@@ -47,17 +47,17 @@ def test_null_truth_and_numbers_are_read_as_such(text, meaning):
     assert type(found) is type(meaning)
 
 
-@pytest.mark.parametrize("word", ["no", "No", "NO", "yes", "on", "off", "Off", "y", "n"])
+@all_cases("word", ["no", "No", "NO", "yes", "on", "off", "Off", "y", "n"])
 def test_the_truth_words_of_old_yaml_are_words(word):
     assert read(word) == word
 
 
-@pytest.mark.parametrize("word", ["12:30:45", "1:30", "190:20:30", "2024-09-01", "2001-12-14t21:59:43.10"])
+@all_cases("word", ["12:30:45", "1:30", "190:20:30", "2024-09-01", "2001-12-14t21:59:43.10"])
 def test_the_clocks_and_dates_of_old_yaml_are_words(word):
     assert read(word) == word
 
 
-@pytest.mark.parametrize("word", ["0x10", "0o17", "0b11", "0xFF", "1.5.2", "1,000", "5%", "1/2", "3 GB"])
+@all_cases("word", ["0x10", "0o17", "0b11", "0xFF", "1.5.2", "1,000", "5%", "1/2", "3 GB"])
 def test_what_is_nearly_a_number_is_a_word(word):
     assert read(word) == word
 
@@ -70,19 +70,19 @@ def test_names_that_resemble_exponents_are_words():
     assert found == words
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "word", [".nan", ".NaN", "nan", "NaN", ".inf", "-.inf", ".INF", "inf", "-inf", "Infinity", "-Infinity"]
 )
 def test_nothing_is_read_as_a_number_that_is_none(word):
     assert not isinstance(read(word), float)
 
 
-@pytest.mark.parametrize("text", ["0777", "007", "00", "-010"])
+@all_cases("text", ["0777", "007", "00", "-010"])
 def test_leading_zeros_make_nothing_octal(text):
     assert read(text) == int(text, 10)
 
 
-@pytest.mark.parametrize("text", ["'12'", '"12"', "'null'", '"true"', "'~'", '"1e3"', "''", "|-\n  12"])
+@all_cases("text", ["'12'", '"12"', "'null'", '"true"', "'~'", '"1e3"', "''", "|-\n  12"])
 def test_what_is_quoted_is_text(text):
     assert isinstance(read(text), str)
 

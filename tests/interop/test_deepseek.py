@@ -7,6 +7,7 @@ tests/library/test_catalogue_models.py).
 import json
 
 import pytest
+from all_cases import all_cases
 from hf_cases import CONFIGS, faults, imported, notes_of, published
 
 from flopcast.layers.latent_attention import LatentAttention
@@ -22,7 +23,7 @@ def experts_of(model):
     return model.blocks[-1].feed_forward
 
 
-@pytest.mark.parametrize("name", DEEPSEEK)
+@all_cases("name", DEEPSEEK)
 def test_every_layer_has_latent_attention_of_the_sizes_that_the_config_gives(name):
     config = json.loads((CONFIGS / f"{name}.json").read_text(encoding="utf-8"))
 
@@ -40,12 +41,12 @@ def test_every_layer_has_latent_attention_of_the_sizes_that_the_config_gives(nam
     }
 
 
-@pytest.mark.parametrize("name", DEEPSEEK)
+@all_cases("name", DEEPSEEK)
 def test_published_configs_of_these_families_hold_no_key_that_is_not_understood(name):
     assert not [note for note in notes_of(name) if "is not a key" in note or "so the default" in note]
 
 
-@pytest.mark.parametrize(("first", "counts"), [(0, [61]), (1, [1, 60]), (3, [3, 58]), (61, [61])])
+@all_cases(("first", "counts"), [(0, [61]), (1, [1, 60]), (3, [3, 58]), (61, [61])])
 def test_as_many_leading_layers_are_dense_as_the_config_says(first, counts):
     model = changed(first_k_dense_replace=first)
 
@@ -91,7 +92,7 @@ def test_scores_are_a_softmax_in_the_second_version_and_a_biased_sigmoid_in_the_
     assert layer.selection_bias == (router == "sigmoid")
 
 
-@pytest.mark.parametrize(("number", "modules"), [(1, 1), (2, 2), (0, 0), (None, 0)])
+@all_cases(("number", "modules"), [(1, 1), (2, 2), (0, 0), (None, 0)])
 def test_modules_of_multi_token_prediction_are_those_that_the_config_counts(number, modules):
     assert changed(num_nextn_predict_layers=number).mtp == modules
 
@@ -107,7 +108,7 @@ def test_a_loss_without_a_weight_is_not_computed(weight):
     assert experts_of(changed()).auxiliary_loss
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("key", "value"),
     [("attention_bias", True), ("kv_lora_rank", 0), ("first_k_dense_replace", -1), ("n_group", "8")],
 )

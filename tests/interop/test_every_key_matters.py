@@ -6,7 +6,6 @@ what is told are listed here with their reasons.
 
 from functools import cache
 
-import pytest
 from all_cases import all_cases
 from key_cases import CHANGES, CHANGES_OF_FLAGS, after, before, cases, outcome_of_script, put
 
@@ -57,7 +56,7 @@ def test_every_format_has_changes():
     assert CHANGES.keys() == KINDS.keys()
 
 
-@pytest.mark.parametrize("kind", CHANGES)
+@all_cases("kind", CHANGES)
 def test_each_key_that_is_read_is_given_another_value(kind):
     changed = {key for _, key, _ in cases(CHANGES[kind])}
     read = keys_of(kind).read.split()

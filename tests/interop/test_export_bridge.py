@@ -73,7 +73,7 @@ def test_a_model_is_overridden_whole_or_refused_by_the_names_of_its_fields(name)
         assert again(job).model.parameters() == job.model.parameters()
 
 
-@pytest.mark.parametrize("name", PLANS)
+@all_cases("name", PLANS)
 def test_bridge_gets_the_plan(name):
     job = job_with("llama-3-8b", PLANS[name])
 
@@ -87,7 +87,7 @@ def test_a_precision_is_the_recipe_of_its_name(precision):
     assert again(job).plan.precision == precision
 
 
-@pytest.mark.parametrize("name", UNSAYABLE)
+@all_cases("name", UNSAYABLE)
 def test_what_no_override_says_is_refused_by_name_with_the_edit_that_gives_it_up(name):
     plan, field = UNSAYABLE[name]
 
@@ -116,7 +116,7 @@ def test_a_dump_is_written_as_overrides_of_the_same_job(name):
     assert differences(job, again(job)) == ()
 
 
-@pytest.mark.parametrize("name", PLANS)
+@all_cases("name", PLANS)
 def test_the_words_of_the_head_say_what_the_file_says(name):
     text = text_of(job_with("llama-3-8b", PLANS[name])).decode()
     said = {}

@@ -4,6 +4,7 @@ import json
 import tomllib
 
 import pytest
+from all_cases import all_cases
 from export_cases import job_with, jobs
 from hypothesis import HealthCheck, given, settings
 
@@ -50,8 +51,8 @@ def refused(export, job):
     return set()
 
 
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-@pytest.mark.parametrize("more", ["precision=bf16", "precision=fp16", "optimizer=sgd_momentum"])
+@all_cases("zero", [0, 1, 2, 3])
+@all_cases("more", ["precision=bf16", "precision=fp16", "optimizer=sgd_momentum"])
 def test_deepspeed_gets_every_stage_and_precision(zero, more):
     stack = (
         "deepspeed-zero"
@@ -115,8 +116,8 @@ TITAN = {
 }
 
 
-@pytest.mark.parametrize("stack", ["torch-fsdp2", "torch-fsdp2-compiled"])
-@pytest.mark.parametrize("name", TITAN)
+@all_cases("stack", ["torch-fsdp2", "torch-fsdp2-compiled"])
+@all_cases("name", TITAN)
 def test_torchtitan_gets_the_plan(name, stack):
     job = job_with(MODEL, TITAN[name], stack)
 

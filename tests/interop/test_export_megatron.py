@@ -46,7 +46,7 @@ def refused(job):
     return {}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@all_cases("name", SCRIPTS)
 def test_a_script_that_was_read_is_written_as_a_script_of_the_same_job(name):
     job = job_on(script(name))
 
@@ -57,7 +57,7 @@ def test_a_script_that_was_read_is_written_as_a_script_of_the_same_job(name):
     assert canonical_stack(found) == canonical_stack(job)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@all_cases("name", SCRIPTS)
 def test_the_same_model_has_the_same_parameters_and_flop(name):
     job = job_on(script(name))
 
@@ -109,7 +109,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("field", CHANGES)
+@all_cases("field", CHANGES)
 def test_what_a_flag_switches_of_a_stack_comes_back(field):
     stack = (("base", "megatron-core"), (field, CHANGES[field]))
     job = job_with.__wrapped__("llama-3-8b", "dp=4 tp=4 gbs=64 zero=1 sp precision=bf16", stack)
@@ -127,7 +127,7 @@ UNSAYABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNSAYABLE)
+@all_cases("name", UNSAYABLE)
 def test_what_no_flag_says_is_refused_by_name_with_the_edit_that_gives_it_up(name):
     plan, field = UNSAYABLE[name]
 

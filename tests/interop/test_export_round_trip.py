@@ -146,7 +146,7 @@ def test_a_file_is_written_in_its_own_format_with_its_stack_and_takes_as_long(na
     assert step_time_s(found) == step_time_s(job)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@all_cases("name", SCRIPTS)
 def test_writing_again_what_was_written_gives_the_same_bytes(name):
     job = found_job(name)
     once = text_of(written("megatron", name)[0])
@@ -157,7 +157,7 @@ def test_writing_again_what_was_written_gives_the_same_bytes(name):
     assert text_of(KINDS["megatron"].export(named)) == once
 
 
-@pytest.mark.parametrize("kind", WRITTEN)
+@all_cases("kind", WRITTEN)
 def test_a_format_takes_many_of_the_files(kind):
     taken = [name for name in MOST if found_job(name) is not None and written(kind, name)[0] is not None]
 

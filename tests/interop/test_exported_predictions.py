@@ -7,6 +7,7 @@ job that comes back is predicted with the stack of the one that was written.
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from export_cases import DENSE, SPARSE, job_with
 from test_export_round_trip import NAMES, again, text_of, with_stack_of
 
@@ -82,7 +83,7 @@ def jobs():
     return found
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@all_cases("kind", NAMES)
 def test_a_job_comes_back_with_the_prediction_that_it_went_out_with(kind):
     """Or is refused: nothing that changes a step, its memory or its FLOP is lost without a word."""
     written = 0

@@ -1,6 +1,7 @@
 """Dumps of Megatron-Bridge as jobs: the models are those of the catalogue, faults name keys of the dump."""
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import FOREIGN, data_of, job_in, told
 
 from flopcast.library import catalog
@@ -34,7 +35,7 @@ def test_a_dumped_model_has_the_parameters_of_its_namesake(name, model, nodes):
     assert job.model.forward_flop(4096) == catalog.model(model).forward_flop(4096)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("word", "precision"),
     [
         ("bf16_mixed", "bf16"),
@@ -49,7 +50,7 @@ def test_a_recipe_is_a_precision(word, precision):
     assert read(("bf16_mixed", word))["plan"]["precision"] == precision
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "precision"),
     [
         ("{bf16: true, fp8: null, fp8_recipe: tensorwise}", "bf16"),
@@ -65,7 +66,7 @@ def test_fields_of_a_recipe_are_a_precision_too(fields, precision):
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new", "name", "value"),
     [
         ("overlap_grad_reduce: true", "overlap_grad_reduce: false", "overlap", False),
@@ -89,7 +90,7 @@ NARROW = "bf16_with_fp8_current_scaling_mixed"
 FIELDS = "mixed_precision: {bf16: true, grad_reduce_in_fp32: %s}"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "dtype"),
     [
         ([("grad_reduce_in_fp32: true", "grad_reduce_in_fp32: false")], "fp32"),
@@ -113,7 +114,7 @@ def test_gradients_travel_in_the_type_of_the_recipe_whatever_ddp_says(changes, d
     assert read(*changes)["stack"]["gradients"]["dtype"] == dtype
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("recipe", "narrow"),
     [
         ("bf16_with_fp8_delayed_scaling_mixed", {"narrow_parameters": True}),
@@ -160,7 +161,7 @@ CHUNKED = [
 WINDOW = "window_size: null"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "transfers"),
     [
         (PIPED, "batched"),
@@ -219,7 +220,7 @@ def test_a_type_that_is_dumped_as_an_object_is_read():
     }
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "gated", "activation"),
     [
         ("silu", "true", "swiglu"),

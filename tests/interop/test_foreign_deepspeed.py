@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import data_of, told
 
 from flopcast.interop.configs.keys import keys_of
@@ -28,7 +29,7 @@ def stack_of(text):
     return stack
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "batch"),
     [
         ({}, (2, 16)),
@@ -53,7 +54,7 @@ def test_two_numbers_of_a_batch_make_the_third(given, batch):
     assert (plan["micro_batch"], plan["global_batch"]) == batch
 
 
-@pytest.mark.parametrize("devices", [1, 2, 8, 64])
+@all_cases("devices", [1, 2, 8, 64])
 def test_the_identity_of_a_batch_holds_on_any_number_of_ranks(devices):
     steps, micro = 4, 2
     right = small(train_batch_size=steps * micro * devices, gradient_accumulation_steps=steps)
@@ -90,7 +91,7 @@ def test_auto_is_resolved_aloud_with_the_line_of_each():
     assert all("ds.json:1" in note for note in told_here)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@all_cases("stage", [0, 1, 2, 3])
 def test_reductions_overlap_by_themselves_in_the_third_stage_alone(stage):
     changes = stack_of(small(zero_optimization={"stage": stage}))["gradients"]
 
@@ -99,7 +100,7 @@ def test_reductions_overlap_by_themselves_in_the_third_stage_alone(stage):
     assert gradients.scatters(stage) is (stage == 3)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "part", "name", "value"),
     [
         (zero(overlap_comm=False), "gradients", "overlap", False),
@@ -116,7 +117,7 @@ def test_a_switch_changes_the_stack(text, part, name, value):
     assert stack_of(text)[part][name] == value
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "optimizer"),
     [("Adam", None), ("AdamW", None), ("SGD", "sgd_momentum"), ("Adam8bit", "adamw_8bit")],
 )
@@ -149,7 +150,7 @@ def test_a_key_that_is_not_known_is_told_and_one_that_is_nearly_known_is_a_fault
     assert fault.fix == "did you mean gradient_accumulation_steps?"
 
 
-@pytest.mark.parametrize("key", sorted(keys_of("deepspeed").refused))
+@all_cases("key", sorted(keys_of("deepspeed").refused))
 def test_whatever_is_refused_is_refused_only_where_it_is_asked_for(key):
     *sections, last = key.replace("*", "method").split(".")
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import FOREIGN, faults_in, files, replaced, rows
 from megatron_cases import SCRIPTS
 
@@ -39,7 +40,7 @@ def test_a_fault_is_told_with_its_line_and_field(file, old, new, field, tmp_path
     assert (line, field) in faults_in(spoiled, **SAID.get(file.split("/")[0], {}))
 
 
-@pytest.mark.parametrize("file", BROKEN)
+@all_cases("file", BROKEN)
 def test_a_file_to_be_broken_is_right_as_it_is(file):
     assert faults_in(place_of(file), **SAID.get(file.split("/")[0], {})) == []
 

@@ -185,7 +185,7 @@ def test_a_planned_file_is_predicted(file):
     assert report.memory.device_used_bytes > 0
 
 
-@pytest.mark.parametrize("file", REFUSED)
+@all_cases("file", REFUSED)
 def test_what_is_not_built_is_refused_by_name_and_line(file):
     assert faults_in(FOREIGN / file, **said(file)) == REFUSED[file]
 

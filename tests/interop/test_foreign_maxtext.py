@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import data_of, faults_in, job_from_text, told
 
 from flopcast.library import catalog
@@ -32,7 +33,7 @@ def plan_of(devices=32, **changes):
     return read(devices, **changes)["plan"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "wanted"),
     [
         ({}, {"data_parallel": 32, "zero": 3, "data_shard": None}),
@@ -52,8 +53,8 @@ def test_both_meshes_together_make_the_degrees(given, wanted):
     assert {name: plan.get(name) for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("devices", [8, 32, 256])
-@pytest.mark.parametrize("tensor", [1, 4, 8])
+@all_cases("devices", [8, 32, 256])
+@all_cases("tensor", [1, 4, 8])
 def test_a_step_has_the_sequences_of_its_devices(devices, tensor):
     plan = plan_of(devices, ici_tensor_parallelism=tensor, ici_fsdp_parallelism=-1)
 
@@ -79,7 +80,7 @@ def test_a_pipeline_cuts_the_batch_into_the_micro_batches_that_are_asked_for():
     assert (plan["global_batch"], plan["micro_batch"]) == (64, 1)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("policy", "recompute", "modules"),
     [
         ("full", "full", None),
@@ -95,7 +96,7 @@ def test_a_remat_policy_says_what_runs_again(policy, recompute, modules):
     assert (plan.get("recompute"), plan.get("recompute_modules")) == (recompute, modules)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "precision"),
     [
         ({}, "bf16"),
@@ -120,7 +121,7 @@ def test_sizes_of_a_model_without_a_name_are_those_of_base_yml_where_not_given()
     assert model.parameters() == 2 * 32000 * 2048 + 4 * block + 2048
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "field"),
     [
         ({"num_experts": 8}, "num_experts"),

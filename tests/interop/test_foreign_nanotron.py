@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import data_of, told
 
 from flopcast.spec.model import Model
@@ -75,7 +76,7 @@ def test_a_batch_is_micro_batch_times_accumulation_times_replicas(devices):
     assert read(devices)["plan"]["global_batch"] == 2 * 8 * devices // 2
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("sections", "name", "value"),
     [
         ({"parallelism": {"tp_mode": "REDUCE_SCATTER"}}, "sequence_parallel", True),

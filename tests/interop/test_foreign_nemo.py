@@ -1,6 +1,7 @@
 """NeMo's configurations as jobs: models of the catalogue, defaults of NeMo's code, faults by its keys."""
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import FOREIGN, data_of, job_in, replaced, told
 
 from flopcast.library import catalog
@@ -42,7 +43,7 @@ def test_a_vocabulary_that_is_told_wins_over_the_tokenizers(tmp_path):
     assert job_in(spoken, "dgx-h100:16").model.parameters() == catalog.model("gpt3-175b").parameters()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new", "where", "value"),
     [
         ("precision: bf16-mixed", "precision: 16-mixed", "precision", "fp8"),
@@ -63,7 +64,7 @@ def test_a_key_sets_a_field_of_the_plan(old, new, where, value):
     assert read(LLAMA, (old, new))["plan"].get(where) == value
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new", "name", "value"),
     [
         ("grad_sync_dtype: bf16", "lr: 1e-4", "dtype", "fp32"),
@@ -81,7 +82,7 @@ def test_gradients_of_apexs_adam_are_reduced_as_its_section_says(old, new, name,
     assert read(APEX, (old, new))["stack"]["gradients"][name] == value
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new", "name", "value"),
     [
         ("grad_sync_dtype: bf16", "lr: 1e-4", "dtype", "fp32"),
@@ -115,7 +116,7 @@ def test_a_bucket_of_apex_is_told_to_be_without_effect_under_megatron_core():
     assert any("model.optim.bucket_cap_mb has no effect" in note for note in notes)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new", "rewrite", "has"),
     [
         ("bias: false", "bias: false\n  apply_rope_fusion: false", "unfused_rope", True),
@@ -130,7 +131,7 @@ def test_a_fusion_that_is_switched_off_is_no_kernel_of_the_stack(old, new, rewri
     assert (rewrite in stack.get("rewrites", catalog.stack("nemo").rewrites)) is has
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "overlap"),
     [
         ([], True),
@@ -182,7 +183,7 @@ def test_a_width_that_is_a_product_is_worked_out():
     assert block["feed_forward"]["ffn_hidden"] == 4 * 12288
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "old", "new", "note"),
     [
         (SMALL, "amp_O2: False", "amp_O2: False", "as with megatron_amp_O2 (nemo.yaml:29)"),
@@ -200,7 +201,7 @@ def test_what_is_not_counted_or_not_known_is_told(text, old, new, note):
     assert not [told for told in notes if "--" in told]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "key", ["num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "global_batch_size"]
 )
 def test_a_key_that_nemo_needs_is_missed_by_name(key):

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import FOREIGN, data_of, job_in, told
 
 from flopcast.errors import SpecError
@@ -106,7 +107,7 @@ def test_both_spellings_are_recognised_and_not_taken_for_deepspeed():
         assert kind_of(Document("a.yml", data | {"pos-emb": "rotary"}, {})) == "gpt-neox"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "width", "activation"),
     [
         ({}, 4096, "gelu"),

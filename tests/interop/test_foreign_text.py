@@ -1,6 +1,7 @@
 """TOML with the line of every key, names of models, and texts that mean harm."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from foreign_cases import told
 
@@ -30,7 +31,7 @@ n = 2
 '''
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("path", "line"),
     [
         (("top",), 2),
@@ -49,7 +50,7 @@ def test_a_key_has_the_line_that_it_stands_in(path, line):
     assert read_toml(TEXT, "t.toml").where(path) == f"t.toml:{line}"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "line"),
     [
         (b"a = 1\nb = \n", 2),
@@ -59,7 +60,6 @@ def test_a_key_has_the_line_that_it_stands_in(path, line):
         (b"[" + b"a." * 100 + b"a]\n", 1),
         (b"a = '\xff'\n", 1),
     ],
-    ids=["nothing", "twice", "nan", "brackets", "dots", "no text"],
 )
 def test_what_is_no_plain_data_is_refused_with_its_line(text, line):
     with pytest.raises(SpecError) as error:
@@ -68,7 +68,7 @@ def test_what_is_no_plain_data_is_refused_with_its_line(text, line):
     assert error.value.problems[0].where == f"t.toml:{line}"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("told_name", "name"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
@@ -86,13 +86,13 @@ def test_a_name_is_found_without_what_changes_no_shape(told_name, name):
     assert catalog.known("models", told_name) == name
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS.values())
+@all_cases("flavour", FLAVOURS.values())
 def test_every_flavour_is_a_model_of_the_catalogue(flavour):
     assert catalog.known("models", flavour) == flavour
 
 
-@pytest.mark.parametrize("name", ["a.toml", "a.json", "a.yaml"])
-@pytest.mark.parametrize("kind", ["axolotl", "deepspeed", "maxtext", "torchtitan"])
+@all_cases("name", ["a.toml", "a.json", "a.yaml"])
+@all_cases("kind", ["axolotl", "deepspeed", "maxtext", "torchtitan"])
 def test_an_empty_file_is_refused_whatever_it_is_said_to_be(name, kind):
     assert [fault.field for fault in told("", name, kind=kind)] == ["document"]
 

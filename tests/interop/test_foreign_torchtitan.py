@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from all_cases import all_cases
 from children import ran
 from click.testing import CliRunner
 from foreign_cases import data_of, told
@@ -36,7 +37,7 @@ def stack_of(**sections):
     return data_of(small(**sections), "titan.json")["stack"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("parallelism", "wanted"),
     [
         ({}, {"data_parallel": 64, "zero": 3}),
@@ -60,7 +61,7 @@ def test_a_degree_is_read_in_whichever_section_it_stood(section):
     assert plan_of(**{section: {"tensor_parallel_degree": 4}})["tensor_parallel"] == 4
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("training", "batch"),
     [
         ({}, (2, 128)),
@@ -84,7 +85,7 @@ def test_a_pipeline_cuts_the_local_batch():
     assert (plan["micro_batch"], plan["global_batch"], plan["stage_layers"]) == (1, 512, [8, 9, 8, 7])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("layers", "chunks", "held"),
     [
         (32, 8, [4, 5, 4, 4, 4, 4, 4, 3]),
@@ -98,7 +99,7 @@ def test_blocks_are_dealt_as_torchtitan_deals_them(layers, chunks, held):
     assert sum(held) == layers
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "wanted"),
     [
         ({"pipeline_parallel_schedule": "GPipe"}, {"schedule": "gpipe"}),
@@ -125,7 +126,7 @@ def test_a_pipeline_has_the_chunks_that_are_asked_for(given, wanted):
     assert {name: plan.get(name) for name in wanted} == wanted
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "field"),
     [
         ({"pipeline_parallel_split_points": ["layers.40"]}, "pipeline_parallel_split_points"),
@@ -143,7 +144,7 @@ def test_a_pipeline_that_cannot_be_is_told(given, field):
     assert [fault.field for fault in told(text, "titan.json", 64)] == [f"parallelism.{field}"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "wanted"),
     [
         ({"mode": "none"}, (None, None, None)),
@@ -159,7 +160,7 @@ def test_recompute_is_whole_blocks_or_every_so_manyth(given, wanted):
     assert tuple(plan.get(f"recompute{end}") for end in ("", "_method", "_layers")) == wanted
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("sections", "precision"),
     [
         ({}, "bf16"),
@@ -178,7 +179,7 @@ def test_eight_bits_are_asked_for_by_a_converter_alone(sections, precision):
     assert plan_of(**sections)["precision"] == precision
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("sections", "stack"),
     [
         ({}, "torch-fsdp2"),

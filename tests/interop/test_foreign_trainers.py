@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import data_of, told
 
 from flopcast.library import catalog
@@ -138,7 +139,7 @@ def test_fsdp_shards_what_its_word_says(small, given, zero, group, keeps):
     assert data["stack"] == (kept if keeps else "torch-fsdp2")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "group"),
     [
         ({"dp_replicate_size": 2}, 4),
@@ -201,7 +202,7 @@ def test_two_ways_to_shard_contradict_each_other(small):
     assert faults(small, fsdp=["full_shard"], deepspeed="zero3.json") == ["deepspeed"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "targets"),
     [
         ({"lora_target_linear": True}, ALL),
@@ -220,7 +221,7 @@ def test_adapters_of_axolotl_stand_beside_the_linears_that_are_named(given, targ
     assert adapters == {"rank": 8, "targets": targets}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "adapters"),
     [
         ({}, {"rank": 8, "targets": ALL}),
@@ -240,7 +241,7 @@ def test_a_qlora_keeps_its_frozen_weights_in_four_bits(given):
     assert data["model"]["adapters"]["base_dtype"] == "nf4"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "field"),
     [
         ({"adapter": "lora", "lora_target_linear": True}, "lora_r"),
@@ -257,7 +258,7 @@ def test_what_contradicts_itself_in_axolotl_is_told(given, field):
     assert faults(AXOLOTL, **given) == [field]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given", "field"),
     [
         ({"quantization_bit": 4}, "quantization_bit"),
@@ -285,7 +286,7 @@ def test_a_precision_is_that_of_the_products(small, given, precision):
     assert read(small, **given)["plan"]["precision"] == precision
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("small", "given", "recompute"),
     [
         (AXOLOTL, {}, None),

@@ -153,7 +153,7 @@ def test_the_text_part_of_llama_4_is_what_its_vision_part_leaves(name, whole):
     assert imported(name).parameters() == whole - LLAMA_4_VISION
 
 
-@pytest.mark.parametrize("name", BY_HAND)
+@all_cases("name", BY_HAND)
 def test_a_model_whose_exact_count_nobody_prints_has_the_count_of_its_matrices(name):
     assert imported(name).parameters() == BY_HAND[name]
 
@@ -196,7 +196,7 @@ def test_an_imported_model_written_as_yaml_is_read_back_equal(name):
     assert build(Model, again, again.data) == Model.model_validate(mapping)
 
 
-@pytest.mark.parametrize("name", ["yes", "no", "null", "1e5", "12:30", "2024-09", "0x10", "~"])
+@all_cases("name", ["yes", "no", "null", "1e5", "12:30", "2024-09", "0x10", "~"])
 def test_a_name_that_looks_like_something_else_survives(name):
     text = model_text({"name": name, "source": [{"title": f"{name}: of {{it}} # all"}]})
 
@@ -236,7 +236,7 @@ ARCHITECTURE = {  # what the papers say of each family, in our words
 }
 
 
-@pytest.mark.parametrize("name", ARCHITECTURE)
+@all_cases("name", ARCHITECTURE)
 def test_a_family_has_the_parts_that_its_paper_describes(name):
     block = imported(name).blocks[0]
     parts = block.model_dump() | block.mixer.model_dump(exclude={"kind", "dropout"})
@@ -259,14 +259,14 @@ PATTERNS = {  # windows of the kinds of layers, None for none, and how they repe
 }
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@all_cases("name", PATTERNS)
 def test_windows_stand_in_the_layers_that_the_papers_say(name):
     model = imported(name)
 
     assert ([block.mixer.window for block in model.blocks], model.pattern) == PATTERNS[name]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "changes", "windows", "pattern"),
     [
         ("gemma-2-9b", {"layer_types": ["full_attention"] * 42}, [None], ()),
@@ -318,7 +318,7 @@ ENDS = {  # embedding, positions, head
 }
 
 
-@pytest.mark.parametrize("name", ENDS)
+@all_cases("name", ENDS)
 def test_both_ends_of_a_model_are_as_published(name):
     assert imported(name).model_dump(include=set(ENDS[name])) == ENDS[name]
 
@@ -334,7 +334,7 @@ def test_a_key_may_have_the_name_that_other_families_use(key, alias):
     assert imported(data) == imported("gpt2")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "changes", "parameters"),
     [
         ("gpt2", {"n_inner": 768}, -12 * 2 * 768 * 3 * 768 - 12 * 3 * 768),
@@ -351,7 +351,6 @@ def test_a_key_may_have_the_name_that_other_families_use(key, alias):
         ("falcon-7b", {"ffn_hidden_size": 4544}, -32 * 2 * 4544 * 3 * 4544),
         ("mpt-7b", {"expansion_ratio": 2}, -32 * 2 * 4096 * 2 * 4096),
     ],
-    ids=lambda value: "" if isinstance(value, int) else str(value),
 )
 def test_a_key_changes_the_parameters_by_what_it_stands_for(name, changes, parameters):
     before, after = imported(name), imported(published(name) | changes)
@@ -364,7 +363,7 @@ LAYER_OF_EXPERTS = 128 * EXPERT + 128 * 2048  # and their router
 DENSE = 3 * 2048 * 6144
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "dense", "runs"),
     [
         ({"mlp_only_layers": [0, 1]}, 2, [2, 46]),
@@ -372,7 +371,6 @@ DENSE = 3 * 2048 * 6144
         ({"decoder_sparse_step": 2}, 24, [24, 24]),
         ({"mlp_only_layers": []}, 0, [48]),
     ],
-    ids=str,
 )
 def test_layers_without_experts_are_dense_and_stand_where_the_config_says(changes, dense, runs):
     before, after = imported("qwen3-30b-a3b"), imported(published("qwen3-30b-a3b") | changes)
@@ -408,7 +406,7 @@ def test_mpt_without_alibi_learns_its_positions_unless_it_is_told_to_have_none(l
     assert not model.blocks[0].mixer.alibi
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("told", "family"),
     [
         ({"architectures": ["LlamaForCausalLM"]}, "llama"),
@@ -426,7 +424,7 @@ def test_a_family_is_known_by_its_architecture_or_an_older_name_too(told, family
     assert imported(sizes | told).blocks == by_name.blocks
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("config", "name"),
     [
         ({"_name_or_path": "meta-llama/Llama-2-7b-hf"}, "llama-2-7b-hf"),

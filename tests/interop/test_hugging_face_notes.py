@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from all_cases import all_cases
 from hf_cases import faults, imported, notes_of, published
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ def test_an_unknown_key_is_told_with_the_nearest_that_is_known(key, near):
     assert told.endswith(f"did you mean {near}?") if near else "did you mean" not in told
 
 
-@pytest.mark.parametrize("key", ["bos_token_id", "initializer_range", "use_cache", "transformers_version"])
+@all_cases("key", ["bos_token_id", "initializer_range", "use_cache", "transformers_version"])
 def test_a_key_without_a_cost_is_passed_over_in_silence(key):
     assert not [note for note in notes_of("llama-2-7b") if key in note]
 
@@ -98,7 +99,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@all_cases("name", REFUSED)
 def test_an_architecture_that_is_not_built_is_refused_with_its_reason(name):
     (problem,) = faults({"model_type": name, "hidden_size": 64})
 
@@ -167,7 +168,7 @@ BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
 }
 
 
-@pytest.mark.parametrize(("changes", "field", "allowed", "because"), BROKEN.values(), ids=BROKEN)
+@all_cases(("changes", "field", "allowed", "because"), BROKEN.values())
 def test_a_broken_config_is_told_what_would_pass_and_where(changes, field, allowed, because):
     text = json.dumps(published("llama-2-7b") | changes, indent=1)
     (line,) = [n for n, line in enumerate(text.splitlines(), 1) if f'"{field}":' in line]
@@ -190,7 +191,7 @@ SPECIAL = {  # keys of one family whose other values are another architecture
 }
 
 
-@pytest.mark.parametrize(("name", "changes", "field", "because"), SPECIAL.values(), ids=SPECIAL)
+@all_cases(("name", "changes", "field", "because"), SPECIAL.values())
 def test_a_variant_of_a_family_that_is_not_built_is_refused(name, changes, field, because):
     (problem,) = faults(published(name) | changes)
 
@@ -224,7 +225,7 @@ def test_a_fault_inside_attention_of_mpt_is_told_with_its_whole_path():
     assert (problem.field, problem.allowed) == ("attn_config.attn_type", '"multihead_attention"')
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "7", '"llama"'])
+@all_cases("text", ["[]", "null", "7", '"llama"'])
 def test_what_is_no_mapping_is_no_config(text):
     with pytest.raises(SpecError) as told:
         model_from_config(read_yaml(text.encode(), "config.json"))

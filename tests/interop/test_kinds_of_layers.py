@@ -1,6 +1,6 @@
 """interop/hugging_face/windows.py: which layers are of which kind, counted layer by layer."""
 
-import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +146,7 @@ def test_a_list_of_kinds_decides_whatever_the_rule_of_the_family_says(kinds):
     assert len(near[every]) == len(kinds) - kinds.count("full_attention")
 
 
-@pytest.mark.parametrize("kinds", [["full_attention"], "full_attention", 3, []])
+@all_cases("kinds", [["full_attention"], "full_attention", 3, []])
 def test_a_list_of_another_length_is_a_fault_that_says_how_many_there_are(kinds):
     read = config(num_hidden_layers=4, layer_types=kinds)
 

@@ -1,6 +1,7 @@
 """Launch scripts of Megatron-LM as jobs: shape, plan, batch and stack of scripts of many styles."""
 
 import pytest
+from all_cases import all_cases
 from megatron_cases import (
     EXPECTED,
     REFUSED_BY_RULES,
@@ -94,7 +95,7 @@ def test_the_stack_of_a_script_is_a_catalogue_entry_with_what_its_flags_switch(n
     assert expected.stack in catalog.names("stacks")
 
 
-@pytest.mark.parametrize("name", PREDICTED)
+@all_cases("name", PREDICTED)
 def test_a_script_with_a_cluster_gives_a_prediction(name):
     report = predict(job_on(script(name)))
 
@@ -109,7 +110,7 @@ def test_what_rules_refuse_is_told_on_the_line_of_the_flag():
     assert places["plan.precision"] == "llama3_8b_fp8.sh:44"
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@all_cases("name", PARAMETERS)
 def test_a_script_describes_a_model_with_the_published_number_of_parameters(name):
     model = job_on(script(name)).model
 
@@ -131,7 +132,7 @@ def test_a_script_of_a_catalogued_model_describes_that_model(name, model):
     assert [getattr(described, key) for key in own] == [getattr(known, key) for key in own]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "measured_s"),
     [
         ("mt_nlg_530b_interleaved.sh", 37.83),  # arXiv:2205.05198, Table 5
@@ -157,7 +158,7 @@ def test_the_lines_of_a_document_are_those_of_the_values():
     assert document.where(("plan", "data_parallel")) == "run.sh:1"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "size"),
     [("", 4096), ("--swiglu", 2688), ("--swiglu --ffn-hidden-size 2816", 2816), ("--squared-relu", 4096)],
 )
@@ -166,7 +167,7 @@ def test_the_inner_width_has_megatrons_default(flags, size):
     assert block_of(document_of(flags))["feed_forward"]["ffn_hidden"] == size
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "activation"),
     [
         ("", "gelu"),
@@ -180,7 +181,7 @@ def test_the_activation_is_that_of_its_flag(flags, activation):
     assert block_of(document_of(flags))["feed_forward"]["activation"] == activation
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "vocabulary", "multiple"),
     [
         ("--vocab-size 1000", 1000, 128),
@@ -238,7 +239,7 @@ def test_programs_of_decoders_are_read_whatever_their_name():
         assert faults_of(script_of(launcher=f"torchrun --nproc_per_node 8 {program}")) == (), program
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "rows", "rotary_fraction"),
     [
         ("", 1024, 0.0),
@@ -279,7 +280,7 @@ def test_query_groups_count_only_with_group_query_attention():
     assert block_of(together)["mixer"]["kv_heads"] == 4
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "recompute"),
     [
         ("", "none"),
@@ -295,7 +296,7 @@ def test_recompute_has_been_spelt_in_several_ways(flags, recompute):
     assert Plan(**document_of(flags).data["plan"]).recompute == recompute
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "optimizer"),
     [
         ("", "adamw"),
@@ -342,7 +343,7 @@ def test_types_of_states_mean_nothing_without_the_precision_aware_optimizer():
     assert any("--exp-avg-dtype has no effect" in text for text in document.data["assumptions"])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "word"),
     [
         (
@@ -361,7 +362,7 @@ def test_method_layers_and_modules_of_recompute_are_read(flags, word):
     assert f" recompute={word} " in plan.short()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "plan"),
     [
         ("--tensor-model-parallel-size 2 --sequence-parallel", "dp=4 tp=2 mbs=2 gbs=16 sp"),
@@ -442,7 +443,7 @@ def test_layers_that_exchange_context_otherwise_than_the_first_are_told(kinds, t
     assert found == told
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flag", "path"),
     [
         ("--glu-activation geglu", ("model", "blocks", 0, "feed_forward", "activation")),
@@ -470,7 +471,7 @@ def test_the_batch_after_its_ramp_up_is_forecast():
     assert any("after its ramp-up: 16" in text for text in document.data["assumptions"])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "name", "because"),
     [
         ("", "megatron-core", "no flag shows the age of the script"),
@@ -492,7 +493,7 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
     assert because in reason
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "changes"),
     [
         ("--use-mcore-models", {}),
@@ -537,7 +538,7 @@ def test_a_bucket_of_a_given_size_does_not_grow_with_the_replicas():
     assert gradients.smallest_bucket(512) == 5_000_000
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("launcher", "ranks"),
     [
         ("python pretrain_gpt.py", 1),
@@ -612,7 +613,7 @@ def test_a_script_may_hide_messages_of_tensor_parallelism_under_products():
     assert document_of("--tp-comm-overlap").data["stack"]["tensor_overlap"] == "chunks"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "flag",
     [
         "--ddp-num-buckets 4",
@@ -664,9 +665,7 @@ def test_every_flag_has_one_meaning():
     )
 
 
-@pytest.mark.parametrize(
-    "flag", ["--lr-warmup-iters", "--moe-token-drop-policy", "--inference-max-requests", "--seed"]
-)
+@all_cases("flag", ["--lr-warmup-iters", "--moe-token-drop-policy", "--inference-max-requests", "--seed"])
 def test_families_of_flags_are_known_by_their_beginning(flag):
     assert is_known(flag)
     assert is_silent(flag)

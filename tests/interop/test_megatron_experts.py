@@ -1,6 +1,7 @@
 """Megatron-LM's flags of experts, latent attention and multi-token prediction."""
 
 import pytest
+from all_cases import all_cases
 from megatron_cases import document_of, job_on, script_of, stack_of, told
 
 from flopcast.library import catalog
@@ -66,7 +67,7 @@ def test_an_expert_is_as_wide_as_the_dense_feed_forward_unless_told():
     assert wide.activation == "swiglu"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("frequency", "kinds"),
     [
         ("1", ["experts"] * 4),
@@ -84,7 +85,7 @@ def test_layers_with_experts_are_those_of_their_frequency(frequency, kinds):
     assert [layer.feed_forward.kind for layer in layers] == kinds
 
 
-@pytest.mark.parametrize("frequency", ["[0]*3", "([0]*4)", "[2]*4", "every", "[1]*3+[0]*3"])
+@all_cases("frequency", ["[0]*3", "([0]*4)", "[2]*4", "every", "[1]*3+[0]*3"])
 def test_a_pattern_that_does_not_fit_the_layers_is_told(frequency):
     (problem,) = told(script_of(f"{MIXTRAL} --moe-layer-freq '{frequency}'", num_layers=4))
 
@@ -92,7 +93,7 @@ def test_a_pattern_that_does_not_fit_the_layers_is_told(frequency):
     assert "a pattern of 4 layers" in problem.allowed
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "fields"),
     [
         ("", {"capacity_factor": 0.0, "pads_to_capacity": False}),
@@ -122,7 +123,7 @@ def test_a_flag_whose_value_asks_for_nothing_leaves_a_dense_model(flags):
     assert (model.blocks[0].feed_forward.kind, model.mtp) == ("mlp", 0)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "words"),
     [
         ("--moe-token-dispatcher-type allgather", "not as gathered by all ranks"),
@@ -169,7 +170,7 @@ def test_more_picks_than_experts_are_told_at_their_line():
     assert line == document.lines["model", "blocks", 0, "feed_forward", "num_experts"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "changes"),
     [
         ("--moe-token-dispatcher-type alltoall", {}),

@@ -18,7 +18,7 @@ def only(text, devices=None):
     return problem
 
 
-@pytest.mark.parametrize("name", REQUIRED)
+@all_cases("name", REQUIRED)
 def test_a_flag_that_a_job_cannot_do_without_is_named(name):
     problem = only(script_of(**{name: None}))
 
@@ -36,7 +36,7 @@ def test_all_missing_flags_are_told_at_once():
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flag", "near"),
     [
         ("--num-layer 24", "--num-layers"),
@@ -61,7 +61,7 @@ def test_a_slip_in_a_required_flag_is_told_once_not_as_missing_too():
     assert problem.fix == "did you mean --num-layers?"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flag", "value"),
     [
         ("--num-layers", "abc"),
@@ -94,9 +94,7 @@ def test_a_value_that_a_flag_cannot_have_is_told_on_its_line(flag, value):
     assert problem.fix
 
 
-@pytest.mark.parametrize(
-    "flag", ["--num-layers", "--normalization", "--hidden-dropout", "--micro-batch-size"]
-)
+@all_cases("flag", ["--num-layers", "--normalization", "--hidden-dropout", "--micro-batch-size"])
 def test_a_flag_without_its_value_is_told(flag):
     problem = only(script_of(f"{flag} --swiglu"))
 
@@ -116,7 +114,7 @@ def test_a_wrong_value_is_told_where_the_variable_is_set():
     assert problem.where == "run.sh:3"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "field", "other"),
     [
         ("--fp16", "--fp16", "--bf16"),
@@ -152,7 +150,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
     assert problem.fix == f"remove {field} or {other}"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "field", "said"),
     [
         ("--overlap-param-gather", "--overlap-param-gather", "only with --use-distributed-optimizer"),
@@ -229,7 +227,7 @@ def test_training_in_32_bits_is_refused_by_name():
     assert problem.because == "training in fp32 is not supported yet"
 
 
-@pytest.mark.parametrize("flag", sorted(REFUSED))
+@all_cases("flag", sorted(REFUSED))
 def test_what_is_not_modelled_is_refused_by_the_name_of_the_flag(flag):
     problem = only(script_of(f"{flag} 8"))
 
@@ -256,7 +254,7 @@ def test_ranks_that_do_not_form_whole_replicas_are_told():
     assert "a multiple of 16 devices" in problem.fix
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "launcher",
     [
         "torchrun --nproc_per_node 8 --nnodes $NNODES pretrain_gpt.py",
@@ -280,7 +278,7 @@ def test_a_world_size_that_the_script_leaves_open_is_asked_for(launcher):
     assert told(text, devices=8) == ()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         "",
@@ -306,7 +304,7 @@ def test_a_script_whose_flags_stand_in_another_file_is_told_which():
     assert problem.because.endswith("run.sh: line 2: . ./CONFIG.sh: no other file is read")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "line", "said"),
     [
         (script_of("--lr '1e-4"), LAST, "add the closing '"),

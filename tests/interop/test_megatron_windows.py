@@ -1,6 +1,7 @@
 """Megatron-LM's flags of sliding windows: how many tokens a query sees, and in which layers."""
 
 import pytest
+from all_cases import all_cases
 from megatron_cases import document_of, job_on, script_of, told
 
 from flopcast.library import catalog
@@ -25,7 +26,7 @@ def windows(flags, **changes):
     ]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "seen"), [("127,0", 128), ("'(127, 0)'", 128), ("0,0", 1), ("127,-1", 128), ("-1,0", None)]
 )
 def test_a_query_sees_itself_and_as_many_tokens_before_it_as_the_flag_says(written, seen):
@@ -33,14 +34,14 @@ def test_a_query_sees_itself_and_as_many_tokens_before_it_as_the_flag_says(writt
     assert windows(f"--window-size {written}") == [seen] * LAYERS
 
 
-@pytest.mark.parametrize("written", ["127", "127,1", "-2,0", "a,b", "1,2,3", "127;0"])
+@all_cases("written", ["127", "127,1", "-2,0", "a,b", "1,2,3", "127;0"])
 def test_a_window_that_looks_ahead_or_is_no_pair_is_refused(written):
     (fault,) = told_of(f"--window-size '{written}'")
 
     assert (fault.field, fault.allowed) == ("--window-size", "LEFT,0, such as 127,0, or -1,0 for all")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("frequency", "full"),
     [
         ("2", range(1, LAYERS, 2)),
@@ -123,7 +124,7 @@ def test_a_learnt_offset_of_the_softmax_is_a_sink_for_each_head(kind, sinks):
     assert block["mixer"].get("sinks", False) is sinks
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("flags", "is_told"),
     [
         ("--softmax-type vanilla", False),

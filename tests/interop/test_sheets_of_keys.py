@@ -35,7 +35,7 @@ def told(reader):
     return [(problem.where, problem.field, problem.allowed) for problem in reader.problems]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "number"),
     [("8", 8), ("0x8", None), ("5e8", 500_000_000), ('"12"', 12), ("2.0", 2), ("1_000", 1000)],
 )
@@ -46,7 +46,7 @@ def test_a_count_is_read_as_files_write_it(written, number):
     assert len(reader.problems) == (number is None)
 
 
-@pytest.mark.parametrize("written", ["true", "1.5", "-1", "0", "[8]", '"8.0"', "many", f"{MOST + 1}"])
+@all_cases("written", ["true", "1.5", "-1", "0", "[8]", '"8.0"', "many", f"{MOST + 1}"])
 def test_what_is_no_count_is_told_once_and_the_default_goes_on(written):
     reader = sheet_of(f"b: 1\na: {written}\n")
 
@@ -70,7 +70,7 @@ def test_a_count_below_the_least_is_refused_with_one_that_would_pass(value, leas
     assert bool(reader.problems) == (value < least)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "expected"),
     [("true", True), ("false", False), ('"True"', True), ("FALSE", False), ("null", True), ("yes", None)],
 )
@@ -81,7 +81,7 @@ def test_a_switch_is_true_or_false(written, expected):
     assert [field for _, field, _ in told(reader)] == (["a"] if expected is None else [])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "found", "fix"),
     [
         ("Full", "whole", None),
@@ -97,7 +97,7 @@ def test_a_choice_takes_words_in_any_case_and_offers_the_nearest(written, found,
     assert [problem.fix for problem in reader.problems] == ([fix] if fix else [])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "texts"),
     [
         ("q, k ,v", ("q", "k", "v")),
@@ -116,7 +116,7 @@ def test_a_list_of_names_may_be_one_text(written, texts):
     assert len(reader.problems) == (texts is None)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("written", "right"),
     [("0", True), ("1", True), ("0.3", True), ("1.01", False), ("-0.1", False), ("true", False)],
 )
@@ -127,7 +127,7 @@ def test_a_share_lies_between_nothing_and_all(written, right):
     assert bool(reader.problems) is not right
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "key", "value"),
     [
         ("a: 8\nb: ${a}\n", "b", 8),
@@ -144,7 +144,7 @@ def test_a_reference_is_the_value_that_it_leads_to(text, key, value):
     assert reader.problems == []
 
 
-@pytest.mark.parametrize("word", ["${HOME}", "${oc.env:N}", "x${a}", "${b}", "${a.b.c}", "${.b}"])
+@all_cases("word", ["${HOME}", "${oc.env:N}", "x${a}", "${b}", "${a.b.c}", "${.b}"])
 def test_a_reference_to_what_the_file_does_not_hold_is_told_once(word):
     reader = sheet_of(f"a: 8\nb: {word!r}\n")
 
@@ -166,7 +166,7 @@ def test_values_that_are_left_to_somebody_are_said_aloud():
     assert [problem.field for problem in reader.problems] == ["a"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "fields", "assumed"),
     [
         ("colour: red\nlogs:\n  level: 3\n", [], []),
@@ -191,7 +191,7 @@ def test_every_key_is_read_free_left_out_refused_or_not_known(text, fields, assu
     assert reader.assumptions == assumed
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("asked", "stated", "devices", "assumed"),
     [
         (ImportOptions(devices=16), None, 16, 0),
@@ -246,9 +246,7 @@ def test_what_is_put_keeps_the_line_of_the_first_key_that_is_given():
     assert made.where(("blocks", 0, "count")) == "a.yaml:1"
 
 
-@pytest.mark.parametrize(
-    "name", ["axolotl", "deepspeed", "llama-factory", "maxtext", "nanotron", "torchtitan"]
-)
+@all_cases("name", ["axolotl", "deepspeed", "llama-factory", "maxtext", "nanotron", "torchtitan"])
 def test_no_key_of_a_format_is_read_and_refused_or_left_out(name):
     keys = keys_of(name)
 
@@ -263,7 +261,7 @@ def test_a_model_is_found_under_every_way_to_write_its_name(name):
         assert catalog.known("models", written) == name, written
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@all_cases("flavour", FLAVOURS)
 def test_every_flavour_is_a_model_of_the_catalogue(flavour):
     assert catalog.known("models", FLAVOURS[flavour]) in catalog.names("models")
 
@@ -285,7 +283,7 @@ def test_blocks_are_dealt_out_whole_and_chunks_differ_by_one_with_their_ends(lay
     assert with_ends == sorted(with_ends, reverse=True)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "stage"),
     [("zero3.json", "3"), ("ds_z2_config.json", "2"), ("deepspeed_configs/zero-1.json", "1"),
      ("zero_stage_3_offload.json", "3"), ("ZeRO-Stage-2.json", "2"), ("zero3_bf16.json", "3"),

@@ -4,6 +4,7 @@ Expected words are those that GNU bash 5.2 gives for the same text.
 """
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.errors import SpecError
 from flopcast.interop.shell.script import read_script
@@ -30,7 +31,7 @@ def told(text):
     return problem
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "expected"),
     [
         ("A=1; show $A \"$A\" '$A' \\$A", [["1", "1", "$A", "$A"]]),
@@ -51,7 +52,7 @@ def test_words_and_quotes_are_those_of_the_shell(text, expected):
     assert shown(text) == expected
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "expected"),
     [
         ("show ${N:-8} ${N-9}; N=; show ${N:-8} ${N:+z}", [["8", "9"], ["8"]]),
@@ -69,7 +70,7 @@ def test_variables_and_their_defaults_are_filled_in(text, expected):
     assert shown(text) == expected
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "expected"),
     [
         ("A=4; show $((A*2)) $(($A+3*2)) $(( (A - 1) / 2 ))", ["8", "10", "1"]),
@@ -82,16 +83,14 @@ def test_whole_number_arithmetic_rounds_towards_zero(text, expected):
     assert shown(text) == [expected]
 
 
-@pytest.mark.parametrize(
-    "expression", ["1/0", "NODES*8", "$1*8", "2**9999999", "1.5*2", "a b", "9" * 300, "f()"]
-)
+@all_cases("expression", ["1/0", "NODES*8", "$1*8", "2**9999999", "1.5*2", "a b", "9" * 300, "f()"])
 def test_arithmetic_that_cannot_be_done_stays_unknown(expression):
     ((_, _, unknown),) = words(f"show $(({expression}))")[1:]
 
     assert unknown == f"$(({expression}))"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "expected"),
     [
         ('A=(1 "2 3" 4); show ${A[@]}; show "${A[@]}"', [["1", "2", "3", "4"], ["1", "2 3", "4"]]),
@@ -116,7 +115,7 @@ def test_an_element_of_an_array_keeps_the_line_where_it_stands():
     assert words('A=(\n--a\n# no\n--b\n)\nshow "${A[@]}"')[1:] == [("--a", 2, ""), ("--b", 4, "")]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("asked", "unknown"),
     [
         ("$1", "$1"),
@@ -143,7 +142,7 @@ def test_no_command_of_a_script_is_run(tmp_path):
     assert not target.exists()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "expected"),
     [
         ("A=8; if [ $A -gt 4 ]; then show big; else show small; fi", [["big"]]),
@@ -240,16 +239,14 @@ def test_options_of_slurm_are_read_by_their_long_names():
     assert script.commands[-1].words[1].text == "4"
 
 
-@pytest.mark.parametrize(
-    "line", ["#SBATCH ", "#SBATCH --nodes", "#SBATCH -N", "#SBATCH nonsense", "#SBATCH # -N 4"]
-)
+@all_cases("line", ["#SBATCH ", "#SBATCH --nodes", "#SBATCH -N", "#SBATCH nonsense", "#SBATCH # -N 4"])
 def test_a_line_for_slurm_that_asks_for_nothing_does_no_harm(line):
     script = read_script(f"{line}\nshow a", "run.sh")
 
     assert [word.text for word in script.directives.values()] in ([], [""])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "line", "opening"),
     [
         ("A=1\nB='x\ny", 2, "'"),
@@ -275,7 +272,7 @@ def test_values_that_double_themselves_are_refused():
     assert "4000000 characters" in problem.allowed
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         "${A:-" * 30 + "x" + "}" * 30,
@@ -290,9 +287,7 @@ def test_nesting_and_size_are_bounded(text):
     assert "at most" in told(text).allowed
 
 
-@pytest.mark.parametrize(
-    "text", ["", "#", "if", "for", "for x in", "while", "case x in a", "fi ) ;; esac", "$", "\\"]
-)
+@all_cases("text", ["", "#", "if", "for", "for x in", "while", "case x in a", "fi ) ;; esac", "$", "\\"])
 def test_a_broken_off_script_has_no_commands_and_does_no_harm(text):
     commands = read_script(text, "run.sh").commands
 

@@ -3,6 +3,7 @@
 import operator
 
 import pytest
+from all_cases import all_cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def test_the_replicas_that_a_script_computes_are_those_of_its_devices(nodes, dev
     assert command.words[-1].text == str(nodes * devices // (tp * pp))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "expression",
     [
         "1 / 0",
@@ -115,7 +116,7 @@ def test_numbers_are_compared_as_numbers(name, a, b):
     assert verdict(f"[ ! $A {name} $B ]", A=a, B=b) is not expected
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "expected"),
     [
         ('[ "$A" = "$A" ]', True),
@@ -143,8 +144,8 @@ def test_texts_are_compared_and_what_only_a_running_shell_sees_is_not_decided(te
 TRUTH = {"[ 1 = 1 ]": True, "[ 1 = 2 ]": False, "[ -f x ]": None}
 
 
-@pytest.mark.parametrize("left", TRUTH)
-@pytest.mark.parametrize("right", TRUTH)
+@all_cases("left", TRUTH)
+@all_cases("right", TRUTH)
 def test_and_and_or_know_what_one_side_alone_decides(left, right):
     """Kleene's logic of three values: unknown unless either value would give the same."""
     of_left = [TRUTH[left]] if TRUTH[left] is not None else [True, False]

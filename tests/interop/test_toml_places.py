@@ -3,6 +3,7 @@
 import tomllib
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def test_line_ends_of_windows_change_neither_values_nor_lines(sections):
     assert windows.lines == unix.lines
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "path", "line"),
     [
         ("a.b.c = 1", ("a", "b", "c"), 1),
@@ -112,7 +113,7 @@ def test_a_number_that_is_not_finite_is_refused_on_its_line(word):
     assert problem.allowed == "a finite number"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "line"),
     [("a = 1\na = 2\n", 2), ("a = 1\n\nb = = 2\n", 3), ("[a\nb = 1\n", 1), ("a = 1 2\n", 1)],
 )
@@ -131,7 +132,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_parsed():
     assert f"{MAX_BYTES}" in f"{told('# ' + 'x' * MAX_BYTES)}".replace(" ", "").replace(",", "")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "text",
     [
         f"a = {'[' * (MAX_DEPTH + 1)}{']' * (MAX_DEPTH + 1)}",

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import FOREIGN
 from hf_cases import published
 from megatron_cases import document_of
@@ -110,7 +111,7 @@ def test_an_unknown_key_that_holds_a_size_is_refused_too(text):
     assert "num_heads" in reader.problems[0].because + reader.problems[0].field
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "key", "near"),
     [
         ("torchtune", "dataset.max_seq_len", None),

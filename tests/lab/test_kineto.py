@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,7 +151,7 @@ def test_a_message_has_its_bytes_and_ranks_from_the_call_where_the_kernel_does_n
     assert (message.message_bytes, message.ranks) == (2 * 1048576, 8)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "ours", "elements", "expected"),
     [
         ("_allgather_base", "all_gather", (4, 32), 64),  # the gathered result
@@ -286,7 +287,7 @@ def test_a_cut_archive_is_refused(tmp_path):
         read_kineto(path)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "why"),
     [
         ("", "it is empty"),
@@ -350,7 +351,7 @@ def test_twenty_five_megabytes_are_read_in_less_than_thirty(tmp_path):
     assert peak_bytes < 30e6
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kernel_name", "operator", "expected"),
     [
         ("ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", "aten::mm", "gemm"),
@@ -374,12 +375,12 @@ def test_kernels_as_public_traces_name_them_have_their_class(kernel_name, operat
     assert kernel_class(kernel_name, operator) == expected
 
 
-@pytest.mark.parametrize("name", sorted({name for _, name in (*KERNELS, *OPERATORS)}))
+@all_cases("name", sorted({name for _, name in (*KERNELS, *OPERATORS)}))
 def test_every_class_is_part_of_some_cost(name):
     assert kind_of(name) in ("gemm", "attention", "memory_bound", "copy")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("operator", "shapes", "sizes"),
     [
         ("aten::linear", [[2, 3, 8], [16, 8]], {"m": 6, "n": 16, "k": 8}),

@@ -1,6 +1,7 @@
 """What printed names stand for: which entry of a table holds for a run, and what FLOP tell of its model."""
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.lab.published import known_names as tables
 from flopcast.lab.published.known_names import (
@@ -153,7 +154,7 @@ def of_facts(*wheres):
     return KnownSoftware(software="", stack="any", because="any", defaults=defaults)
 
 
-@pytest.mark.parametrize("fact", FACTS)
+@all_cases("fact", FACTS)
 def test_a_default_holds_for_runs_that_have_its_fact_and_for_no_others(fact):
     pattern, facts = FACTS[fact]
     software = of_facts({fact: pattern})
@@ -203,8 +204,8 @@ def test_flop_of_a_token_are_unknown_of_one_rate_or_with_what_runs_again(one):
     assert trains_mtp(one, DEEPSEEK) is None
 
 
-@pytest.mark.parametrize("attention", ["full", "causal", ""])
-@pytest.mark.parametrize("modules", [0, 1])
+@all_cases("attention", ["full", "causal", ""])
+@all_cases("modules", [0, 1])
 def test_the_count_that_is_printed_says_whether_a_further_token_is_trained(modules, attention):
     printed = printing(attention=attention, flop=token_flop(modules, attention == "causal"))
 

@@ -54,7 +54,7 @@ def test_a_precision_is_the_same_in_any_case_and_between_blanks(word, spelt):
     assert cells.precision_word(cells.precision_word(word)) == cells.precision_word(word)
 
 
-@pytest.mark.parametrize("word", cells.PRECISIONS.values())
+@all_cases("word", cells.PRECISIONS.values())
 def test_what_a_precision_stands_for_is_one_that_a_plan_takes(word):
     assert Plan(precision=word).precision == word
 
@@ -95,13 +95,13 @@ def test_a_group_that_shards_is_as_large_as_is_said_or_all_replicas(size, replic
     assert all(each == {"zero": 3, "data_shard": size if size < replicas else 0} for each in found)
 
 
-@pytest.mark.parametrize("size", ["0", "1"])
-@pytest.mark.parametrize("word", ["{}", "FSDP={}", "FSDP2 size {}", "shard group {}"])
+@all_cases("size", ["0", "1"])
+@all_cases("word", ["{}", "FSDP={}", "FSDP2 size {}", "shard group {}"])
 def test_a_group_of_one_rank_or_of_none_shards_nothing(word, size):
     assert sharded(word.format(size)) == {"zero": 0}
 
 
-@pytest.mark.parametrize("word", ["FSDP", "FULL_SHARD", "full_shard", "ZeRO-3", "zero3", "SHARD_GRAD_OP"])
+@all_cases("word", ["FSDP", "FULL_SHARD", "full_shard", "ZeRO-3", "zero3", "SHARD_GRAD_OP"])
 def test_sharding_without_a_number_is_over_all_replicas(word):
     assert sharded(word) == {"zero": 3}
 
@@ -131,7 +131,7 @@ def test_the_rank_of_adapters_is_found_however_it_is_written(rank, word, written
     assert found["rank"] == rank
 
 
-@pytest.mark.parametrize("notes", ["full fine-tuning, no LoRA", "without LoRA", "exploration", "DoRA", ""])
+@all_cases("notes", ["full fine-tuning, no LoRA", "without LoRA", "exploration", "DoRA", ""])
 def test_a_training_that_is_none_of_adapters_has_none(notes):
     assert cells.adapters(notes) == {}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.errors import SpecError
 from flopcast.lab.logs.formats import FORMATS
@@ -44,7 +45,7 @@ def told(text):
     return problem
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "framework", "steps"),
     [
         ("megatron-lm", "megatron-lm", list(range(1, 13))),
@@ -68,7 +69,7 @@ def test_framework_and_steps_are_recognised(name, framework, steps):
     assert (log.framework, log.steps.step.tolist()) == (framework, steps)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "column", "values"),
     [
         (
@@ -105,7 +106,7 @@ def test_what_a_log_does_not_print_is_not_a_number():
     assert np.isnan(log.steps.tokens_per_s).all()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "sizes"),
     [  # global batch, micro-batch, sequence length, devices
         ("megatron-lm", (16, 1, 1024, 8)),
@@ -181,9 +182,7 @@ def test_the_first_tenth_is_warm_up_and_the_median_ignores_a_stutter():
     assert steady.high_s == pytest.approx(50.6e-3 + 0.1 * 129.4e-3)
 
 
-@pytest.mark.parametrize(
-    ("records", "warm_up"), [(1, 0), (2, 1), (10, 1), (11, 2), (40, 4), (100, 10), (500, 10)]
-)
+@all_cases(("records", "warm_up"), [(1, 0), (2, 1), (10, 1), (11, 2), (40, 4), (100, 10), (500, 10)])
 def test_warm_up_is_a_tenth_at_least_one_at_most_ten(records, warm_up):
     log = megatron_log([1000.0] * records)
 
@@ -255,7 +254,7 @@ def test_colours_change_nothing():
     assert read_log(coloured, "a.log").steps.step_time_s == pytest.approx([0.9])
 
 
-@pytest.mark.parametrize("prefix", ["[rank3]:", "[default3]:", " 3: ", "worker-3: ", "node-worker-3: "])
+@all_cases("prefix", ["[rank3]:", "[default3]:", " 3: ", "worker-3: ", "node-worker-3: "])
 def test_launchers_that_name_the_rank_of_a_line_are_understood(prefix):
     text = f"{prefix}{megatron_line(1, 900.0)}{prefix}after 1 iterations memory (MB) | allocated: 1.0 | max"
     text += " allocated: 2.0 | reserved: 3.0 | max reserved: 4.0\n"
@@ -372,7 +371,7 @@ def test_stray_bytes_inside_a_log_do_no_harm(tmp_path):
     assert read_log_file(path).steps.step.tolist() == [1]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\x85", "\n\n  \n"])
+@all_cases("text", ["", " ", "\x85", "\n\n  \n"])
 def test_an_empty_log_is_told_so(text):
     assert told(text).because == "it holds no text"
     assert told(text).where.endswith(":1")

@@ -1,6 +1,6 @@
 """Single lines of logs and of job scripts, written as frameworks and sbatch(1) have them."""
 
-import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +39,7 @@ def test_deepspeeds_memory_line_holds_four_sizes_in_gib(sizes):
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("line", "expected"),
     [
         ("RunningAvgSamplesPerSec=1.0, MemAllocated=12.5GB, MaxMemAllocated=30.0GB",
@@ -57,7 +57,7 @@ def test_memory_is_read_from_lines_that_report_it_and_nothing_is_no_memory(line,
     assert memory_of_line(line) == expected
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("line", "facts"),
     [
         ("using world size: 64, data-parallel size: 8", {"world_size": 64}),
@@ -97,7 +97,7 @@ def test_a_launchers_rank_is_taken_off_and_the_rest_stays(rank, rest):
         assert split_rank(before + rest) == (rank, rest), before
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "line",
     ["12:30:01 step", "[INFO] step: 1", "step: 10", "[2026-01-01] [rank 3]", "worker: 3", "12345678: x"],
 )
@@ -105,7 +105,7 @@ def test_what_is_no_rank_stays_on_the_line(line):
     assert split_rank(line) == (None, line)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("lines", "options"),
     [
         ("#SBATCH --nodes=4", {"nodes": "4"}),

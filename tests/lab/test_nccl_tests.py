@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.errors import SpecError
 from flopcast.lab.samples.nccl_tests import MOST_BYTES, nccl_tests_log, read_nccl_tests
@@ -52,7 +53,7 @@ def row_of(collective_ratio, size, count, time_us, dtype="float", redop="sum"):
     return f"{size} {count} {dtype} {redop} -1 {half} {half}"
 
 
-@pytest.mark.parametrize("source", PUBLISHED)
+@all_cases("source", PUBLISHED)
 def test_published_rows_agree_with_themselves(source):
     program, ranks, row, average = PUBLISHED[source]
 
@@ -84,7 +85,7 @@ def test_a_log_under_mpirun_gives_ranks_nodes_and_both_halves_of_each_row():
     assert log.rows[-1].busbw_bytes_per_s == 360.12e9
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("program", "ratio", "count"),
     [
         ("all_gather", 7 / 8, 2**18),

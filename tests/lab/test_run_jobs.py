@@ -4,6 +4,7 @@ import re
 from functools import partial
 
 import pytest
+from all_cases import all_cases
 from run_tables import row_of, run_in, written
 
 from flopcast.api import predict
@@ -133,7 +134,7 @@ def test_blocks_of_deepseek_v3_are_dealt_out_as_its_recipes_say():
     assert chunk_layers(61, 32) == (1, *[2] * 30, 0)
 
 
-@pytest.mark.parametrize(("blocks", "chunks"), [(126, 64), (126, 8), (94, 32), (61, 8), (61, 3), (7, 4)])
+@all_cases(("blocks", "chunks"), [(126, 64), (126, 8), (94, 32), (61, 8), (61, 3), (7, 4)])
 def test_every_block_is_dealt_to_one_chunk(blocks, chunks):
     layers = chunk_layers(blocks, chunks)
 
@@ -312,7 +313,7 @@ def test_every_default_of_a_software_says_where_it_stands():
     assert all(len(because) >= 10 for because in told)
 
 
-@pytest.mark.parametrize("known", software(), ids=lambda known: known.software or "any")
+@all_cases("known", software())
 def test_patterns_of_the_table_are_patterns_of_known_facts(known):
     facts = ["model", "device", "devices", "precision", "fsdp", "tensor", "pipeline", "context", "expert"]
     facts += ["framework", "version", "year", "notes"]

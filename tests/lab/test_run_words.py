@@ -1,6 +1,7 @@
 """Words in cells of run tables: whoever printed them, they mean one thing."""
 
 import pytest
+from all_cases import all_cases
 from run_tables import run
 
 from flopcast.lab.published import cells
@@ -8,7 +9,7 @@ from flopcast.lab.published.known_names import cluster_of, model_of, software_of
 from flopcast.lab.validation.run import Architecture, Machine, Mapping, Software, memory_kind
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("printed", "cluster", "replaces"),
     [
         ("NVIDIA A100-SXM4-80GB", "dgx-a100", ""),
@@ -49,14 +50,14 @@ def test_makers_separators_and_counts_say_nothing_of_a_device():
     assert names == {"a100 sxm4 80gb"}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("printed", "meant"), [("BF16", "bf16"), ("bfloat16", "bf16"), ("FP8_MX", "mxfp8"), ("NVFP4", "nvfp4")]
 )
 def test_a_precision_is_one_word(printed, meant):
     assert cells.precision_word(printed) == meant
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("printed", "meant"),
     [
         ("False", "none"),
@@ -70,7 +71,7 @@ def test_a_mode_of_recompute_is_one_word(printed, meant):
     assert cells.recompute_word(printed) == meant
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("word", "meant"),
     [
         ("FSDP=64", {"zero": 3, "data_shard": 0}),
@@ -88,7 +89,7 @@ def test_a_word_for_sharding_says_what_is_sharded_and_over_how_many(word, meant)
     assert cells.sharding(run(mapping=Mapping(fsdp=word, data_parallel=64))) == meant
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("plan", "devices", "implied"),
     [
         ({"data_parallel": 8}, 8, {"tensor_parallel": 1, "pipeline_parallel": 1}),
@@ -98,7 +99,6 @@ def test_a_word_for_sharding_says_what_is_sharded_and_over_how_many(word, meant)
         ({}, 8, {}),
         ({"context_parallel": 1}, 8, {}),
     ],
-    ids=["data", "sharded", "experts", "one device", "nothing said", "one that is 1 alone"],
 )
 def test_degrees_of_one_are_left_out_only_where_another_is_stated(plan, devices, implied):
     assert cells.implied_degrees(run(machine=Machine(num_devices=devices)), plan) == implied
@@ -115,7 +115,7 @@ def test_remarks_of_adapters_give_rank_and_targets_or_those_of_peft(notes, rank,
     assert cells.adapters("exploration") == {}
 
 
-@pytest.mark.parametrize(("hidden", "heads"), [(2560, 20), (768, 6), (960, 15), (100, None)])
+@all_cases(("hidden", "heads"), [(2560, 20), (768, 6), (960, 15), (100, None)])
 def test_heads_that_no_table_prints_have_128_elements_or_64(hidden, heads):
     assert cells.assumed_heads(hidden) == heads
 
@@ -132,7 +132,7 @@ def test_a_model_of_the_catalogue_is_known_by_its_own_name_unless_the_sizes_are_
     assert other.sized
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("framework", "year", "stack"),
     [
         ("torchtitan", 2024, "torch-fsdp2"),

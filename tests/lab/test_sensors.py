@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.lab.measure.sample_pack import Reading
 from flopcast.lab.samples.sensors import Sensors, driver_facts, reading_of, sensors
@@ -30,7 +31,7 @@ def test_clock_power_and_temperature_stand_in_this_order():
     assert reading == Reading(clock_mhz=1755.0, power_w=612.4, temperature_c=61.0)
 
 
-@pytest.mark.parametrize("line", ["", "[N/A], [N/A], [N/A]", "No devices were found", "nan, inf, -1"])
+@all_cases("line", ["", "[N/A], [N/A], [N/A]", "No devices were found", "nan, inf, -1"])
 def test_what_the_tool_does_not_know_is_none(line):
     assert reading_of(line) == Reading()
 

@@ -31,8 +31,8 @@ def units(layer, hidden, cut, recomputed=()):
     return kept(layer, hidden, cut, recomputed) / (cut.tokens.item() * hidden)
 
 
-@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
-@pytest.mark.parametrize("b", [1, 4])
+@all_cases(("a", "h"), PAPER.values())
+@all_cases("b", [1, 4])
 def test_a_block_keeps_what_equation_1_says(a, h, b):
     s = LENGTH
 
@@ -41,8 +41,8 @@ def test_a_block_keeps_what_equation_1_says(a, h, b):
     assert found == pytest.approx(s * b * h * (34 + 5 * a * s / h), rel=1e-12)
 
 
-@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
-@pytest.mark.parametrize("t", [2, 8, 16])
+@all_cases(("a", "h"), PAPER.values())
+@all_cases("t", [2, 8, 16])
 def test_tensor_parallelism_leaves_norms_and_masks_whole_as_equation_2_says(a, h, t):
     s, b = LENGTH, 2
 
@@ -51,8 +51,8 @@ def test_tensor_parallelism_leaves_norms_and_masks_whole_as_equation_2_says(a, h
     assert found == pytest.approx(s * b * h * (10 + 24 / t + 5 * a * s / (h * t)), rel=1e-12)
 
 
-@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
-@pytest.mark.parametrize("t", [2, 8, 16])
+@all_cases(("a", "h"), PAPER.values())
+@all_cases("t", [2, 8, 16])
 def test_sequence_parallelism_divides_everything_as_equation_4_says(a, h, t):
     s, b = LENGTH, 2
 
@@ -61,12 +61,8 @@ def test_sequence_parallelism_divides_everything_as_equation_4_says(a, h, t):
     assert found == pytest.approx(s * b * h / t * (34 + 5 * a * s / h), rel=1e-12)
 
 
-@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
-@pytest.mark.parametrize(
-    ("sequence_parallel", "formula"),
-    [(False, lambda t: 10 + 24 / t), (True, lambda t: 34 / t)],
-    ids=["tensor", "tensor and sequence"],
-)
+@all_cases(("a", "h"), PAPER.values())
+@all_cases(("sequence_parallel", "formula"), [(False, lambda t: 10 + 24 / t), (True, lambda t: 34 / t)])
 def test_selective_recompute_spares_the_square_terms_as_table_2_says(a, h, sequence_parallel, formula):
     cut = split(1, LENGTH, TENSOR, sequence_parallel)
 
@@ -171,7 +167,7 @@ def test_fused_attention_keeps_nothing_that_grows_with_the_square_of_the_length(
     assert twice.item() == pytest.approx(2 * once.item(), rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "rewrite", ["fused_softmax", "bias_gelu", "bias_dropout_add", "epilogue_bias", "fused_layernorm"]
 )
 def test_megatrons_fusions_change_kernels_but_not_what_is_kept(rewrite):
@@ -210,7 +206,7 @@ def test_kept_bytes_are_proportional_to_the_sequences_of_a_micro_batch(b, doubli
     assert many == b * one
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_recomputing_never_keeps_more(name):
     everything, selective = (kept(BLOCKS[name], HIDDEN, split(2, 64), mode) for mode in ((), CORE))
 

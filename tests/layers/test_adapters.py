@@ -6,6 +6,7 @@ Elsewhere: published runs with adapters (tests/lab/validation/test_adapter_runs.
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from layer_examples import BLOCKS, HIDDEN, flop, operators, split
 from pydantic import ValidationError
@@ -38,7 +39,7 @@ def backward(layer, cut):
     return derive_backward(layer.forward(HIDDEN, cut), frozenset())
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "rank", "targets", "printed"),
     [
         # "trainable params" of Hugging Face PEFT, as its users' logs print them
@@ -67,7 +68,7 @@ def test_ranks_hold_the_cut_half_of_an_adapter_once_and_the_whole_half_each(tens
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("block", ["gpt", "llama", "neox", "gemma2"])
+@all_cases("block", ["gpt", "llama", "neox", "gemma2"])
 def test_a_frozen_block_runs_the_gradients_of_its_inputs_alone(block):
     """One backward product for each forward one; attention's have no weight and stay."""
     plain, frozen = BLOCKS[block], adapted(block)
@@ -202,7 +203,7 @@ def test_adapters_are_predicted_under_every_degree(plan):
     assert sum(report.breakdown.values()) == pytest.approx(report.step_time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("targets", [("qkv", "q"), ("gate_up", "up"), ("q", "q"), ()])
+@all_cases("targets", [("qkv", "q"), ("gate_up", "up"), ("q", "q"), ()])
 def test_two_adapters_beside_one_matrix_are_refused(targets):
     with pytest.raises(ValidationError):
         Adapters(rank=8, targets=targets)

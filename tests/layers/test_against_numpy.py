@@ -1,7 +1,6 @@
 """Layers against a block that multiplies real arrays, cut over ranks: tests/layers/counted_block.py."""
 
 import numpy as np
-import pytest
 from all_cases import all_cases
 from counted_block import run
 from layer_examples import BLOCKS, HIDDEN, RESIDUALS, flop, gpt, messages, split
@@ -16,7 +15,7 @@ def matrix_elements(block, cut):
     return sum(weight.elements.item() for weight in matrices)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_the_numpy_block_computes_the_same_however_many_ranks_share_it(name):
     _, alone = run(BLOCKS[name], HIDDEN, SEQUENCES, LENGTH, ranks=1)
 
@@ -45,7 +44,7 @@ def test_every_rank_holds_the_weights_that_numpy_cuts_out(name, ranks):
     assert {account.weights for account in accounts} == {held}
 
 
-@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if block.residual == "sequential"])
+@all_cases("name", [name for name, block in BLOCKS.items() if block.residual == "sequential"])
 def test_every_rank_sums_the_arrays_that_numpy_adds_up(name):
     accounts, _ = run(BLOCKS[name], HIDDEN, SEQUENCES, LENGTH, ranks=4)
 
@@ -56,7 +55,7 @@ def test_every_rank_sums_the_arrays_that_numpy_adds_up(name):
     assert sum(item.work.message_bytes.item() for item in sent) == accounts[0].summed_bytes
 
 
-@pytest.mark.parametrize("residual", RESIDUALS)
+@all_cases("residual", RESIDUALS)
 def test_the_residual_order_changes_neither_flop_nor_matrices(residual):
     accounts, _ = run(gpt(8, HIDDEN), HIDDEN, SEQUENCES, LENGTH, ranks=2)
     block = gpt(8, HIDDEN, residual=residual)

@@ -31,8 +31,8 @@ def forward_and_backward(layer, hidden, cut, recomputed=NONE):
     return flop(forward).item(), flop(derive_backward(forward, recomputed)).item()
 
 
-@pytest.mark.parametrize(("h", "a"), [(2304, 24), (6144, 48), (12288, 96), (25600, 160)])
-@pytest.mark.parametrize("b", [1, 3])
+@all_cases(("h", "a"), [(2304, 24), (6144, 48), (12288, 96), (25600, 160)])
+@all_cases("b", [1, 3])
 def test_a_block_needs_24_b_s_h_squared_and_4_b_s_squared_h_forward(h, a, b):
     s = LENGTH
 
@@ -49,7 +49,7 @@ def test_the_backward_pass_needs_twice_the_forward(name, tensor):
     assert backward == 2 * forward
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_full_recompute_makes_it_four_forwards_in_all(name):
     forward, backward = forward_and_backward(
         BLOCKS[name], HIDDEN, split(2, 32), recomputed=frozenset([WHOLE_LAYER])
@@ -58,7 +58,7 @@ def test_full_recompute_makes_it_four_forwards_in_all(name):
     assert forward + backward == 4 * forward
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_selective_recompute_adds_both_products_of_attention_once(name):
     mixer = BLOCKS[name].mixer
     s, heads, size = 32, mixer.heads, mixer.size(HIDDEN)
@@ -70,7 +70,7 @@ def test_selective_recompute_adds_both_products_of_attention_once(name):
     assert selective - plain == 2 * (2 * heads * s * s * size)
 
 
-@pytest.mark.parametrize(("h", "layers", "a"), SC21.values(), ids=SC21)
+@all_cases(("h", "layers", "a"), SC21.values())
 def test_a_models_items_add_up_to_equation_3_without_its_recompute(h, layers, a):
     """Equation 3, 96·B·s·l·h²·(1 + s/6h + V/16lh), has one forward for recompute: 72 without it."""
     s = LENGTH
@@ -85,7 +85,7 @@ def test_a_models_items_add_up_to_equation_3_without_its_recompute(h, layers, a)
     )
 
 
-@pytest.mark.parametrize(("h", "layers", "a"), SC21.values(), ids=SC21)
+@all_cases(("h", "layers", "a"), SC21.values())
 def test_the_models_own_count_is_that_of_its_items(h, layers, a):
     model = Model(hidden=h, vocabulary=VOCABULARY, blocks=(gpt(a, h, count=layers),))
 
@@ -117,16 +117,14 @@ def test_fewer_key_value_heads_spare_their_projections_and_no_scores(kv_heads):
     assert spared == 2 * s * h * 2 * (32 - kv_heads) * 128
 
 
-@pytest.mark.parametrize(
-    ("activation", "matrices"), [("gelu", 2), ("relu", 2), ("swiglu", 3), ("geglu", 3)]
-)
+@all_cases(("activation", "matrices"), [("gelu", 2), ("relu", 2), ("swiglu", 3), ("geglu", 3)])
 def test_a_gate_is_one_more_matrix(activation, matrices):
     items = Mlp(ffn_hidden=11008, activation=activation).forward(4096, split(1, 128))
 
     assert flop(items).item() == 2 * 128 * matrices * 4096 * 11008
 
 
-@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if block.mixer.causal])
+@all_cases("name", [name for name, block in BLOCKS.items() if block.mixer.causal])
 def test_a_fused_causal_kernel_spares_half_of_the_scores(name):
     block, s = BLOCKS[name], 128
     written = block.forward(HIDDEN, split(1, s))
@@ -157,7 +155,7 @@ def test_flop_are_linear_in_sequences_and_quadratic_in_length(b, s, name):
     assert at[2 * s] - 2 * at[s] == pytest.approx(2 * square)
 
 
-@pytest.mark.parametrize("residual", RESIDUALS)
+@all_cases("residual", RESIDUALS)
 def test_norms_dropout_and_sums_count_no_flop(residual):
     items = gpt(8, HIDDEN, residual=residual).forward(HIDDEN, split(1, 32))
 

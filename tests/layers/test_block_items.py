@@ -5,6 +5,7 @@ that no count passes for another. One rank of two, two sequences of 32 tokens:
 """
 
 import pytest
+from all_cases import all_cases
 from layer_examples import HIDDEN, operators, split
 
 from flopcast.layers.attention import Attention
@@ -157,7 +158,7 @@ def test_sequence_parallelism_changes_messages_and_no_kernel():
     assert set(messages.values()) == {"all_gather", "reduce_scatter"}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("part", "field", "value", "gone"),
     [
         ("mixer", "qkv_bias", False, {"attention.qkv_bias"}),
@@ -180,8 +181,8 @@ def test_dropout_of_a_block_is_that_of_its_residual_sums():
     assert without == [name for name, _, _ in FORWARD if name not in ("attention.drop", "mlp.drop")]
 
 
-@pytest.mark.parametrize("residual", ["parallel", "parallel_shared_norm"])
-@pytest.mark.parametrize(("part", "gone"), [("mixer", "attention.bias"), ("feed_forward", "mlp.bias")])
+@all_cases("residual", ["parallel", "parallel_shared_norm"])
+@all_cases(("part", "gone"), [("mixer", "attention.bias"), ("feed_forward", "mlp.bias")])
 def test_each_half_of_a_parallel_block_has_its_own_bias(residual, part, gone):
     block = BLOCK.model_copy(update={"residual": residual})
     field = "out_bias" if part == "mixer" else "bias"

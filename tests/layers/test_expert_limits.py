@@ -1,6 +1,7 @@
 """Limits on experts: groups that a token chooses among, rows that an expert takes."""
 
 import pytest
+from all_cases import all_cases
 from layer_examples import HIDDEN, flop, messages
 from pydantic import ValidationError
 from test_experts import cut, grouped_flop, works
@@ -132,7 +133,7 @@ def test_biases_inside_fused_products_of_experts_take_no_kernel_of_their_own():
     assert not kinds & {"weighed_bias", "bias_add", "clamped_swiglu", "swiglu"}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "told"),
     [
         ({"expert_groups": 3}, "expert_groups that divide num_experts = 8"),

@@ -6,6 +6,7 @@ Elsewhere: groups of ranks (tests/cost/test_placement.py), gradients and states 
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import HIDDEN, MIXTURES, experts, flop, messages, operators, split
@@ -118,7 +119,7 @@ def test_a_shared_expert_is_a_dense_mlp_beside_the_others():
     assert more["four"].item() == more["one"].item() / 4
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+@all_cases("name", MIXTURES)
 def test_a_block_of_experts_reads_only_what_was_written_before(name):
     written = {"x", "attention.k", "attention.v"}  # views of what "attention.split_heads" cuts
     for item in MIXTURES[name].forward(HIDDEN, cut(2, 4, 2)):
@@ -264,7 +265,7 @@ def test_a_feed_forward_without_a_word_is_dense_unless_it_names_experts():
     assert isinstance(Block.model_validate(sparse).feed_forward, Experts)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "fields",
     [{"top_k": 9}, {"top_k": 0}, {"num_experts": 0}, {"load_imbalance_ratio": 0.9}, {"kind": "mlp"}],
 )
@@ -273,7 +274,7 @@ def test_impossible_experts_are_refused(fields):
         Experts.model_validate({"num_experts": 8, "top_k": 2, "expert_hidden": 96} | fields)
 
 
-@pytest.mark.parametrize(("expert", "expert_tensor"), [(1, 1), (4, 1), (1, 2), (4, 2)])
+@all_cases(("expert", "expert_tensor"), [(1, 1), (4, 1), (1, 2), (4, 2)])
 def test_biases_of_experts_are_a_number_for_each_column_and_expert(expert, expert_tensor):
     """GPT-OSS: twice the inner width and the hidden one; the second is whole with its expert."""
     layer = Experts(num_experts=8, top_k=2, expert_hidden=96, expert_bias=True, router_bias=True)

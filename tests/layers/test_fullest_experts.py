@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.dtypes import constant
 from flopcast.layers.expert_load import fullest_by_chance, fullest_rank
@@ -27,9 +28,7 @@ def drawn(experts, top_k, rows):
     return np.mean(fullest) / rows
 
 
-@pytest.mark.parametrize(
-    ("experts", "top_k", "rows"), [(4, 1, 40), (8, 2, 30), (16, 1, 50), (16, 4, 16), (32, 1, 20)]
-)
+@all_cases(("experts", "top_k", "rows"), [(4, 1, 40), (8, 2, 30), (16, 1, 50), (16, 4, 16), (32, 1, 20)])
 def test_routers_that_draw_by_lot_fill_no_expert_more_than_is_said_in_the_mean(experts, top_k, rows):
     bound, mean = by_chance(experts, top_k, rows), drawn(experts, top_k, rows)
 
@@ -41,7 +40,7 @@ def test_where_a_token_picks_every_expert_all_are_equally_full(top_k):
     assert by_chance(top_k, top_k, 3) == 1.0
 
 
-@pytest.mark.parametrize(("experts", "top_k"), [(8, 1), (8, 2), (64, 6), (256, 8)])
+@all_cases(("experts", "top_k"), [(8, 1), (8, 2), (64, 6), (256, 8)])
 def test_an_expert_takes_each_token_once(experts, top_k):
     for rows in (1e-3, 1.0, 10.0):
         assert by_chance(experts, top_k, rows) <= experts / top_k
@@ -61,7 +60,7 @@ def test_among_more_experts_the_fullest_is_fuller():
     assert ratios[0] == 1.0
 
 
-@pytest.mark.parametrize(("experts", "ranks"), [(6, 2), (6, 3), (8, 2), (8, 4), (9, 3), (12, 3)])
+@all_cases(("experts", "ranks"), [(6, 2), (6, 3), (8, 2), (8, 4), (9, 3), (12, 3)])
 def test_ranks_deviate_as_means_of_experts_that_are_dealt_to_them_in_every_way(experts, ranks):
     """The deviation of a rank's mean, over all choices of its experts, by that of one expert."""
     loads = np.random.default_rng(experts * ranks).gamma(3.0, size=experts)
@@ -72,8 +71,8 @@ def test_ranks_deviate_as_means_of_experts_that_are_dealt_to_them_in_every_way(e
     assert ratio - 1.0 == pytest.approx(np.std(of_rank) / np.std(loads))
 
 
-@pytest.mark.parametrize("fullest", [1.0, 1.3, 4.0])
-@pytest.mark.parametrize("experts", [1, 8, 128])
+@all_cases("fullest", [1.0, 1.3, 4.0])
+@all_cases("experts", [1, 8, 128])
 def test_one_rank_has_all_experts_and_as_many_ranks_as_experts_one_each(fullest, experts):
     first, last = (
         fullest_rank(constant(fullest), constant(experts), constant(n)).item() for n in (1, experts)

@@ -5,6 +5,7 @@ Elsewhere: published sizes of whole models (tests/io), the kernel (tests/operato
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import HIDDEN, LATENT, flop, messages, operators, split
@@ -73,9 +74,9 @@ def names(items):
     return {item.name for item in items}
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-@pytest.mark.parametrize("name", LATENT)
+@all_cases("sequence_parallel", [False, True])
+@all_cases("ranks", [1, 2, 4, 8])
+@all_cases("name", LATENT)
 def test_a_rank_multiplies_and_holds_what_the_papers_equations_written_out_do(
     name, ranks, sequence_parallel
 ):
@@ -128,7 +129,7 @@ def test_with_sequence_parallelism_the_flop_of_all_ranks_are_those_of_one(per_ra
     assert tensor * part == pytest.approx(alone, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", LATENT)
+@all_cases("name", LATENT)
 def test_without_sequence_parallelism_every_rank_repeats_the_projections_down(name):
     alone, part = (
         {item.name: item.work.work().flop.item() for item in products(items)}

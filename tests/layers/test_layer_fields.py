@@ -80,7 +80,7 @@ def test_each_class_of_layer_says_its_kind_but_an_adapted_one_that_of_what_it_ad
     assert all(layer.kind == layer.inner.kind for layer in adapted)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("layer", "field", "value"),
     [
         (Attention, "heads", 0),
@@ -242,7 +242,7 @@ def test_biases_after_a_sum_are_the_blocks(residual):
     assert {name for name in own - parts if "norm" not in name} == {"attention.out_bias", "mlp.down_bias"}
 
 
-@pytest.mark.parametrize("activation", ["gelu", "silu", "relu", "swiglu", "geglu"])
+@all_cases("activation", ["gelu", "silu", "relu", "swiglu", "geglu"])
 def test_an_activation_works_on_the_inner_width_gated_or_not(activation):
     items = Mlp(ffn_hidden=256, activation=activation).forward(HIDDEN, split(1, 32, 4))
 
@@ -251,7 +251,7 @@ def test_an_activation_works_on_the_inner_width_gated_or_not(activation):
     assert (work.kind, work.elements.item()) == (activation, 32 * 256 / 4)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_norms_reduce_rows_of_the_hidden_width_and_softmax_rows_of_keys(name):
     items = {item.name: item.work for item in BLOCKS[name].forward(HIDDEN, split(2, 32, 4))}
 

@@ -60,8 +60,8 @@ def test_a_parallel_block_sums_once_forward_and_once_per_norm_backward(residual,
     assert collectives(backward(block)) == {"all_reduce": sums_backward}
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("sequence_parallel", [False, True])
+@all_cases("name", BLOCKS)
 def test_every_message_of_a_block_carries_the_whole_activation(name, sequence_parallel):
     items = (
         *BLOCKS[name].forward(HIDDEN, cut(sequence_parallel)),
@@ -138,7 +138,7 @@ def test_every_item_reads_what_an_earlier_one_wrote(name, sequence_parallel):
         written.add(item.output)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_a_block_ends_with_the_tensor_that_the_next_one_starts_with(name):
     items = BLOCKS[name].forward(HIDDEN, cut())
 
@@ -161,7 +161,7 @@ def test_forward_items_belong_to_the_forward_pass_of_every_micro_batch(name):
     assert all(item.component for item in items)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_what_selective_recompute_runs_again_lies_between_scores_and_context(name):
     items = BLOCKS[name].forward(HIDDEN, cut())
     inside = [place for place, item in enumerate(items) if item.group == "core_attention"]
@@ -171,8 +171,8 @@ def test_what_selective_recompute_runs_again_lies_between_scores_and_context(nam
     assert items[inside[-1]].name == "attention.context"
 
 
-@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if block.residual != "sequential"])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
+@all_cases("name", [name for name, block in BLOCKS.items() if block.residual != "sequential"])
+@all_cases("sequence_parallel", [False, True])
 def test_partial_sums_are_whole_on_every_rank_until_they_leave(name, sequence_parallel):
     """A parallel block joins its halves before the sum over ranks, so every rank joins all tokens."""
     items = BLOCKS[name].forward(HIDDEN, cut(sequence_parallel))

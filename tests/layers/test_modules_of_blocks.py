@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from layer_examples import experts, gpt, llama, split
 
 from flopcast.layers.modules import MODULES, known_modules, module_of, run_of, thrown_away
@@ -107,7 +108,7 @@ def test_modules_that_a_mode_may_name_hold_something(name, cut):
         assert not any(module_of(item, {module}) for item in items), module
 
 
-@pytest.mark.parametrize("name", DENSE)
+@all_cases("name", DENSE)
 def test_the_core_is_the_group_that_its_layer_names(name):
     core = [item for item in items_of(name, "one rank") if module_of(item, {"core_attention"})]
 
@@ -116,7 +117,7 @@ def test_the_core_is_the_group_that_its_layer_names(name):
     assert all(module_of(item, {"core_attention", "attention"}) == "attention" for item in core)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_modules_of_multi_token_prediction_have_runs_of_their_own(name):
     for item in items_of(name, "one rank"):
         again = replace(item, name=f"mtp0.{item.name}")

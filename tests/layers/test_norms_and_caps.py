@@ -5,6 +5,7 @@ four key/value heads of 8 elements, unless a test says otherwise.
 """
 
 import pytest
+from all_cases import all_cases
 from layer_examples import BLOCKS, HIDDEN, llama, messages, operators, split
 from pydantic import ValidationError
 
@@ -138,7 +139,7 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize(("placement", "run", "weights"), [(k, *v) for k, v in NORMS.items()], ids=NORMS)
+@all_cases(("placement", "run", "weights"), [(k, *v) for k, v in NORMS.items()])
 def test_norms_stand_where_they_are_placed(placement, run, weights):
     layer = block(norm_placement=placement)
 
@@ -184,8 +185,8 @@ def test_every_norm_keeps_its_input_and_a_half_without_one_keeps_the_stream_as_i
     assert {found[name] for name in (*norm_inputs, *sums, "attention.in.full")} == {WIDE_BYTES}
 
 
-@pytest.mark.parametrize("placement", ["after", "around"])
-@pytest.mark.parametrize("residual", ["parallel", "parallel_shared_norm"])
+@all_cases("placement", ["after", "around"])
+@all_cases("residual", ["parallel", "parallel_shared_norm"])
 def test_parallel_halves_have_no_other_norms_than_before(placement, residual):
     with pytest.raises(ValidationError, match="norm_placement before"):
         block(norm_placement=placement, residual=residual)
@@ -331,7 +332,7 @@ def model(**fields):
     return Model(hidden=HIDDEN, vocabulary=1000, blocks=(layer,), **fields)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "parameters"),
     [
         ({"context_length": 4096}, 0),
@@ -342,7 +343,6 @@ def model(**fields):
         ({"head_bias": True, "tied_embeddings": True}, 1000 - 1000 * HIDDEN),
         ({"logit_softcap": True}, 0),
     ],
-    ids=str,
 )
 def test_a_field_of_a_model_adds_its_parameters(fields, parameters):
     assert model(**fields).parameters() - model().parameters() == parameters

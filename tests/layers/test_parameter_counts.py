@@ -4,6 +4,7 @@ Counts of open models are those of their checkpoints' tensors; shapes are from t
 """
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import BLOCKS, HIDDEN, gpt, llama, split
@@ -94,19 +95,19 @@ def megatron(h, layers, a):
     return model(h, 51200, gpt(a, h, count=layers), tied=True, positions=2048)
 
 
-@pytest.mark.parametrize(("published", "parameters"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+@all_cases(("published", "parameters"), CHECKPOINTS.values())
 def test_a_published_model_has_its_published_parameters(published, parameters):
     assert published.parameters() == parameters
 
 
-@pytest.mark.parametrize(("h", "layers", "a"), SC21)
+@all_cases(("h", "layers", "a"), SC21)
 def test_megatrons_models_have_the_parameters_that_its_table_prints(h, layers, a):
     billions = megatron(h, layers, a).parameters() / 1e9
 
     assert round(billions, 1) == pytest.approx(SC21[h, layers, a], abs=0.051)
 
 
-@pytest.mark.parametrize(("h", "layers", "a"), SC21)
+@all_cases(("h", "layers", "a"), SC21)
 def test_parameters_are_those_of_equation_2_and_the_final_norm(h, layers, a):
     """12·l·h²·(1 + 13/12h + (V+s)/12lh): arXiv:2104.04473, equation 2, leaves the final norm out."""
     v, s = 51200, 2048

@@ -67,8 +67,8 @@ def test_one_rank_holds_every_element_of_the_model_and_no_more_but_padding(name)
         assert held > weight.total if padded else held == weight.total, weight.name
 
 
-@pytest.mark.parametrize("tensor", [2, 4, 8])
-@pytest.mark.parametrize("kv_heads", [1, 2, 4, 8])
+@all_cases("tensor", [2, 4, 8])
+@all_cases("kv_heads", [1, 2, 4, 8])
 def test_key_value_heads_are_repeated_exactly_where_ranks_outnumber_them(kv_heads, tensor):
     mixer, size = Attention(heads=8, kv_heads=kv_heads), HIDDEN // 8
     copies = max(tensor // kv_heads, 1)
@@ -123,7 +123,7 @@ def test_a_layer_on_one_rank_sends_nothing(name, sequence_parallel):
     assert sent_bytes(items, np.ones((1, 1))).item() == 0
 
 
-@pytest.mark.parametrize("name", SEQUENTIAL)
+@all_cases("name", SEQUENTIAL)
 def test_sequence_parallelism_computes_the_same_products(name):
     repeated, shared = (
         flop(both_passes(BLOCKS[name], split(2, 64, 8, sequence_parallel))).item()
@@ -145,7 +145,7 @@ def test_sequence_parallel_ranks_together_move_what_one_rank_moves_in_norms_and_
     assert tensor * moved_bytes(part) == pytest.approx(moved_bytes(alone))
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("name", BLOCKS)
 def test_without_sequence_parallelism_every_rank_repeats_norms_and_residuals(name):
     parts = ("norm", "residual")
     alone, part = (

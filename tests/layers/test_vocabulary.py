@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import HIDDEN, messages, operators, split
@@ -40,7 +41,7 @@ def test_padding_adds_as_few_rows_as_it_can(vocabulary, multiple, tensor):
     assert rows(vocabulary, multiple, tensor) * tensor == padded
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("tensor", "whole"),
     [
         (1, 50304),  # Megatron-LM's log: " > padded vocab (size: 50257) with 47 dummy tokens"
@@ -86,7 +87,7 @@ def test_every_rank_looks_up_every_token_in_its_own_rows(tensor):
     assert lookup.vocabulary.item() == 1024 / tensor
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "kinds"),
     [
         ({}, []),
@@ -154,8 +155,8 @@ ENDS = {  # name → what is read, what is written, the line of the breakdown
 }
 
 
-@pytest.mark.parametrize("layer", ENDS, ids=lambda layer: layer.kind)
-@pytest.mark.parametrize("sequence_parallel", [False, True])
+@all_cases("layer", ENDS)
+@all_cases("sequence_parallel", [False, True])
 def test_the_ends_of_a_model_run_these_items_in_this_order(layer, sequence_parallel):
     items = layer.forward(HIDDEN, split(2, 32, 4, sequence_parallel))
 
@@ -164,14 +165,14 @@ def test_the_ends_of_a_model_run_these_items_in_this_order(layer, sequence_paral
     assert list(found.items()) == list(ENDS[layer].items())
 
 
-@pytest.mark.parametrize("layer", ENDS, ids=lambda layer: layer.kind)
+@all_cases("layer", ENDS)
 def test_weights_of_the_ends_are_named_after_their_layer(layer):
     names = {weight.name.partition(".")[0] for weight in layer.weights(HIDDEN, split())}
 
     assert names == {layer.kind}
 
 
-@pytest.mark.parametrize("layer", ENDS, ids=lambda layer: layer.kind)
+@all_cases("layer", ENDS)
 def test_messages_of_the_ends_stay_inside_the_tensor_parallel_group(layer):
     assert {item.work.axis for item in messages(layer.forward(HIDDEN, split(2, 32, 4)))} <= {"tp"}
 

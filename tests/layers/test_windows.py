@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import split
@@ -49,8 +50,8 @@ def test_mean_keys_are_those_of_the_mask_but_for_half_of_the_diagonal(kind, leng
     assert counted - 0.5 == pytest.approx(mean_keys(constant(length), window, kind).item(), abs=0.5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("window", [2048, 4096])
+@all_cases("kind", KINDS)
+@all_cases("window", [2048, 4096])
 def test_a_window_of_the_whole_sequence_changes_nothing(kind, window):
     with_window, without = fused(2048, window=window, window_kind=kind), fused(2048)
 
@@ -95,8 +96,8 @@ def test_a_window_keeps_the_tensors_that_a_whole_sequence_keeps():
     assert [s.size_bytes.item() for s in local.saves()] == [s.size_bytes.item() for s in whole.saves()]
 
 
-@pytest.mark.parametrize("cluster", ["dgx-a100", "dgx-h100"])
-@pytest.mark.parametrize("passes", ["forward", "backward"])
+@all_cases("cluster", ["dgx-a100", "dgx-h100"])
+@all_cases("passes", ["forward", "backward"])
 def test_a_window_twice_as_wide_is_no_faster(cluster, passes):
     """Within 5 %: below 512 tokens time hardly depends on the window, and a fitted curve is that rough."""
     book, device = load_book(catalog.cluster(cluster)), catalog.cluster(cluster).node.device

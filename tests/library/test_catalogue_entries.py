@@ -85,7 +85,7 @@ def test_an_entry_is_loaded_once(kind, name):
     assert LOAD[kind](name) is LOAD[kind](name)
 
 
-@pytest.mark.parametrize("kind", catalog.KINDS)
+@all_cases("kind", catalog.KINDS)
 def test_a_name_that_no_entry_has_is_told_with_those_that_there_are(kind):
     with pytest.raises(SpecError) as told:
         LOAD[kind]("nonesuch")
@@ -97,7 +97,7 @@ def test_a_name_that_no_entry_has_is_told_with_those_that_there_are(kind):
     assert kind in problem.fix or "did you mean" in problem.fix
 
 
-@pytest.mark.parametrize("name", ["../models/gpt3", "../devices/h100-pcie-80gb", "gpt3-175b.yaml", "", "."])
+@all_cases("name", ["../models/gpt3", "../devices/h100-pcie-80gb", "gpt3-175b.yaml", "", "."])
 def test_a_name_is_no_path(name):
     with pytest.raises(SpecError):
         catalog.model(name)
@@ -151,7 +151,7 @@ def test_narrower_numbers_are_never_slower(name):
     assert peaks["fp32"] < peaks["fp16"] <= peaks.get("fp8", math.inf)
 
 
-@pytest.mark.parametrize("name", catalog.names("stacks"))
+@all_cases("name", catalog.names("stacks"))
 def test_a_stack_names_rewrites_that_exist(name):
     assert set(catalog.stack(name).rewrites) <= set(REWRITES)
 
@@ -177,7 +177,7 @@ DATA_SHEETS = {  # memory bytes per s, dense bf16 FLOP/s, multiprocessors
 }
 
 
-@pytest.mark.parametrize("name", DATA_SHEETS)
+@all_cases("name", DATA_SHEETS)
 def test_a_device_is_as_fast_as_its_data_sheet_says(name):
     device = catalog.device(name)
 
@@ -196,7 +196,7 @@ LINKS = {  # one direction per device: (cluster, tier) → what the maker says
 }
 
 
-@pytest.mark.parametrize(("cluster", "tier"), LINKS, ids="/".join)
+@all_cases(("cluster", "tier"), LINKS)
 def test_a_link_has_the_bandwidth_of_its_hardware(cluster, tier):
     (found,) = [each for each in catalog.cluster(cluster).tiers if each.name == tier]
 
@@ -219,7 +219,7 @@ def test_perlmutter_has_256_nodes_whose_devices_hold_80_gigabytes(name):
     assert cluster.groups[0].count == 256
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_a_job_of_the_catalogue_keeps_every_rule(name):
     assert check(load_catalog_job(name)) == ()
 

@@ -53,7 +53,7 @@ def test_the_sources_of_a_cluster_cover_its_links_and_what_they_attain(name):
     assert not stated or words & {"attained_fraction", "all"}
 
 
-@pytest.mark.parametrize("name", catalog.names("hosts"))
+@all_cases("name", catalog.names("hosts"))
 def test_a_host_that_was_not_measured_is_as_fast_as_the_reference_and_says_so(name):
     host = catalog.host(name)
 
@@ -90,7 +90,7 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
 }
 
 
-@pytest.mark.parametrize("name", CLOCKS)
+@all_cases("name", CLOCKS)
 def test_a_peak_is_what_all_multiprocessors_do_at_their_boost_clock(name):
     matrix_flop, vector_flop, matrix_mhz, vector_mhz, multiprocessors = CLOCKS[name]
     device = catalog.device(name)
@@ -190,7 +190,7 @@ SPARSE = {  # TFLOP/s that data sheets print in large type: bf16, fp8
 }
 
 
-@pytest.mark.parametrize("name", SPARSE)
+@all_cases("name", SPARSE)
 def test_a_peak_is_dense_half_of_what_the_data_sheet_prints_with_sparsity(name):
     bf16, fp8 = SPARSE[name]
 
@@ -210,7 +210,7 @@ DENSE_FP4 = {  # PFLOP/s: NVIDIA prints both figures of a whole, sparse | dense;
 }
 
 
-@pytest.mark.parametrize("name", DENSE_FP4)
+@all_cases("name", DENSE_FP4)
 def test_four_bits_are_as_fast_as_the_dense_figure_of_the_whole_says(name):
     found = catalog.device(name).peak_flop_per_s["fp4"]
 
@@ -329,7 +329,7 @@ def test_devices_share_the_network_cards_of_their_node_in_equal_parts(name):
     assert found == pytest.approx(cards * gbit_per_s * 1e9 / 8 / cluster.node.devices, rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "devices"),
     [
         ("meta-24k-roce", 24576),  # arXiv:2407.21783: eight pods of 3,072

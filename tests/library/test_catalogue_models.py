@@ -108,7 +108,7 @@ def test_a_model_is_as_large_as_its_source_prints(name):
     assert catalog.model(name).parameters() / 1e9 == pytest.approx(billions, abs=digit)
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+@all_cases("name", MIXTURES)
 def test_a_mixture_of_experts_has_the_parameters_and_active_ones_that_were_published(name):
     total, active_billions, digit = MIXTURES[name]
     model = catalog.model(name)

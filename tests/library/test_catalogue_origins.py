@@ -8,7 +8,7 @@ import csv
 import re
 from pathlib import Path
 
-import pytest
+from all_cases import all_cases
 from conftest import SHARED
 
 from flopcast.lab.published.suite_files import load_suite
@@ -64,6 +64,6 @@ def test_a_source_that_speaks_of_a_fit_names_the_runs():
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", catalog.names("stacks"))
+@all_cases("name", catalog.names("stacks"))
 def test_no_stack_has_a_derate_of_its_own_number(name):
     assert catalog.stack(name).derate.ratio == 1.0

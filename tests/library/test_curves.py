@@ -130,7 +130,7 @@ def test_a_committed_curve_says_what_it_rests_on(owner, name):
     assert 0 < evidence.relative_error < most
 
 
-@pytest.mark.parametrize(("owner", "name"), [(o, n) for o, n in CURVES if n == "gemm"])
+@all_cases(("owner", "name"), [(o, n) for o, n in CURVES if n == "gemm"])
 def test_both_gradients_of_a_product_have_a_ratio(owner, name):
     ratios = load_owner(owner)[owner, name].layout_ratio
 

@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ def test_changes_of_a_command_line_are_applied_in_order_and_remembered_as_its_ow
     assert found.where(("seq",)) == "argument seq=[1, 2]"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "value"),
     [
         ("8", 8),
@@ -124,8 +125,8 @@ def test_every_name_of_a_plan_or_a_batch_is_long_or_stands_for_a_long_one(noun):
     assert set(long_names(noun)) & set(noun.model_fields) == set()
 
 
-@pytest.mark.parametrize("written", ["seq", "sequence_length"])
-@pytest.mark.parametrize("changed", ["seq", "sequence_length"])
+@all_cases("written", ["seq", "sequence_length"])
+@all_cases("changed", ["seq", "sequence_length"])
 def test_a_change_of_a_batch_replaces_the_length_by_whichever_name_either_has(written, changed):
     found = edited_document(document(batch={written: 2048, "packed": True}), [f"batch.{changed}=4096"])
 
@@ -133,6 +134,6 @@ def test_a_change_of_a_batch_replaces_the_length_by_whichever_name_either_has(wr
     assert found.where(("batch", "sequence_length")) == f"argument batch.{changed}=4096"
 
 
-@pytest.mark.parametrize("data", [None, 7, ["dp"], True])
+@all_cases("data", [None, 7, ["dp"], True])
 def test_a_plan_that_is_no_mapping_is_left_for_validation_to_refuse(data):
     assert in_long_names(document(), "plan", data)[1] == data

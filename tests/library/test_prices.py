@@ -1,6 +1,7 @@
 """Which price a cluster gets: its own name's, its device's, or what a job says."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.errors import SpecError
@@ -13,7 +14,7 @@ def price_of(cluster):
     return make_job(cluster=cluster, plan="dp=8 mbs=1 gbs=16 precision=fp16").cluster.price
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("cluster", "name"),
     [
         ("aws-p5:1", "aws-p5"),
@@ -54,7 +55,7 @@ def test_a_listed_price_is_a_base_that_a_job_changes():
     assert (price.name, price.device_usd_per_hour, price.log_sigma_factor) == ("aws-p5", 6.88, 0.2)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("price", "field"),
     [
         ("aws-p55", "cluster.price"),

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.api import predict
@@ -33,7 +33,7 @@ def slowed(name):
     return {each: factor.ratio for each, factor in there.items() if plain.get(each) != factor}
 
 
-@pytest.mark.parametrize("name", SITES)
+@all_cases("name", SITES)
 def test_every_factor_of_a_site_is_one_that_its_machines_steps_hang_on(name):
     plain, there = pair(name)
 
@@ -42,7 +42,7 @@ def test_every_factor_of_a_site_is_one_that_its_machines_steps_hang_on(name):
     assert set(slowed(name)) <= {factor.name for factor in there.factors}
 
 
-@pytest.mark.parametrize("name", SITES)
+@all_cases("name", SITES)
 def test_every_number_of_a_site_has_a_source(name):
     site = catalog.site(name)
 
@@ -51,7 +51,7 @@ def test_every_number_of_a_site_has_a_source(name):
     assert all(source.url.startswith("https://") and len(source.title) > 40 for source in site.source)
 
 
-@pytest.mark.parametrize("name", SITES)
+@all_cases("name", SITES)
 def test_a_slower_site_lengthens_the_step_by_the_shares_of_what_it_slows(name):
     """By less than if nothing else took time, and by no more than the share of it in the slow step says."""
     plain, there = pair(name)
@@ -65,7 +65,7 @@ def test_a_slower_site_lengthens_the_step_by_the_shares_of_what_it_slows(name):
     assert ratio <= (1 / kept) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", SITES)
+@all_cases("name", SITES)
 def test_a_site_is_as_sure_of_its_factors_as_it_says(name):
     _, there = pair(name)
     told = {f.name: f.log_sigma_factor for f in there.factors}
@@ -74,7 +74,7 @@ def test_a_site_is_as_sure_of_its_factors_as_it_says(name):
         assert told[factor.name] == factor.log_sigma_factor
 
 
-@pytest.mark.parametrize("name", SITES)
+@all_cases("name", SITES)
 def test_a_site_changes_neither_memory_nor_flop_nor_what_it_does_not_name(name):
     plain, there = pair(name)
 
@@ -87,7 +87,7 @@ def test_a_site_changes_neither_memory_nor_flop_nor_what_it_does_not_name(name):
     assert sigmas[0] == sigmas[1]
 
 
-@pytest.mark.parametrize("name", SITES)
+@all_cases("name", SITES)
 def test_on_another_device_a_site_says_nothing(name):
     """Factors are named after its own device, and its limit is above what another board draws at all."""
     elsewhere = {"cluster": "dgx-a100:1", "stack": "torch-fsdp2"}

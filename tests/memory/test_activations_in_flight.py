@@ -1,6 +1,7 @@
 """Activations over stages and micro-batches: Korthikanti's sums, and laws that no plan may break."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_cases import BLOCKS, GPT, HEADS, HIDDEN, LENGTH, Kept, stack_with, with_blocks
@@ -41,7 +42,7 @@ def test_the_first_stage_keeps_korthikanti_s_sum_whatever_the_number_of_stages(t
     assert kept == pytest.approx(BLOCKS * layer + ends, rel=1e-12)
 
 
-@pytest.mark.parametrize(("stages", "virtual"), [(2, 2), (4, 2), (4, 4), (2, 8)])
+@all_cases(("stages", "virtual"), [(2, 2), (4, 2), (4, 4), (2, 8)])
 def test_interleaving_keeps_more_by_1_plus_p_minus_1_over_p_m(stages, virtual):
     text = f"tp=2 sp recompute=selective pp={stages} vpp={virtual} gbs={8 * stages}"
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from memory_cases import BLOCKS, GPT, HIDDEN, LENGTH, VOCABULARY, Kept, programs_of, stack_with
 
 from flopcast.layers.adapters import Adapters
@@ -21,8 +22,8 @@ def model_with(**changes):
     return GPT.model_copy(update=changes)
 
 
-@pytest.mark.parametrize("modules", [1, 2])
-@pytest.mark.parametrize("tensor", [1, 4])
+@all_cases("modules", [1, 2])
+@all_cases("tensor", [1, 4])
 def test_every_further_prediction_has_logits_of_its_own(modules, tensor):
     stack = stack_with(memory={"logit_bytes": 6.0})
 
@@ -116,8 +117,8 @@ def test_a_tied_table_on_two_stages_is_summed_by_the_group_of_a_pipeline_of_two(
 PAIRS = ("dp=2 tp=2 pp=4 zero=1 gbs=32", "tp=4 pp=2 gbs=16", "dp=4 pp=2 mbs=2 zero=1 gbs=64")
 
 
-@pytest.mark.parametrize("words", ["", "recompute=selective", "schedule=gpipe"])
-@pytest.mark.parametrize("update_bytes", [0.0, 60.0])
+@all_cases("words", ["", "recompute=selective", "schedule=gpipe"])
+@all_cases("update_bytes", [0.0, 60.0])
 def test_peaks_of_a_search_are_the_memory_that_a_prediction_tells(words, update_bytes):
     """All plans at once, in any order and several times, with the micro-batches that fill them."""
     stack = stack_with(
@@ -133,7 +134,7 @@ def test_peaks_of_a_search_are_the_memory_that_a_prediction_tells(words, update_
         np.testing.assert_allclose(getattr(found, name), getattr(whole, name)[asked], rtol=1e-12)
 
 
-@pytest.mark.parametrize("text", PAIRS)
+@all_cases("text", PAIRS)
 def test_states_of_all_ranks_hold_every_parameter_as_often_as_it_is_replicated(text):
     """Summed over stages and tensor ranks: 2 and 4 bytes on every replica, 12 once or on every one."""
     kept = Kept(text, stack=stack_with(gradients={"dtype": "fp32"}))

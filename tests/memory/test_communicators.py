@@ -60,7 +60,7 @@ def test_every_different_group_that_a_rank_sends_in_is_one_communicator(degrees,
     assert opened.max() == different(groups_of_first_rank(**degrees, tied=tied))
 
 
-@pytest.mark.parametrize(("shard", "tp"), [(1, 1), (2, 1), (4, 2), (8, 2)])
+@all_cases(("shard", "tp"), [(1, 1), (2, 1), (4, 2), (8, 2)])
 def test_shards_inside_and_replicas_across_are_two_groups_unless_one_of_them_is_all(shard, tp):
     words = f"dp=8 tp={tp} zero=3 dp_shard={shard} gbs=8"
 

@@ -7,6 +7,7 @@ padded to their mean load, a fused loss. Nothing here was fitted on them.
 import csv
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.memory.peak import peak_memory
@@ -57,7 +58,7 @@ def allocated_bytes(row):
     return float(peak_memory(programs).allocated_bytes.max())
 
 
-@pytest.mark.parametrize("name", ROWS)
+@all_cases("name", ROWS)
 def test_the_peak_of_deepseek_v2_is_the_measured_one_within_one_per_cent(name, shared):
     with (shared / "validation/published_runs.csv").open(encoding="utf-8") as file:
         row = next(row for row in csv.DictReader(file) if row["id"] == name)

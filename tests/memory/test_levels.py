@@ -4,7 +4,7 @@ stage."""
 from dataclasses import replace
 
 import numpy as np
-import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,7 +77,7 @@ def pairs(programs):
     return np.random.default_rng(3).permutation(np.array(both)).T
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@all_cases("schedule", SCHEDULES)
 def test_many_plans_are_as_full_as_a_walk_over_their_tasks_finds_each(schedule):
     programs = programs_of(schedule)
     weights = CategoryBytes.of(programs)
@@ -90,7 +90,7 @@ def test_many_plans_are_as_full_as_a_walk_over_their_tasks_finds_each(schedule):
     assert found.max(axis=1).min() > 0
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@all_cases("schedule", SCHEDULES)
 def test_categories_at_the_fullest_moment_add_up_to_it(schedule):
     programs = programs_of(schedule)
     weights = CategoryBytes.of(programs)

@@ -1,6 +1,7 @@
 """Peak memory against the logs of real runs: GPT-NeoX and DeepSpeed, first pipeline stage."""
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.lab.published.suite_files import load_suite
 from flopcast.memory.peak import peak_memory
@@ -40,7 +41,7 @@ def test_what_the_first_stage_keeps_between_steps_is_the_logged_number_within_3_
     assert memory.resident_bytes[0, first] == pytest.approx(row.measured.resident_bytes, rel=0.03)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@all_cases("row", ROWS)
 def test_runs_that_trained_are_found_to_fit(row):
     assert memory_of(row.job).fits
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from memory_cases import BLOCKS, HEADS, HIDDEN, LENGTH, VOCABULARY, Kept, stack_with
 
 from flopcast.library import catalog
@@ -12,8 +13,8 @@ BLOCK_PARAMETERS = 12 * HIDDEN**2 + 13 * HIDDEN
 PARAMETERS = BLOCKS * BLOCK_PARAMETERS + 2 * VOCABULARY * HIDDEN + 2 * HIDDEN
 
 
-@pytest.mark.parametrize("replicas", [1, 8, 64])
-@pytest.mark.parametrize(("dtype", "gradient"), [("fp16", 2), ("fp32", 4)])
+@all_cases("replicas", [1, 8, 64])
+@all_cases(("dtype", "gradient"), [("fp16", 2), ("fp32", 4)])
 def test_states_need_4_or_6_bytes_a_parameter_and_12_more_over_the_replicas(replicas, dtype, gradient):
     stack = stack_with(gradients={"dtype": dtype})
 
@@ -47,8 +48,8 @@ def test_each_stage_keeps_the_states_of_its_own_layers():
     assert kept.category("parameters") == [2.0 * number for number in held]
 
 
-@pytest.mark.parametrize("text", ["gbs=1", "dp=2 tp=2 pp=4 zero=1 gbs=16", "tp=4 sp pp=2 vpp=2 gbs=8"])
-@pytest.mark.parametrize("update_bytes", [0.0, 400.0])
+@all_cases("text", ["gbs=1", "dp=2 tp=2 pp=4 zero=1 gbs=16", "tp=4 sp pp=2 vpp=2 gbs=8"])
+@all_cases("update_bytes", [0.0, 400.0])
 def test_the_categories_add_up_to_what_is_allocated(text, update_bytes):
     kept = Kept(text, stack=stack_with(memory={"update_bytes": update_bytes, "bucket_copies": 2}))
 
@@ -143,7 +144,7 @@ def test_the_allocator_holds_more_than_it_gives_out_by_the_stack_s_fraction():
     assert kept.of(kept.memory.reserved_bytes) == pytest.approx([1.25 * kept.allocated[0]])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "communicators"),
     [("gbs=8", 0), ("dp=2 gbs=8", 1), ("tp=2 pp=2 gbs=8", 3), ("dp=2 tp=2 pp=2 gbs=8", 4)],
 )

@@ -1,6 +1,7 @@
 """Parameters that are kept in 8 bits alone, against what Megatron-Core's fp8_param_gather leaves out."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.prediction import memory_of
@@ -24,7 +25,7 @@ def categories(precision, narrow):
     return memory_of(job).by_category
 
 
-@pytest.mark.parametrize("precision", ["fp8", "fp8_current", "fp8_blockwise", "mxfp8"])
+@all_cases("precision", ["fp8", "fp8_current", "fp8_blockwise", "mxfp8"])
 def test_weights_of_narrow_products_lose_their_two_bytes(precision):
     beside, alone = (categories(precision, narrow) for narrow in (False, True))
 

@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from memory_cases import BLOCKS, GPT, HIDDEN, LENGTH, MEGATRON, VOCABULARY, Kept, stack_with
 
 from flopcast.layers.attention import Attention
@@ -32,10 +33,10 @@ def states(text, model=GPT, stack=MEGATRON):
     return Kept(text, model=model, stack=stack).category("optimizer_states")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "each_bytes"), [("adamw", 12), ("adamw_8bit", 6 + 1 / 32), ("sgd_momentum", 8), ("sgd", 4)]
 )
-@pytest.mark.parametrize("replicas", [1, 8])
+@all_cases("replicas", [1, 8])
 def test_states_are_so_many_bytes_a_parameter_over_the_replicas(name, each_bytes, replicas):
     kept = states(f"dp={replicas} zero=1 gbs={replicas} optimizer={name}")
 
@@ -75,7 +76,7 @@ def test_a_factored_moment_of_stacked_experts_has_rows_and_columns_for_each():
     assert (extra[0] - extra[1]) - (extra[2] - extra[3]) == pytest.approx(2 * 4 * (8 * each + router))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "mixer",
     [
         Attention(heads=8, kv_heads=4, qkv_bias=True),
@@ -88,12 +89,9 @@ def test_a_factored_moment_of_stacked_experts_has_rows_and_columns_for_each():
             value_head_size=32,
         ),
     ],
-    ids=["attention", "latent"],
 )
-@pytest.mark.parametrize(
-    "feed_forward", [Mlp(ffn_hidden=1024, activation="swiglu"), EXPERTS], ids=["mlp", "experts"]
-)
-@pytest.mark.parametrize("text", [{}, {"tp": 4}, {"tp": 2, "ep": 2, "dp": 2, "etp": 1}], ids=str)
+@all_cases("feed_forward", [Mlp(ffn_hidden=1024, activation="swiglu"), EXPERTS])
+@all_cases("text", [{}, {"tp": 4}, {"tp": 2, "ep": 2, "dp": 2, "etp": 1}])
 def test_the_matrix_of_a_weight_is_that_of_its_elements(mixer, feed_forward, text):
     block = Block(count=2, norm="rmsnorm", mixer=mixer, feed_forward=feed_forward)
     model = Model(hidden=HIDDEN, vocabulary=VOCABULARY, learned_positions=LENGTH, mtp=1, blocks=(block,))

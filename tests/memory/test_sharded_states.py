@@ -1,6 +1,7 @@
 """What shards need, what is whole for a while: against the table of arXiv:1910.02054 and hand counts."""
 
 import pytest
+from all_cases import all_cases
 from memory_cases import BLOCKS, GPT, HIDDEN, VOCABULARY, Kept, stack_with
 
 from flopcast.memory.sharded import built_whole
@@ -19,10 +20,8 @@ def kept(text, **sharding):
     return Kept(text, stack=changed.model_copy(update={"sharding": shards}), model=GPT)
 
 
-@pytest.mark.parametrize("ranks", [1, 4, 64])
-@pytest.mark.parametrize(
-    ("stage", "whole", "shared"), [(0, 16.0, 0.0), (1, 4.0, 12.0), (2, 2.0, 14.0), (3, 0.0, 16.0)]
-)
+@all_cases("ranks", [1, 4, 64])
+@all_cases(("stage", "whole", "shared"), [(0, 16.0, 0.0), (1, 4.0, 12.0), (2, 2.0, 14.0), (3, 0.0, 16.0)])
 def test_each_zero_stage_keeps_the_bytes_of_its_line_in_the_paper(stage, whole, shared, ranks):
     """Figure 1 of arXiv:1910.02054: (2 + 2 + 12) bytes a parameter, of which so many over the ranks."""
     memory = kept(f"dp={ranks} zero={stage} gbs={ranks} precision=fp16")

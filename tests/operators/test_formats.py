@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.dtypes import constant
 from flopcast.operators.formats import FORMATS
@@ -27,13 +28,13 @@ def experts(narrow=""):
     return GroupedMatmul(**{k: constant(v) for k, v in sizes.items()}, dtype="bf16", narrow=narrow)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@all_cases("name", FORMATS)
 def test_a_format_has_the_bits_of_its_specification(name):
     assert 1024 * FORMATS[name].size_bytes * 8 == BITS[name]
 
 
-@pytest.mark.parametrize("make", [linear, experts])
-@pytest.mark.parametrize("name", FORMATS)
+@all_cases("make", [linear, experts])
+@all_cases("name", FORMATS)
 def test_narrow_products_need_the_flop_of_wide_ones_on_another_engine(make, name):
     narrow, wide = make(name).work(), make().work()
 

@@ -1,6 +1,7 @@
 """Items: names of kept tensors, streams, and what running one again means."""
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.dtypes import constant
 from flopcast.operators.batched_matmul import BatchedMatmul
@@ -107,7 +108,7 @@ def test_operators_wait_for_no_gradient_reduction_and_no_pipeline_transfer():
     assert not {"dp", "pp"} & set(kernel("rope", memory_bound("rope"), component="attention").waits)
 
 
-@pytest.mark.parametrize("axis", ["tp", "ep", "dp", "pp"])
+@all_cases("axis", ["tp", "ep", "dp", "pp"])
 def test_a_message_queues_on_the_stream_of_its_axis_behind_what_computes_its_input(axis):
     item = blocking("leave", AllReduce(axis=axis, message_bytes=EIGHT), "partial", "sum")
 

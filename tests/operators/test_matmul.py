@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,7 +87,7 @@ def test_the_three_passes_of_a_linear_layer_are_three_layouts_of_one_curve():
     assert kernels == ["gemm.forward", "gemm.input_gradient", "gemm.weight_gradient"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("m", "n", "k", "flop_per_byte"),
     [
         (512, 4096, 1024, 315),  # NVIDIA, GPU Performance Background User's Guide, table 1

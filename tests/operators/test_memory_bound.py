@@ -186,12 +186,12 @@ def test_the_backward_pass_moves_the_tensors_that_it_reads_and_writes(kind):
     assert backward_bytes(kind) == 2 * ELEMENTS * words(TRAFFIC[kind][1]) + mask_bytes
 
 
-@pytest.mark.parametrize("kind", CHAINS)
+@all_cases("kind", CHAINS)
 def test_a_chain_of_framework_kernels_moves_what_its_kernels_move(kind):
     assert forward_bytes(kind) == 2 * ELEMENTS * words(CHAINS[kind])
 
 
-@pytest.mark.parametrize("fused", FUSIONS)
+@all_cases("fused", FUSIONS)
 def test_fusing_never_moves_more_than_the_kernels_that_it_replaces(fused):
     parts = FUSIONS[fused]
 
@@ -199,35 +199,33 @@ def test_fusing_never_moves_more_than_the_kernels_that_it_replaces(fused):
     assert backward_bytes(fused) <= sum(map(backward_bytes, parts))
 
 
-@pytest.mark.parametrize("fused", FUSIONS)
+@all_cases("fused", FUSIONS)
 def test_fusing_keeps_no_more_than_the_kernels_that_it_replaces(fused):
     assert kept_bytes(fused) <= sum(map(kept_bytes, FUSIONS[fused]))
 
 
-@pytest.mark.parametrize("kind", sorted(LINEAR))
+@all_cases("kind", sorted(LINEAR))
 def test_a_linear_operator_keeps_nothing_but_a_mask(kind):
     kept = {tensor.role: tensor.size_bytes.item() for tensor in operator(kind).saves()}
 
     assert kept == ({"mask": ELEMENTS} if kind in MASKED else {})
 
 
-@pytest.mark.parametrize(
-    "kind", ["layernorm", "rmsnorm", "fused_layernorm", "gelu", "silu", "bias_gelu", "unpermute"]
-)
+@all_cases("kind", ["layernorm", "rmsnorm", "fused_layernorm", "gelu", "silu", "bias_gelu", "unpermute"])
 def test_a_derivative_that_depends_on_the_input_keeps_the_input(kind):
     kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
 
     assert kept == [("input:0", 2 * ELEMENTS)]
 
 
-@pytest.mark.parametrize("kind", ["softmax", "scaled_masked_softmax", "relu", "sigmoid"])
+@all_cases("kind", ["softmax", "scaled_masked_softmax", "relu", "sigmoid"])
 def test_a_derivative_that_the_output_tells_keeps_the_output(kind):
     kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
 
     assert kept == [("output", 2 * ELEMENTS)]
 
 
-@pytest.mark.parametrize("kind", ["swiglu", "geglu", "clamped_swiglu", "clamped_geglu"])
+@all_cases("kind", ["swiglu", "geglu", "clamped_swiglu", "clamped_geglu"])
 def test_a_gated_activation_keeps_gate_and_value(kind):
     kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
 
@@ -248,7 +246,7 @@ def test_gradients_of_a_weighed_bias_are_those_of_a_sum_a_product_and_a_cast():
     assert backward_bytes("weighed_bias") == ELEMENTS * (casts + joined + 2 * each)
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp8"])
+@all_cases("dtype", ["fp16", "bf16", "fp32", "fp8"])
 def test_a_dropout_mask_takes_one_byte_whatever_the_precision(dtype):
     (mask,) = operator("dropout", dtype).saves()
 
@@ -277,7 +275,7 @@ def test_each_pass_of_a_kind_has_its_own_curve(kind):
     assert suffix == "dgrad"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "kind",
     ["layernorm", "rmsnorm", "softmax", "scaled_masked_softmax", "cross_entropy", "fused_cross_entropy"],
 )
@@ -288,7 +286,7 @@ def test_the_speed_of_a_row_reduction_depends_on_the_width_of_the_row(kind):
     assert width.item() == 1000
 
 
-@pytest.mark.parametrize("kind", ["gelu", "dropout", "residual_add", "copy"])
+@all_cases("kind", ["gelu", "dropout", "residual_add", "copy"])
 def test_an_elementwise_kernel_is_looked_up_by_its_bytes_alone(kind):
     assert [coordinate.item() for coordinate in operator(kind).coordinates()] == [forward_bytes(kind)]
 

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.dtypes import constant
@@ -101,7 +102,7 @@ RINGS = {
 }
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+@all_cases("name", MESSAGES)
 def test_the_dual_is_the_adjoint_of_the_message(name):
     """<A x, y> = <x, Aᵀ y>: the definition of what carries a gradient back."""
     rng = np.random.default_rng(7)
@@ -115,7 +116,7 @@ def test_the_dual_is_the_adjoint_of_the_message(name):
     assert inner(after, y) == pytest.approx(inner(x, back))
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+@all_cases("name", MESSAGES)
 def test_the_dual_of_the_dual_is_the_message(name):
     sent = message(name, message_bytes=96.0, axis="dp")
 
@@ -125,7 +126,7 @@ def test_the_dual_of_the_dual_is_the_message(name):
     assert (again.axis, again.message_bytes.item()) == ("dp", 96.0)
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+@all_cases("name", MESSAGES)
 def test_the_dual_runs_over_the_same_ranks_with_as_many_bytes(name):
     sent = message(name, message_bytes=96.0, axis="model")
 
@@ -134,14 +135,14 @@ def test_the_dual_runs_over_the_same_ranks_with_as_many_bytes(name):
     assert (dual.axis, dual.message_bytes.item()) == ("model", 96.0)
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+@all_cases("name", MESSAGES)
 def test_every_message_that_sends_anything_can_be_priced(name):
     collective = message(name).collective
 
     assert collective in FORMULAS or (name, collective) == ("replicate", "")
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+@all_cases("name", MESSAGES)
 def test_a_message_is_listed_under_the_name_that_it_is_priced_by(name):
     assert message(name).collective in (name, "")
 
@@ -153,7 +154,7 @@ def test_a_broadcast_goes_from_rank_to_rank_and_every_rank_gets_it_whole():
     assert [formula.share(constant(n)).item() for n in (2, 8, 1024)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("collective", FORMULAS)
+@all_cases("collective", FORMULAS)
 def test_one_rank_sends_nothing_and_waits_for_nobody(collective):
     one = constant(1)
 
@@ -161,15 +162,15 @@ def test_one_rank_sends_nothing_and_waits_for_nobody(collective):
     assert FORMULAS[collective].hops(one).item() == 0
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 13])
-@pytest.mark.parametrize("collective", RINGS)
+@all_cases("ranks", [2, 3, 4, 8, 13])
+@all_cases("collective", RINGS)
 def test_message_bytes_times_the_share_is_what_each_rank_of_a_ring_sends(collective, ranks):
     sent_bytes = RINGS[collective](1024.0, ranks)
 
     assert FORMULAS[collective].share(constant(ranks)).item() * 1024.0 == pytest.approx(sent_bytes)
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
+@all_cases("ranks", [2, 4, 8, 64])
 def test_a_gather_and_a_scatter_send_what_an_all_reduce_sends(ranks):
     share = {name: FORMULAS[name].share(constant(ranks)).item() for name in RINGS}
 
@@ -183,7 +184,7 @@ def counted_copies(experts, top_k, ranks):
     return sum(len({expert // each for expert in chosen}) for chosen in sets) / len(sets)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("experts", "top_k", "ranks"), [(8, 2, 4), (8, 2, 8), (12, 3, 4), (8, 8, 4), (16, 4, 2), (8, 5, 1)]
 )
 def test_copies_of_a_token_are_those_counted_over_every_set_of_experts(experts, top_k, ranks):
@@ -201,8 +202,8 @@ def counted_in_groups(experts, top_k, ranks, groups, top_groups):
     return sum(copies) / len(copies)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-@pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 3), (4, 4)])
+@all_cases("ranks", [1, 2, 4, 8])
+@all_cases(("groups", "top_groups"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 3), (4, 4)])
 def test_copies_of_tokens_that_are_limited_to_groups_are_those_of_all_their_choices(
     groups, top_groups, ranks
 ):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-import pytest
+from all_cases import all_cases
 
 from flopcast.dtypes import constant
 from flopcast.operators.exchanges import Combine, Dispatch
@@ -19,7 +19,7 @@ def narrow(kind):
     return LowPrecisionMessage(kind=kind, axis="tp", message_bytes=constant(100), dual_bytes=constant(200))
 
 
-@pytest.mark.parametrize("kind", DUALS)
+@all_cases("kind", DUALS)
 def test_the_dual_is_the_adjoint_collective_of_wide_messages(kind):
     wide = WIDE[kind](axis="tp", message_bytes=constant(100))
 
@@ -27,7 +27,7 @@ def test_the_dual_is_the_adjoint_collective_of_wide_messages(kind):
     assert narrow(kind).collective == wide.collective
 
 
-@pytest.mark.parametrize("kind", DUALS)
+@all_cases("kind", DUALS)
 def test_each_direction_has_its_own_bytes_and_the_dual_of_the_dual_is_the_message(kind):
     message = narrow(kind)
     back = message.dual().dual()

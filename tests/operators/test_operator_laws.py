@@ -135,7 +135,7 @@ def test_only_matrix_products_count_flop(name):
     assert (flop > 0).all() if name in MATRIX else (flop == 0).all()
 
 
-@pytest.mark.parametrize("name", MATRIX)
+@all_cases("name", MATRIX)
 def test_the_backward_pass_of_a_product_needs_the_published_multiple_of_its_flop(name):
     operator = examples()[name]
 
@@ -179,7 +179,7 @@ def test_operators_cannot_be_changed(name):
             setattr(operator, field.name, None)
 
 
-@pytest.mark.parametrize("dtype", ELEMENT_BYTES)
+@all_cases("dtype", ELEMENT_BYTES)
 def test_an_element_has_the_bytes_that_its_name_says(dtype):
     bits = {"int64": 64, "bool": 8}.get(dtype) or int("".join(filter(str.isdigit, dtype)))
 

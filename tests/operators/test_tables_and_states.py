@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
+from all_cases import all_cases
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, constant
 from flopcast.operators.embedding import EmbeddingLookup
@@ -70,7 +70,7 @@ def test_adam_in_mixed_precision_moves_28_bytes_a_parameter():
     assert update(1000).work().moved_bytes.item() == sum(array.nbytes for array in moved)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 8, 64])
+@all_cases("ranks", [1, 2, 8, 64])
 def test_a_sharded_update_moves_its_share(ranks):
     whole, shard = update(6.4e9), update(6.4e9 / ranks)
 
@@ -91,7 +91,7 @@ def test_an_update_keeps_nothing():
     assert step.kernel == "adam"
 
 
-@pytest.mark.parametrize("value", [0, 1, 4096, 2.5, 6 * 175e9 * 300e9])
+@all_cases("value", [0, 1, 4096, 2.5, 6 * 175e9 * 300e9])
 def test_a_constant_is_one_float_for_all_plans(value):
     array = constant(value)
 
@@ -104,8 +104,6 @@ def test_a_constant_broadcasts_over_plans_without_changing_them():
     assert (plans * ONE + ZERO).tolist() == plans.tolist()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "numpy_type"), [("fp32", "f4"), ("fp16", "f2"), ("int64", "i8"), ("bool", "?")]
-)
+@all_cases(("dtype", "numpy_type"), [("fp32", "f4"), ("fp16", "f2"), ("int64", "i8"), ("bool", "?")])
 def test_element_bytes_are_those_of_the_same_array_type(dtype, numpy_type):
     assert ELEMENT_BYTES[dtype] == np.dtype(numpy_type).itemsize

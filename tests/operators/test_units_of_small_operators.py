@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,7 +119,7 @@ def test_what_is_narrow_on_the_way_out_is_wide_on_the_way_back(kind, there, back
     assert (dual.dual().collective, dual.dual().message_bytes.item()) == (kind, there)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "bits"),
     [("fp8", 8), ("fp8_block", 8 + 32 / 128), ("mxfp8", 8 + 8 / 32), ("nvfp4", 4 + 8 / 16)],
 )
@@ -127,6 +128,6 @@ def test_an_element_of_a_format_has_its_bits_and_its_share_of_a_scale(name, bits
     assert 8 * FORMATS[name].size_bytes == bits
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@all_cases("name", FORMATS)
 def test_a_narrow_element_with_its_scale_is_smaller_than_one_of_16_bits(name):
     assert FORMATS[name].element_bytes <= FORMATS[name].size_bytes < ELEMENT_BYTES["bf16"]

@@ -5,6 +5,7 @@ import math
 import sys
 
 import pytest
+from all_cases import all_cases
 from children import ran
 from conftest import make_job
 from hypothesis import given, settings
@@ -51,7 +52,7 @@ def numbers(data):
     return [data] if isinstance(data, (int, float)) and not isinstance(data, bool) else []
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_promised_key_is_there(name):
     data = as_json(sample_report(name))
 
@@ -60,14 +61,14 @@ def test_every_promised_key_is_there(name):
     assert all(row.keys() >= keys for name, keys in ROWS.items() for row in data[name])
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_report_survives_the_way_through_text(name):
     data = as_json(sample_report(name))
 
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_no_measured_number_has_more_than_nine_digits(name):
     data = as_json(sample_report(name))
 
@@ -102,7 +103,7 @@ def test_the_same_job_gives_the_same_bytes_in_another_process():
     assert json.loads(texts[0])["job"]["model"]
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_rates_follow_from_the_step_and_the_job(name):
     report = sample_report(name)
     data, job = as_json(report), report.job
@@ -116,7 +117,7 @@ def test_rates_follow_from_the_step_and_the_job(name):
     assert data["hfu"] / data["mfu"] == pytest.approx(data["hardware_flop"] / data["model_flop"])
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_printed_breakdown_still_sums_to_the_printed_step(name):
     data = as_json(sample_report(name))
 

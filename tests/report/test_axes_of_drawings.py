@@ -6,6 +6,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from all_cases import all_cases
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def test_a_logarithmic_axis_has_lines_at_powers_of_ten_and_few_of_them_at_2_and_
     assert all(low <= tick <= low * ratio for tick in one.ticks)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("marked", "shown"), [((1, 2, 4, 8), [2, 4]), ((2, 4), [2, 4]), ((16,), []), ((1.5, 5.0), [1.5, 5.0])]
 )
 def test_lines_that_are_asked_for_are_those_inside(marked, shown):
@@ -107,7 +108,7 @@ def test_a_grid_has_a_line_and_a_name_for_every_tick_of_both_axes():
 HOSTILE = '<script>alert("&")</script>'
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "drawn",
     [
         lambda text: label(1, 2, text),

@@ -5,6 +5,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from chakra_reader import COLLECTIVE, COMPUTE, RECEIVE, SEND, Machine, read_trace
 
 from flopcast.errors import SpecError
@@ -124,14 +125,14 @@ def test_a_machine_of_one_kernel_and_one_message_at_a_time_comes_to_the_end(name
     assert done == everything
 
 
-@pytest.mark.parametrize("name", WITHOUT_OVERLAP)
+@all_cases("name", WITHOUT_OVERLAP)
 def test_the_machine_takes_as_long_as_predicted_where_nothing_slows_compute(name):
     micros, _ = Machine(ranks(name), groups(name)).run()
 
     assert micros / 1e6 == pytest.approx(predicted(job(name)).clean_step_time_s, rel=0.02)
 
 
-@pytest.mark.parametrize("name", EXACT)
+@all_cases("name", EXACT)
 def test_products_do_the_flop_of_the_model_three_times_for_every_sequence(name):
     model, sequences = job(name).model, job(name).plan.global_batch
     linear = model.forward_flop(SEQUENCE) - model.attention_flop(SEQUENCE)
@@ -142,7 +143,7 @@ def test_products_do_the_flop_of_the_model_three_times_for_every_sequence(name):
     assert total(products, "num_ops") == pytest.approx(3 * sequences * linear, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", EXACT)
+@all_cases("name", EXACT)
 def test_attention_multiplies_the_causal_half(name):
     model, sequences = job(name).model, job(name).plan.global_batch
 

@@ -3,7 +3,7 @@
 import json
 from functools import cache
 
-import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import PARTS, sample_report
@@ -23,7 +23,7 @@ def of_kind(name, kind):
     return [row for row in rows(name) if row["ph"] == kind]
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_both_formats_hold_the_same_slices(name):
     trace = Trace(perfetto_trace(sample_report(name)))
     place = {track: (pid, STREAMS.index(text) + 1) for track, (pid, _, text) in trace.threads.items()}
@@ -46,7 +46,7 @@ def test_both_formats_hold_the_same_slices(name):
         assert max(abs(one[4] - two[4]), abs(one[5] - two[5])) <= 1  # nanoseconds
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_slice_stands_on_a_named_thread_of_a_named_process(name):
     named = {(row["pid"], row["tid"]) for row in of_kind(name, "M") if row["name"] == "thread_name"}
     processes = {row["pid"] for row in of_kind(name, "M") if row["name"] == "process_name"}
@@ -55,7 +55,7 @@ def test_every_slice_stands_on_a_named_thread_of_a_named_process(name):
     assert len(processes) == len(sample_report(name).memory.per_stage)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_most_memory_of_a_stage_is_its_peak(name):
     report = sample_report(name)
 

@@ -1,6 +1,7 @@
 """What a comparison of two predictions says in words: verdicts, order of lines, what is the same."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import sample_report, with_parts
@@ -43,7 +44,7 @@ def test_the_verdict_says_who_needs_less_and_by_how_much(ratio, told):
     assert verdict(compared(ratio)) == told
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("low", "high", "sure"),
     [(0.8, 0.99, True), (0.8, 1.0, False), (0.8, 1.1, False), (1.0, 1.2, False), (1.01, 1.2, True)],
 )
@@ -132,8 +133,8 @@ def test_components_stand_by_how_much_they_differ_not_by_how_long_they_last():
     ]
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.0049, False), (0.0051, True)])
-@pytest.mark.parametrize("side", [0, 1])
+@all_cases(("seconds", "shown"), [(0.0049, False), (0.0051, True)])
+@all_cases("side", [0, 1])
 def test_a_component_below_half_a_percent_of_both_steps_is_left_out(seconds, shown, side):
     pair = [changed(mlp=0.5), changed(mlp=0.5)]
     pair[side] = changed(mlp=0.5, tp_communication=seconds)

@@ -1,6 +1,7 @@
 """Money and energy in the text and the JSON of a report."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_reports import report_of, sample_report
 
@@ -28,7 +29,7 @@ def bare_report():
     return report_of(job.model_copy(update={"cluster": cluster}))
 
 
-@pytest.mark.parametrize("key", KEYS)
+@all_cases("key", KEYS)
 def test_every_number_stands_between_its_bounds(key):
     data = as_json(sample_report("jitter"))
 
@@ -91,7 +92,7 @@ def test_an_unknown_amount_keeps_its_keys():
     assert with_bounds("x", None) == {"x": None, "x_low": None, "x_high": None}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("usd", "text"),
     [
         (0.00123, "$0.00123"),

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_reports import LARGE, OVERLAPPED, PARTS, report_of, sample_report
 from single_calls import memory_curve
@@ -23,7 +24,7 @@ def tasks(found):
     return [row for row in found if row.stream == "tasks" and row.phase in ("forward", "backward")]
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_task_is_a_row_with_its_moments(name):
     timeline = sample_report(name).timeline
 
@@ -36,7 +37,7 @@ def test_every_task_is_a_row_with_its_moments(name):
     assert [r.end_s for r in found] == timeline.end_s.tolist()
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_operators_lie_inside_their_task(name):
     found = rows(name)
     task = {(r.stage, r.chunk, r.micro_batch, r.phase == "backward"): r for r in tasks(found)}
@@ -49,7 +50,7 @@ def test_operators_lie_inside_their_task(name):
         assert own.start_s - TINY <= row.start_s <= row.end_s <= own.end_s + TINY
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_last_operator_of_a_task_ends_with_it(name):
     found = rows(name)
     ends = {}
@@ -63,7 +64,7 @@ def test_the_last_operator_of_a_task_ends_with_it(name):
         assert ends[key] == pytest.approx(task.end_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_step_begins_with_the_update_and_ends_with_the_reduction_on_every_stage(name):
     report = sample_report(name)
     found = rows(name)
@@ -83,7 +84,7 @@ def assert_no_overlap(found):
         assert all(after.start_s >= before.end_s - TINY for before, after in pairwise(queue))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_stream_of_a_stage_runs_one_thing_at_a_time(name):
     assert_no_overlap(rows(name))
 
@@ -97,7 +98,7 @@ def test_reductions_of_a_chunk_wait_for_those_of_the_chunk_before():
     assert_no_overlap(events(report_of(job)))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_step_ends_a_synchronisation_after_its_last_row(name):
     report = sample_report(name)
 
@@ -106,7 +107,7 @@ def test_the_step_ends_a_synchronisation_after_its_last_row(name):
     assert last + report.timeline.synchronise_s == pytest.approx(report.clean_step_time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_items_of_the_update_fill_it_without_gaps(name):
     report = sample_report(name)
 
@@ -148,7 +149,7 @@ def test_a_trace_of_a_long_run_stays_of_the_size_that_is_promised(long_report):
     assert inside <= 2 * MOST_INSIDE
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@all_cases("name", PIPELINES)
 def test_memory_comes_and_goes_with_micro_batches_and_ends_where_it_began(name):
     report = sample_report(name)
 
@@ -161,7 +162,7 @@ def test_memory_comes_and_goes_with_micro_batches_and_ends_where_it_began(name):
         assert (steps != 0).all()
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@all_cases("name", PIPELINES)
 def test_activations_come_when_a_forward_starts_and_go_when_its_backward_ends(name):
     report = sample_report(name)
     found = tasks(rows(name))
@@ -186,7 +187,7 @@ def test_a_stage_keeps_as_many_micro_batches_as_1f1b_says(name):
         assert held[1::2].max() / one == pytest.approx(4 - stage)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@all_cases("name", PIPELINES)
 def test_the_counter_s_most_is_the_stage_s_peak(name):
     report = sample_report(name)
 

@@ -1,6 +1,7 @@
 """FLOP conventions beyond the plain GPT, worked out by hand: windows, experts, tables, padding, ties."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,9 +45,7 @@ def test_a_window_is_half_its_tokens_a_query_by_megatron_bridge(window):
     assert flop("megatron-bridge", windowed(window)) == pytest.approx(by_hand, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(CONVENTIONS) - {"megatron-bridge", "hardware", "hardware-causal"})
-)
+@all_cases("name", sorted(set(CONVENTIONS) - {"megatron-bridge", "hardware", "hardware-causal"}))
 def test_most_formulas_know_no_window(name):
     if name == "deepspeed-profiler":
         assert flop(name, windowed(256)) < flop(name, windowed(2048))  # it counts what kernels compute
@@ -108,7 +107,7 @@ def test_learned_positions_are_a_table_too():
     assert found == pytest.approx(6 * TOKENS * HIDDEN * (VOCABULARY + LENGTH), rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("vocabulary", "tensor", "rows"), [(1000, 1, 1024), (1000, 8, 1024), (1024, 1, 1024), (1100, 8, 2048)]
 )
 def test_the_head_is_counted_with_the_rows_that_padding_adds(vocabulary, tensor, rows):
@@ -156,9 +155,7 @@ def test_every_formula_is_proportional_to_the_batch(name, times):
     assert more == pytest.approx(times * one, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("off", "known"), [(1 - 0.8 * WORST_MISMATCH, True), (1.0, True), (1.5, False), (20.0, False)]
-)
+@all_cases(("off", "known"), [(1 - 0.8 * WORST_MISMATCH, True), (1.0, True), (1.5, False), (20.0, False)])
 def test_a_rate_that_no_formula_is_near_has_a_nearest_one_that_is_not_known(off, known):
     job = job_of({"count": 4})
     ends = [flop(name, job) for name in CONVENTIONS]

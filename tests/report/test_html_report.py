@@ -10,6 +10,7 @@ from hashlib import sha256
 from html import escape
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from page_reader import Page
 from sample_reports import PARTS, report_of, sample_report, with_parts
@@ -108,7 +109,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("evil", HOSTILE)
+@all_cases("evil", HOSTILE)
 def test_text_of_the_user_is_shown_as_text(evil):
     report = sample_report("one stage")
     job = report.job

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_reports import report_of, sample_report
 
@@ -79,7 +80,7 @@ def test_the_rate_of_bloom_is_counted_with_recompute_as_in_2021():
     assert match.mismatch_ratio == pytest.approx(0, abs=1e-4)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "flop"),
     [
         (
@@ -142,12 +143,12 @@ def test_the_hardware_counts_a_third_more_of_the_blocks_where_all_are_recomputed
     assert twice == pytest.approx(4 / 3 * once)
 
 
-@pytest.mark.parametrize("name", CONVENTIONS)
+@all_cases("name", CONVENTIONS)
 def test_every_convention_names_its_source(name):
     assert len(CONVENTIONS[name].source) > 20
 
 
-@pytest.mark.parametrize("name", CONVENTIONS)
+@all_cases("name", CONVENTIONS)
 def test_each_convention_is_recognised_within_rounding(name):
     """Formulas that differ by less than a printed rate's rounding may stand for one another."""
     job = make_job(plan="dp=8 mbs=1 gbs=16 recompute=full precision=fp16")
@@ -248,7 +249,7 @@ def test_a_log_of_the_same_job_has_no_warning():
     assert compared("megatron-lm").warnings == ()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("sizes", "words"),
     [
         ({"global_batch": 32}, "global batch is 32 in the log and 16 in the job"),
@@ -337,7 +338,7 @@ def test_the_text_is_plain_and_of_readable_width():
     assert max(len(line) for line in text.splitlines()) <= 120
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in LOGS.glob("*.log")))
+@all_cases("name", sorted(path.stem for path in LOGS.glob("*.log")))
 def test_every_log_is_told_as_text_and_as_json(name):
     measured = compared(name)
 

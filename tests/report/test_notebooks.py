@@ -1,13 +1,13 @@
 """Report._repr_html_: what a notebook shows of a report."""
 
-import pytest
+from all_cases import all_cases
 from page_reader import Page
 from sample_reports import PARTS, sample_report, with_parts
 
 from flopcast.render.report_json import as_json
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_notebook_shows_the_answer_with_the_numbers_of_the_json(name):
     told = as_json(sample_report(name))
 

@@ -4,6 +4,7 @@ import re
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report, with_parts
 
@@ -70,8 +71,8 @@ def per_token(report):
     )
 
 
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("turned", [False, True])
+@all_cases("name", OTHERS)
+@all_cases("turned", [False, True])
 def test_a_verdict_tells_by_how_much_and_in_which_direction(name, turned):
     pair = (OTHERS[name], PLAIN) if turned else (PLAIN, OTHERS[name])
     ratios = [second / first for first, second in zip(*map(per_token, pair), strict=True)]
@@ -90,7 +91,7 @@ def test_a_verdict_tells_by_how_much_and_in_which_direction(name, turned):
         assert signed == pytest.approx(100 * (ratio - 1), abs=0.051)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@all_cases("name", OTHERS)
 def test_a_table_of_two_holds_the_numbers_of_each(name):
     reports = (PLAIN, OTHERS[name])
     rows = {row[0]: row[1:] for row in rows_of(versus(*reports))}
@@ -114,7 +115,7 @@ def test_a_table_of_two_holds_the_numbers_of_each(name):
         )
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@all_cases("name", OTHERS)
 def test_components_of_two_stand_by_how_much_they_differ_the_most_first(name):
     parts = [report.breakdown for report in (PLAIN, OTHERS[name])]
     told_rows = [row for row in rows_of(versus(PLAIN, OTHERS[name])) if row[0].startswith("  ")]
@@ -234,7 +235,7 @@ def test_what_the_days_hang_on_is_told_as_share_times_sigma():
     assert told_widths == sorted(told_widths, reverse=True)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_bubble_is_told_beside_the_one_of_equal_stages(name):
     report = sample_report(name)
     if "pipeline_bubble" not in report.breakdown:
@@ -270,7 +271,7 @@ def test_executions_times_one_of_them_are_what_an_operator_takes(name):
     assert checked > 10
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("amount", "unit", "text"),
     [
         (0.0125, "s", "12.5 ms"),

@@ -1,6 +1,7 @@
 """Packed sequences: documents cost what they would cost as sequences of their own."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.api import predict
@@ -30,8 +31,8 @@ def report_of(batch, plan, mixer=None):
     )
 
 
-@pytest.mark.parametrize("plan", ["dp=8 mbs={} gbs={}", "tp=2 pp=2 dp=2 sp mbs={} gbs={} recompute=full"])
-@pytest.mark.parametrize("mixer", [{"heads": 16, "kv_heads": 4}, LATENT], ids=["grouped", "latent"])
+@all_cases("plan", ["dp=8 mbs={} gbs={}", "tp=2 pp=2 dp=2 sp mbs={} gbs={} recompute=full"])
+@all_cases("mixer", [{"heads": 16, "kv_heads": 4}, LATENT])
 def test_equal_documents_take_time_memory_and_flop_of_as_many_sequences(plan, mixer):
     packed = report_of({"seq": 4096, "documents": [1024] * 4}, plan.format(1, 16), mixer)
 

@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_reader import Page
@@ -103,7 +104,7 @@ def test_columns_of_quantities_stand_to_the_right_and_rows_are_named():
     assert page.table("told") == (["name", "time", "more"], [["a<b", 1.5, "–"], ["c", 2.0, "x"]])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("cell", "html"),
     [
         (seconds(0.25), '<data value="0.25">250 ms</data>'),
@@ -119,9 +120,7 @@ def test_a_cell_is_a_number_for_programs_and_a_text_for_people(cell, html):
     assert markup(cell) == html
 
 
-@pytest.mark.parametrize(
-    ("fraction", "width"), [(-1.0, 0), (0.0, 0), (0.123456, 12.35), (1.0, 100), (7.0, 100)]
-)
+@all_cases(("fraction", "width"), [(-1.0, 0), (0.0, 0), (0.123456, 12.35), (1.0, 100), (7.0, 100)])
 def test_a_bar_is_as_long_as_its_share_and_hidden_from_readers_of_text(fraction, width):
     page = Page(bar(fraction, 3).html)
 
@@ -131,7 +130,7 @@ def test_a_bar_is_as_long_as_its_share_and_hidden_from_readers_of_text(fraction,
     assert page.of("svg")[0]["aria-hidden"] == "true"
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3, 4, 9])
+@all_cases("rows", [0, 1, 3, 4, 9])
 def test_tables_worth_sorting_can_be_sorted(rows):
     html = table("told", ("name", "time"), [(f"row {n}", seconds(float(n))) for n in range(rows)])
 
@@ -156,7 +155,7 @@ def test_what_is_said_to_be_numeric_stands_to_the_right_whatever_it_holds():
     assert page.of("caption") == []
 
 
-@pytest.mark.parametrize("text", ["</script>", "<!--", "a\u2028b", "模型"])
+@all_cases("text", ["</script>", "<!--", "a\u2028b", "模型"])
 def test_data_of_a_page_are_json_that_ends_no_element(text):
     page = document("t", [], data={"told": text}, script="1;")
 
@@ -207,9 +206,9 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("ground", ["paper", "panel"])
-@pytest.mark.parametrize("text", ["ink", "soft", "link", "warn"])
+@all_cases("scheme", ["light", "dark"])
+@all_cases("ground", ["paper", "panel"])
+@all_cases("text", ["ink", "soft", "link", "warn"])
 def test_every_text_can_be_read_on_every_ground(scheme, ground, text):
     colours = palettes(Page(as_html(sample_report("one stage"))).text("style"))[scheme]
 
@@ -238,7 +237,7 @@ def test_colours_stand_in_variables_alone():
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b|rgba?\(|hsl", rest)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_headings_are_in_order(name):
     page = Page(as_html(sample_report(name)))
 
@@ -248,7 +247,7 @@ def test_headings_are_in_order(name):
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_drawing_is_told_in_words_and_every_other_one_is_hidden(name):
     page = Page(as_html(sample_report(name)))
     nested = [found for found in page.of("svg") if "plot" in found.get("class", "")]
@@ -265,7 +264,7 @@ def test_every_drawing_is_told_in_words_and_every_other_one_is_hidden(name):
     assert all(found["viewbox"] for found in page.of("svg"))  # their height is known before they load
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_tables_have_captions_and_every_heading_a_scope(name):
     page = Page(as_html(sample_report(name)))
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from page_reader import Page
 from sample_reports import PARTS, report_of, sample_report
@@ -216,7 +217,7 @@ def test_one_task_more_than_the_most_is_drawn_by_columns():
     assert "Every task is a box" in pipeline(most).html
 
 
-@pytest.mark.parametrize("stages", [1, 2, 31, 32, 33, 128, 1000])
+@all_cases("stages", [1, 2, 31, 32, 33, 128, 1000])
 def test_stages_of_a_drawing_are_spread_evenly_from_the_first_to_the_last(stages):
     found = chosen(stages).tolist()
 

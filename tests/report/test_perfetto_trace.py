@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import PARTS, sample_report
@@ -41,7 +42,7 @@ def track_of(trace, stage, stream):
     )
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_packet_parses_and_belongs_to_one_sequence(name):
     trace = trace_of(name)
 
@@ -49,7 +50,7 @@ def test_every_packet_parses_and_belongs_to_one_sequence(name):
     assert all(packet[SEQUENCE] == [1] and len(packet[TIMESTAMP]) == 1 for packet in trace.packets)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_there_is_a_process_for_each_stage_and_a_thread_for_each_stream(name):
     trace = trace_of(name)
 
@@ -61,7 +62,7 @@ def test_there_is_a_process_for_each_stage_and_a_thread_for_each_stream(name):
     assert len({(pid, tid) for pid, tid, _ in trace.threads.values()}) == stages * len(STREAMS)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_no_two_tracks_share_a_number(name):
     trace = trace_of(name)
 
@@ -70,7 +71,7 @@ def test_no_two_tracks_share_a_number(name):
     assert {track for _, _, track, _ in trace.events} <= set(tracks)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_slice_begins_and_ends_once_on_its_track(name):
     trace = trace_of(name)
 
@@ -79,7 +80,7 @@ def test_every_slice_begins_and_ends_once_on_its_track(name):
     assert len(trace.slices()) == kinds.count(BEGIN)  # raises where they do not nest
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_slices_are_seen_with_the_moments_of_their_events(name):
     # a viewer sorts by time and closes what began last: a slice that ends where the next begins must not
     # swallow it
@@ -100,7 +101,7 @@ def test_slices_are_seen_with_the_moments_of_their_events(name):
     assert seen == told
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_times_are_nanoseconds_of_the_step(name):
     report = sample_report(name)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.report.recomputed import recomputed_flop
@@ -27,7 +28,7 @@ def block_flop(job):
     return job.plan.global_batch * (job.model.forward_flop(LENGTH) - head) / LAYERS
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("word", "blocks"),
     [
         ("full", 96),
@@ -69,8 +70,8 @@ def test_norms_that_run_again_repeat_no_flop():
     assert recomputed_flop(gpt3("selective:layernorm"), causal=False) == 0.0
 
 
-@pytest.mark.parametrize("kind", ["sliding", "chunked"])
-@pytest.mark.parametrize(("causal", "sides"), [(True, 1), (False, 2)])
+@all_cases("kind", ["sliding", "chunked"])
+@all_cases(("causal", "sides"), [(True, 1), (False, 2)])
 def test_of_scores_inside_of_a_window_only_those_are_repeated_that_a_mask_holds(kind, causal, sides):
     """Counted pair by pair; without the mask the same on the other side of a query."""
     length, window = 512, 64
@@ -91,7 +92,7 @@ def test_of_scores_inside_of_a_window_only_those_are_repeated_that_a_mask_holds(
     assert recomputed_flop(job, causal) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kernel", "until", "products"),
     [
         ("materialised", "end", 2),

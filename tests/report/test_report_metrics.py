@@ -1,6 +1,7 @@
 """report/metrics.py against published utilisations and published FLOP formulas."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ plain_gpts = st.tuples(
 )
 
 
-@pytest.mark.parametrize("row", TABLE_5)
+@all_cases("row", TABLE_5)
 def test_mfu_of_published_iteration_times_is_the_published_mfu(row):
     *_, seconds, mfu_percent, _ = TABLE_5[row]
 
@@ -57,7 +58,7 @@ def test_mfu_of_published_iteration_times_is_the_published_mfu(row):
     assert metrics.peak_flop_per_s == 312e12
 
 
-@pytest.mark.parametrize("row", TABLE_5)
+@all_cases("row", TABLE_5)
 def test_hfu_adds_the_attention_once_where_the_table_adds_three_times_as_much(row):
     # The paper's hardware FLOP, 72 B L s h² (1 + s/3h + v/12hL), exceed its model FLOP by 12 B L s² h; one
     # more forward of scores and context, which is what selective recompute runs, is 4 B L s² h. The table

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
 
@@ -16,7 +17,7 @@ def line_of(text, start):
     return next(line for line in text.splitlines() if line.strip().startswith(start))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_answer_stands_in_the_first_lines(name):
     report = sample_report(name)
 
@@ -27,7 +28,7 @@ def test_the_answer_stands_in_the_first_lines(name):
     assert lines[2].startswith(f"step      {show_seconds(report.step_time_s)} ")
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_interval_is_printed_beside_the_step(name):
     report = sample_report(name)
 
@@ -37,7 +38,7 @@ def test_the_interval_is_printed_beside_the_step(name):
     assert told.endswith(f"(90 %: {bounds})")
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_what_is_printed_of_the_breakdown_sums_to_about_everything(name):
     text = as_text(sample_report(name))
 
@@ -151,7 +152,7 @@ def test_memory_alone_says_when_it_does_not_fit():
     assert memory_text(job, memory_of(job)).splitlines()[1].endswith("DOES NOT FIT")
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_report_is_plain_text_of_readable_width(name):
     text = as_text(sample_report(name))
 

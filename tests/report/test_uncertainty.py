@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,7 +85,7 @@ def test_a_report_differs_from_itself_by_exactly_nothing(told):
     assert difference(told, told, 0.0) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_real_report_differs_from_itself_by_exactly_nothing(name):
     told = sample_report(name).factors
 
@@ -153,7 +154,7 @@ def test_what_two_steps_share_leaves_no_doubt_of_their_ratio():
     assert difference(told, told, math.log(1.01)) == pytest.approx((1.01, 1.01))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_second_of_the_step_hangs_on_exactly_one_level(name):
     # kernels on their class, messages on their fabric, launches and fixed work on the host; but those that
     # stand at their physical bound on none
@@ -170,7 +171,7 @@ def test_every_second_of_the_step_hangs_on_exactly_one_level(name):
     assert sum(shares) + at_bound_s / timeline.step_time_s == pytest.approx(1.0, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_no_factor_scales_more_than_the_whole_step(name):
     told = sample_report(name).factors
 
@@ -178,7 +179,7 @@ def test_no_factor_scales_more_than_the_whole_step(name):
     assert next(factor.share for factor in told if factor.name == "jitter") == 1.0
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_widest_contribution_comes_first(name):
     widths = [factor.share * factor.log_sigma_factor for factor in sample_report(name).factors]
 
@@ -191,7 +192,7 @@ def slope(job, factor_name):
     return math.log(after.step_time_s / before.step_time_s) / math.log(NUDGE_RATIO)
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@all_cases("name", DIFFERENTIABLE)
 def test_shares_are_the_slopes_that_a_site_factor_finds(name):
     job, told = make_job(**PARTS[name]), sample_report(name).factors
 

@@ -1,6 +1,7 @@
 """Reports of steps whose micro-batches differ: what adds up over sequences, and what is told of them."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.api import predict
@@ -42,7 +43,7 @@ def numbers_of(report):
     }
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "plan",
     [
         PLAN,
@@ -53,11 +54,7 @@ def numbers_of(report):
         "pp=2 dp=4 gbs=32 schedule=zb_h2 precision=bf16",
     ],
 )
-@pytest.mark.parametrize(
-    "equal",
-    [[{"count": 8}], [{"count": 3}, {"documents": [2048], "count": 4}, {"seq": 2048}]],
-    ids=["one", "two"],
-)
+@all_cases("equal", [[{"count": 8}], [{"count": 3}, {"documents": [2048], "count": 4}, {"seq": 2048}]])
 def test_equal_micro_batches_one_by_one_are_those_of_a_fixed_length(plan, equal):
     fixed = report_of({"seq": 2048}, plan)
 
@@ -104,7 +101,7 @@ def attention_flop(lengths):
     return 2 * 8 * 3 * 4 * 1024 * sum(length**2 for length in lengths)
 
 
-@pytest.mark.parametrize("name", CONVENTIONS)
+@all_cases("name", CONVENTIONS)
 def test_every_convention_counts_each_sequence_by_its_own_length(name):
     batch = {"seq": 4096, "micro_batches": [{"seq": length} for length in LENGTHS]}
 

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
@@ -177,7 +178,7 @@ def test_costs_that_are_unknown_are_not_compared():
     assert "B costs" not in as_text(compared, ("a", "b"))
 
 
-@pytest.mark.parametrize(("ratio", "sure"), [(0.95, False), (1.05, False), (0.8, True), (1.25, True)])
+@all_cases(("ratio", "sure"), [(0.95, False), (1.05, False), (0.8, True), (1.25, True)])
 def test_plans_that_do_different_things_must_be_further_apart_than_what_no_factor_names(ratio, sure):
     """Two stages beside one, whose jitters put them so far apart; factors alone leave 2 % either way."""
     plans = "dp=8 mbs=1 gbs=16 precision=fp16", "dp=4 pp=2 mbs=1 gbs=16 precision=fp16"

@@ -1,6 +1,7 @@
 """report/report.py: what a report holds adds up, whatever the job."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report, with_site
 
@@ -15,14 +16,14 @@ COMPONENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_breakdown_sums_to_the_step_jitter_included(name):
     report = sample_report(name)
 
     assert sum(report.breakdown.values()) == pytest.approx(report.step_time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_largest_component_comes_first_and_none_is_empty(name):
     seconds = list(sample_report(name).breakdown.values())
 
@@ -30,7 +31,7 @@ def test_the_largest_component_comes_first_and_none_is_empty(name):
     assert min(seconds) > 0
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_components_have_the_names_of_the_glossary(name):
     assert sample_report(name).breakdown.keys() <= COMPONENTS
 
@@ -85,14 +86,14 @@ def test_a_host_that_cannot_feed_the_device_is_a_component():
     assert report.breakdown[LAUNCH] > 0.9 * report.step_time_s
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_categories_of_memory_sum_to_what_is_allocated(name):
     memory = sample_report(name).memory
 
     assert sum(memory.by_category.values()) == pytest.approx(memory.allocated_bytes, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_told_stage_is_the_fullest(name):
     memory = sample_report(name).memory
 
@@ -100,7 +101,7 @@ def test_the_told_stage_is_the_fullest(name):
     assert [stage.stage for stage in memory.per_stage] == list(range(len(memory.per_stage)))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_memory_only_grows_from_resident_to_allocated_to_reserved_to_used(name):
     memory = sample_report(name).memory
 
@@ -108,7 +109,7 @@ def test_memory_only_grows_from_resident_to_allocated_to_reserved_to_used(name):
     assert sizes == sorted(sizes)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_plan_fits_where_the_device_holds_what_the_driver_sees(name):
     report = sample_report(name)
 
@@ -175,7 +176,7 @@ def test_an_uncalibrated_prediction_is_less_sure_than_a_calibrated_one():
     assert widths[1] > widths[0]
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_every_curve_that_priced_something_is_named_once_with_its_source(name):
     evidence = sample_report(name).evidence
 
@@ -204,7 +205,7 @@ def test_what_the_job_assumes_is_handed_on():
     assert report_of(job).assumptions == ("dropout 0.1",)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_interval_holds_the_step(name):
     report = sample_report(name)
 

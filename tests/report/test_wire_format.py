@@ -1,6 +1,6 @@
 """Protobuf's wire format: whatever is written is read by a reader that shares no code."""
 
-import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_reader import fields
@@ -23,7 +23,7 @@ def test_a_number_takes_a_byte_for_seven_bits_and_comes_back(value):
     assert [byte >> 7 for byte in written] == [1] * (len(written) - 1) + [0]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("value", "written"),
     [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (150, "9601"), (16384, "808001")],
 )

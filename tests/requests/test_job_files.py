@@ -1,6 +1,7 @@
 """Job files: nouns by name, by description and by change; every fault with its own file and line."""
 
 import pytest
+from all_cases import all_cases
 from job_cases import LINES, job_text, places, read_job, told
 
 from flopcast import load_job
@@ -22,8 +23,8 @@ def test_a_name_stands_for_an_entry_of_the_catalogue():
     assert job.cluster == catalog.cluster("dgx-a100", 1)
 
 
-@pytest.mark.parametrize("nodes", [1, 4, 128])
-@pytest.mark.parametrize("form", ["cluster: selene:{}", "cluster: {{base: selene, nodes: {}}}"])
+@all_cases("nodes", [1, 4, 128])
+@all_cases("form", ["cluster: selene:{}", "cluster: {{base: selene, nodes: {}}}"])
 def test_a_cluster_takes_its_number_of_nodes_in_either_form(nodes, form):
     plan = f"plan: {{dp: {8 * nodes}, gbs: {8 * nodes}}}"
 
@@ -113,7 +114,7 @@ model:
     assert (job.model.name, job.model.num_blocks) == ("unnamed", 2)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "long"),
     [
         ("tp=8 pp=4 mbs=2 gbs=64", {"tensor_parallel": 8, "pipeline_parallel": 4}),
@@ -150,7 +151,7 @@ plan:
     assert words == short == long
 
 
-@pytest.mark.parametrize("words", ["dp=8 dp=8", "dp=8 data_parallel=8", "dp= gbs=8", "dp=8 gbs"])
+@all_cases("words", ["dp=8 dp=8", "dp=8 data_parallel=8", "dp= gbs=8", "dp=8 gbs"])
 def test_plan_words_that_say_a_degree_twice_or_not_at_all_are_refused(words):
     problems = told(job_text(plan=f"plan: {words}"))
 
@@ -158,7 +159,7 @@ def test_plan_words_that_say_a_degree_twice_or_not_at_all_are_refused(words):
     assert {problem.where for problem in problems} == {"job.yaml:5"}
 
 
-@pytest.mark.parametrize("word", ["dp=1e400", "dp=nan", "dp=-8", "dp=8.5", "dp=[8]", "dp=&a"])
+@all_cases("word", ["dp=1e400", "dp=nan", "dp=-8", "dp=8.5", "dp=[8]", "dp=&a"])
 def test_plan_words_whose_value_is_no_degree_are_refused(word):
     problems = told(job_text(plan=f"plan: '{word} gbs=16'"))
 
@@ -173,14 +174,14 @@ def test_a_job_that_lacks_everything_is_told_each_part():
     assert all(p.fix.startswith(f"add {p.field}") for p in problems)
 
 
-@pytest.mark.parametrize("part", [part for part in LINES if part != "plan"])
+@all_cases("part", [part for part in LINES if part != "plan"])
 def test_a_missing_part_is_told_and_nothing_else(part):
     problems = told(job_text(**{part: None}))
 
     assert [problem.field for problem in problems] == [part]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("part", "line", "field", "suggestion"),
     [
         ("model", "modle: megatron-1.7b", "modle", "model"),
@@ -205,7 +206,7 @@ def test_an_unknown_key_is_told_with_the_key_that_was_meant(part, line, field, s
         assert problem.fix == f"did you mean {suggestion}?"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("part", "line", "near"),
     [
         ("model", "model: gpt3-175", "gpt3-175b"),
@@ -294,7 +295,7 @@ def test_a_list_with_a_faulty_entry_is_not_called_empty():
     assert [problem.allowed for problem in problems if problem.field == "model.blocks"] == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("plan", "field", "line"),
     [
         ("plan:\n  mbs: 1\n  gbs: 8\n  tp: 5\n  dp: 8", "plan.tensor_parallel", 8),
@@ -318,7 +319,7 @@ def test_a_fault_in_a_part_with_a_base_is_told_on_the_line_of_the_job_file():
     assert {problem.where for problem in problems} == {"job.yaml:5"}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "change",
     [
         "model: {base: megatron-1.7b, hidden: -1}",
@@ -343,7 +344,7 @@ def test_a_model_that_is_none_is_told_once_and_as_the_model(change):
     assert len({problem.field for problem in problems}) == len(problems)
 
 
-@pytest.mark.parametrize("value", [".inf", "-inf", "nan", ".nan", "1e400"])
+@all_cases("value", [".inf", "-inf", "nan", ".nan", "1e400"])
 def test_a_ratio_that_is_no_finite_number_is_refused(value):
     problems = told(job_text(stack=f"stack: {{base: megatron-2022, derate: {{ratio: {value}}}}}"))
 
@@ -351,7 +352,7 @@ def test_a_ratio_that_is_no_finite_number_is_refused(value):
     assert {problem.where for problem in problems} == {"job.yaml:3"}
 
 
-@pytest.mark.parametrize("data", [None, "text", 3, True, [1, 2], []])
+@all_cases("data", [None, "text", 3, True, [1, 2], []])
 def test_a_document_that_is_no_mapping_is_no_job(data):
     with pytest.raises(SpecError) as error:
         job_of(Document("job.yaml", data, {}))
@@ -405,7 +406,7 @@ def test_a_job_of_the_catalogue_is_found_by_its_path():
     assert job.cluster.num_devices == 64
 
 
-@pytest.mark.parametrize("name", ["paper/nonesuch", "nonesuch", "", "paper"])
+@all_cases("name", ["paper/nonesuch", "nonesuch", "", "paper"])
 def test_a_job_that_the_catalogue_lacks_is_told(name):
     with pytest.raises(SpecError) as error:
         load_catalog_job(name)

@@ -42,7 +42,7 @@ def test_interleaving_divides_the_bubble_by_the_chunks(stages, virtual, micro):
     assert played / (3.0 * micro) - 1 == pytest.approx((stages - 1) / (virtual * micro))
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@all_cases("name", SCHEDULES)
 def test_one_stage_has_no_bubble(name):
     assert simulated_s(name, 2 if name in FOLDED else 1, 7, [1.0], [2.0]) == 21.0
 

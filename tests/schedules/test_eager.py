@@ -9,6 +9,7 @@ t = (f + b) / 2.
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,8 +67,8 @@ def round_trip_s(stages, transfer_s, in_flight):
     return max(work_s, *trips)
 
 
-@pytest.mark.parametrize("stages", [2, 4, 8])
-@pytest.mark.parametrize("transfer_s", [0.0, 0.3, 1.5])
+@all_cases("stages", [2, 4, 8])
+@all_cases("transfer_s", [0.0, 0.3, 1.5])
 def test_1f1b_waits_for_its_part_of_every_transfer(stages, transfer_s):
     expected = round_trip_s(stages, transfer_s, lambda behind: behind)
 
@@ -75,8 +76,8 @@ def test_1f1b_waits_for_its_part_of_every_transfer(stages, transfer_s):
     assert expected == pytest.approx(3.0 + 2 * transfer_s * (stages - 1) / stages)
 
 
-@pytest.mark.parametrize("stages", [2, 4, 8])
-@pytest.mark.parametrize("transfer_s", [0.0, 0.3, 0.9, 1.5])
+@all_cases("stages", [2, 4, 8])
+@all_cases("transfer_s", [0.0, 0.3, 0.9, 1.5])
 def test_running_ahead_hides_transfers_up_to_half_of_a_micro_batchs_work(stages, transfer_s):
     assert each_s("eager_1f1b", stages, transfer_s) == pytest.approx(3.0, rel=0.01)
 
@@ -97,7 +98,7 @@ def test_running_ahead_is_never_slower(stages, micro, transfer_s):
     assert ahead <= plain * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+@all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_without_transfers_both_take_the_same_time(stages, virtual, micro):
     ahead, plain = (
         simulated_s(name, virtual, micro, [1.0] * stages, [2.0] * stages) for name in ("eager_1f1b", "1f1b")
@@ -110,8 +111,8 @@ def numbers(*values):
     return [np.array([[float(value)]]) for value in values]
 
 
-@pytest.mark.parametrize("stages", [1, 2, 4, 8])
-@pytest.mark.parametrize("micro", [1, 3, 64])
+@all_cases("stages", [1, 2, 4, 8])
+@all_cases("micro", [1, 3, 64])
 def test_the_last_stage_keeps_one_and_each_before_it_two_more(stages, micro):
     kept = [
         float(EAGER.in_flight(*numbers(stage, stages, 1, micro), 0)[0, 0])

@@ -56,7 +56,7 @@ def test_after_the_last_backward_nothing_is_in_flight(name, stages, virtual, mic
         assert counted(order, virtual)[-1].sum() == 0
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+@all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_1f1b_keeps_as_many_as_stages_are_left(stages, virtual, micro):
     kept = [in_flight("1f1b", stage, stages, virtual, micro)[0] for stage in range(stages)]
 
@@ -65,7 +65,7 @@ def test_1f1b_keeps_as_many_as_stages_are_left(stages, virtual, micro):
     ]  # arXiv:2104.04473, section 2.2.1
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+@all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_eager_1f1b_keeps_nearly_twice_as_many(stages, virtual, micro):
     kept = [in_flight("eager_1f1b", stage, stages, virtual, micro)[0] for stage in range(stages)]
 
@@ -73,14 +73,14 @@ def test_eager_1f1b_keeps_nearly_twice_as_many(stages, virtual, micro):
     assert kept == [min(2 * (stages - i) + 1, micro) for i in range(1, stages + 1)]
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+@all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_gpipe_keeps_every_micro_batch_on_every_stage(stages, virtual, micro):
     kept = [in_flight("gpipe", stage, stages, virtual, micro)[0] for stage in range(stages)]
 
     assert kept == [micro] * stages  # arXiv:2104.04473, section 2.2.1: activations of all m
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), [c for c in INTERLEAVED if c[2] > c[0]])
+@all_cases(("stages", "virtual", "micro"), [c for c in INTERLEAVED if c[2] > c[0]])
 def test_interleaving_keeps_more_by_korthikanti_s_factor(stages, virtual, micro):
     chunks = sum(in_flight("interleaved_1f1b", 0, stages, virtual, micro))
 
@@ -96,8 +96,8 @@ def test_a_later_stage_never_keeps_more(name, stages, virtual, micro):
     assert kept[-1] >= 1
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("stages", [1, 2, 5])
+@all_cases("name", SCHEDULES)
+@all_cases("stages", [1, 2, 5])
 def test_no_chunk_keeps_more_micro_batches_than_there_are(name, stages):
     virtual = 2 if name in FOLDED else 3 if name in CHUNKED and stages > 1 else 1
 
@@ -106,7 +106,7 @@ def test_no_chunk_keeps_more_micro_batches_than_there_are(name, stages):
             assert max(in_flight(name, stage, stages, virtual, micro)) <= micro
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@all_cases("name", SCHEDULES)
 def test_a_chunk_that_a_plan_does_not_have_is_empty(name):
     virtual = 2 if name in CHUNKED else 1
 

@@ -44,7 +44,7 @@ def test_the_table_of_a_built_schedule_is_that_schedule(name, stages, virtual, m
         assert np.array_equal(getattr(order, column), getattr(built, column))
 
 
-@pytest.mark.parametrize(("name", "stages", "virtual", "micro"), SHAPES[::7])
+@all_cases(("name", "stages", "virtual", "micro"), SHAPES[::7])
 def test_micro_batches_in_flight_are_counted_up_to_the_first_backward(name, stages, virtual, micro):
     own = schedule_of(schedule_of_rows("mine.csv", table(name, stages, virtual, micro)))
     numbers = (np.array([[float(n)]]) for n in (stages, virtual, micro))
@@ -62,7 +62,7 @@ def test_a_table_of_other_numbers_is_no_order_of_a_plan():
         own.order(2, 1, 8)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "places", "because"),
     [
         ("F0 B0 F1 | F0 B0 F1 B1", ["0/2"], "runs each task of a step once"),  # B1 is missing

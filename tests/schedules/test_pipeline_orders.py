@@ -87,14 +87,14 @@ def test_neighbours_send_to_each_other_in_the_order_in_which_they_receive(name, 
                 assert [task for task in sent if task in set(wanted)] == wanted
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+@all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_1f1b_warms_up_with_the_stages_that_follow(stages, virtual, micro):
     for stage, order in enumerate(rows("1f1b", stages, virtual, micro)):
         # arXiv:2104.04473, section 2.2.1: p - s - 1 forwards, then one more before its first backward
         assert warm_up(order) == min(stages - stage, micro)
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+@all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_after_its_warm_up_1f1b_alternates(stages, virtual, micro):
     for stage, order in enumerate(rows("1f1b", stages, virtual, micro)):
         first = min(stages - 1 - stage, micro)

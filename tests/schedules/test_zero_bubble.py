@@ -103,7 +103,7 @@ def test_with_enough_micro_batches_memory_is_the_paper_s_sum_of_both_kinds(name,
         assert fullest == (depth * (stages - 1 - stage) + 1, depth * stage)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@all_cases("name", SCHEDULES)
 def test_a_plan_splits_the_backward_just_where_its_schedule_has_weight_passes(name):
     kinds = {kind for order in rows(name, 2, 2 if name in CHUNKED else 1, 4) for kind, *_ in order}
 

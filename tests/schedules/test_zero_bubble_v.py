@@ -108,8 +108,8 @@ def test_listed_blocks_follow_the_model_down_and_up_again():
     assert blocks.tolist() == [[1, 6], [2, 5], [3, 4]]  # chunk 0 down, chunk 1 up
 
 
-@pytest.mark.parametrize(("stages", "virtual"), [(1, 1), (4, 1), (3, 2), (4, 3), (5, 4)])
-@pytest.mark.parametrize("folded", [False, True])
+@all_cases(("stages", "virtual"), [(1, 1), (4, 1), (3, 2), (4, 3), (5, 4)])
+@all_cases("folded", [False, True])
 def test_every_number_of_the_model_stands_on_one_stage_and_neighbours_are_near(stages, virtual, folded):
     number = along_the_model(stages, virtual, folded)
 

@@ -1,6 +1,7 @@
 """The chosen plan: possible, fitting, and the fastest of a small world that is played whole."""
 
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 
 from flopcast.errors import InfeasibleError, SpecError
@@ -179,7 +180,7 @@ def test_the_same_job_gets_the_same_plan():
     assert job_of(described()) == job_of(described())
 
 
-@pytest.mark.parametrize(("blocks", "stages"), [(126, 16), (61, 16), (7, 4), (9, 8), (80, 3), (13, 2)])
+@all_cases(("blocks", "stages"), [(126, 16), (61, 16), (7, 4), (9, 8), (80, 3), (13, 2)])
 def test_uneven_stages_hold_every_block_and_are_as_equal_as_can_be(blocks, stages):
     listed = divided_over_chunks(blocks, stages)
 

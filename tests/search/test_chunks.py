@@ -1,7 +1,7 @@
 """A search in chunks: every plan once, texts that read as what was written."""
 
 import numpy as np
-import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.library.curves import load_book
@@ -31,7 +31,7 @@ def plans_of(sized, batch):
     return [(sized.cluster.num_devices, plan_at(batch, row)) for row in range(batch.size)]
 
 
-@pytest.mark.parametrize("number", [1, 7, 50, 10_000])
+@all_cases("number", [1, 7, 50, 10_000])
 def test_chunks_hold_every_plan_once_in_the_order_of_the_space(number):
     sized, whole = tuple(QUESTION.sized()), []
     for on, batch in batches(JOB, SPACE):

@@ -1,6 +1,7 @@
 """Plans played many at once: each as `predict` plays it alone, whatever stands beside it in the batch."""
 
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 
 from flopcast.library.curves import load_book
@@ -38,7 +39,7 @@ def best_of(name, most):
     ]
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@all_cases("name", WORLDS)
 def test_a_plan_among_others_takes_what_it_takes_alone(name):
     jobs = best_of(name, 60)
 

@@ -2,7 +2,7 @@
 
 import re
 
-import pytest
+from all_cases import all_cases
 from conftest import make_job
 from made_plans import JOB, factor, found, played
 
@@ -40,7 +40,7 @@ def test_an_interval_stands_beside_what_it_bounds():
     assert float(low) < value < float(high)
 
 
-@pytest.mark.parametrize("top", [1, 2, 4, 9])
+@all_cases("top", [1, 2, 4, 9])
 def test_no_more_plans_are_shown_than_asked(top):
     assert len(rows(as_text(found(*PLANS), top))) == min(top, len(PLANS))
 

@@ -1,7 +1,7 @@
 """The Pareto front against its definition, asked pair by pair."""
 
 import numpy as np
-import pytest
+from all_cases import all_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ def test_the_front_is_what_its_definition_says(rows):
     assert front(losses).tolist() == by_definition(losses)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 5])
+@all_cases("columns", [1, 2, 3, 5])
 def test_the_front_of_many_numbers_is_that_of_its_definition_too(columns):
     losses = np.random.default_rng(columns).random((300, columns))
 

@@ -3,6 +3,7 @@ plans as the exact values do."""
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.economics.run import phase_of
@@ -57,7 +58,7 @@ PLAYED = dict(play_each([PLAN, JOB], lambda _: BOOK))[0]
 REPORT = predict(PLAN, BOOK)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@all_cases("name", OBJECTIVES)
 def test_an_objective_of_a_played_plan_is_what_predict_says(name):
     objective = OBJECTIVES[name]
 
@@ -66,14 +67,14 @@ def test_an_objective_of_a_played_plan_is_what_predict_says(name):
     assert value == pytest.approx(said_by_predict(REPORT)[name], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", bounds_said_by_predict(REPORT))
+@all_cases("name", bounds_said_by_predict(REPORT))
 def test_an_objective_has_the_interval_that_predict_gives_it(name):
     bounds = OBJECTIVES[name].exact(PLAYED, TOKENS).bounds
 
     assert bounds == pytest.approx(bounds_said_by_predict(REPORT)[name], rel=1e-9)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@all_cases("name", OBJECTIVES)
 def test_an_estimate_is_near_the_exact_value_or_in_its_order(name):
     """Energy is estimated by device-seconds alone: its order counts, not its size."""
     objective = OBJECTIVES[name]

@@ -4,6 +4,7 @@ checked."""
 import re
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,7 +142,7 @@ def test_plans_on_another_cluster_are_behind_by_what_their_own_devices_take():
     assert percent(reason_slower(other, first, rates)) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("twice", "once"),
     [
         ({"tp": "2,1..4"}, {"tp": "2,1,4"}),

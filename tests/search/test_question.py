@@ -1,6 +1,7 @@
 """What a search may be asked: faults of a question, all at once, each with an edit that mends it."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.errors import SpecError
@@ -29,7 +30,7 @@ def faults_of(**parts):
     return [problem.field for problem in raised.value.problems]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("parts", "fields"),
     [
         ({"jobs": ()}, ["jobs"]),

@@ -1,6 +1,7 @@
 """Orders of ranks: a faster one that the stack can run is found, and no other is offered."""
 
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 
 from flopcast.library.curves import load_book
@@ -63,7 +64,7 @@ def test_a_search_finds_the_order_that_brute_force_finds(spine_bytes_per_s, fast
     assert min(played, key=played.__getitem__).rank_order == fastest
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "parts",
     [
         {"stack": "megatron-2022"},

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_plans import JOB, played
@@ -79,7 +80,7 @@ def refused(**parts):
     return {problem.field: problem for problem in error.value.problems}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("parts", "field"),
     [
         ({"jobs": ()}, "jobs"),
@@ -105,7 +106,7 @@ def test_all_faults_of_a_question_are_told_at_once():
     assert {"objective", "tokens", "deadline", "budget"} <= set(found)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("wrong", "near"),
     [("step_tim", "step_time"), ("costs", "cost"), ("energi", "energy"), ("xyz", "step_time")],
 )
@@ -116,7 +117,7 @@ def test_an_unknown_objective_is_answered_with_the_nearest(wrong, near):
     assert problem.allowed == ", ".join(OBJECTIVES)
 
 
-@pytest.mark.parametrize("name", [name for name, one in OBJECTIVES.items() if "price" in one.needs])
+@all_cases("name", [name for name, one in OBJECTIVES.items() if "price" in one.needs])
 def test_dollars_are_not_asked_of_a_cluster_without_a_price(name):
     free = JOB.model_copy(update={"cluster": JOB.cluster.model_copy(update={"price": None})})
 
@@ -134,7 +135,7 @@ def test_joules_are_not_asked_of_a_device_without_a_power():
     assert "device.board_power_w" in found
 
 
-@pytest.mark.parametrize("name", [name for name, one in OBJECTIVES.items() if not one.per_step])
+@all_cases("name", [name for name, one in OBJECTIVES.items() if not one.per_step])
 def test_rates_compare_steps_of_different_batches(name):
     priced = JOB.cluster.model_copy(update={"price": Price(device_usd_per_hour=2.0)})
     job = JOB.model_copy(update={"cluster": priced})

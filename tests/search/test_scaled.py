@@ -4,6 +4,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.library.curves import load_book
@@ -90,7 +91,7 @@ def test_utilisation_and_money_are_two_sides_of_one_number(name):
     assert products == pytest.approx([products[0]] * len(products), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["replicas", "pipeline", "one node", "one replica"])
+@all_cases("name", ["replicas", "pipeline", "one node", "one replica"])
 def test_more_replicas_of_the_same_work_are_never_faster_each(name):
     """A replica's step with more of them holds the same work and more messages."""
     grown = sorted((one for one in steps_of(name) if one.batch == GROWN), key=lambda one: one.num_devices)

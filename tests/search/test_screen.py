@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from single_calls import screen_each
 
@@ -65,7 +66,7 @@ def screened(job, plans):
     return screen_each(job, plans, load_book(job.cluster))
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_plans_in_a_batch_of_ten_thousand_equal_the_plans_one_by_one(stack):
     plans, together = ten_thousand(stack)
     chosen = random.Random(1).sample(range(len(plans)), SINGLES)
@@ -80,7 +81,7 @@ def test_plans_in_a_batch_of_ten_thousand_equal_the_plans_one_by_one(stack):
     assert [bool(one.possible[0]) for one in alone] == together.possible[chosen].tolist()
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_the_batch_holds_every_kind_of_plan(stack):
     # what the test above compares is worth nothing if the draw is poor
     plans, together = ten_thousand(stack)
@@ -91,7 +92,7 @@ def test_the_batch_holds_every_kind_of_plan(stack):
     assert 0 < together.fits.sum() < together.possible.sum() < len(plans)
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_impossible_plans_are_not_a_number_and_do_not_fit(stack):
     _, together = ten_thousand(stack)
 
@@ -103,7 +104,7 @@ def test_impossible_plans_are_not_a_number_and_do_not_fit(stack):
     assert np.isfinite(together.step_time_s[together.possible]).all()
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_possible_are_exactly_the_plans_that_a_job_may_have(stack):
     plans, together = ten_thousand(stack)
     chosen = random.Random(2).sample(range(len(plans)), 500)
@@ -123,7 +124,7 @@ def test_results_keep_the_order_of_the_plans():
     np.testing.assert_allclose(shuffled.step_time_s, together.step_time_s[chosen], rtol=1e-12)
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_no_plan_multiplies_faster_than_its_devices_can(stack):
     # arXiv:2104.04473, eq. 3, without recompute: 72 B s l h² (1 + s / 6h + V / 12lh) FLOP a step
     plans, together = ten_thousand(stack)
@@ -137,7 +138,7 @@ def test_no_plan_multiplies_faster_than_its_devices_can(stack):
     assert (together.step_time_s >= bound_s)[together.possible].all()
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@all_cases("stack", STACKS)
 def test_what_is_run_again_counts_in_the_bound(stack):
     plans, together = ten_thousand(stack)
     job = job_on(stack)
@@ -189,7 +190,7 @@ def test_a_site_scales_what_is_screened():
     assert ((ratio > 1) & (ratio < 2)).all()
 
 
-@pytest.mark.parametrize("mode", RECOMPUTE[1:])
+@all_cases("mode", RECOMPUTE[1:])
 def test_recompute_trades_time_for_memory(mode):
     job = job_on("megatron-2022")
     words = {"tp": 8, "pp": 8, "dp": 8, "mbs": 2, "gbs": 256, "precision": "fp16"}
@@ -210,7 +211,7 @@ def test_memory_is_that_of_the_job_with_this_plan():
         assert together.fits[index] == told.fits
 
 
-@pytest.mark.parametrize("schedule", ["auto", "gpipe", "zb_h1", "zb_v"])
+@all_cases("schedule", ["auto", "gpipe", "zb_h1", "zb_v"])
 def test_memory_of_many_batches_is_that_of_each(schedule):
     # plans that differ in their global batch share programs, and their memory until the pipeline is full
     shape = {"dp": 8, "tp": 8, "pp": 8, "vpp": 2 if schedule == "zb_v" else 1, "sp": True}

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 from single_calls import step_seconds
 
@@ -100,7 +101,7 @@ def priced_by(job, plans, book):
     return price(programs, job.cluster, book, FactorBook(job.site, book.levels))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@all_cases("name", FAMILIES)
 def test_programs_that_share_what_is_alike_take_as_long_as_each_by_itself(name):
     found = 0
     for job, plans in possible_batches(name):
@@ -115,7 +116,7 @@ def test_programs_that_share_what_is_alike_take_as_long_as_each_by_itself(name):
     assert found > 50
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@all_cases("name", FAMILIES)
 def test_a_plan_is_screened_alike_in_its_space_and_alone(name):
     checked, parts = 0, list(batches(*family(name)))
     of_each = math.ceil(36 / len(parts))
@@ -136,7 +137,7 @@ def test_a_plan_is_screened_alike_in_its_space_and_alone(name):
     assert checked > 10
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@all_cases("name", FAMILIES)
 def test_batches_of_sequences_that_share_programs_take_as_long_as_programs_of_their_own(name):
     for job, plans in possible_batches(name):
         book = load_book(job.cluster)
@@ -189,7 +190,7 @@ def test_items_of_equal_splits_cost_what_they_cost_plan_by_plan(monkeypatch, nam
             np.testing.assert_allclose(a, b, rtol=1e-12, err_msg=item.name)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@all_cases("name", FAMILIES)
 def test_the_exact_optimum_of_a_small_space_is_among_the_best_screened(name):
     """Every feasible plan, played. A search re-ranks 256; here the first eighth of the few."""
     job, space = family(name)

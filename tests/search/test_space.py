@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 from pydantic import ValidationError
 from single_calls import screen_each
@@ -109,7 +110,7 @@ def test_global_batches_that_no_replicas_share_evenly_are_left_out():
     assert found == {(dp, micro, batch) for dp, micro, batch in every if batch % (dp * micro) == 0}
 
 
-@pytest.mark.parametrize("rows", [1, 7, 100, 2**18])
+@all_cases("rows", [1, 7, 100, 2**18])
 def test_the_size_of_batches_changes_neither_plans_nor_their_order(rows):
     space = Space(gbs="32..128", cp="1,2", mbs="1,2,4")
 
@@ -119,7 +120,7 @@ def test_the_size_of_batches_changes_neither_plans_nor_their_order(rows):
     assert plans_of(JOB, space, rows) == plans_of(JOB, space, 1000)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "words",
     [
         SMALL,
@@ -129,7 +130,7 @@ def test_the_size_of_batches_changes_neither_plans_nor_their_order(rows):
         {"gbs": 7},
     ],
 )
-@pytest.mark.parametrize("model", [None, EXPERTS])
+@all_cases("model", [None, EXPERTS])
 def test_plans_are_counted_without_being_made(words, model):
     job = JOB if model is None else make_job(model=model, stack="megatron-core", plan="dp=8 gbs=16")
     space = Space(**words)
@@ -175,7 +176,7 @@ def test_chunks_that_are_equal_with_the_ends_of_the_model_list_their_blocks():
     assert all(check(job.model_copy(update={"plan": plan})) == () for plan in listed)
 
 
-@pytest.mark.parametrize("blocks", [61, 62, 80, 126])
+@all_cases("blocks", [61, 62, 80, 126])
 def test_no_chunk_that_a_space_deals_out_is_much_longer_than_its_stage_allows(blocks):
     for stages, virtual in product((2, 4, 8, 16), range(2, 9)):
         held = np.array(divided_over_chunks(blocks, stages * virtual))
@@ -248,7 +249,7 @@ def test_some_plan_of_every_usual_space_keeps_every_rule():
     assert any(not check(JOB.model_copy(update={"plan": plan})) for plan in plans)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("word", "numbers"),
     [
         (4, (4,)),
@@ -267,7 +268,7 @@ def test_numbers_are_written_in_one_word_or_as_a_list(word, numbers):
     assert Space(gbs=word).global_batch == numbers
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "words",
     [
         {"tp": 0},
@@ -312,7 +313,7 @@ def test_plans_of_one_batch_are_screened_as_the_plans_of_its_rows(blocks):
         assert batch.possible.tolist() == kept
 
 
-@pytest.mark.parametrize("given", ["x,2", "1..", "2,,4", "-1", "1e3", 1000.0, True, None, {"a": 1}])
+@all_cases("given", ["x,2", "1..", "2,,4", "-1", "1e3", 1000.0, True, None, {"a": 1}])
 def test_what_is_no_list_of_numbers_is_told_how_one_is_written(given):
     with pytest.raises(ValidationError) as told:
         Space(tensor_parallel=given)

@@ -3,6 +3,7 @@
 from itertools import combinations, pairwise, product
 
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ def test_experts_are_spread_in_every_way_that_the_ranks_of_a_stage_allow(devices
     assert len(found) == len(expected) == num_plans(job, space)
 
 
-@pytest.mark.parametrize("words", [{}, {"gpus": "2,4,8"}, {"zero": "0,1", "mbs": "1,2,5"}, {"dp": 2}])
+@all_cases("words", [{}, {"gpus": "2,4,8"}, {"zero": "0,1", "mbs": "1,2,5"}, {"dp": 2}])
 def test_plans_are_counted_without_being_made(words):
     job = make_job(model=EXPERTS, stack="megatron-core", plan="dp=8 gbs=16 zero=1")
     space = Space(**(SETTLED | {"gbs": "8,16,40", "cp": 1} | words))
@@ -178,7 +179,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize("name", BATCHES)
+@all_cases("name", BATCHES)
 def test_energy_and_money_of_a_plan_among_others_are_what_predict_says_of_it_alone(name):
     """Values, intervals, and every factor that they hang on, in each row of a batch."""
     parts, plans = BATCHES[name]

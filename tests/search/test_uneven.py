@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,8 +77,8 @@ def of_divisions(job, divisions):
     return [job.plan.model_copy(update={"stage_layers": layers}) for layers in divisions]
 
 
-@pytest.mark.parametrize("model", [LARGE_HEAD, TWO_KINDS], ids=["head", "kinds"])
-@pytest.mark.parametrize("gbs", [8, 64])
+@all_cases("model", [LARGE_HEAD, TWO_KINDS])
+@all_cases("gbs", [8, 64])
 def test_the_division_is_the_fastest_of_all_that_are_screened(model, gbs):
     job = make_job(model=model, plan=f"dp=2 pp=4 gbs={gbs} precision=fp16")
     book, blocks = load_book(job.cluster), job.model.num_blocks

@@ -1,6 +1,6 @@
 """Whoever follows the advice of faults, one edit at a time, comes to a job that is right."""
 
-import pytest
+from all_cases import all_cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spec_cases import edited, edits, faults, key, mixture, model, parts
@@ -66,7 +66,7 @@ def test_every_edit_that_a_fault_names_mends_that_fault(plan, stack, shape, node
             assert key(problem) not in [key(left) for left in faults(edited(whole, edit))], (problem, edit)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("plan", "nodes"),
     [
         ({"data_parallel": 16}, 1),
@@ -75,7 +75,6 @@ def test_every_edit_that_a_fault_names_mends_that_fault(plan, stack, shape, node
         ({"data_parallel": 1, "tensor_parallel": 16}, 1),  # one replica is larger than the cluster
         ({"data_parallel": 1, "tensor_parallel": 1, "pipeline_parallel": 8}, 3),
     ],
-    ids=str,
 )
 def test_every_edit_offered_for_a_wrong_number_of_devices_makes_it_right(plan, nodes):
     whole = parts(cluster=f"dgx-a100:{nodes}", **plan)
@@ -156,7 +155,7 @@ def test_the_advised_tensor_parallel_degree_is_the_nearest_that_divides_heads_an
         assert abs(advised[0] - tensor) == min(abs(divisor - tensor) for divisor in divisors)
 
 
-@pytest.mark.parametrize("degree", [3, 5, 6, 7, 12])
+@all_cases("degree", [3, 5, 6, 7, 12])
 def test_a_degree_that_divides_neither_experts_nor_their_ranks_gets_one_advice(degree):
     whole = parts(model=mixture(num_experts=8), data_parallel=8, expert_parallel=degree, global_batch=8)
 

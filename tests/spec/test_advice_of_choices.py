@@ -1,6 +1,7 @@
 """Faults of all that a plan may choose, drawn at random: each has a field, and an edit that mends it."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spec_cases import edited, edits, faults, key, mixture, model
@@ -133,7 +134,7 @@ VALUES = {  # a field, what somebody writes there, and words of the answer
 }
 
 
-@pytest.mark.parametrize("name", VALUES)
+@all_cases("name", VALUES)
 def test_a_value_of_another_kind_is_told_once_with_its_field_and_what_is_allowed(name):
     value, allowed = VALUES[name]
     plan = {"data_parallel": 8, "global_batch": 8, "precision": "bf16"} | {name: value}

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,9 +126,7 @@ def test_every_field_of_a_word_is_one_of_a_plan():
     assert set(FIELDS) <= set(Plan.model_fields)
 
 
-@pytest.mark.parametrize(
-    "word", ["selective:", "selective:mlp,", "selective:core_attention:mlp", "selective:x"]
-)
+@all_cases("word", ["selective:", "selective:mlp,", "selective:core_attention:mlp", "selective:x"])
 def test_a_module_without_a_name_or_of_another_name_is_refused_and_not_passed_over(word):
     with pytest.raises(SpecError) as told:
         make_job(stack="megatron-core", plan=f"dp=8 gbs=16 precision=fp16 recompute={word}")

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,23 +42,21 @@ def reread(text):
     return job_of(read_yaml(text.encode(), "job.yaml"))
 
 
-@pytest.mark.parametrize("name", [f"paper/{name}" for name in catalog.names("jobs") if "/" not in name])
+@all_cases("name", [f"paper/{name}" for name in catalog.names("jobs") if "/" not in name])
 def test_jobs_of_the_catalogue_are_read_again_as_they_were(name):
     job = load_catalog_job(name)
 
     assert reread(job_text(job)) == job
 
 
-@pytest.mark.parametrize("name", PLANS)
+@all_cases("name", PLANS)
 def test_jobs_of_many_kinds_are_read_again_as_they_were(name):
     job = make_job(**PLANS[name])
 
     assert reread(job_text(job)) == job
 
 
-@pytest.mark.parametrize(
-    ("kind", "noun"), [("models", Model), ("clusters", Cluster), ("stacks", Stack), ("sites", Site)]
-)
+@all_cases(("kind", "noun"), [("models", Model), ("clusters", Cluster), ("stacks", Stack), ("sites", Site)])
 def test_every_noun_of_the_catalogue_is_read_again_as_it_was(kind, noun):
     field = kind.removesuffix("s")
     for name in catalog.names(kind):

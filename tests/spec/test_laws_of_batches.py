@@ -1,6 +1,7 @@
 """Batches of sequences: tokens, pairs and shares, against the same counted one sequence at a time."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -151,7 +152,7 @@ def test_tokens_of_kinds_stand_in_the_order_of_their_first_use(ranks):
     assert batch.documents_by_kind.tolist() == [[1.0]] * len(batch.kinds)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("given_", "length"),
     [
         ({"seq": 512}, 512),
@@ -167,7 +168,7 @@ def test_a_micro_batch_is_as_long_as_it_says_or_its_documents_or_the_batch(given
     assert batch.listed
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "wrong",
     [
         {"seq": 0},

@@ -40,7 +40,7 @@ def test_products_with_weights_are_two_flop_for_each_active_weight_and_token(nam
     assert products / LENGTH / 2 == pytest.approx(weights, rel=0.01)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if catalog.model(name).mtp])
+@all_cases("name", [name for name in NAMES if catalog.model(name).mtp])
 def test_a_module_of_multi_token_prediction_multiplies_its_weights_and_the_head_again(name):
     model = catalog.model(name)
     bare = model.model_copy(update={"mtp": 0})
@@ -98,7 +98,7 @@ def test_all_weights_are_trained_and_at_most_all_are_active(name):
     assert model.frozen_flop(LENGTH) == 0.0
 
 
-@pytest.mark.parametrize("name", MIXED)
+@all_cases("name", MIXED)
 def test_a_mixture_multiplies_less_than_all_of_its_weights(name):
     model = catalog.model(name)
 

@@ -1,6 +1,7 @@
 """Parameters and FLOP of models: against published counts and against the formulas of the papers."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -37,7 +38,7 @@ def llama(hidden, layers, heads, ffn_hidden, kv_heads=None, vocabulary=32000):
     return Model(hidden=hidden, vocabulary=vocabulary, blocks=[block])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("model", "published"),
     [  # sums of tensor sizes of the released checkpoints
         (gpt(768, 12, 12, 50257, 1024), 124_439_808),  # GPT-2
@@ -71,7 +72,7 @@ KORTHIKANTI = {"megatron-22b": (6144, 48, 22), "gpt3-175b": (12288, 96, 175)}  #
 VOCABULARY, LENGTH = 51200, 2048
 
 
-@pytest.mark.parametrize("name", SC21 | KORTHIKANTI)
+@all_cases("name", SC21 | KORTHIKANTI)
 def test_a_model_of_the_papers_has_the_shape_and_the_size_that_they_print(name):
     hidden, layers, billions = (SC21 | KORTHIKANTI)[name]
     model = catalog.model(name)
@@ -82,7 +83,7 @@ def test_a_model_of_the_papers_has_the_shape_and_the_size_that_they_print(name):
         assert abs(model.parameters() / 1e9 - billions) <= 0.055
 
 
-@pytest.mark.parametrize("name", SC21 | KORTHIKANTI)
+@all_cases("name", SC21 | KORTHIKANTI)
 def test_parameters_follow_equation_2_of_the_megatron_paper(name):
     hidden, layers, _ = (SC21 | KORTHIKANTI)[name]
     width = VOCABULARY + LENGTH
@@ -93,7 +94,7 @@ def test_parameters_follow_equation_2_of_the_megatron_paper(name):
     assert catalog.model(name).parameters() == pytest.approx(equation_2 + final_norm, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", SC21 | KORTHIKANTI)
+@all_cases("name", SC21 | KORTHIKANTI)
 def test_flop_follow_equation_3_of_the_megatron_paper(name):
     hidden, layers, _ = (SC21 | KORTHIKANTI)[name]
     more = 1 + LENGTH / (6 * hidden) + VOCABULARY / (16 * layers * hidden)
@@ -208,7 +209,7 @@ def test_padding_the_vocabulary_adds_no_parameter_to_the_count():
     assert rough.parameters() == gpt(1024, 2, 16, vocabulary=50257).parameters()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "wrong",
     [
         {"hidden": 0},
@@ -220,7 +221,6 @@ def test_padding_the_vocabulary_adds_no_parameter_to_the_count():
         {"embedding_dropout": -0.1},
         {"layers": 3},
     ],
-    ids=str,
 )
 def test_a_model_refuses_what_no_model_has(wrong):
     right = gpt(1024, 2, 16).model_dump()

@@ -4,6 +4,7 @@ import json
 from typing import get_args
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from pydantic import BaseModel, ValidationError
 
@@ -175,7 +176,7 @@ def test_no_number_of_any_noun_may_be_a_truth_value():
     assert accepted(True) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("noun", "name"),
     [
         (Device, "memory_bytes"),
@@ -193,7 +194,6 @@ def test_no_number_of_any_noun_may_be_a_truth_value():
         (SiteFactor, "ratio"),
         (Jitter, "ratio"),  # the mean is never below the best
     ],
-    ids=lambda part: getattr(part, "__name__", part),
 )
 def test_what_divides_or_scales_a_time_is_not_zero(noun, name):
     assert refuses(noun, {name: 0})

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 from pydantic import ValidationError
 
 from flopcast.spec.operations import HOUR_S, POWER_CLASSES, Draw, Facility, Power, Price, Reliability
@@ -36,7 +37,7 @@ def test_a_node_that_trains_draws_what_was_measured():
     assert 7400 < node_w < 8400
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "wrong",
     [
         {"device_usd_per_hour": 0},
@@ -53,7 +54,7 @@ def test_a_price_that_is_none_is_refused(wrong):
         Price(**wrong)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("noun", "wrong"),
     [
         (Draw, {"fraction": 0}),

@@ -3,6 +3,7 @@
 from typing import get_args
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.library import catalog
 from flopcast.spec.optimizers import OPTIMIZERS, moved_bytes, state_bytes
@@ -12,7 +13,7 @@ from flopcast.spec.stack import Optimizer
 FP32 = Optimizer(state_bytes=12, moved_bytes=30)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "kept_bytes"),
     [
         ("adamw", 4 + 4 + 4),  # arXiv:1910.02054, section 3.1: K = 12
@@ -26,7 +27,7 @@ def test_an_optimizer_keeps_a_master_weight_and_its_moments(name, kept_bytes):
     assert state_bytes(name, FP32) == pytest.approx(kept_bytes)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "less_bytes"),
     [("adamw", 0), ("sgd_momentum", 2 * 4), ("sgd", 2 * 8), ("adamw_8bit", 2 * (8 - 2 * (1 + 4 / 256)))],
 )
@@ -39,7 +40,7 @@ def test_adafactor_writes_its_update_and_reads_it_twice():
     assert moved_bytes("adafactor", FP32) - moved_bytes("sgd", FP32) == 3 * 4
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("fields", "kept_bytes"),
     [
         ({}, 12),
@@ -56,8 +57,8 @@ def test_a_precision_aware_optimizer_keeps_each_state_in_its_own_type(fields, ke
     assert moved_bytes("adamw", kept) == 30 - 2 * (12 - kept_bytes)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("stack", ["gpt-neox-deepspeed", "megatron-2021", "megatron-2022", "megatron-core"])
+@all_cases("name", OPTIMIZERS)
+@all_cases("stack", ["gpt-neox-deepspeed", "megatron-2021", "megatron-2022", "megatron-core"])
 def test_every_optimizer_keeps_and_moves_no_more_than_adamw_in_fp32(name, stack):
     kept = catalog.stack(stack).optimizer
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from pydantic import ValidationError
 
@@ -47,7 +48,7 @@ def test_a_pattern_is_repeated_until_all_layers_are_named():
     assert runs == ((1, 5), (2, 1)) * 10 + ((1, 2),)
 
 
-@pytest.mark.parametrize(("stages", "virtual"), [(1, 1), (2, 1), (4, 2), (8, 1), (4, 4)])
+@all_cases(("stages", "virtual"), [(1, 1), (2, 1), (4, 2), (8, 1), (4, 4)])
 def test_stages_hold_the_layers_that_stand_there(stages, virtual):
     """Against the list of layers, cut into chunks: chunk c of stage s is number c · stages + s."""
     layers = np.tile([0, 0, 0, 1], 16)
@@ -102,7 +103,7 @@ def test_windows_of_half_the_layers_make_a_long_step_shorter():
     )
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("counts", "pattern", "told"),
     [
         ((4, 4), [0, 0, 1], "counted \\[6, 2\\]"),

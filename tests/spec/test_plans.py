@@ -55,7 +55,7 @@ BUILT = st.builds(
 )
 
 
-@pytest.mark.parametrize(("short", "long"), SHORT_NAMES.items())
+@all_cases(("short", "long"), SHORT_NAMES.items())
 def test_a_short_name_means_its_long_name(short, long):
     value = long == "sequence_parallel" or 2
 
@@ -63,7 +63,7 @@ def test_a_short_name_means_its_long_name(short, long):
     assert getattr(Plan.model_validate({short: value}), long) == value
 
 
-@pytest.mark.parametrize(("short", "long"), SHORT_NAMES.items())
+@all_cases(("short", "long"), SHORT_NAMES.items())
 def test_a_degree_is_not_given_under_both_of_its_names(short, long):
     with pytest.raises(ValidationError):
         Plan.model_validate({short: 1, long: 1})
@@ -76,7 +76,7 @@ def test_a_degree_is_a_whole_number_from_one(name, value):
         Plan.model_validate({name: value})
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "value"),
     [
         ("zero", 4),
@@ -111,7 +111,7 @@ def test_the_plan_of_gpt3_on_selene_uses_1024_devices_and_96_micro_batches():
     assert plan.num_micro_batches == 96
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "schedule"),
     [
         ("pp=4", "1f1b"),
@@ -125,7 +125,7 @@ def test_the_schedule_that_is_left_to_us_is_1f1b_interleaved_where_there_are_chu
     assert Plan.model_validate(plan_words(words)).pipeline_schedule == schedule
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("word", "fields"),
     [
         ("full", {"recompute": "full"}),
@@ -138,9 +138,7 @@ def test_one_word_of_recompute_means_its_fields(word, fields):
     assert Plan.model_validate(plan_words(f"recompute={word}")) == Plan.model_validate(fields)
 
 
-@pytest.mark.parametrize(
-    "word", ["full:blok:4", "full:block:many", "full:block:0", "full:block:1:2", "none:4"]
-)
+@all_cases("word", ["full:blok:4", "full:block:many", "full:block:0", "full:block:1:2", "none:4"])
 def test_a_word_of_recompute_that_means_nothing_is_refused(word):
     with pytest.raises(ValidationError):
         Plan.model_validate({"recompute": word})
@@ -215,7 +213,7 @@ def test_every_number_of_a_batch_is_that_of_its_plan(plans):
     assert batch.num_micro_batches[:, 0].tolist() == [plan.num_micro_batches for plan in plans]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "other",
     [
         {"zero": 1},
@@ -225,7 +223,6 @@ def test_every_number_of_a_batch_is_that_of_its_plan(plans):
         {"virtual_stages": 2},
         {"rank_order": "tp-cp-pp-dp"},
     ],
-    ids=str,
 )
 def test_plans_of_different_structure_form_no_batch(other):
     with pytest.raises(InternalError, match="one structure, got 2"):
@@ -274,7 +271,7 @@ def test_a_batch_is_told_its_sequence_length_by_either_name(name):
     assert Batch.model_validate({name: 4096}).sequence_length == 4096
 
 
-@pytest.mark.parametrize("length", [0, -1, 1.5, None, "long"])
+@all_cases("length", [0, -1, 1.5, None, "long"])
 def test_a_sequence_has_at_least_one_token(length):
     with pytest.raises(ValidationError):
         Batch.model_validate({"sequence_length": length})

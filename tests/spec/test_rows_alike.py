@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,7 +140,7 @@ def test_blocks_are_listed_where_a_plan_lists_them_and_nowhere_else():
     assert (stage_layers(plain, 0), stage_layers(own, 0)) == ((), (3, 5))
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@all_cases("name", SCHEDULES)
 def test_a_schedule_splits_its_backward_where_its_order_has_weight_gradients(name):
     rule = SCHEDULES[name]
     stages, chunks = 4, rule.least_chunks
@@ -182,7 +183,7 @@ def test_a_frozen_mapping_keeps_a_copy(items):
         one["later"] = 1.0
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("annotation", "numeric"),
     [
         (int, True), (float, True), (int | None, True), (float | None, True), (Literal[0, 1, 2], True),

@@ -73,7 +73,7 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
     assert all(line.partition(":")[2].strip() for line in lines[1:])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "unbuilt",
     [
         {"model": mixture(), "rank_order": "tp-cp-pp-dp"},
@@ -97,7 +97,6 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
         {"batch": {"seq": 1024, "ranks": UNEQUAL_RANKS}, "stack": "megatron-core", "zero": 2},
         {"cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, "data_parallel": 16},
     ],
-    ids=str,
 )
 def test_what_is_not_built_is_refused_rather_than_ignored(unbuilt):
     told = faults(parts(**unbuilt))
@@ -159,7 +158,7 @@ def test_all_faults_of_a_job_are_told_at_once():
     }
 
 
-@pytest.mark.parametrize("tensor", [1, 2, 4, 8, 16])
+@all_cases("tensor", [1, 2, 4, 8, 16])
 def test_key_value_heads_may_be_repeated_over_ranks(tensor):
     whole = parts(
         model=model(heads=16, kv_heads=4),
@@ -177,7 +176,7 @@ def test_a_uniform_deepspeed_pipeline_need_not_divide_the_blocks():
     assert faults(whole) == ()
 
 
-@pytest.mark.parametrize(("stages", "empty"), [(44, 1), (47, 1), (25, 0), (24, 0), (4, 0)])
+@all_cases(("stages", "empty"), [(44, 1), (47, 1), (25, 0), (24, 0), (4, 0)])
 def test_a_stage_that_would_hold_a_module_without_weights_alone_is_refused(stages, empty):
     """GPT-NeoX lists 44 blocks between two functions: one or two of 49 modules a stage leave one alone."""
     whole = parts(

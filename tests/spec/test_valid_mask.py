@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from spec_cases import DEEPSPEED, model
 
@@ -90,8 +91,8 @@ def possible(plan, job):
     )
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("stack", ["megatron-2022", DEEPSPEED])
+@all_cases("mode", MODES)
+@all_cases("stack", ["megatron-2022", DEEPSPEED])
 def test_the_mask_of_a_batch_is_what_each_plan_is_told_alone(mode, stack):
     job = make_job(model=JOB.model.model_dump(), stack=stack)
 
@@ -138,7 +139,7 @@ def test_shuffling_a_batch_shuffles_its_mask():
     assert (shuffled == mask(JOB, plans)[order]).all()
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@all_cases("mode", MODES)
 def test_a_rule_that_is_not_about_steps_says_the_same_whatever_the_global_batch(mode):
     plans = batch_plans(plans_of(mode)[0])
     unknown = replace(plans, global_batch=np.full_like(plans.global_batch, np.nan))

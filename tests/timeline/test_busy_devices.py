@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.economics.energy import power_class
@@ -24,7 +25,7 @@ def report_of(name):
     return predict(job, load_book(job.cluster))
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_kernels_are_busy_as_long_as_the_events_of_a_step_show(name):
     """Every operator of every task of every stage, laid out one by one."""
     report = report_of(name)
@@ -48,7 +49,7 @@ def test_kernels_are_busy_as_long_as_the_events_of_a_step_show(name):
     assert sum(busy.values()) == pytest.approx(sum(laid_out.values()), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_no_device_is_busy_for_longer_than_the_step(name):
     report = report_of(name)
     seconds: dict[str, float] = defaultdict(float)

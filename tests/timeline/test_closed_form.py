@@ -37,8 +37,8 @@ def test_equal_stages_with_free_transfers_are_exact(style, micro_batches, degree
     assert screened == pytest.approx(played, rel=1e-9)
 
 
-@pytest.mark.parametrize("style", STACKS)
-@pytest.mark.parametrize(("degrees", "stages"), [("dp=8", 1), ("dp=2 pp=4", 4), ("pp=8", 8)])
+@all_cases("style", STACKS)
+@all_cases(("degrees", "stages"), [("dp=8", 1), ("dp=2 pp=4", 4), ("pp=8", 8)])
 def test_gpipe_on_equal_stages_takes_m_plus_p_minus_1_turns(style, degrees, stages):
     replicas = 8 // stages
     plan = f"{degrees} gbs={6 * replicas} precision=fp16 schedule=gpipe"
@@ -50,9 +50,9 @@ def test_gpipe_on_equal_stages_takes_m_plus_p_minus_1_turns(style, degrees, stag
     assert screened == pytest.approx(played, rel=1e-9)
 
 
-@pytest.mark.parametrize("style", ["batched", "overlapped"])
-@pytest.mark.parametrize("micro_batches", [8, 16, 64])
-@pytest.mark.parametrize("virtual", [2, 4])
+@all_cases("style", ["batched", "overlapped"])
+@all_cases("micro_batches", [8, 16, 64])
+@all_cases("virtual", [2, 4])
 def test_equal_chunks_with_free_transfers_are_within_one_percent(style, micro_batches, virtual):
     plan = f"dp=4 pp=2 vpp={virtual} gbs={4 * micro_batches} precision=fp16"
     job = make_job(stack=STACKS[style], plan=plan)
@@ -83,9 +83,9 @@ def test_unequal_stages_stay_within_one_fill_of_the_slowest_stage(embedding_s, h
     assert abs(screened - played) <= (stages - 1) * slowest + 1e-9
 
 
-@pytest.mark.parametrize("style", ["batched", "sequential"])
-@pytest.mark.parametrize("degrees", ["dp=2 pp=4", "pp=8"])
-@pytest.mark.parametrize("transfer_s", [0.03, 0.3])
+@all_cases("style", ["batched", "sequential"])
+@all_cases("degrees", ["dp=2 pp=4", "pp=8"])
+@all_cases("transfer_s", [0.03, 0.3])
 def test_transfers_that_block_lengthen_the_estimate_as_they_lengthen_the_play(style, degrees, transfer_s):
     # a stage between two others waits twice a micro-batch where messages are posted together, four times
     # where they block one by one
@@ -98,7 +98,7 @@ def test_transfers_that_block_lengthen_the_estimate_as_they_lengthen_the_play(st
     assert blocked[0] - free[0] == pytest.approx(blocked[1] - free[1], rel=0.03)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("stack", "plan"),
     [
         ("megatron-2022", "pp=8 gbs=64"),
@@ -128,7 +128,7 @@ def test_a_pipeline_inside_a_node_beside_one_between_nodes_takes_as_long_as_alon
     assert together == pytest.approx(alone, rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("model", "cluster", "stack", "plan"),
     [
         (
@@ -188,7 +188,7 @@ def test_without_a_pipeline_the_closed_form_is_exact(name, plan):
     assert screened == pytest.approx(played, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ACCUMULATING)
+@all_cases("name", ACCUMULATING)
 def test_a_plan_among_deeper_pipelines_takes_as_long_as_alone(name):
     zero = zero_of(name)
     job = make_job(stack=name, plan=f"dp=8 gbs=32 zero={zero} precision=fp16")

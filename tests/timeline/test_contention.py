@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from workbench import priced_job, priced_plans, repriced
 
@@ -97,10 +98,8 @@ def test_on_a_pipeline_a_stage_loses_to_its_reductions_once_and_its_programs_los
     assert backward.lost_s[last].min() == pytest.approx(slowdown(many) * blocks * reduce_s)
 
 
-@pytest.mark.parametrize("reduce_s", [0.1, 1.0, 3.0, 30.0])
-@pytest.mark.parametrize(
-    "plan", ["dp=8 gbs=8", "dp=2 pp=4 gbs=2", "dp=2 pp=4 gbs=32", "dp=2 pp=4 vpp=2 gbs=8"]
-)
+@all_cases("reduce_s", [0.1, 1.0, 3.0, 30.0])
+@all_cases("plan", ["dp=8 gbs=8", "dp=2 pp=4 gbs=2", "dp=2 pp=4 gbs=32", "dp=2 pp=4 vpp=2 gbs=8"])
 def test_reductions_beside_compute_never_take_longer_than_behind_it(plan, reduce_s):
     def step_s(overlap):
         stack = {"base": "megatron-2022", "gradients": {"overlap": overlap}}

@@ -74,8 +74,8 @@ def test_transfers_of_a_whole_step_are_those_of_its_play_to_a_fill(style, schedu
     assert abs(screened - played) <= stages * ACROSS_S
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEDULES if not SCHEDULES[name].meets_one_neighbour])
-@pytest.mark.parametrize("stages", [2, 3, 4, 8])
+@all_cases("name", [name for name in SCHEDULES if not SCHEDULES[name].meets_one_neighbour])
+@all_cases("stages", [2, 3, 4, 8])
 def test_messages_that_hold_up_nobody_are_waited_for_as_often_as_each_schedule_says(name, stages):
     rule = SCHEDULES[name]
     virtual = {"interleaved_1f1b": 3, "zb_v": 2}.get(name, 1)
@@ -117,7 +117,7 @@ def test_a_split_backward_of_few_micro_batches_waits_for_what_would_fill_its_bub
         assert (micro * sum(passes_s) + bubble_s + unfilled_s).item() == pytest.approx(expected_s)
 
 
-@pytest.mark.parametrize("style", STACKS)
+@all_cases("style", STACKS)
 def test_one_stage_waits_for_nobody(style):
     job = make_job(stack=STACKS[style], plan="dp=8 gbs=16 precision=fp16")
 

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from workbench import any_priced, only, priced_job, repriced
 
@@ -24,7 +25,7 @@ def reduced_beside():
     return priced_job(make_job(stack=stack))
 
 
-@pytest.mark.parametrize("which", PASSES)
+@all_cases("which", PASSES)
 def test_a_stream_runs_one_item_at_a_time_in_launch_order(which):
     priced = tensor_parallel()
 
@@ -36,7 +37,7 @@ def test_a_stream_runs_one_item_at_a_time_in_launch_order(which):
         assert all(inside.start_s[b] >= inside.end_s[a] for a, b in pairwise(mine))
 
 
-@pytest.mark.parametrize("which", PASSES)
+@all_cases("which", PASSES)
 def test_a_blocking_collective_starts_after_the_compute_before_it_and_ends_before_the_next(which):
     priced = tensor_parallel()
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import slow_pipeline
 import slow_program
+from all_cases import all_cases
 from conftest import make_job
 from sample_jobs import PARTS, sample_priced
 from slow_pipeline import DOWN, UP, Pipe
@@ -105,7 +106,7 @@ class SlowStep:
         return max(done) + stage_seconds(priced, programs.synchronise, 0)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_the_step_is_the_period_of_steps_that_follow_each_other(name):
     priced = sample_priced(name)
     slow = SlowStep(priced)
@@ -116,7 +117,7 @@ def test_the_step_is_the_period_of_steps_that_follow_each_other(name):
     assert timeline.step_time_s == pytest.approx(slow.after(second) - second, rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("plan", "expected"),
     [
         ("dp=8 gbs=24", 3 * 8 * 3.0),  # three micro-batches of eight blocks
@@ -125,7 +126,7 @@ def test_the_step_is_the_period_of_steps_that_follow_each_other(name):
         ("dp=2 pp=4 vpp=2 gbs=16", (8 + 3 / 2) * 2 * 3.0),  # the bubble divided by the chunks
     ],
 )
-@pytest.mark.parametrize("stack", ["megatron-2021", "megatron-2022"])
+@all_cases("stack", ["megatron-2021", "megatron-2022"])
 def test_equal_stages_with_free_transfers_take_the_time_of_the_textbook(stack, plan, expected):
     job = make_job(stack=stack, plan=f"{plan} precision=fp16")
 
@@ -216,7 +217,7 @@ def test_the_slowest_stage_decides_when_all_agree():
     assert (timeline.start_s >= timeline.update_s[timeline.stage] - 1e-12).all()
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_columns_hold_every_task_once(name):
     timeline = run_step(sample_priced(name))
 
@@ -227,7 +228,7 @@ def test_columns_hold_every_task_once(name):
     assert (timeline.end_s >= timeline.start_s).all()
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_a_backward_follows_its_forward(name):
     timeline = run_step(sample_priced(name))
     keys = list(zip(timeline.stage, timeline.chunk, timeline.micro_batch, strict=True))
@@ -260,7 +261,7 @@ def test_a_plan_played_from_a_batch_equals_the_plan_played_alone():
     assert steps == pytest.approx(alone, rel=1e-12)
 
 
-@pytest.mark.parametrize("number", range(1, 9))
+@all_cases("number", range(1, 9))
 def test_fewer_micro_batches_than_stages_still_make_a_step(number):
     # the published order of DeepSpeed leaves slots empty there; all styles give the textbook's time
     job = make_job(

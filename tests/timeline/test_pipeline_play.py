@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_pipeline import DOWN, SIMULATIONS, UP, Pipe, Task, deepspeed_instructions, order_of
@@ -125,15 +126,15 @@ def test_the_sequential_oracle_exchanges_in_deepspeeds_documented_order():
     ]
 
 
-@pytest.mark.parametrize("pipe", [Pipe(4, 1, 9), Pipe(4, 1, 2), Pipe(3, 2, 6), Pipe(4, 3, 8)], ids=str)
+@all_cases("pipe", [Pipe(4, 1, 9), Pipe(4, 1, 2), Pipe(3, 2, 6), Pipe(4, 3, 8)])
 def test_the_oracles_and_the_schedules_agree_on_the_order_of_tasks(pipe):
     oracle = [task for stage in range(pipe.stages) for task in order_of(stage, pipe)]
 
     assert tasks_of(pipe) == oracle
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("stages", range(1, 9))
+@all_cases("style", STYLES)
+@all_cases("stages", range(1, 9))
 def test_no_legal_1f1b_pipeline_deadlocks(style, stages):
     for micro_batches in range(1, 2 * stages + 2):
         pipe = Pipe(stages, 1, micro_batches)
@@ -141,8 +142,8 @@ def test_no_legal_1f1b_pipeline_deadlocks(style, stages):
         assert structure(pipe, style).node_of_task.size == 2 * stages * micro_batches
 
 
-@pytest.mark.parametrize("style", INTERLEAVED_STYLES)
-@pytest.mark.parametrize("stages", range(2, 9))
+@all_cases("style", INTERLEAVED_STYLES)
+@all_cases("stages", range(2, 9))
 def test_no_legal_interleaved_pipeline_deadlocks(style, stages):
     for virtual in (2, 3, 4):
         for groups in (1, 2, 3):
@@ -244,7 +245,7 @@ def test_a_stage_runs_one_thing_at_a_time_and_keeps_its_order(style, pipe, seed)
         assert all(run.start_s[after] >= run.end_s[before] - 1e-12 for before, after in pairwise(mine))
 
 
-@pytest.mark.parametrize("style", STYLES)
+@all_cases("style", STYLES)
 def test_one_stage_runs_back_to_back_whatever_a_transfer_costs(style):
     pipe = Pipe(stages=1, virtual=1, micro_batches=5)
     seconds, _, _ = equal_case(pipe, 1.0, 2.0)
@@ -254,7 +255,7 @@ def test_one_stage_runs_back_to_back_whatever_a_transfer_costs(style):
     assert run.end_s.max() == pytest.approx(0.5 + 5 * 3.0)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@all_cases("style", STYLES)
 def test_one_micro_batch_goes_down_and_up_once_and_pays_every_hop(style):
     pipe = Pipe(stages=4, virtual=1, micro_batches=1)
     seconds, _, free_s = equal_case(pipe, 2.0, 3.0)
@@ -333,8 +334,8 @@ def test_hops_are_numbered_by_sender_and_direction_and_zero_means_none():
     assert sorted([*down, *up]) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("name", SCHEDULES)  # conformance: a new schedule is played unasked
-@pytest.mark.parametrize("style", INTERLEAVED_STYLES)
+@all_cases("name", SCHEDULES)  # conformance: a new schedule is played unasked
+@all_cases("style", INTERLEAVED_STYLES)
 def test_every_schedule_runs_each_task_once_after_its_input(name, style):
     split = Plan(schedule=name).order_rule.splits_backward
     virtual = 2 if name in ("interleaved_1f1b", "zb_v") else 1
@@ -364,7 +365,7 @@ def test_zb_h2_would_deadlock_if_the_messages_of_a_gap_were_posted_together():
         graph("zb_h2", 4, 1, 8, "batched")
 
 
-@pytest.mark.parametrize("style", INTERLEAVED_STYLES)
+@all_cases("style", INTERLEAVED_STYLES)
 def test_sixty_four_stages_of_two_chunks_run_512_micro_batches(style):
     pipe = Pipe(stages=64, virtual=2, micro_batches=512)
     g = structure(pipe, style)

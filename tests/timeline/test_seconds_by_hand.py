@@ -50,7 +50,7 @@ def of_stages(priced, plan=0):
     return micro_batch_seconds(priced)[plan, priced.programs.stages.of(plan).stage_class].tolist()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("style", "plan", "waits"),
     [
         ("sequential", "dp=2 pp=4 gbs=16", [2, 4, 4, 2]),  # a message each way over each of its boundaries
@@ -69,7 +69,7 @@ def test_a_stage_takes_its_blocks_and_the_transfers_that_its_style_waits_for(sty
     assert found == pytest.approx([blocks_s + HOP_S * number for number in waits])
 
 
-@pytest.mark.parametrize("style", STACKS)
+@all_cases("style", STACKS)
 def test_ends_of_a_pipeline_take_their_layers_besides(style):
     ends = {("embedding.lookup", "forward"): 5.0, ("head.logits", "forward"): 7.0}
 
@@ -93,7 +93,7 @@ def test_a_plan_among_deeper_ones_has_the_seconds_that_it_has_alone_and_none_of_
         assert of_stages(priced, row) == pytest.approx(of_stages(alone))
 
 
-@pytest.mark.parametrize("stages", [1, 2, 4, 8])
+@all_cases("stages", [1, 2, 4, 8])
 def test_terms_of_a_step_are_turns_of_the_busiest_stage_and_the_way_through_all_of_them(stages):
     plan = f"dp={8 // stages} pp={stages} gbs=64"
     head = {("head.logits", "forward"): 4.0, ("optimizer.update", "step"): 0.5}
@@ -118,7 +118,7 @@ def executions_of_a_step(programs, number):
     return found
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_devices_are_busy_with_every_kernel_as_often_as_micro_batches_and_blocks_have_it(name):
     """Counted from the programs: layers of each chunk, times micro-batches, over the stages."""
     priced = sample_priced(name)
@@ -139,7 +139,7 @@ def test_devices_are_busy_with_every_kernel_as_often_as_micro_batches_and_blocks
         assert told[place] == pytest.approx(expected_s, rel=1e-9, abs=1e-15), item.name
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_messages_keep_devices_no_longer_than_all_of_them_last(name):
     """Those of the queue that is shared with others twice as long at most."""
     priced = sample_priced(name)
@@ -231,7 +231,7 @@ def test_a_factor_that_is_a_tenth_faster_saves_what_is_told(plan):
     assert checked >= 3
 
 
-@pytest.mark.parametrize("name", NO_LEVER)
+@all_cases("name", NO_LEVER)
 def test_nobody_saves_by_what_no_machine_changes(name):
     assert saved_share(Sensitivity(name=f"{name}[any]", log_sigma_factor=0.1, share=0.5)) == 0.0
     assert saved_share(Sensitivity(name=f"gemm_{name}", log_sigma_factor=0.1, share=0.5)) > 0.0

@@ -5,6 +5,7 @@ While a message runs, compute loses r of its time. Ends of the model cost nothin
 """
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from workbench import priced_job, repriced
 
@@ -50,7 +51,7 @@ def backward_s(priced):
     return simulate(priced.programs.backward, priced, attribute=True).duration_s[MIDDLE, 0, 0]
 
 
-@pytest.mark.parametrize(("w", "c"), [(3.0, 1.0), (1.0, 1.0), (1.0, 4.0), (2.0, 0.0)])
+@all_cases(("w", "c"), [(3.0, 1.0), (1.0, 1.0), (1.0, 4.0), (2.0, 0.0)])
 def test_one_gather_ahead_hides_all_but_the_first_or_all_compute_but_the_last(w, c):
     priced = sharded(PLAIN, w, c)
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from workbench import priced_job, repriced
 
@@ -49,7 +50,7 @@ def layer_s(segments, priced):
     return float(simulate(segments, priced, attribute=False).duration_s[MIDDLE, 0, 0]) / LAYERS
 
 
-@pytest.mark.parametrize(("dispatch_s", "combine_s"), CASES)
+@all_cases(("dispatch_s", "combine_s"), CASES)
 def test_each_exchange_hides_under_the_linear_that_runs_beside_it(dispatch_s, combine_s):
     priced = played(dispatch_s, combine_s, overlap=True)
 
@@ -59,7 +60,7 @@ def test_each_exchange_hides_under_the_linear_that_runs_beside_it(dispatch_s, co
     assert backward == pytest.approx(max(2 * 2.0, dispatch_s) + max(2 * 1.0, combine_s))
 
 
-@pytest.mark.parametrize(("dispatch_s", "combine_s"), CASES)
+@all_cases(("dispatch_s", "combine_s"), CASES)
 def test_without_the_overlap_all_of_an_exchange_is_exposed(dispatch_s, combine_s):
     priced = played(dispatch_s, combine_s, overlap=False)
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,8 +74,8 @@ def test_layers_bound_by_their_link_take_the_sum_of_their_messages(w, c, d):
     assert period_s(w, c, d, IN_A_NODE) == pytest.approx(c + d)
 
 
-@pytest.mark.parametrize("latency_fraction", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize(("w", "c", "d"), [(1.0, 4.0, 12.0), (0.5, 3.0, 30.0)])
+@all_cases("latency_fraction", [0.0, 0.1, 0.5])
+@all_cases(("w", "c", "d"), [(1.0, 4.0, 12.0), (0.5, 3.0, 30.0)])
 def test_a_message_holds_up_a_queue_for_its_seconds_less_its_latency(w, c, d, latency_fraction):
     def with_part(priced):
         return with_latency(priced, lambda item: latency_fraction if item.stream == "cp" else 0.0)

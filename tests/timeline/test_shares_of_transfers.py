@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_jobs import OVERLAPPED
 from workbench import priced_job, repriced
@@ -109,7 +110,7 @@ BLOCKING = {
 }
 
 
-@pytest.mark.parametrize("style", BLOCKING)
+@all_cases("style", BLOCKING)
 def test_transfers_that_block_stand_on_the_path_whole_and_in_a_stages_gap_no_longer_than_they_take(style):
     """One micro-batch over two stages: sent on, worked on by the other, and its gradient sent back."""
     stack, plan, cluster = BLOCKING[style]

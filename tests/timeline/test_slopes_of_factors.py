@@ -2,7 +2,7 @@
 
 import math
 
-import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
@@ -71,7 +71,7 @@ def played(programs, job, book, site):
     return timeline.step_time_s, sensitivities(timeline, priced, {})
 
 
-@pytest.mark.parametrize("name", JOBS)
+@all_cases("name", JOBS)
 def test_the_sensitivity_to_every_factor_is_a_derivative_of_the_step(name):
     """Towards longer times for a kernel that stands just at its bound, and between both where paths tie."""
     job = make_job(**JOBS[name])

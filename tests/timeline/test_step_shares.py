@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_jobs import OVERLAPPED, PARTS, sample_priced
 from workbench import only, priced_job, repriced
@@ -38,14 +39,14 @@ def nudged(priced, key, by):
     return run_step(replace(priced, prices=prices)).step_time_s
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_shares_of_the_critical_path_sum_to_the_step(name):
     timeline = run_step(sample_priced(name))
 
     assert sum(share.path_s for share in timeline.shares) == pytest.approx(timeline.step_time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_what_the_busiest_stage_does_and_its_waiting_sum_to_the_step(name):
     timeline = run_step(sample_priced(name))
 
@@ -54,7 +55,7 @@ def test_what_the_busiest_stage_does_and_its_waiting_sum_to_the_step(name):
     assert timeline.bottleneck_waits_s >= 0
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_no_share_is_negative_or_empty(name):
     timeline = run_step(sample_priced(name))
 
@@ -62,7 +63,7 @@ def test_no_share_is_negative_or_empty(name):
     assert all(share.path_s > 0 for share in timeline.bottleneck_attribution)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("name", PARTS)
 def test_an_items_slope_is_what_the_step_gains_by_slowing_that_item(name):
     """Of the items that the step depends on, and of three others; two slopes where paths tie."""
     priced = unclamped(sample_priced(name))

@@ -1,6 +1,7 @@
 """What sticks out of tensor-parallel messages in chunks, against closed forms; invented seconds."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from workbench import priced_job, repriced
 
@@ -36,7 +37,7 @@ def layer_s(segments, priced):
     return float(simulate(segments, priced, attribute=False).duration_s[MIDDLE, 0, 0]) / LAYERS
 
 
-@pytest.mark.parametrize("message_s", CASES)
+@all_cases("message_s", CASES)
 def test_the_forward_shows_one_chunk_of_product_or_of_message(message_s):
     """Gathers: the last chunk follows the last shard. Scatters: the last sum follows the last chunk."""
     priced = played(message_s)
@@ -50,7 +51,7 @@ def test_the_forward_shows_one_chunk_of_product_or_of_message(message_s):
     assert found == pytest.approx(2 * (gathered_s + scattered_s))
 
 
-@pytest.mark.parametrize("message_s", CASES)
+@all_cases("message_s", CASES)
 def test_the_backward_hides_gathers_under_input_gradients_and_scatters_under_weight_gradients(message_s):
     priced = played(message_s)
     block = [s for s in priced.programs.backward if any(i.name == "mlp.up.dgrad" for i in s.items)]

@@ -4,6 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def test_both_views_of_a_mixed_step_sum_to_it(name, order):
     assert on_stage == pytest.approx(timeline.step_time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+@all_cases("order", ORDERS)
 def test_without_stages_a_step_is_the_sum_of_its_micro_batches_and_what_is_done_once(order):
     priced = priced_job(job_of("one device", listed(order)))
     alone = [run_step(priced_job(job_of("one device", {"seq": length}))) for length in LENGTHS]
@@ -210,8 +211,8 @@ def test_interleaved_1f1b_with_hops_of_their_own_plays_as_the_slow_simulation(st
     assert_plays_as_the_oracle(style, case)
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
-@pytest.mark.parametrize("name", ["batched", "batched, interleaved", "sequential"])
+@all_cases("order", ORDERS)
+@all_cases("name", ["batched", "batched, interleaved", "sequential"])
 def test_a_mixed_step_is_the_slow_simulation_of_the_times_of_steps_of_one_kind(name, order):
     priced = priced_job(job_of(name, listed(order)))
     alone = [priced_job(job_of(name, {"seq": length})) for length in LENGTHS]

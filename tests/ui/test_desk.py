@@ -11,6 +11,7 @@ from contextlib import closing
 from subprocess import PIPE
 
 import pytest
+from all_cases import all_cases
 from children import below, child, runs
 from server_at_hand import LIMIT_S, asked
 from starlette.applications import Starlette
@@ -59,7 +60,7 @@ def test_the_same_words_are_asked_once(status):
     assert len(pool.calls) == 1
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("one", "other"),
     [
         (("api.memory", {"a": "1"}), ("api.memory", {"a": "2"})),

@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from all_cases import all_cases
 from conftest import described_model
 from single_calls import screen_each
 
@@ -49,7 +49,7 @@ def possible(stack, model, devices):
     return taken, faults
 
 
-@pytest.mark.parametrize("stack", catalog.names("stacks"))
+@all_cases("stack", catalog.names("stacks"))
 def test_every_stack_writes_its_report_and_answers_its_page(stack):
     broken = []
     for name, model in MODELS.items():

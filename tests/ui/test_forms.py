@@ -4,6 +4,7 @@ from html import escape
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_pages import Outline
@@ -50,8 +51,8 @@ def test_a_form_of_two_holds_both():
     assert {word: outline.values[word] for word in words} == words
 
 
-@pytest.mark.parametrize("there", ["predict", "search"])
-@pytest.mark.parametrize("here", ["predict", "search"])
+@all_cases("there", ["predict", "search"])
+@all_cases("here", ["predict", "search"])
 def test_a_job_goes_along_to_another_page(here, there):
     assert links(here, JOB)[PAGES[there][0]] == JOB
 
@@ -65,9 +66,7 @@ def test_a_comparison_begins_with_the_job_twice_and_leaves_the_first():
     assert back["/search"] == JOB
 
 
-@pytest.mark.parametrize(
-    "left", [{"objectives": "cost"}, {"tokens": "2T"}, {"deadline": "30 d"}, {"budget": "1M"}]
-)
+@all_cases("left", [{"objectives": "cost"}, {"tokens": "2T"}, {"deadline": "30 d"}, {"budget": "1M"}])
 def test_what_only_a_search_asks_stays_there(left):
     assert links("search", JOB | left)["/"] == JOB
     assert links("search", JOB | left)["/search"] == JOB | left
@@ -80,7 +79,7 @@ def test_several_values_stay_with_the_search(several):
     assert links("search", JOB | several)["/"] == kept
 
 
-@pytest.mark.parametrize("word", ["model", "stack", "precision", "recompute"])
+@all_cases("word", ["model", "stack", "precision", "recompute"])
 def test_a_value_that_a_list_does_not_offer_is_kept(word):
     outline = Outline(page.page("predict", JOB | {word: "my-own<>"}, ""))
 

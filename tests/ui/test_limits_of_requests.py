@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,8 +65,8 @@ def test_a_body_in_parts_reaches_the_application_whole_and_once(parts):
     assert (status, inner.bodies, inner.after) == (200, [b"".join(parts)], ["http.disconnect"])
 
 
-@pytest.mark.parametrize(("extra", "status"), [(-1, 200), (0, 200), (1, 413)])
-@pytest.mark.parametrize("pieces", [1, 3])
+@all_cases(("extra", "status"), [(-1, 200), (0, 200), (1, 413)])
+@all_cases("pieces", [1, 3])
 def test_a_body_may_have_as_many_bytes_as_are_allowed_and_not_one_more(extra, status, pieces):
     body = b"x" * (MOST_BODY_BYTES + extra)
     step = -(-len(body) // pieces)
@@ -77,7 +78,7 @@ def test_a_body_may_have_as_many_bytes_as_are_allowed_and_not_one_more(extra, st
     assert inner.bodies == ([body] if status == 200 else [])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("length", "status"),
     [("0", 200), (f"{MOST_BODY_BYTES}", 200), (f"{MOST_BODY_BYTES + 1}", 413), ("9" * 40, 413), ("-1", 413),
      ("ten", 413), ("1e3", 413)],
@@ -90,7 +91,7 @@ def test_a_length_that_is_told_is_judged_before_the_body(length, status):
     assert (found, len(inner.bodies)) == (status, int(status == 200))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("query", "value", "status"),
     [(0, 0, 200), (MOST_HEADER_BYTES, 0, 200), (MOST_HEADER_BYTES + 1, 0, 431), (0, MOST_HEADER_BYTES, 431),
      (MOST_HEADER_BYTES // 2, MOST_HEADER_BYTES // 2, 431), (8, MOST_HEADER_BYTES - 100, 200)],

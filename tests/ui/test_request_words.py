@@ -4,6 +4,7 @@ import base64
 import zlib
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.errors import SpecError
 from flopcast.requests.job_request import JobRequest
@@ -108,7 +109,7 @@ def test_no_file_of_the_server_is_read(words, monkeypatch):
         job_from(START | words)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("words", "field"),
     [
         ({"modle": "gpt3-175b"}, "modle"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from workload_cases import (
     LENGTH,
     LLAMA,
@@ -72,9 +73,9 @@ def pairs_of_ranks(ranks, order, length=64):
     return [sum(part * size**2 + size**2 / 2 for part in mine) for mine in held]
 
 
-@pytest.mark.parametrize("model", [LLAMA, LATENT], ids=["grouped", "latent"])
-@pytest.mark.parametrize("exchange", EXCHANGES)
-@pytest.mark.parametrize("ranks", [2, 4, 8])
+@all_cases("model", [LLAMA, LATENT])
+@all_cases("exchange", EXCHANGES)
+@all_cases("ranks", [2, 4, 8])
 def test_ranks_that_share_a_sequence_do_together_what_one_rank_does(model, exchange, ranks):
     alone, together = (
         block_of(shared(1, model=model)),
@@ -88,8 +89,8 @@ def test_ranks_that_share_a_sequence_do_together_what_one_rank_does(model, excha
         assert ranks * others == pytest.approx(whole_others, rel=1e-12)
 
 
-@pytest.mark.parametrize("order", ["zigzag", "contiguous"])
-@pytest.mark.parametrize("ranks", [2, 4, 8])
+@all_cases("order", ["zigzag", "contiguous"])
+@all_cases("ranks", [2, 4, 8])
 def test_a_ring_takes_as_long_as_the_rank_with_most_pairs(order, ranks):
     pairs = pairs_of_ranks(ranks, order)
 
@@ -118,8 +119,8 @@ def test_without_a_mask_the_order_makes_no_difference(ranks):
     assert by_order == pytest.approx([full, full], rel=1e-12)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("tensor", [1, 2])
+@all_cases("ranks", [2, 4])
+@all_cases("tensor", [1, 2])
 def test_a_rank_gets_the_keys_and_values_of_all_others_once_forward_and_twice_backward(ranks, tensor):
     """Backward they come again, as only a rank's own are kept, and gradients go home."""
     layer = block_of(shared(ranks, tp=tensor))
@@ -157,9 +158,9 @@ def test_an_all_to_all_leaves_each_rank_whole_sequences_of_some_heads():
     assert (at(kernel.queries), at(kernel.batch), at(kernel.kv_batch)) == (LENGTH, HEADS / 4, KV_HEADS / 4)
 
 
-@pytest.mark.parametrize("model", [LLAMA, LATENT], ids=["grouped", "latent"])
-@pytest.mark.parametrize("exchange", EXCHANGES)
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@all_cases("model", [LLAMA, LATENT])
+@all_cases("exchange", EXCHANGES)
+@all_cases("recompute", ["none", "selective", "full"])
 def test_activations_of_a_sequence_are_dealt_out_evenly(model, exchange, recompute):
     alone = block_of(shared(1, model=model, recompute=recompute))
 
@@ -237,7 +238,7 @@ def test_a_step_of_shared_sequences_has_as_many_micro_batches_as_replicas_of_dat
     assert plan_of("dp=2 cp=4 mbs=1 gbs=8").num_micro_batches == 4
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@all_cases("exchange", EXCHANGES)
 def test_a_plan_among_others_that_share_sequences_is_what_it_is_alone(exchange):
     degrees = (1, 2, 4) if exchange == "ring" else (2, 4, 8)
     together = block_of(shared(*degrees, exchange=exchange))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import (
@@ -52,7 +53,7 @@ def linear(name, source, output, m=8, n=16, k=32):
     return kernel(name, work, (source,), output, component="mlp")
 
 
-@pytest.mark.parametrize("model", MODELS)
+@all_cases("model", MODELS)
 def test_without_flash_attention_the_backward_costs_exactly_twice_the_forward(model):
     forward = logical_block(MODELS[model], "tp=2 mbs=2 gbs=2")
 
@@ -99,7 +100,7 @@ def test_a_linear_gives_its_input_gradient_before_its_weight_gradient():
     assert shapes == [(8, 32, 16), (16, 32, 8)]  # dx[m, k] and dw[n, k], as rows, columns, sum
 
 
-@pytest.mark.parametrize("collective", MESSAGES)
+@all_cases("collective", MESSAGES)
 def test_every_message_comes_back_as_its_dual_over_the_same_axis(collective):
     message = MESSAGES[collective](axis="tp", message_bytes=constant(1e6))
 
@@ -114,7 +115,7 @@ def test_host_work_has_no_gradient():
     assert derive_backward((host_work("synchronise", "forward"),), NOTHING_AGAIN) == ()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@all_cases("model", MODELS)
 def test_everything_derived_belongs_to_the_backward_phase(model):
     block = block_of(realised(MODELS[model], MEGATRON, "tp=2 mbs=2 gbs=2"))
 

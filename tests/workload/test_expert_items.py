@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from workload_cases import LENGTH, LLAMA, block_of, named, realised, stack_with
 
@@ -104,7 +105,7 @@ def test_a_router_with_fp32_scores_may_multiply_16_bits():
 
 # Forward kernels of the router and of what prepares an exchange, DeepSeek-V3: docs/discussions/
 # deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM. Eager ones with HybridEP follow by subtraction.
-@pytest.mark.parametrize(
+@all_cases(
     ("kernels", "dispatcher", "expected"),
     [
         ("eager", "all_to_all", 72),

@@ -1,6 +1,7 @@
 """What follows the backward pass: accumulated, reduced, checked, applied, gathered."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import (
@@ -51,12 +52,10 @@ def last_stage(programs, plan=0):
     return int(programs.stages.of(plan).stage_class[-1])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("dtype", "element_bytes", "precision"), [("fp32", 4, "bf16"), ("bf16", 2, "bf16"), ("fp16", 2, "fp16")]
 )
-@pytest.mark.parametrize(
-    ("collective", "axis"), [("all_reduce", "dp"), ("reduce_scatter", "dp_shard")], ids=lambda word: word
-)
+@all_cases(("collective", "axis"), [("all_reduce", "dp"), ("reduce_scatter", "dp_shard")])
 def test_the_reduction_carries_every_gradient_once(dtype, element_bytes, precision, collective, axis):
     stack = stack_with(MEGATRON, gradients={"dtype": dtype, "collective": collective})
 

@@ -98,8 +98,8 @@ def test_a_step_reduces_every_gradient_as_often_as_its_stage_and_stack_say(
     assert sent_in_a_step(programs, "gradients.reduce") == pytest.approx(times * gradients_bytes, rel=1e-12)
 
 
-@pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize("overlap", [False, True])
+@all_cases("stages", [2, 4])
+@all_cases("overlap", [False, True])
 def test_all_stages_together_reduce_every_gradient_once(stages, overlap):
     stack = stack_with(FREE, gradients={"overlap": overlap})
 
@@ -109,7 +109,7 @@ def test_all_stages_together_reduce_every_gradient_once(stages, overlap):
     assert sent_in_a_step(programs, "gradients.reduce") == pytest.approx(4 * whole, rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("overlap", "with_tensor", "hidden"),
     [
         (True, True, [1, 1, 1]),
@@ -149,8 +149,8 @@ def cast_elements(items):
     return found
 
 
-@pytest.mark.parametrize("tensor", [2, 4])
-@pytest.mark.parametrize("recipe", ["fp8", "fp8_current", "mxfp8"])
+@all_cases("tensor", [2, 4])
+@all_cases("recipe", ["fp8", "fp8_current", "mxfp8"])
 def test_every_linear_s_input_is_cast_once_on_the_part_that_a_rank_has(recipe, tensor):
     """What is gathered is cast before, on a rank's share of the tokens; the others on its columns."""
     items = block_of(realised(LLAMA, MEGATRON, f"tp={tensor} sp gbs=1 precision={recipe}")).forward
@@ -167,8 +167,8 @@ def test_every_linear_s_input_is_cast_once_on_the_part_that_a_rank_has(recipe, t
     }
 
 
-@pytest.mark.parametrize("tensor", [2, 4])
-@pytest.mark.parametrize(("recipe", "each_bytes"), [("fp8", 1), ("mxfp8", 33 / 32)])
+@all_cases("tensor", [2, 4])
+@all_cases(("recipe", "each_bytes"), [("fp8", 1), ("mxfp8", 33 / 32)])
 def test_shards_of_what_is_gathered_are_kept_narrow_like_all_other_inputs(recipe, each_bytes, tensor):
     wide, narrow = (
         at(block_of(realised(LLAMA, MEGATRON, f"tp={tensor} sp gbs=1 precision={name}")).kept_bytes)

@@ -5,6 +5,7 @@ degree. Its bytes assume 16-bit activations, masks of one byte, and scores that 
 """
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import (
@@ -125,7 +126,7 @@ def test_the_terms_are_those_that_section_4_1_lists():
     }
 
 
-@pytest.mark.parametrize("text", ["tp=4", "tp=4 sp", "tp=4 sp recompute=selective", "recompute=full"])
+@all_cases("text", ["tp=4", "tp=4 sp", "tp=4 sp recompute=selective", "recompute=full"])
 def test_megatron_s_fusions_keep_the_same_bytes(text):
     logical = block_of(realised(GPT, BARE, text))
 

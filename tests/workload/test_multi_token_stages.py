@@ -1,6 +1,7 @@
 """Where modules of multi-token prediction stand, and what they add to the last stage of a pipeline."""
 
 import pytest
+from all_cases import all_cases
 from single_calls import mtp_parameters
 from workload_cases import GPT, MEGATRON, at, realised
 
@@ -15,7 +16,7 @@ def of_stage(values, programs, stage):
     return float(values[0, programs.stages.of(0).stage_class[stage]])
 
 
-@pytest.mark.parametrize(("stages", "virtual"), [(1, 1), (2, 1), (4, 1), (2, 2)])
+@all_cases(("stages", "virtual"), [(1, 1), (2, 1), (4, 1), (2, 2)])
 def test_modules_stand_with_the_head_on_the_last_chunk_and_blocks_as_without_them(stages, virtual):
     pile = Pile(counts=(1, 8, 1, 1, 1), stages=stages, virtual=virtual, at_end=3)
 

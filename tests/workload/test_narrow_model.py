@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from workload_cases import LLAMA, MEGATRON, at, flop_of, messages, realised, repeats, stack_with
 
 from flopcast.memory.peak import peak_memory
@@ -29,8 +30,8 @@ def on_engine(programs, unit):
     return total
 
 
-@pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (2, 0), (0, 8), (8, 0)])
-@pytest.mark.parametrize("stages", [1, 4])
+@all_cases(("first", "last"), [(0, 0), (1, 1), (2, 0), (0, 8), (8, 0)])
+@all_cases("stages", [1, 4])
 def test_wide_blocks_at_the_ends_take_their_flop_off_the_narrow_engine(first, last, stages):
     stack = stack_with(narrow={"wide_first_blocks": first, "wide_last_blocks": last})
     programs = realised(LLAMA, stack, f"pp={stages} mbs=1 gbs=8 precision=mxfp8")
@@ -90,7 +91,7 @@ def test_weights_gradients_and_states_are_those_of_16_bits():
         np.testing.assert_array_equal(*(memory.by_category[category] for memory in found))
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@all_cases("recipe", RECIPES)
 def test_the_recipe_is_accounted_for_as_a_rewrite_that_keeps_flop(recipe):
     programs = realised(LLAMA, MEGATRON, f"mbs=1 gbs=8 precision={recipe}")
 
@@ -127,7 +128,7 @@ def test_narrow_messages_run_in_chunks_under_their_products_as_wide_ones_do():
     assert cut[1] == cut[2] == cut[0]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@all_cases("recipe", RECIPES)
 def test_casts_in_both_layouts_have_their_own_kernel(recipe):
     programs = realised(LLAMA, MEGATRON, f"mbs=1 gbs=8 precision={recipe}")
 

@@ -4,6 +4,7 @@ Megatron-Core, core/distributed: buffers of 8-bit parameters hold bytes, those o
 """
 
 import pytest
+from all_cases import all_cases
 from workload_cases import HIDDEN, LLAMA, MEGATRON, VOCABULARY, at, realised, stack_with
 
 from flopcast.layers.experts import Experts
@@ -55,8 +56,8 @@ def gathered(stack, text, model=LLAMA):
     return found
 
 
-@pytest.mark.parametrize("precision", NARROW)
-@pytest.mark.parametrize("zero", [1, 2])
+@all_cases("precision", NARROW)
+@all_cases("zero", [1, 2])
 def test_weights_of_narrow_products_travel_in_one_byte_and_all_others_in_two(precision, zero):
     found = gathered(KEPT, f"dp=8 gbs=8 zero={zero} precision={precision}")
 
@@ -70,7 +71,7 @@ def test_what_is_wide_or_needs_a_second_layout_travels_in_two_bytes(precision):
     assert found == pytest.approx([2 * (LINEARS + WIDE), 0.0])
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@all_cases("precision", NARROW)
 def test_a_stack_that_keeps_wide_weights_gathers_them_wide(precision):
     found = gathered(MEGATRON, f"dp=8 gbs=8 zero=1 precision={precision}")
 

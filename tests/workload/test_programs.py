@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import (
@@ -55,7 +56,7 @@ def catalogued(name, text):
     )
 
 
-@pytest.mark.parametrize("name", SC21)
+@all_cases("name", SC21)
 def test_a_step_with_full_recompute_needs_the_flop_of_equation_3(name):
     model = catalog.model(name)
     blocks, hidden, batch = model.num_blocks, model.hidden, 16
@@ -153,7 +154,7 @@ def test_the_chunk_that_starts_a_pass_holds_the_layer_that_starts_it():
     assert received == [[0, 1, 1, 1], [1, 1, 1, 0]]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("stack", "text", "share"),
     [
         (FULL_PAYLOAD, "tp=4 pp=2", 1),
@@ -290,7 +291,7 @@ def test_lowering_keeps_the_model_s_layers_and_their_counts():
     assert {item.phase for layer in workload.layers for item in layer.forward} == {"forward"}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@all_cases("model", MODELS)
 def test_a_rank_that_held_every_layer_would_hold_every_parameter(model):
     held = at(realised(MODELS[model], MEGATRON, "gbs=1").parameters)
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from workload_cases import (
     HIDDEN,
     LENGTH,
@@ -105,7 +106,7 @@ def test_inputs_of_linears_are_kept_in_the_format_and_nothing_else_changes(recip
     assert saved == pytest.approx(inputs * (2 - each_bytes))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("recipe", "stack", "each_bytes"),
     [  # bytes of one element; the notes of shared/modelling, section 1.4, have 4 and 6 on Hopper
         ("fp8", HOPPER, 2 + 2),
@@ -124,7 +125,7 @@ def test_a_cast_reads_16_bits_once_or_twice_and_writes_a_copy_for_each_layout(re
     assert gradient == pytest.approx(LENGTH * 2 * FFN * each_bytes)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("recipe", "left"),
     [
         ("fp8", 0.0),
@@ -139,7 +140,7 @@ def test_a_norm_that_does_part_of_a_cast_saves_passes_of_both(recipe, left):
     assert found.get("attention.qkv_cast", 0.0) == pytest.approx(LENGTH * HIDDEN * left)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@all_cases("recipe", RECIPES)
 def test_rows_and_transformed_columns_in_two_kernels_cost_one_more_read_of_all_but_weights(recipe):
     """csrc/quantizer.cpp of Transformer Engine: up to 2.13 in two kernels, since 2.14 in one."""
     stacks = BLACKWELL, stack_with(BLACKWELL, narrow={"fused_transform": False})

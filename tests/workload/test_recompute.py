@@ -1,6 +1,7 @@
 """Recompute: what is run again in the backward pass, in which place, and what it saves."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import (
@@ -37,7 +38,7 @@ def block(model, stack, text):
     return block_of(realised(model, stack, text))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@all_cases("model", MODELS)
 def test_full_recompute_adds_exactly_one_forward(model):
     plain = block(MODELS[model], MEGATRON, "tp=2 mbs=2 gbs=2")
 

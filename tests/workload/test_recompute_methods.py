@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import (
@@ -72,7 +73,7 @@ def test_kinds_of_blocks_are_counted_as_one_would_layer_by_layer(method, size, r
     assert found.tolist() == [*expected, 1.0]
 
 
-@pytest.mark.parametrize(("size", "groups"), [(1, 8), (2, 4), (3, 3), (4, 2), (8, 1)])
+@all_cases(("size", "groups"), [(1, 8), (2, 4), (3, 3), (4, 2), (8, 1)])
 def test_a_group_keeps_one_input_and_the_last_may_be_shorter(size, groups):
     kept = at(activations(realised(GPT, MEGATRON, f"recompute=full:uniform:{size}"))[0])
 
@@ -88,7 +89,7 @@ def test_a_group_at_work_has_all_its_blocks_tensors_and_a_group_of_all_those_of_
     assert at(group.working_bytes) - at(one.working_bytes) == pytest.approx(3 * kept)
 
 
-@pytest.mark.parametrize("method", ["uniform:2", "uniform:3", "uniform:8", "block:8"])
+@all_cases("method", ["uniform:2", "uniform:3", "uniform:8", "block:8"])
 def test_methods_that_recompute_every_block_run_as_much_again(method):
     full = realised(GPT, MEGATRON, "tp=2 recompute=full")
 
@@ -97,7 +98,7 @@ def test_methods_that_recompute_every_block_run_as_much_again(method):
     assert again_flop(programs) == pytest.approx(again_flop(full), rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("method", "recomputed"),
     [
         ("block:1", 1),

@@ -1,6 +1,7 @@
 """Selective recompute by module: what of a block is kept, what runs again, and in which place."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import (
@@ -73,7 +74,7 @@ def again(layer):
     return [item.name for item in layer.backward if item.phase == "recompute"]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("modules", "kept"),
     [
         # arXiv:2205.05198, section 4.1, in s b h: attention 11 + 5 a s / h, MLP 19, norms 4
@@ -83,7 +84,7 @@ def again(layer):
         ("core_attention,mlp,layernorm", 34 - 16 - 4),
     ],
 )
-@pytest.mark.parametrize(("words", "ranks"), [("", 1), ("tp=4 sp", 4)])
+@all_cases(("words", "ranks"), [("", 1), ("tp=4 sp", 4)])
 def test_a_gpt_block_keeps_what_is_left_of_korthikanti_s_34_bytes(modules, kept, words, ranks):
     layer = block(GPT, f"{words} recompute=selective:{modules}")
 
@@ -163,8 +164,8 @@ def test_a_recomputed_mixer_runs_all_but_norm_and_residual_again():
     assert again(layer) == [name for name in forward if not name.endswith((".norm", ".residual"))]
 
 
-@pytest.mark.parametrize("words", ["full", "selective:attention,mlp", "selective:mlp,layernorm"])
-@pytest.mark.parametrize("model", [GPT, LLAMA])
+@all_cases("words", ["full", "selective:attention,mlp", "selective:mlp,layernorm"])
+@all_cases("model", [GPT, LLAMA])
 def test_what_gradients_read_stands_before_the_last_kept_tensor_of_sequential_halves(model, words):
     kept, read = (
         again(block(model, f"recompute={words}", stack_with(FLASH, recompute_until=until)))

@@ -638,7 +638,7 @@ def test_every_kind_that_a_rewrite_makes_has_passes(name):
     assert kinds <= KINDS.keys()
 
 
-@pytest.mark.parametrize("model", RUNS)
+@all_cases("model", RUNS)
 def test_every_fusion_that_a_published_run_s_log_prints_takes_effect(model):
     job = RUNS[model]
     printed = {"bias_gelu", "fused_softmax", "flash_attention"}.intersection(rewrite_names(job.stack))

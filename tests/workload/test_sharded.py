@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from workload_cases import GPT, HIDDEN, LLAMA, MEGATRON, VOCABULARY, at, realised, stack_with
 
 from flopcast.layers.experts import Experts
@@ -46,8 +47,8 @@ def axes(segments, name):
     }
 
 
-@pytest.mark.parametrize("ends", ["own_units", "root"])
-@pytest.mark.parametrize("prefetch", [0, 1])
+@all_cases("ends", ["own_units", "root"])
+@all_cases("prefetch", [0, 1])
 def test_each_pass_gathers_every_parameter_once(ends, prefetch):
     stack = stack_with(FSDP, sharding={"ends": ends, "prefetch_units": prefetch})
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_cases import plans_of
@@ -29,7 +30,7 @@ def partition_uniform(num_items, num_parts):
     return bounds
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("blocks", "stages", "printed"),
     [
         (44, 4, [11, 12, 12, 9]),
@@ -245,7 +246,7 @@ def test_equal_numbers_listed_are_the_even_division():
     np.testing.assert_array_equal(listed.chunk_counts, even.chunk_counts)
 
 
-@pytest.mark.parametrize("listed", [(), (8,), (5, 4), (4, 2, 2)])
+@all_cases("listed", [(), (8,), (5, 4), (4, 2, 2)])
 def test_a_list_that_does_not_fit_its_chunks_is_a_fault_of_ours(listed):
     with pytest.raises(InternalError, match="8 blocks over 2 chunks"):
         divide(Pile(counts=(1, 8, 1, 1), stages=2, virtual=1, listed=listed), "listed")

@@ -1,6 +1,7 @@
 """Tensor-parallel messages in chunks under their products: nothing is lost, and what waits for what."""
 
 import pytest
+from all_cases import all_cases
 from workload_cases import LLAMA, MODELS, at, block_of, flop_of, messages, realised, stack_with
 
 from flopcast.cost.host import launch_seconds
@@ -30,8 +31,8 @@ def sent(items, collective, plan=0):
     return executed(messages(items, collective), lambda item: item.work.message_bytes, plan)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@all_cases("model", MODELS)
+@all_cases("recompute", ["none", "selective", "full"])
 def test_chunks_add_up_to_the_products_and_messages_that_were_cut(model, recompute):
     plan = f"tp=4 sp mbs=2 gbs=2 recompute={recompute}".replace("recompute=none", "")
     for whole, cut in zip(

@@ -1,6 +1,6 @@
 """What is alive while a layer runs its backward: by hand, tensor after tensor, and laws for every layer."""
 
-import pytest
+from all_cases import all_cases
 from workload_cases import BARE, GPT, HIDDEN, LENGTH, MODELS, at, block_of, realised, stack_with
 
 from flopcast.dtypes import constant
@@ -74,8 +74,8 @@ def test_llama_3_70b_s_block_is_fullest_where_its_activation_runs_backward():
     assert working == 2 * 4096 * (8192 + 2 * 28672)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("text", ["gbs=1", "tp=4 sp gbs=1", "tp=2 gbs=1"])
+@all_cases("model", MODELS)
+@all_cases("text", ["gbs=1", "tp=4 sp gbs=1", "tp=2 gbs=1"])
 def test_at_work_a_layer_has_what_it_kept_and_at_least_the_gradient_of_its_output(model, text):
     for layer in realised(MODELS[model], BARE, text).layers:
         kept = at(total_bytes(kept_tensors(layer.forward, NOTHING_AGAIN)))

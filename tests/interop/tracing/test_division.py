@@ -2,7 +2,7 @@
 
 from math import prod
 
-import pytest
+from all_cases import all_cases
 
 from flopcast.interop.tracing.blocks import POINTS, PROOF
 from flopcast.interop.tracing.division import divide
@@ -110,7 +110,7 @@ def test_a_tensor_that_all_heads_share_enters_and_its_gradient_is_summed():
     assert set(found.whole) == {SHARED}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("between", "reason"),
     [
         (call("mean", [wide(10)], tensor(11, ROWS, 1)), "the operator mean works across"),

@@ -1,13 +1,14 @@
 """FLOP of torch's operators by their shapes, worked out by hand."""
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.interop.tracing.products import FUSED_ATTENTION, RULES, flop_of
 
 HEADS = (2, 4, 128, 64)  # sequences, heads, tokens, elements
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "shapes", "flop"),
     [
         ("mm", [(3, 5), (5, 7)], 2 * 3 * 5 * 7),
@@ -52,7 +53,7 @@ def test_values_narrower_than_keys_make_the_second_product_cheaper():
     )
 
 
-@pytest.mark.parametrize("name", ["add", "mul", "native_layer_norm", "_softmax", "embedding", "_to_copy"])
+@all_cases("name", ["add", "mul", "native_layer_norm", "_softmax", "embedding", "_to_copy"])
 def test_a_pass_over_tensors_has_no_flop(name):
     assert name not in RULES
     assert flop_of(name, [HEADS, HEADS]) == 0.0

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from oracle_cases import oracle
 
@@ -47,7 +48,7 @@ def report(model, plan="dp=8 mbs=1 gbs=16 zero=1", length=1024):
     return flopcast.predict(job_of_trace(model, plan, length))
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@all_cases("name", NATIVE)
 def test_a_trace_holds_the_parameters_and_flop_of_our_own_layers(name):
     ours, theirs = oracle(name).model, traced(name)
 
@@ -114,7 +115,7 @@ def message_bytes(items):
     return found
 
 
-@pytest.mark.parametrize("name", DIVIDED)
+@all_cases("name", DIVIDED)
 def test_ranks_hold_and_multiply_together_what_the_undivided_block_does(name):
     """A conservation law: what is divided adds up to the whole, what is whole is on each rank."""
     model = traced(name)
@@ -200,7 +201,7 @@ def test_sequences_of_a_traced_model_are_not_divided(option):
         report(traced("llama-3-8b"), f"tp=2 dp=2 mbs=1 gbs=16 {option}")
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b", "gpt2", "olmoe-1b-7b"])
+@all_cases("name", ["llama-3-8b", "mixtral-8x7b", "gpt2", "olmoe-1b-7b"])
 def test_a_traced_model_is_searched_and_its_best_plan_predicts_the_same(name):
     job = job_of_trace(traced(name))
     space = Space(gbs=64, mbs="1,2", zero=1, recompute="none", vpp=1)

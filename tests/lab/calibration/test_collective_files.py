@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.lab.calibration.collective_files import FABRICS
@@ -35,7 +36,7 @@ def bus_bytes_per_s(file, size, inside, nodes, seconds):
     return factor * size / seconds
 
 
-@pytest.mark.parametrize("name", FILES)
+@all_cases("name", FILES)
 def test_a_file_belongs_to_a_tier_that_exists_and_a_collective_that_is_priced(name):
     file = FILES[name]
     tiers = {tier.name: tier for tier in catalog.cluster(file.cluster).tiers}
@@ -44,7 +45,7 @@ def test_a_file_belongs_to_a_tier_that_exists_and_a_collective_that_is_priced(na
     assert file.collective in FORMULAS
 
 
-@pytest.mark.parametrize("name", FILES)
+@all_cases("name", FILES)
 def test_a_file_gives_rows_that_are_messages_between_ranks(shared, name):
     size, inside, nodes, seconds = rows_of(shared, FILES[name])
 
@@ -54,7 +55,7 @@ def test_a_file_gives_rows_that_are_messages_between_ranks(shared, name):
     assert ((seconds > 1e-6) & (seconds < 100)).all()
 
 
-@pytest.mark.parametrize("name", FILES)
+@all_cases("name", FILES)
 def test_rows_lie_on_the_tier_that_they_are_measured_for(shared, name):
     """Inside a node: one node. Between nodes: several."""
     file = FILES[name]
@@ -65,7 +66,7 @@ def test_rows_lie_on_the_tier_that_they_are_measured_for(shared, name):
     assert ((nodes > 1) == (file.tier == cluster.tiers[-1].name)).all()
 
 
-@pytest.mark.parametrize("name", FILES)
+@all_cases("name", FILES)
 def test_no_used_row_beats_the_links_of_its_tier(shared, name):
     """With every rank of a node on its own network card; a wrong unit or convention would."""
     file = FILES[name]
@@ -94,7 +95,7 @@ def test_a_transfer_between_nodes_joins_one_rank_of_each():
     assert (file.inside(PAPER_ROW).item(), file.nodes(PAPER_ROW).item()) == (1.0, 2.0)
 
 
-@pytest.mark.parametrize("name", FILES)
+@all_cases("name", FILES)
 def test_times_are_seconds(name):
     file = FILES[name]
     row = PAPER_ROW | {"out_of_place_us": np.array([50.0])}

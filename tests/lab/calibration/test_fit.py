@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cli.measurement_folder import SYSTEMS
 from flopcast.cost.kernels.curve import log_efficiency
@@ -164,7 +165,7 @@ def test_a_file_that_is_not_known_gives_no_samples():
     assert list(curve_fit.file_samples("made-up", "mystery", grid(), A100)) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("file", "names"),
     [
         ("linear_mlp_up", ["gemm"]),  # the backward is two kernels: fitted as a ratio
@@ -246,7 +247,7 @@ def test_each_collective_of_a_fabric_gets_its_own_curve():
     assert np.exp(curves["reduce_scatter"].table).max() < 0.3  # half of the bytes in the same time
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@all_cases("system", SYSTEMS)
 def test_the_list_of_broken_files_of_a_system_is_that_of_its_defects(system):
     told = {f"{file} ({which})": why for (at, file, which), (_, why) in BROKEN.items() if at == system}
 
@@ -254,7 +255,7 @@ def test_the_list_of_broken_files_of_a_system_is_that_of_its_defects(system):
     assert all(why.startswith("defect ") for why in told.values())
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("system", "entry"), [(system, entry) for system, entries in REPLACEMENTS.items() for entry in entries]
 )
 def test_only_classes_without_a_usable_row_are_replaced(system, entry):
@@ -286,7 +287,7 @@ def test_the_traced_operators_are_those_of_the_readme(kernel, flop, moved_bytes,
     assert entry.traced_s == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("system", REPLACEMENTS)
+@all_cases("system", REPLACEMENTS)
 def test_replacements_go_through_the_operator_that_was_traced(system):
     device = catalog.device(SYSTEMS[system])
     own = {name: curve for (_, name), curve in load_owner(device.name).items()}
@@ -305,7 +306,7 @@ def test_replacements_go_through_the_operator_that_was_traced(system):
         assert seconds.item() == pytest.approx(entry.traced_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("system", REPLACEMENTS)
+@all_cases("system", REPLACEMENTS)
 def test_replacements_keep_the_relatives_ratio_of_backward_to_forward(system):
     """Up to the one shift that the trace gives, and to levelling: most nodes keep the ratio."""
     device = catalog.device(SYSTEMS[system])
@@ -321,7 +322,7 @@ def test_replacements_keep_the_relatives_ratio_of_backward_to_forward(system):
         assert np.mean(np.abs(shift - np.median(shift)) < 0.02) > 0.5
 
 
-@pytest.mark.parametrize("system", REPLACEMENTS)
+@all_cases("system", REPLACEMENTS)
 def test_a_replacement_says_so_in_its_evidence(system):
     device = catalog.device(SYSTEMS[system])
     own = {name: curve for (_, name), curve in load_owner(device.name).items()}

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def named(found, name):
     return next((one for one in found.constants if one.name == name), None)
 
 
-@pytest.mark.parametrize("level", [0.8, 0.95, 1.05, 1.3])
+@all_cases("level", [0.8, 0.95, 1.05, 1.3])
 def test_a_level_that_many_exact_runs_show_is_found(level):
     found = named(fit(exact({NAME: level}), WIDE, {}), NAME)
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,8 +35,8 @@ def test_the_sigma_would_have_held_nine_of_ten_of_its_errors_and_no_smaller_one_
     assert all(sum(np.abs(errors) <= REACH * other) < needed for other in smaller)
 
 
-@pytest.mark.parametrize("rows", [9, 19, 50])
-@pytest.mark.parametrize("draw", ["normal", "laplace", "uniform"])
+@all_cases("rows", [9, 19, 50])
+@all_cases("draw", ["normal", "laplace", "uniform"])
 def test_whatever_law_errors_follow_the_next_one_is_held_nine_times_in_ten(rows, draw):
     """The theorem behind it: at least ceil(0.9 (n + 1)) / (n + 1) of draws, whatever their law."""
     chance = getattr(np.random.default_rng(rows), draw)

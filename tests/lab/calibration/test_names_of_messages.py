@@ -49,7 +49,7 @@ OF_NCCL = {
 CLASSES = sorted({name for _, name in (*KERNELS, *OPERATORS)} | set(COLLECTIVES.values()))
 
 
-@pytest.mark.parametrize("name", SPELT)
+@all_cases("name", SPELT)
 def test_a_collective_of_torch_is_known_in_any_case_and_with_any_separator(name):
     ours = SPELT[name]
 
@@ -87,14 +87,14 @@ def test_every_class_that_a_name_may_have_is_part_of_one_cost_in_both_passes(nam
         assert kind_of(f"{name}.backward") == "memory_bound"
 
 
-@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "softmax", "gelu", "silu", "dropout"])
+@all_cases("name", ["layernorm", "rmsnorm", "softmax", "gelu", "silu", "dropout"])
 def test_a_kernel_of_one_name_in_both_passes_is_of_the_pass_in_which_it_ran(name):
     forward, backward = (kernel_class(f"fused_{name}_kernel", "", late) for late in (False, True))
 
     assert (forward, backward) == (name, f"{name}.backward")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("forward", "backward"),
     [
         ("flash_fwd_splitkv_kernel", "flash_bwd_dq_dk_dv_loop_kernel"),
@@ -111,11 +111,11 @@ def test_names_that_tell_the_pass_are_believed_whenever_they_ran(forward, backwa
     assert both[0] == f"{kernel_class(forward)}.backward"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "kernel",
     ["ampere_bf16_s16816gemm_bf16_128x128", "nvjet_hsh_256x128", "Cijk_Ailk_Bljk_BBS", "sm90_xmma_gemm"],
 )
-@pytest.mark.parametrize("operator", ["", "aten::mm", "aten::linear", "autograd::engine"])
+@all_cases("operator", ["", "aten::mm", "aten::linear", "autograd::engine"])
 def test_a_product_is_one_in_both_passes_whoever_launched_it(kernel, operator):
     assert kernel_class(kernel, operator) == kernel_class(kernel, operator, True) == "gemm"
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.lab.calibration.peer_fit import device_samples
@@ -41,7 +42,7 @@ def test_the_machine_is_the_same_product_as_its_relative():
     assert own == other
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("m", "n", "k", "efficiency"),
     [  # printed rows of forward products: Llama 3 70B at tp 1, 2 and 4
         (4096, 57344, 8192, 0.486688),

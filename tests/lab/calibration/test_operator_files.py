@@ -1,7 +1,6 @@
 """What the files of operator times measure, against the table of shapes in the data's own README."""
 
 import numpy as np
-import pytest
 from all_cases import all_cases
 
 from flopcast.cli.measurement_folder import SYSTEMS
@@ -57,7 +56,7 @@ README = {  # file → (FLOP, bytes) of a row (tp, b, s, h, a, layers): the colu
 UNFUSED = {"rmsnorm", "rope"}  # chains of kernels: their bytes are a convention of our own
 
 
-@pytest.mark.parametrize("file", README)
+@all_cases("file", README)
 def test_a_file_measures_the_work_that_its_readme_says(file):
     columns = {name: np.array(values)[:, None] for name, values in GRID.items()}
     rows = list(zip(*GRID.values(), strict=True))
@@ -74,7 +73,7 @@ def test_every_file_is_described_here():
     assert set(README) | UNFUSED == set(FILES)
 
 
-@pytest.mark.parametrize("file", sorted(UNFUSED))
+@all_cases("file", sorted(UNFUSED))
 def test_a_chain_of_kernels_moves_more_than_one_kernel_would(file):
     columns = {name: np.array(values)[:, None] for name, values in GRID.items()}
 
@@ -98,7 +97,7 @@ def test_every_file_exists_with_the_columns_that_it_needs(shared, system, file):
     assert all((coordinate > 0).all() for coordinate in operator.coordinates())
 
 
-@pytest.mark.parametrize(("system", "file", "which"), BROKEN)
+@all_cases(("system", "file", "which"), BROKEN)
 def test_what_is_called_broken_exists(shared, system, file, which):
     columns = read_columns(shared / "data" / "operators" / system / f"{file}.csv").columns
 
@@ -110,7 +109,7 @@ def test_what_is_called_broken_exists(shared, system, file, which):
     assert not keep.all()
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("system", "file", "which", "rows"),
     [  # data/README.md, known defects
         (GH200, "mask_fill", "forward", 630 + 400),  # defect 5: halves and quarters
@@ -127,7 +126,7 @@ def test_as_many_rows_are_left_out_as_the_readme_counts(shared, system, file, wh
     assert (~keep).sum() == rows
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("file", "which"),
     [  # defects 0, 1, 2 and 4
         ("layernorm", "backward"),
@@ -143,7 +142,7 @@ def test_no_row_of_a_pass_that_is_wrong_throughout_is_kept(file, which):
     assert keep.tolist() == [False] * 5
 
 
-@pytest.mark.parametrize(("system", "file", "which"), BROKEN)
+@all_cases(("system", "file", "which"), BROKEN)
 def test_every_defect_names_its_number_in_the_readme(system, file, which):
     _, why = BROKEN[system, file, which]
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.kernels.curve import log_efficiency
 from flopcast.lab.calibration.peer_fit import SKEW, device_samples, fit_peer_curve, fit_peers
@@ -49,8 +50,8 @@ def training(stage, efficiency):
 STAGES = ("fwd", "bwd_grad_act", "bwd_grad_w")
 
 
-@pytest.mark.parametrize("law", [1.01, 1.2])
-@pytest.mark.parametrize(("experts", "top_k"), [(64, 2), (128, 8), (256, 8)])
+@all_cases("law", [1.01, 1.2])
+@all_cases(("experts", "top_k"), [(64, 2), (128, 8), (256, 8)])
 def test_the_expected_imbalance_is_the_median_of_drawn_loads(law, experts, top_k):
     tokens = 4096
     low, high = 1.0, (0.8 * tokens) ** (1 - law)
@@ -217,6 +218,6 @@ def test_one_row_makes_no_curve_and_is_told():
     assert found.messages == ("b200-sxm-180gb grouped_gemm: no curve of 1 rows",)
 
 
-@pytest.mark.parametrize("name", sorted({name for f in GROUPED_FILES for name in f.devices.values()}))
+@all_cases("name", sorted({name for f in GROUPED_FILES for name in f.devices.values()}))
 def test_every_device_of_the_tables_is_in_the_catalogue(name):
     assert catalog.device(name).name == name

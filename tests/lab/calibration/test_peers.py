@@ -472,7 +472,7 @@ def test_messages_of_1_kb_to_1_gb_inside_a_node_are_predicted(nccl, fabric, name
     assert np.median(errors) <= 0.06
 
 
-@pytest.mark.parametrize("fabric", FABRICS)
+@all_cases("fabric", FABRICS)
 def test_a_message_smaller_than_any_takes_as_long_as_the_smallest(fabric):
     cluster = catalog.cluster(FABRICS[fabric][0])
     size, two = np.array([1.0, 512.0]), np.full(2, 2.0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.lab.calibration.samples import join, operator_samples
 from flopcast.library import catalog
@@ -45,7 +46,7 @@ def test_a_cache_may_serve_half_more_than_the_memory_but_no_more(bandwidth_ratio
     assert copies([COPY_S / bandwidth_ratio]).rejected == rejected
 
 
-@pytest.mark.parametrize("nonsense", [0.0, -1.0, np.nan, np.inf])
+@all_cases("nonsense", [0.0, -1.0, np.nan, np.inf])
 def test_a_time_that_is_none_is_rejected_and_counted(nonsense):
     samples = products([2 * PRODUCT_S, nonsense])
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from click.testing import CliRunner
 
 from flopcast.cli.calibrate import score as command
@@ -491,7 +492,7 @@ def test_an_unseen_size_is_covered_by_the_sigma_of_the_other_sizes():
     assert found.coverage_share > 0.5
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("name", "precision"),
     [("gemm", "16-bit"), ("gemm.fp8", "fp8"), ("gemm.nvfp4", "nvfp4"), ("gelu.backward", "16-bit")],
 )

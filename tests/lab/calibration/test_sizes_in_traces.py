@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -111,7 +112,7 @@ def test_a_pass_over_memory_has_the_elements_and_rows_of_its_largest_tensor(kind
     assert sizes["width"] == width
 
 
-@pytest.mark.parametrize("kind", ["gemm", "flash_attention", "layernorm", "", "memcpy", "all_reduce"])
+@all_cases("kind", ["gemm", "flash_attention", "layernorm", "", "memcpy", "all_reduce"])
 def test_without_shapes_there_are_no_sizes(kind):
     for shapes in ([], [[]], [[], []]):
         assert sizes_of("aten::mm", kind, shapes) == {}
@@ -137,12 +138,12 @@ def test_printed_shapes_are_read_back(shapes):
     assert shapes_from(str(shapes)) == shapes
 
 
-@pytest.mark.parametrize("text", ["", "[[4, 8", "{}", '"a"', "3", "null", "[" * 5000])
+@all_cases("text", ["", "[[4, 8", "{}", '"a"', "3", "null", "[" * 5000])
 def test_what_is_no_list_of_shapes_is_none(text):
     assert shapes_from(text) == []
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "shapes"),
     [
         ("[[1, 2], 3]", [[1, 2], []]),
@@ -155,7 +156,7 @@ def test_an_input_that_is_no_shape_keeps_its_place(text, shapes):
     assert shapes_from(text) == shapes
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@all_cases("name", DTYPES)
 def test_a_dtype_is_known_however_it_is_spelt_and_has_a_width(name):
     ours = dtype_of(name)
 
@@ -163,7 +164,7 @@ def test_a_dtype_is_known_however_it_is_spelt_and_has_a_width(name):
     assert ours in WIDTHS or ours in ("int64", "bool")
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("names", "numpy_type"),
     [
         (("c10::Half", "Half"), np.float16),

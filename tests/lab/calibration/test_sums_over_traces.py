@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,7 +174,7 @@ def test_without_annotated_steps_every_kernel_counts_over_the_whole_trace(rows):
     assert trace.step_time_s is None
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("steps", "expected"), [((9.0, 1.0, 3.0, 2.0), 2.0), ((9.0, 2.0), 2.0), ((9.0,), 9.0), ((), None)]
 )
 def test_the_step_is_the_median_without_the_one_that_warms_up(steps, expected):
@@ -207,7 +208,7 @@ def test_of_no_intervals_none_holds_a_moment():
     assert inside(np.array([1.0, 2.0]), np.array([]), np.array([])).tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("kind", "group", "stream"),
     [
         ("gemm", "TENSOR_MODEL_PARALLEL_GROUP", "compute"),

@@ -1,6 +1,7 @@
 """Collectives: groups on every tier, sizes that may be cut short, keys that packs share."""
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.errors import SpecError
@@ -53,7 +54,7 @@ def test_a_rail_takes_one_rank_of_each_node():
     assert rail.ranks == (0, 8)
 
 
-@pytest.mark.parametrize(("world", "local"), [(2, 2), (8, 8), (16, 8), (24, 8), (4, 1), (12, 4)])
+@all_cases(("world", "local"), [(2, 2), (8, 8), (16, 8), (24, 8), (4, 1), (12, 4)])
 def test_groups_hold_the_first_rank_and_as_many_as_they_say(world, local):
     for group in collectives.groups_of(world, local):
         assert group.ranks[0] == 0

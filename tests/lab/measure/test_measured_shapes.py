@@ -24,8 +24,8 @@ def test_points_are_those_of_halton():
     assert [p[1] for p in points_of_two] == pytest.approx([1 / 3, 2 / 3, 1 / 9, 4 / 9])
 
 
-@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
-@pytest.mark.parametrize("name", ["m", "n", "k"])
+@all_cases("layout", ["forward", "input_gradient", "weight_gradient"])
+@all_cases("name", ["m", "n", "k"])
 def test_products_of_one_layout_visit_every_quarter_of_every_axis_within_twelve_points(name, layout):
     axis = next(axis for axis in SPACES[0].axes if axis.name == name)
     sizes = [s.size(name) for s in points(SPACES[0], 36) if s.layout == layout]
@@ -86,7 +86,7 @@ def test_weight_gradients_that_accumulate_in_fp32_are_sampled():
     assert ("fp32_accumulate",) in flags
 
 
-@pytest.mark.parametrize("head_size", [64, 96, 128, 256])
+@all_cases("head_size", [64, 96, 128, 256])
 def test_attention_is_sampled_with_every_usual_head_size(head_size):
     (space, *_) = [s for s in SPACES if s.kernel == "flash_attention"]
 

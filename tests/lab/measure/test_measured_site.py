@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
@@ -234,6 +235,6 @@ def test_a_measured_site_lengthens_the_step_by_the_share_of_its_products():
     assert slower.step_time_s / plain.step_time_s == pytest.approx(1 + 0.25 * share, rel=0.02)
 
 
-@pytest.mark.parametrize("name", DEVICES.values())
+@all_cases("name", DEVICES.values())
 def test_names_of_torch_stand_for_devices_of_the_catalogue(name):
     assert name in catalog.names("devices")

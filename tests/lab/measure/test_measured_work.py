@@ -1,7 +1,6 @@
 """A measured shape is the operator that prices it: FLOP and bytes by hand."""
 
 import numpy as np
-import pytest
 from all_cases import all_cases
 
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
@@ -86,7 +85,7 @@ def test_every_class_can_be_run(space):
     assert (space.kernel in MAKERS) != (space.kernel in STREAMS)
 
 
-@pytest.mark.parametrize("name", ["swiglu", "rmsnorm", "rope", "copy", "adam", "dropout"])
+@all_cases("name", ["swiglu", "rmsnorm", "rope", "copy", "adam", "dropout"])
 def test_classes_that_others_stand_in_for_are_measured(name):
     """What the catalogue could only borrow is what a pack should bring."""
     assert name in FALLBACK_CLASSES

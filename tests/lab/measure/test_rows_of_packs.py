@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,7 +67,7 @@ def test_any_text_in_any_column_is_a_sample_or_a_fault(name, text):
         assert found.shape.kernel
 
 
-@pytest.mark.parametrize("name", sample_pack.SAMPLE_COLUMNS)
+@all_cases("name", sample_pack.SAMPLE_COLUMNS)
 def test_a_row_without_a_column_is_refused(name):
     row = row_of()
     del row[name]

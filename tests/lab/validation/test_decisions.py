@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def hanging_on(share):
     return (Sensitivity(name="fabric", log_sigma_factor=0.5, share=share),)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("predicted", "measured", "correlation"),
     [
         ([1, 2, 3, 4], [10, 20, 30, 40], 1.0),

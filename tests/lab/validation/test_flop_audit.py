@@ -1,6 +1,7 @@
 """The audit of printed FLOP: by which formula, and what is counted as trained."""
 
 import pytest
+from all_cases import all_cases
 from made_up_runs import JOB, judged, run
 
 from flopcast.lab.validation.flop_audit import ALL_TRAINED, FROZEN, UNKNOWN, flop_audit
@@ -18,7 +19,7 @@ def printing(flop, job=JOB, name="one"):
     return run(name, job=job, device_tokens_per_s=2e4, device_flop_per_s=flop / tokens * 2e4)
 
 
-@pytest.mark.parametrize("name", ["megatron-core", "megatron-core-causal", "megatron-2021", "6n"])
+@all_cases("name", ["megatron-core", "megatron-core-causal", "megatron-2021", "6n"])
 def test_a_row_that_counts_by_a_formula_is_told_so(name):
     flop = CONVENTIONS[name].flop(JOB)
 

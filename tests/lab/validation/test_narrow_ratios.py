@@ -1,6 +1,7 @@
 """Ratios of published steps that differ in precision alone: levels of a site cancel in them."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.accuracy import predict_unfitted as predict
@@ -43,7 +44,7 @@ def ratio(job, wide, narrow):
     return steps[0] / steps[1]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@all_cases("name", PAIRS)
 def test_eight_bits_speed_up_a_step_as_published(name):
     recipe, plan, cluster, measured = PAIRS[name]
     job = make_job(

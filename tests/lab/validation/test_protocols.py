@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.accuracy import predict_unfitted as predict
@@ -34,7 +35,7 @@ def test_half_the_rate_is_twice_the_time():
     assert step_time_of_rate(job, 70e12) == pytest.approx(2 * step_time_of_rate(job, 140e12))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "measured",
     [
         {"tflops_per_device": 140},

@@ -5,6 +5,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from all_cases import all_cases
 from made_up_runs import JOB, judged, run
 
 from flopcast.api import predict
@@ -46,7 +47,7 @@ def names(drawing, anchor):
     return [n.text for n in tree(drawing).iter("text") if n.get("text-anchor") == anchor]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("seconds", "ticks"),
     [
         ((0.2,), ["100 ms", "1.00 s"]),

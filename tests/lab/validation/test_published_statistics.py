@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,7 +62,7 @@ def test_errors_are_numpys_of_predicted_over_measured_less_one(ratios):
     assert found["median"] <= found["p90"] <= found["worst"]
 
 
-@pytest.mark.parametrize(("count", "place"), [(1, 1), (5, 5), (9, 9), (10, 10), (20, 19), (100, 91)])
+@all_cases(("count", "place"), [(1, 1), (5, 5), (9, 9), (10, 10), (20, 19), (100, 91)])
 def test_nine_in_ten_rows_are_no_further_off_than_p90(count, place):
     found = errors([number / 100 for number in range(1, count + 1)])
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,7 +101,7 @@ def test_an_error_is_predicted_over_measured_less_one(measured_s, ratio):
     assert row(measured_s=measured_s, ratio=ratio).relative_error == pytest.approx(ratio - 1)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("ratio", "inside"), [(1.0, True), (1.19, True), (1.21, False), (1 / 1.19, True), (1 / 1.21, False)]
 )
 def test_a_row_is_covered_where_its_interval_holds_the_measurement(ratio, inside):

@@ -5,6 +5,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from made_up_runs import judged, run
 
@@ -38,7 +39,7 @@ def test_a_run_that_nobody_did_otherwise_is_no_sweep():
     assert found(planned("a"), planned("again", measured_s=0.12)) == {}
 
 
-@pytest.mark.parametrize(
+@all_cases(
     "other",
     [
         {"source": "another"},
@@ -47,7 +48,6 @@ def test_a_run_that_nobody_did_otherwise_is_no_sweep():
         {"cluster": "dgx-h100:1"},
         {"model": {"base": "gpt3-175b", "num_layers": 2}},
     ],
-    ids=lambda other: next(iter(other)),
 )
 def test_runs_of_other_sources_releases_lengths_machines_and_models_are_no_choices(other):
     given = planned("a", PLAN), planned("b", CUT, **other)
@@ -276,7 +276,7 @@ def test_the_cut_of_gpt_20b_that_proved_faster_is_recommended_on_both_systems():
     assert [sweep.pairs.settled_wrong for sweep in sweeps] == [0, 0]
 
 
-@pytest.mark.parametrize("free", sorted(DECISIONS))
+@all_cases("free", sorted(DECISIONS))
 def test_a_kind_of_decision_is_a_sweep_only_where_what_it_decides_differs(free):
     changed = {
         "plan": CUT.replace("mbs=2", "mbs=1"),

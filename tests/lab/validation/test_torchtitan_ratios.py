@@ -13,6 +13,7 @@ pytorch/torchtitan: benchmarks/llama3_h100_202412_torchtitan.md (tables 1, 3 and
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.accuracy import predict_unfitted
 from flopcast.api import predict
@@ -65,19 +66,19 @@ def large(devices, precision, overlap, judge=predict_unfitted):
     return rate("llama-3.1-70b", devices, stack, plan, judge)
 
 
-@pytest.mark.parametrize("run", SMALL)
+@all_cases("run", SMALL)
 def test_rates_are_within_their_tolerance(run):
     assert small(*run, predict) == pytest.approx(SMALL[run], rel=RATE)
 
 
-@pytest.mark.parametrize("run", LARGE)
+@all_cases("run", LARGE)
 def test_rates_with_tensor_parallelism_are_within_their_tolerance(run):
     devices, precision, _ = run
 
     assert large(devices, precision, "none", predict) == pytest.approx(LARGE[run][0], rel=RATE)
 
 
-@pytest.mark.parametrize("run", LARGE)
+@all_cases("run", LARGE)
 def test_chunks_of_messages_under_products_gain_what_asynchronous_tensor_parallelism_gained(run):
     devices, precision, _ = run
 
