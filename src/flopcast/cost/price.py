@@ -27,9 +27,9 @@ from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
-from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.kernel_factors import kernel_factors
-from flopcast.cost.kernels.unscaled import broadcast_flat, unscaled_times
+from flopcast.cost.kernels.unscaled import UnscaledTimes, broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.cost.pricing import PricedItem, Pricing, place_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
@@ -139,13 +139,9 @@ def price_all(once: PricedOnce, state: Pricing) -> None:
 
 def _price_kernels(kernel: str, items: list[Item], state: Pricing) -> list[PricedItem]:
     """Price all operators of one class together; the layouts of a product share one curve."""
-    device = state.cluster.node.device
     priced = class_of(kernel)
-    owner = device.curves or device.name
-    works = [item.work for item in items if isinstance(item.work, AbstractOperator)]
-    engine_ratio = device.engine_ratio(works[0].work().unit)
-    found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
-    times = unscaled_times(works, found.curve, device)
+    works = tuple(item.work for item in items if isinstance(item.work, AbstractOperator))
+    found, times = _unscaled(kernel, works, state)
     factors = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
     names = tuple(factor.name for factor in factors)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, times.far)
@@ -156,6 +152,22 @@ def _price_kernels(kernel: str, items: list[Item], state: Pricing) -> list[Price
         for far in _split(times.far, times.shapes)
     ]
     return _with_evidence(items, prices, used, state)
+
+
+def _unscaled(
+    kernel: str, works: tuple[AbstractOperator, ...], state: Pricing
+) -> tuple[CurveMatch, UnscaledTimes]:
+    """Return the curve of a kernel class and the times of operators by it, which no factor changes."""
+    device, curves = state.cluster.node.device, state.book.curves
+
+    def made() -> tuple[CurveMatch, UnscaledTimes, object]:
+        engine_ratio = device.engine_ratio(works[0].work().unit)
+        owner, name = device.curves or device.name, class_of(kernel).curve
+        found = state.book.find(owner, name, device.kernel_launch_s, device.relatives, engine_ratio)
+        return found, unscaled_times(works, found.curve, device), (works, device, curves)
+
+    key = ("unscaled", kernel, id(device), id(curves), *map(id, works))
+    return (state.kept.of(key, made) if state.kept else made())[:2]
 
 
 def _with_evidence(

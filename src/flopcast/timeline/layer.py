@@ -65,7 +65,7 @@ def num_columns(items: Sequence[Item]) -> int:
 def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
     """Return the streams that the items use; a row for any other would only enlarge the matrices."""
     used = {item.stream for item in items} | {"compute", "host"}
-    if any(ends_stage(item, plans).any() for item in items):
+    if any(item.overlapped and ends_stage(item, plans).any() for item in items):
         used.add(SLOWED)
     return tuple(name for name in STREAMS if name in used)
 
@@ -221,9 +221,11 @@ def _run(
         executed = executions(item)
         if launch_s.any():
             for launches, where in columns.launching(item):
-                run.add("host", launch_s * where, launch_s * where, launches)
+                launched_s = launch_s if where is EVERYWHERE else launch_s * where
+                run.add("host", launched_s, launched_s, launches)
         ends = ends_stage(item, priced.programs.plans)[None] if item.overlapped else NOWHERE
-        waits = {item.stream, "host", *item.waits} | ({SLOWED} if item.waits and ends.any() else set())
+        late = bool(item.waits) and ends is not NOWHERE and ends.any()
+        waits = {item.stream, "host", *item.waits, *((SLOWED,) if late else ())}
         start, lasts = run.latest(item.stream, waits), (seconds > 0) * executed
         bears = item.stream == "compute" and SLOWED in streams
         slowed = run.not_before(start, SLOWED) if bears else start

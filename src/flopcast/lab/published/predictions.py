@@ -26,9 +26,9 @@ from flopcast.library.curves import load_book
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 
-# Programs, prices and times of layers of earlier predictions. A pass over 700 runs makes 39,000 of them;
-# with fewer kept, the next pass finds none.
-MOST_RESULTS = 49152
+# Programs, times of kernels, prices and times of layers of earlier predictions. A pass over 700 runs makes
+# 52,000 of them; with fewer kept, the next pass finds none.
+MOST_RESULTS = 65536
 Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
 
