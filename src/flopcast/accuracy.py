@@ -149,15 +149,15 @@ def validate_decisions(
     SpecError
         As `validate_published`, or a suite is not known.
     """
-    found: dict[Constants, tuple[Sweep, ...]] = {}
+    sweeps: dict[Constants, tuple[Sweep, ...]] = {}
     tables = PublishedTables(paths, watched)
     for way in ways:
         rows = tables.judged(way, leave_out).rows if paths else ()
-        found[way] = sweeps_of_runs(rows)
+        sweeps[way] = sweeps_of_runs(rows)
     if suites:
         of_suites = [sweep for name in suites for sweep in sweeps_of_suite(validate_suite(name))]
-        found["none"] = (*found.get("none", ()), *of_suites)
-    return found
+        sweeps["none"] = (*sweeps.get("none", ()), *of_suites)
+    return sweeps
 
 
 def predict_unfitted(job: Job) -> Report:

@@ -37,8 +37,8 @@ def distinct(values: Integers) -> list[int]:
     >>> distinct(np.array([[3, 1], [1, 3]]))
     [1, 3]
     """
-    found: list[int] = np.bincount(values.ravel()).nonzero()[0].tolist()
-    return found
+    values_in_order: list[int] = np.bincount(values.ravel()).nonzero()[0].tolist()
+    return values_in_order
 
 
 ZERO = constant(0.0)

@@ -43,20 +43,20 @@ class KeptResults:
 
         If a key holds the `id` of an object, the result must keep that object alive.
         """
-        found = self.get(key)
-        if found is None:
-            found = make()
-            self.put(key, found)
-        return cast("Result", found)
+        result = self.get(key)
+        if result is None:
+            result = make()
+            self.put(key, result)
+        return cast("Result", result)
 
     def get(self, key: Hashable) -> object:
         """Return the kept result, or None."""
-        found = self._newer.get(key)
-        if found is None:
-            found = self._older.get(key)
-            if found is not None:
-                self.put(key, found)
-        return found
+        result = self._newer.get(key)
+        if result is None:
+            result = self._older.get(key)
+            if result is not None:
+                self.put(key, result)
+        return result
 
     def put(self, key: Hashable, result: object) -> None:
         """Keep a result."""

@@ -71,9 +71,9 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
     >>> parse_quantity("80 GB", ("B",)), parse_quantity("80 GiB", ("B",))
     (80000000000.0, 85899345920.0)
     """
-    found = _NUMBER.fullmatch(text)
-    if found:
-        number, written = found.groups()
+    match = _NUMBER.fullmatch(text)
+    if match:
+        number, written = match.groups()
         for unit in units:
             prefix = written.removesuffix(unit)
             if written.endswith(unit) and _may_stand(prefix, unit):
@@ -96,8 +96,8 @@ def parse_tokens(text: str) -> float:
     >>> parse_tokens("2T"), parse_tokens("300 B"), parse_tokens("2e12")
     (2000000000000.0, 300000000000.0, 2000000000000.0)
     """
-    found = _TOKENS.fullmatch(text)
-    tokens = math.inf if found is None else float(found.group(1)) * _OF_TOKENS[found.group(2)]
+    match = _TOKENS.fullmatch(text)
+    tokens = math.inf if match is None else float(match.group(1)) * _OF_TOKENS[match.group(2)]
     if not math.isfinite(tokens):
         raise ValueError("a number of tokens, such as 2e12, 2T or 300B")
     return tokens

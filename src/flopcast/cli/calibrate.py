@@ -74,10 +74,10 @@ def jitter(suite: str) -> None:
     from flopcast.lab.published.suite_files import load_suite
     from flopcast.lab.validation.compare import jitter_of
 
-    found = jitter_of(load_suite(suite))
-    if not found:
+    ratios = jitter_of(load_suite(suite))
+    if not ratios:
         click.echo(f"{suite}: no system has two runs with a best and a mean step", err=True)
-    for system, (ratio, sigma, rows) in found.items():
+    for system, (ratio, sigma, rows) in ratios.items():
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
 
 
@@ -101,13 +101,13 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     from flopcast.render.kernel_scores import as_json, as_markdown, as_text
 
     say = partial(click.echo, err=True)
-    found = score_folder(MeasurementFolder(data, say), say)
+    scores = score_folder(MeasurementFolder(data, say), say)
     if wants_json:
-        print_json(as_json(found))
+        print_json(as_json(scores))
     if wants_markdown:
-        click.echo(as_markdown(found), nl=False)
+        click.echo(as_markdown(scores), nl=False)
     if not wants_json and not wants_markdown:
-        click.echo(as_text(found))
+        click.echo(as_text(scores))
 
 
 def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":
@@ -123,20 +123,20 @@ def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":
     )
     from flopcast.library import catalog
 
-    found: list[tuple[list[Subject], list[RejectedRows]]] = []
+    owners: list[tuple[list[Subject], list[RejectedRows]]] = []
     for system, files in published.systems.items():
         device = catalog.device(SYSTEMS[system])
         subjects, rejected = operator_subjects(system, device, files)
-        found.append((with_peers(subjects, device, published.peers), rejected))
-    own = {some[0].owner: frozenset(subject.name for subject in some) for some, _ in found if some}
+        owners.append((with_peers(subjects, device, published.peers), rejected))
+    own = {some[0].owner: frozenset(subject.name for subject in some) for some, _ in owners if some}
     for name in peer_devices(published.peers):
-        found.append(peer_subjects(catalog.device(name), published.peers, own.get(name, frozenset())))
+        owners.append(peer_subjects(catalog.device(name), published.peers, own.get(name, frozenset())))
     for tables in published.fabrics.values():
         large, small = by_latency(tables)
         tier = tier_of(tables[0][0])
-        found += [fabric_subjects(large, tier), fabric_subjects(small, tier, own_latency=True)]
-    subjects = [subject for some, _ in found for subject in some]
-    return judge(subjects, [left for _, some in found for left in some], say)
+        owners += [fabric_subjects(large, tier), fabric_subjects(small, tier, own_latency=True)]
+    subjects = [subject for some, _ in owners for subject in some]
+    return judge(subjects, [left for _, some in owners for left in some], say)
 
 
 command.add_command(constants)

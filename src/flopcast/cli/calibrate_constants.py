@@ -41,15 +41,15 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
 
     check_writable("--out", out)
     try:
-        found = _fitted(runs) if runs else shipped()
+        fitted = _fitted(runs) if runs else shipped()
     except KeyboardInterrupt:
         if out is not None:
             click.echo(f"\nthe fit was interrupted: {out} is unchanged", err=True)
         raise
     if out is not None:  # written before printing: a closed pipe must not lose minutes of work
-        write(out, found)
-        click.echo(f"wrote {out}: {len(found.constants)} constants", err=True)
-    print_found(found, wants_json, as_json, as_markdown if wants_markdown else as_text)
+        write(out, fitted)
+        click.echo(f"wrote {out}: {len(fitted.constants)} constants", err=True)
+    print_found(fitted, wants_json, as_json, as_markdown if wants_markdown else as_text)
 
 
 def _fitted(paths: tuple[str, ...]) -> "Fitted":

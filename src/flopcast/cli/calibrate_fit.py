@@ -52,11 +52,11 @@ def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
 
     def finish(owner: str, fit: Callable[[], Curves]) -> Curves:
         """Return the curves of an owner as its file holds them; fit them if the file is not finished."""
-        found = ledger.finished(owner)
-        if found is None:
-            found = ledger.write(owner, fit())
-        tell(owner, found, say)
-        return found
+        curves = ledger.finished(owner)
+        if curves is None:
+            curves = ledger.write(owner, fit())
+        tell(owner, curves, say)
+        return curves
 
     own = {SYSTEMS[system]: system for system in published.systems}
     peers = peer_devices(published.peers)
@@ -75,10 +75,10 @@ def _fit_device(
     own = {} if system is None else _fit_own(published, system, fitted)
     device = catalog.device(name)
     samples = {} if system is None else samples_by_class(system, device, published.systems[system])
-    found = fit_peers(device, published.peers, frozenset((*samples, *own)))
-    for line in (*compared_with_own(samples, device, published.peers), *found.messages):
+    peer_fit = fit_peers(device, published.peers, frozenset((*samples, *own)))
+    for line in (*compared_with_own(samples, device, published.peers), *peer_fit.messages):
         say(line)
-    curves = {**found.curves, **own}
+    curves = {**peer_fit.curves, **own}
     for layouts, base in BASES.items():
         if base.layouts_share_a_curve and layouts in curves:
             lenders = (fitted.get(relative, {}).get(layouts) for relative in device.relatives)
@@ -151,9 +151,9 @@ def open_fit_progress(folder: Path, digest: str) -> FitProgress:
     """Return the ledger of a folder, empty if it is missing or of other measurements; make the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        found = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
-        same = (found["digest"], found["version"]) == (digest, flopcast.__version__)
-        done = [name for name in found["done"] if (folder / f"{name}.json").is_file()] if same else []
+        ledger = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
+        same = (ledger["digest"], ledger["version"]) == (digest, flopcast.__version__)
+        done = [name for name in ledger["done"] if (folder / f"{name}.json").is_file()] if same else []
     except (OSError, ValueError, KeyError, TypeError):
         done = []
     return FitProgress(folder, digest, done)
@@ -178,8 +178,8 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     for problem in pack.problems:
         warn(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
     known, source = catalog.device(own_name), f"flopcast measure on {pack.manifest.device}"
-    found = pack_samples(pack.samples, known, source)
-    curves = fit_pack(found, known)
+    samples = pack_samples(pack.samples, known, source)
+    curves = fit_pack(samples, known)
     if not curves:
         allowed = f"a pack with {LEAST_ROWS} usable rows of at least one class"
         fix = "run flopcast measure again with the same --out: it continues an existing pack"
@@ -187,7 +187,7 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     out.mkdir(parents=True, exist_ok=True)
     write_owner(out / f"{own_name}.json", own_name, list(curves.values()))
     tell(own_name, curves, say)
-    few = [name for name in found if name not in curves]
+    few = [name for name in samples if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]
     if few:
         say(f"{device:20} fewer than {LEAST_ROWS} rows, no curve: {', '.join(sorted(few))}")

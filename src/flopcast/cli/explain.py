@@ -43,8 +43,8 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
         constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
         for constant in shipped().constants
     }
-    found = explain(report, load_book(report.job.cluster), sources, what)
-    print_found(found, wants_json, as_json, as_text)
+    explanation = explain(report, load_book(report.job.cluster), sources, what)
+    print_found(explanation, wants_json, as_json, as_text)
 
 
 def _swapped(what: str, job: str = "step") -> Problem:

@@ -101,17 +101,17 @@ def _observations(
     if log is not None:
         logged_s = _logged_step_s(report, log)
         step_s = logged_s if step_s is None else step_s
-    found: list[Observation] = []
+    observations: list[Observation] = []
     if trace is not None:
         measured = read_trace(trace)
         step_s = measured.step_time_s if step_s is None else step_s
-        found = [
+        observations = [
             Observation(name=name, observed_s=seconds, log_sigma_factor=sigma)
             for name, seconds in _traced_components(report, measured).items()
         ]
     if step_s is not None:
-        found.insert(0, Observation(name=STEP, observed_s=step_s, log_sigma_factor=sigma))
-    return tuple(found)
+        observations.insert(0, Observation(name=STEP, observed_s=step_s, log_sigma_factor=sigma))
+    return tuple(observations)
 
 
 def _logged_step_s(report: "Report", path: Path) -> float:

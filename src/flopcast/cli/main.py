@@ -74,8 +74,8 @@ class LazyGroup(click.Group):
         """Return the commands that begin with `incomplete`, then the options; import no command."""
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
-        mine = [item for item in found if item.value.startswith(incomplete)]
+        items = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
+        mine = [item for item in items if item.value.startswith(incomplete)]
         return [*mine, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -217,22 +217,22 @@ def _measure_fabric(torch: Torch, chosen: MeasureOptions, out: Path, ranks: Rank
     listed = entries(groups, who.memory_bytes or PROCESSOR.memory_bytes)
     deadline_s = time.perf_counter() + chosen.budget_s
     done = writer.done if writer is not None else frozenset()
-    found = measure_collectives(listed, peers, who.name, chosen.effort.repetitions, deadline_s, done)
+    messages = measure_collectives(listed, peers, who.name, chosen.effort.repetitions, deadline_s, done)
     if writer is None:
-        for _ in found:
+        for _ in messages:
             pass  # every rank takes part; only rank 0 has samples
     else:
-        _keep(found, writer, deadline_s)
+        _keep(messages, writer, deadline_s)
 
 
 def _keep(
-    found: Iterable[Sample | MessageSample | Unsupported], writer: PackWriter, deadline_s: float
+    measured: Iterable[Sample | MessageSample | Unsupported], writer: PackWriter, deadline_s: float
 ) -> None:
     """Write the measurements and print the progress; always close the pack."""
     unsupported: dict[str, str] = {}
     count, said_s = 0, time.perf_counter()
     try:
-        for one in found:
+        for one in measured:
             if isinstance(one, Unsupported):
                 unsupported[one.key] = one.why
             else:
@@ -296,11 +296,11 @@ def _catalogue_name(chosen: MeasureOptions, who: Identity) -> str:
 
 
 def _reference_s(path: Path) -> float:
-    found = launch_s(read_pack(path).samples)
-    if found is None:
+    reference_s = launch_s(read_pack(path).samples)
+    if reference_s is None:
         fix = "measure that host again; launches are measured first"
         raise spec_error("--reference", str(path), "a pack with a row of host.launch", HOSTS, fix)
-    return found
+    return reference_s
 
 
 def _unread(

@@ -61,7 +61,7 @@ class MeasurementFolder:
 
         A file without a column `tp` (fused softmax) was measured without tensor parallelism: degree 1.
         """
-        found: dict[str, dict[str, Columns]] = {}
+        systems: dict[str, dict[str, Columns]] = {}
         for system in SYSTEMS:
             files: dict[str, Columns] = {}
             for path in sorted((self.data / "operators" / system).glob("*.csv")):
@@ -69,8 +69,8 @@ class MeasurementFolder:
                     columns = self._columns(path)
                     files[path.stem] = {"tp": 0 * next(iter(columns.values())) + 1, **columns}
             if files:
-                found[system] = files
-        return found
+                systems[system] = files
+        return systems
 
     @cached_property
     def peers(self) -> dict[str, Columns]:
@@ -89,13 +89,13 @@ class MeasurementFolder:
 
     def digest(self) -> str:
         """Return a digest of the names and bytes of all files; equal folders give equal digests."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         own = [p for s in SYSTEMS for p in sorted((self.data / "operators" / s).glob("*.csv"))]
         peers = [self.data / "peers" / path for path in self._peer_paths]
         for path in (*own, *peers, *sorted({self.data / file.path for file in self._fabric_files})):
             with opened(path) as file:
-                found.update(path.name.encode() + b"\0" + file.read())
-        return found.hexdigest()
+                digest.update(path.name.encode() + b"\0" + file.read())
+        return digest.hexdigest()
 
     @property
     def _peer_paths(self) -> list[str]:

@@ -26,8 +26,8 @@ def command(request: JobRequest, wants_json: bool) -> None:
     from flopcast.render.report_text import memory_text
 
     job = resolve(request)
-    found = memory_of(job)
+    memory = memory_of(job)
     if wants_json:
-        print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(found)})
+        print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)})
     else:
-        click.echo(memory_text(job, found))
+        click.echo(memory_text(job, memory))

@@ -132,13 +132,13 @@ def print_json(data: object) -> None:
 
 
 def print_found(
-    found: Found, wants_json: bool, as_json: Callable[[Found], object], as_text: Callable[[Found], str]
+    result: Found, wants_json: bool, as_json: Callable[[Found], object], as_text: Callable[[Found], str]
 ) -> None:
     """Print a result as one JSON document or as text."""
     if wants_json:
-        print_json(as_json(found))
+        print_json(as_json(result))
     else:
-        click.echo(as_text(found))
+        click.echo(as_text(result))
 
 
 def check_writable(option: str, path: Path | None) -> None:

@@ -98,17 +98,17 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     watch = OfSearch()
     search = search_of(question)
     with executor_and_ledger([search], **workers) as (executor, ledger):
-        found = answer(search, executor, ledger, watch)
+        result = answer(search, executor, ledger, watch)
     if wants_json:
-        answered = as_json(found, top, watch.seconds, watch.screening_s)
-        print_json(answered if found.plans else answered | no_plan("\n".join(nearest(found))))
+        answered = as_json(result, top, watch.seconds, watch.screening_s)
+        print_json(answered if result.plans else answered | no_plan("\n".join(nearest(result))))
     else:
-        click.echo(as_text(found, top, with_front=pareto))
-    for path in write(found):
+        click.echo(as_text(result, top, with_front=pareto))
+    for path in write(result):
         click.echo(f"wrote {path}", err=True)
-    if not found.plans:
-        click.get_current_context().exit(BROKEN_OFF if found.partial else INFEASIBLE)
-    if found.partial:
+    if not result.plans:
+        click.get_current_context().exit(BROKEN_OFF if result.partial else INFEASIBLE)
+    if result.partial:
         click.echo("interrupted: these are the best plans so far", err=True)
         click.get_current_context().exit(BROKEN_OFF)
 
@@ -134,7 +134,7 @@ def _writers(files: Mapping[str, object]) -> "Callable[[SearchResult], Iterator[
     if problems:
         raise SpecError(problems)
 
-    def write(found: "SearchResult") -> Iterator[Path]:
+    def write(result: "SearchResult") -> Iterator[Path]:
         from flopcast.files.tables import write_csv, write_parquet
         from flopcast.render.search_drawing import as_html, as_svg
         from flopcast.render.search_json import as_rows
@@ -143,10 +143,10 @@ def _writers(files: Mapping[str, object]) -> "Callable[[SearchResult], Iterator[
         for name, path in paths.items():
             with writing(f"--{name}", path):
                 if name == "plot":
-                    drawn = as_svg(found) if path.suffix == ".svg" else as_html(found, as_text(found))
+                    drawn = as_svg(result) if path.suffix == ".svg" else as_html(result, as_text(result))
                     write_whole(path, drawn)
                 else:
-                    (write_csv if name == "csv" else write_parquet)(path, as_rows(found))
+                    (write_csv if name == "csv" else write_parquet)(path, as_rows(result))
             yield path
 
     return write

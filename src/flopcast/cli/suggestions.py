@@ -39,8 +39,8 @@ def names_of(kind: str, or_files: bool = False) -> Completer:
     """Return a completer of one kind of the catalogue; with `or_files`, it falls back to files."""
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        found = _beginning(catalogue(kind), incomplete)
-        return found or (_files(incomplete) if or_files else [])
+        names = _beginning(catalogue(kind), incomplete)
+        return names or (_files(incomplete) if or_files else [])
 
     return complete
 

@@ -60,8 +60,8 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     answers: dict[int, dict[str, Any]] = {}
     try:
         with executor_and_ledger(searches, **workers) as (executor, ledger):
-            for place, found in run(searches, executor, ledger, watch):
-                data = as_json(found, top, 0, 0)
+            for place, result in run(searches, executor, ledger, watch):
+                data = as_json(result, top, 0, 0)
                 fields = {key: value for key, value in data.items() if key not in TIMES}
                 answers[place] = scenarios[place].words | fields
                 watch.answers += 1

@@ -54,19 +54,19 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
 def scenarios_in(document: Document) -> tuple[Scenario, ...]:
     """Return the scenarios of a document, as `scenarios_of` does for a file."""
     axes, alone = _read(document)
-    found, problems = [], list[Problem]()
+    scenarios, problems = [], list[Problem]()
     for values in product(*(axes[name] for name in AXES)):
         words = dict(zip(AXES, values, strict=True))
         try:
             question = _question(words, alone)
             for _ in question.sized():
                 pass  # raises if a size is not a number of whole nodes
-            found.append(Scenario(words=words, question=question))
+            scenarios.append(Scenario(words=words, question=question))
         except SpecError as error:
             problems += [one for one in _placed(error.problems, document) if one not in problems]
     if problems:
         raise SpecError(problems)
-    return tuple(found)
+    return tuple(scenarios)
 
 
 def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, object]]:
@@ -111,9 +111,9 @@ def _question(words: dict[str, Any], alone: dict[str, Any]) -> Question:
     named = {"model": words["model"], "plan": words["plan"], "seq": words["sequence_length"]}
     named |= {"gpus": None if gpus is None else str(gpus), "price": alone["price"]}
     job = JobRequest(site=None if site is None else Path(str(site)), **named)
-    found = {"stacks": (words["stack"],), "clusters": () if cluster is None else (str(cluster),)}
-    found |= {"objectives": tuple(map(str, objectives))} | {name: alone[name] for name in ALONE[3:]}
-    return question_of(SearchRequest(job=job, **found))
+    settings = {"stacks": (words["stack"],), "clusters": () if cluster is None else (str(cluster),)}
+    settings |= {"objectives": tuple(map(str, objectives))} | {name: alone[name] for name in ALONE[3:]}
+    return question_of(SearchRequest(job=job, **settings))
 
 
 def _faults_of(document: Document, name: str, values: Sequence[object]) -> Iterator[Problem]:

@@ -116,13 +116,13 @@ def print_comparison(
     published_json = published_runs(published, judging, wants_json, wants_markdown) if published else {}
     compared = [validate_suite(name, judging.of_suites) for name in chosen if name in SUITES]
     if not wants_markdown and not wants_json:
-        texts = [memory_as_text(name, *found) for name, found in tables.items()]
+        texts = [memory_as_text(name, *data) for name, data in tables.items()]
         click.echo("".join(f"{text}\n\n" for text in (*texts, *map(as_text, compared))), nl=False)
     if wants_markdown:
         click.echo((as_markdown(compared) if compared else "") + memory_as_markdown(tables), nl=False)
     if wants_json:
-        found = as_json(compared) | published_json
-        print_json(found | {"memory": memory_as_json(tables)} if tables else found)
+        data = as_json(compared) | published_json
+        print_json(data | {"memory": memory_as_json(tables)} if tables else data)
 
 
 def published_runs(
@@ -134,14 +134,14 @@ def published_runs(
     from flopcast.render.published_text import runs_as_text
 
     judging.check()
-    found = validate_published(paths, judging.constants, judging.sources, with_progress)
+    published = validate_published(paths, judging.constants, judging.sources, with_progress)
     if judging.report is not None:
         from flopcast.render.published_page import runs_as_html
 
-        write_output("--report", judging.report, runs_as_html(found))
+        write_output("--report", judging.report, runs_as_html(published))
     if wants_json:
-        return {"published": runs_as_json(found)}
-    click.echo(runs_as_markdown(found) if wants_markdown else runs_as_text(found))
+        return {"published": runs_as_json(published)}
+    click.echo(runs_as_markdown(published) if wants_markdown else runs_as_text(published))
     return {}
 
 
@@ -212,6 +212,6 @@ def print_from_one_run(
     judging.check()
     without = "none" in judging.chosen
     published = validate_published(paths, "none" if without else "others", (), with_progress)
-    found = calibrated(published.rows)
+    calibration = calibrated(published.rows)
     as_text = from_one_run_as_markdown if wants_markdown else from_one_run_as_text
-    print_found(found, wants_json, lambda each: {"from_one_run": from_one_run_as_json(each)}, as_text)
+    print_found(calibration, wants_json, lambda each: {"from_one_run": from_one_run_as_json(each)}, as_text)

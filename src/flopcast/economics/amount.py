@@ -49,12 +49,12 @@ class Amount:
     @property
     def factors(self) -> tuple[Sensitivity, ...]:
         """Return the factors of the amount, the widest contribution first; shares may be negative."""
-        found = [
+        factors = [
             Sensitivity(name=name, log_sigma_factor=slope.log_sigma_factor, share=slope.change / self.value)
             for name, slope in self.by_factor.items()
             if self.value and slope.change
         ]
-        return tuple(sorted(found, key=lambda f: (-abs(f.share) * f.log_sigma_factor, f.name)))
+        return tuple(sorted(factors, key=lambda f: (-abs(f.share) * f.log_sigma_factor, f.name)))
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -78,7 +78,7 @@ def _least_energy(
     on_path = sum(seconds for seconds, kind in shares if kind in CORE_BOUND) / timeline.step_time_s
     now_ratio = limit_ratio(site, device)
     free = {kind: share / (now_ratio if kind in CORE_BOUND else 1.0) for kind, share in busy.items()}
-    found = []
+    runs = []
     for limit in LIMIT_FRACTIONS:
         there = site.model_copy(update={"power_limit_w": limit * (device.board_power_w or 0.0)})
         ratio = limit_ratio(there, device)
@@ -86,8 +86,8 @@ def _least_energy(
         lasting = {kind: share * (ratio if kind in CORE_BOUND else 1.0) for kind, share in free.items()}
         lasting[WAITING] = max(0.0, step - sum(lasting.values()) + lasting.get(WAITING, 0.0))
         joules = sum(share * drawn_w(kind, device, there) for kind, share in lasting.items())
-        found.append((joules + beside_w * step, step, limit))
-    (plain, plain_step, _), (least, step, limit) = found[0], min(found)
+        runs.append((joules + beside_w * step, step, limit))
+    (plain, plain_step, _), (least, step, limit) = runs[0], min(runs)
     return limit, step / plain_step, least / plain
 
 
@@ -118,11 +118,11 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
     for share in timeline.mean_attribution:
         number = kind_of.get(share.item, -1)
         extra_j[number] += share.path_s * (each_w[power_class(share.item)] - wait_w)
-    found = []
+    watts = []
     for number in range(len(priced.programs.passes)):
         seconds = float(timeline.pass_seconds[number]) / stages
-        found.append(wait_w + (extra_j[number] / seconds if seconds > 0 else 0.0))
-    return np.array(found)
+        watts.append(wait_w + (extra_j[number] / seconds if seconds > 0 else 0.0))
+    return np.array(watts)
 
 
 def _stage_peak_w(timeline: Timeline, here: np.ndarray, kinds_w: Floats, wait_w: float) -> float:

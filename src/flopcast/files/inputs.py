@@ -35,11 +35,11 @@ class Bounded:
         OSError
             The stream holds more than it may.
         """
-        found = self._raw.read(min(number, self._left_bytes + 1))
-        self._left_bytes -= len(found)
+        data = self._raw.read(min(number, self._left_bytes + 1))
+        self._left_bytes -= len(data)
         if self._left_bytes < 0:
             raise OSError(too_long(self._most_bytes))
-        return found
+        return data
 
 
 def too_long(most_bytes: int) -> str:
@@ -82,10 +82,10 @@ def _without_waiting(path: str, flags: int) -> int:
 @lru_cache(maxsize=1)
 def _piped(stream: TextIO) -> bytes:
     """Return standard input, which is kept because it can be read only once and two jobs may name it."""
-    found = stream.buffer.read(MOST_PIPED_BYTES + 1)
-    if len(found) > MOST_PIPED_BYTES:
+    data = stream.buffer.read(MOST_PIPED_BYTES + 1)
+    if len(data) > MOST_PIPED_BYTES:
         raise OSError(too_long(MOST_PIPED_BYTES))
-    return found
+    return data
 
 
 def exists(text: str) -> bool:

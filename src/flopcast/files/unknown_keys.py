@@ -76,8 +76,8 @@ def unknown_key(
     >>> unknown_key("mascots", [{"heads": 2}], program="X", weighty=["num_layers"]).because
     'it is not a known key of X, and heads inside it says that it may change time or memory (head)'
     """
-    found = difflib.get_close_matches(key, [*weighty, *others], n=1, cutoff=least_fraction)
-    near = found[0] if found else None
+    nearest = difflib.get_close_matches(key, [*weighty, *others], n=1, cutoff=least_fraction)
+    near = nearest[0] if nearest else None
     long = len(key.rpartition(".")[2]) >= shortest
     slip = (
         near is not None

@@ -45,8 +45,8 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
         made = noun.model_validate(converted)
     except ValidationError as error:
         reported = {problem.field for problem in problems}
-        found = [_problem(detail, noun, document, path) for detail in error.errors() if not _empty(detail)]
-        problems += [problem for problem in found if problem.field not in reported]
+        faults = [_problem(detail, noun, document, path) for detail in error.errors() if not _empty(detail)]
+        problems += [problem for problem in faults if problem.field not in reported]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
@@ -161,20 +161,20 @@ def _walk(noun: type[BaseModel], location: tuple[str | int, ...]) -> tuple[Path,
             continue
         written.append(part)
         if isinstance(part, str) and isinstance(current, type) and issubclass(current, BaseModel):
-            found = current.model_fields.get(part)
-            current = _inner(found.annotation) if found else None
+            field = current.model_fields.get(part)
+            current = _inner(field.annotation) if field else None
     return tuple(written), current
 
 
 def _kinds(annotation: object) -> dict[str, type[BaseModel]]:
     """Return the models of a tagged choice by their tags; empty if there is no choice."""
-    found: dict[str, type[BaseModel]] = {}
+    kinds: dict[str, type[BaseModel]] = {}
     for argument in getattr(annotation, "__args__", ()):
         tags = [tag.tag for tag in getattr(argument, "__metadata__", ()) if isinstance(tag, Tag)]
         model = getattr(argument, "__origin__", None)
         if tags and isinstance(model, type) and issubclass(model, BaseModel):
-            found[tags[0]] = model
-    return found
+            kinds[tags[0]] = model
+    return kinds
 
 
 def _inner(annotation: object) -> object:

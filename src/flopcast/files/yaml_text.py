@@ -117,8 +117,8 @@ def read_yaml(raw: bytes, name: str) -> Document:
 def decoded(raw: bytes, name: str) -> str:
     """Return the text of bytes; refuse what is not text, for which libyaml's message is unhelpful."""
     if len(raw) > MAX_BYTES:
-        found, allowed = f"at least {len(raw)} bytes", f"at most {MAX_BYTES} bytes"
-        raise refuse(name, 1, "size", found, allowed, "give a smaller file")
+        size, allowed = f"at least {len(raw)} bytes", f"at most {MAX_BYTES} bytes"
+        raise refuse(name, 1, "size", size, allowed, "give a smaller file")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

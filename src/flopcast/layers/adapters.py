@@ -94,24 +94,26 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
     ['q 64×64', 'k 64×64', 'v 64×64', 'qkv 64×192', 'out 64×64', 'down 256×64', 'gate 64×256', 'up 64×256',
     'gate_up 64×512']
     """
-    found: dict[str, Linear] = {}
+    linears_by_name: dict[str, Linear] = {}
     mixer, mlp = block.mixer, block.feed_forward
     if isinstance(mixer, Attention):
         query, key = (count * mixer.size(hidden) for count in (mixer.heads, mixer.groups))
         both = query + 2 * key
         for name, columns in (("q", query), ("k", key), ("v", key), ("qkv", both)):
-            found[name] = Linear(item="attention.qkv", rows=hidden, columns=columns, share=columns / both)
-        found["out"] = Linear(item="attention.out", rows=query, columns=hidden)
+            linears_by_name[name] = Linear(
+                item="attention.qkv", rows=hidden, columns=columns, share=columns / both
+            )
+        linears_by_name["out"] = Linear(item="attention.out", rows=query, columns=hidden)
     if isinstance(mlp, Mlp):
         width = mlp.ffn_hidden
-        found["down"] = Linear(item="mlp.down", rows=width, columns=hidden)
+        linears_by_name["down"] = Linear(item="mlp.down", rows=width, columns=hidden)
         if KINDS[mlp.activation].is_gated:
             for name in ("gate", "up"):
-                found[name] = Linear(item="mlp.up", rows=hidden, columns=width, share=0.5)
-            found["gate_up"] = Linear(item="mlp.up", rows=hidden, columns=2 * width)
+                linears_by_name[name] = Linear(item="mlp.up", rows=hidden, columns=width, share=0.5)
+            linears_by_name["gate_up"] = Linear(item="mlp.up", rows=hidden, columns=2 * width)
         else:
-            found["up"] = Linear(item="mlp.up", rows=hidden, columns=width)
-    return found
+            linears_by_name["up"] = Linear(item="mlp.up", rows=hidden, columns=width)
+    return linears_by_name
 
 
 def _kind_of(value: object) -> str:
@@ -179,12 +181,12 @@ class Adapted(AbstractLayer):
         the finished sum over ranks. Items have their linear's component and names that begin as its does,
         so that they run again where it does.
         """
-        found = self._found(hidden)
+        linears = self._found(hidden)
         items: list[Item] = []
         waiting: list[_Adapter] = []
         for item in self.inner.forward(hidden, split):
             widened: list[Item] = []
-            for name, linear in found.items():
+            for name, linear in linears.items():
                 if linear.item == item.name and isinstance(item.work, Matmul):
                     adapter = _Adapter(item=item, name=f"{item.name}.{name}", fields=self.adapters)
                     items += adapter.narrow(item.work.k, linear.leaves_region, split)

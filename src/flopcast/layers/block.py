@@ -184,14 +184,14 @@ class Block(AbstractLayer):
             inside = self._in_region(part, f"{part}.in" if norms_input else source, inside, hidden, split)
         elif not norms_input:
             inside = _reading(inside, f"{part}.in", source)
-        found = f"{part}.normed" if norms_output else f"{part}.sum"
+        result = f"{part}.normed" if norms_output else f"{part}.sum"
         return [
             *([self._norm(part, source, hidden, split)] if norms_input else []),
             *inside,
             *self._bias(part, f"{part}.sum", bias, hidden, split),
             *([self._norm_after(part, hidden, split)] if norms_output else []),
-            *self._drop(part, found, hidden, split),
-            _wide("residual_add", f"{part}.residual", (found, source), output, hidden, split),
+            *self._drop(part, result, hidden, split),
+            _wide("residual_add", f"{part}.residual", (result, source), output, hidden, split),
         ]
 
     def _in_region(

@@ -139,5 +139,5 @@ def run_of(item: Item, chosen: Iterable[str]) -> str:
 def known_modules(items: Iterable[Item]) -> tuple[str, ...]:
     """Return modules and groups that hold at least one of these items and that a mode may name."""
     run = tuple(items)
-    found = [name for name, module in MODULES.items() if any(map(module.holds, run))]
-    return tuple(sorted({*found, *(item.group for item in run if item.group)}))
+    known = [name for name, module in MODULES.items() if any(map(module.holds, run))]
+    return tuple(sorted({*known, *(item.group for item in run if item.group)}))

@@ -63,7 +63,7 @@ class MultiTokenPrediction(AbstractLayer):
 
         The projection is cut along its output.
         """
-        found: list[Weight] = []
+        weights: list[Weight] = []
         for module in range(1, self.modules + 1):
             projection = Weight(
                 name="projection",
@@ -79,11 +79,11 @@ class MultiTokenPrediction(AbstractLayer):
                 )
             ]
             own = (*norms, projection, *self.block.weights(hidden, split))
-            found += [replace(weight, name=f"mtp{module}.{weight.name}") for weight in own]
+            weights += [replace(weight, name=f"mtp{module}.{weight.name}") for weight in own]
         if not self.tied:
             table = self._embedding.weights(hidden, split)[0]
-            found.append(replace(table, name="mtp.table", total=0, tied=True))
-        return tuple(found)
+            weights.append(replace(table, name="mtp.table", total=0, tied=True))
+        return tuple(weights)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from tensor "x" to tensor "y": the modules in order, after the last block.

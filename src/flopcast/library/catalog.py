@@ -101,13 +101,13 @@ def known(kind: str, written: str) -> str | None:
     shortened = written.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
     shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened).replace("_", "-")
     while True:
-        found = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
+        name_known = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
         cut = _TUNED.sub("", shortened, count=1)
-        if found or cut == shortened:
+        if name_known or cut == shortened:
             break
         shortened = cut
-    on_hub = None if found else hub_model(written)
-    return found if on_hub is None else on_hub.same_as or on_hub.id
+    on_hub = None if name_known else hub_model(written)
+    return name_known if on_hub is None else on_hub.same_as or on_hub.id
 
 
 def document(kind: str, name: str) -> Document:
@@ -134,9 +134,9 @@ def document(kind: str, name: str) -> Document:
 def _document(kind: str, own_name: str) -> Document:
     """Return the plain data of an entry by its exact name."""
     file = f"{own_name}.yaml"
-    found = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
-    data = found.data if isinstance(found.data, dict) else {}
-    return Document(found.name, {"name": own_name} | data, found.lines)
+    file_document = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
+    data = file_document.data if isinstance(file_document.data, dict) else {}
+    return Document(file_document.name, {"name": own_name} | data, file_document.lines)
 
 
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
@@ -163,8 +163,8 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
     """Return an entry as its noun; faults in our own files are reported like any other."""
-    found = document(kind, name)
-    return build(noun, found, found.data)
+    entry = document(kind, name)
+    return build(noun, entry, entry.data)
 
 
 @lru_cache(maxsize=256)
@@ -229,8 +229,8 @@ def cluster(name: str, nodes: object = None) -> Cluster:
     >>> cluster("selene").num_devices, cluster("selene", 2).num_devices
     (4480, 16)
     """
-    found = document("clusters", name)
-    return with_price(build(Cluster, found, with_parts(found, found.data, (), nodes)))
+    entry = document("clusters", name)
+    return with_price(build(Cluster, entry, with_parts(entry, entry.data, (), nodes)))
 
 
 def with_parts(document: Document, data: object, path: Path, nodes: object = None) -> object:

@@ -47,11 +47,11 @@ def load_book(cluster: Cluster) -> CurveBook:
 @lru_cache(maxsize=256)
 def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
     """Return every curve of a relative, converted for a device with these rates."""
-    found = load_owner(owner)
+    curves = load_owner(owner)
     if owner not in names("devices"):
-        return found
+        return curves
     lender = rates_of(device_of(owner))
-    return {key: converted_curve(curve, lender, borrower) for key, curve in found.items()}
+    return {key: converted_curve(curve, lender, borrower) for key, curve in curves.items()}
 
 
 @lru_cache(maxsize=64)

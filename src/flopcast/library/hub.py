@@ -43,7 +43,7 @@ def hub_models() -> Mapping[str, HubModel]:
     text = (files("flopcast") / "catalog" / "hub.yaml").read_bytes()
     data = read_yaml(text, "catalog/hub.yaml").data
     entries = data["entries"] if isinstance(data, dict) else []
-    found: dict[str, HubModel] = {}
+    models: dict[str, HubModel] = {}
     for entry in entries:
         for name in entry["ids"]:
             model = HubModel(
@@ -52,9 +52,9 @@ def hub_models() -> Mapping[str, HubModel]:
                 config=entry.get("config"),
                 parameters=round(entry.get("billions", 0) * 1e9),
             )
-            found[name.lower()] = model
-            found.setdefault(name.lower().rpartition("/")[2], model)
-    return found
+            models[name.lower()] = model
+            models.setdefault(name.lower().rpartition("/")[2], model)
+    return models
 
 
 def hub_model(written: str) -> HubModel | None:

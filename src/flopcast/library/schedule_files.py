@@ -49,9 +49,9 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
         where = document.where(("plan", "schedule"))
         raise SpecError([replace(each, where=each.where or where) for each in error.problems]) from None
     rows = tuple(_rows(_text(raw, str(path)), str(path)))
-    found = faults(rows)
-    if found:
-        raise SpecError(found[:MOST_FAULTS])
+    problems = faults(rows)
+    if problems:
+        raise SpecError(problems[:MOST_FAULTS])
     return plan | {"schedule": schedule_of_rows(name, rows)}
 
 

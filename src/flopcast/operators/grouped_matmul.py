@@ -128,8 +128,8 @@ class GroupedMatmul(AbstractOperator):
         """Return `dx = dout @ w.T` over the same groups; for trained weights also `dw = x.T @ dout` per
         group.
         """
-        found: list[tuple[str, AbstractOperator]] = [
+        products: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=self.k, k=self.n, layout="input_gradient")),
             ("wgrad", replace(self, layout="weight_gradient")),
         ]
-        return tuple(found if self.trained else found[:1])
+        return tuple(products if self.trained else products[:1])

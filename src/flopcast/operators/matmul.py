@@ -73,8 +73,8 @@ class Matmul(AbstractOperator):
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
         """Return `dx = dout @ w.T` and, if w is trained, `dw = x.T @ dout`: twice the forward's FLOP."""
         m, n, k = self.m, self.n, self.k
-        found: list[tuple[str, AbstractOperator]] = [
+        products: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=k, k=n, layout="input_gradient", trained=True)),
             ("wgrad", replace(self, m=n, n=k, k=m, layout="weight_gradient")),
         ]
-        return tuple(found if self.trained else found[:1])
+        return tuple(products if self.trained else products[:1])

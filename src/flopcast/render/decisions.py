@@ -78,21 +78,21 @@ def _one_by_one(sweeps: Sequence[Sweep]) -> PrintedTable:
 
 
 def _cells(sweeps: Sequence[Sweep]) -> list[str]:
-    found = of_sweeps(sweeps)
-    rank, trivial_rank = found["mean_spearman"], found["trivial_mean_spearman"]
-    right = found["right"]
+    statistics = of_sweeps(sweeps)
+    rank, trivial_rank = statistics["mean_spearman"], statistics["trivial_mean_spearman"]
+    right = statistics["right"]
     return [
-        str(found["sweeps"]),
-        str(found["plans"]),
+        str(statistics["sweeps"]),
+        str(statistics["plans"]),
         "–" if rank is None else f"{rank:.2f}",
-        *(f"{found[key]:.1%}" for key in ("mean_regret", "worst_regret")),
+        *(f"{statistics[key]:.1%}" for key in ("mean_regret", "worst_regret")),
         "–" if trivial_rank is None else f"{trivial_rank:.2f}",
-        *(f"{found[key]:.1%}" for key in ("trivial_mean_regret", "trivial_worst_regret")),
-        str(found["pairs"]),
+        *(f"{statistics[key]:.1%}" for key in ("trivial_mean_regret", "trivial_worst_regret")),
+        str(statistics["pairs"]),
         "–" if right is None else f"{right:.0%}",
-        f"{found['tied_equal']} of {found['tied']}",
-        f"{found['settled_wrong']} of {found['settled']}",
-        f"{found['covered']:.0%}",
+        f"{statistics['tied_equal']} of {statistics['tied']}",
+        f"{statistics['settled_wrong']} of {statistics['settled']}",
+        f"{statistics['covered']:.0%}",
     ]
 
 

@@ -30,18 +30,18 @@ LEGEND = {
 }
 
 
-def tables(found: Calibrated) -> Iterator[PrintedTable]:
+def tables(calibrated: Calibrated) -> Iterator[PrintedTable]:
     """Yield all runs together, then each machine; of the guesses that `calibrated` gives."""
-    yield PrintedTable(first="calibrated with", headings=HEADINGS, lines=tuple(_together(found)))
+    yield PrintedTable(first="calibrated with", headings=HEADINGS, lines=tuple(_together(calibrated)))
     for way, runs_text in (("one", "one other run"), ("others", "all other runs")):
-        title, lines = f"Each machine, calibrated with {runs_text}", tuple(_machines(found[way]))
+        title, lines = f"Each machine, calibrated with {runs_text}", tuple(_machines(calibrated[way]))
         yield PrintedTable(title=title, first="machine", headings=HEADINGS, lines=lines)
 
 
-def _together(found: Calibrated) -> Iterator[tuple[str, list[str]]]:
+def _together(calibrated: Calibrated) -> Iterator[tuple[str, list[str]]]:
     """Yield the lines of each family: one run, one by how alike it is, all others."""
     for family in FAMILIES:
-        one, others = (_of_family(found[way], family) for way in ("one", "others"))
+        one, others = (_of_family(calibrated[way], family) for way in ("one", "others"))
         if not one:
             continue
         yield f"{family}: one run", _cells(one)
@@ -67,27 +67,28 @@ def _of_family(guesses: Sequence[Guess], family: str) -> list[Guess]:
 
 
 def _cells(guesses: Sequence[Guess]) -> list[str]:
-    found = statistics_of(guesses)
+    statistics = statistics_of(guesses)
     mean, median = (
-        [f"{found[f'{name}_{time}']:.1%}" for time in ("before", "after")] for name in ("mean", "median")
+        [f"{statistics[f'{name}_{time}']:.1%}" for time in ("before", "after")]
+        for name in ("mean", "median")
     )
-    less = f"{1.0 - found['mean_after'] / found['mean_before']:+.0%}"
-    inside = [f"{found[f'inside_{time}']:.0%}" for time in ("before", "after")]
-    width = [f"±{found[f'width_{time}']:.0%}" for time in ("before", "after")]
-    return [f"{found['runs']:.0f}", *mean, *median, less, *inside, *width]
+    less = f"{1.0 - statistics['mean_after'] / statistics['mean_before']:+.0%}"
+    inside = [f"{statistics[f'inside_{time}']:.0%}" for time in ("before", "after")]
+    width = [f"±{statistics[f'width_{time}']:.0%}" for time in ("before", "after")]
+    return [f"{statistics['runs']:.0f}", *mean, *median, less, *inside, *width]
 
 
-def from_one_run_as_text(found: Calibrated) -> str:
+def from_one_run_as_text(calibrated: Calibrated) -> str:
     """Return all results as text."""
-    return as_text(legend_text(LEGEND), tables(found))
+    return as_text(legend_text(LEGEND), tables(calibrated))
 
 
-def from_one_run_as_markdown(found: Calibrated) -> str:
+def from_one_run_as_markdown(calibrated: Calibrated) -> str:
     """Return the page of the documentation, without its last line break."""
-    return as_markdown(HEAD, legend_text(LEGEND), tables(found))
+    return as_markdown(HEAD, legend_text(LEGEND), tables(calibrated))
 
 
-def from_one_run_as_json(found: Calibrated) -> dict[str, object]:
+def from_one_run_as_json(calibrated: Calibrated) -> dict[str, object]:
     """Return statistics (`statistics_of`) by way of calibration and by family as JSON data."""
     return {
         way: {
@@ -95,5 +96,5 @@ def from_one_run_as_json(found: Calibrated) -> dict[str, object]:
             for family in FAMILIES
             if (members := _of_family(guesses, family))
         }
-        for way, guesses in found.items()
+        for way, guesses in calibrated.items()
     }

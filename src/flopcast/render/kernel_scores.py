@@ -108,7 +108,7 @@ def mean_by_split(results: Iterable[Result]) -> dict[str, dict[str, float]]:
     Collectives, and what peers measured, are left out: others' models were not trained on them.
     """
     kernels = [result for result in results if result.measured == "operators"]
-    found = {split: [r for r in kernels if r.split == split] for split in SPLITS}
+    by_split = {split: [r for r in kernels if r.split == split] for split in SPLITS}
     return {
         split: {
             "classes": len(members),
@@ -116,7 +116,7 @@ def mean_by_split(results: Iterable[Result]) -> dict[str, dict[str, float]]:
             "median": float(np.mean([r.median_error for r in members])),
             "coverage": float(np.mean([r.coverage_share for r in members])),
         }
-        for split, members in found.items()
+        for split, members in by_split.items()
         if members
     }
 
@@ -171,10 +171,10 @@ def _classes(score: Score, measured: str) -> Iterator[str]:
     yield "| device | class | rows | noise | " + " | ".join(splits) + " |"
     yield "|---|---|--:|--:|" + "--:|" * len(splits)
     for device, name in dict.fromkeys((r.device, r.kernel_class) for r in results):
-        found = {r.split: r for r in results if (r.device, r.kernel_class) == (device, name)}
-        cells = [_cell(found[s], measured) if s in found else "" for s in splits]
+        by_split = {r.split: r for r in results if (r.device, r.kernel_class) == (device, name)}
+        cells = [_cell(by_split[s], measured) if s in by_split else "" for s in splits]
         floor = f"{noise[device, name]:.1%}" if (device, name) in noise else ""
-        rows = max(result.rows for result in found.values())
+        rows = max(result.rows for result in by_split.values())
         yield f"| {device} | {name} | {rows} | {floor} | " + " | ".join(cells) + " |"
 
 

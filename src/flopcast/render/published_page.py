@@ -56,22 +56,22 @@ def _tables(published: Published) -> Iterator[str]:
 
 def _answer(published: Published) -> str:
     """Return the error of all rows in two sentences."""
-    found = of_rows(published.rows)
+    scores = of_rows(published.rows)
     return (
-        f'<p class="answer"><strong>{found["median"]:.1%}</strong> median error of the step time over'
-        f" {found['rows']} runs of {found['configurations']} configurations</p><p>Mean"
-        f" {found['mape']:.1%}, bias {found['bias']:+.1%}; {found['coverage']:.0%} lie inside their 90 %"
-        f" interval.{_baseline(found)} {len(published.left_out)} rows are omitted, see below.</p>"
+        f'<p class="answer"><strong>{scores["median"]:.1%}</strong> median error of the step time over'
+        f" {scores['rows']} runs of {scores['configurations']} configurations</p><p>Mean"
+        f" {scores['mape']:.1%}, bias {scores['bias']:+.1%}; {scores['coverage']:.0%} lie inside their 90 %"
+        f" interval.{_baseline(scores)} {len(published.left_out)} rows are omitted, see below.</p>"
     )
 
 
-def _baseline(found: dict[str, float]) -> str:
+def _baseline(scores: dict[str, float]) -> str:
     """Return the error of the baseline, which uses the efficiency of similar runs; "" without any."""
-    if "trivial_mape" not in found:
+    if "trivial_mape" not in scores:
         return ""
     return (
         " The efficiency of other runs with the same device, precision and family is off by"
-        f" {found['trivial_mape']:.1%} on average."
+        f" {scores['trivial_mape']:.1%} on average."
     )
 
 

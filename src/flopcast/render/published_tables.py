@@ -65,7 +65,7 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         yield _families(published)
         for name, key in KINDS.items():
             kinds = sorted(grouped(published.rows, key).items())
-            lines = tuple((kind, cells(of_rows(found))) for kind, found in kinds)
+            lines = tuple((kind, cells(of_rows(rows_of_kind))) for kind, rows_of_kind in kinds)
             yield PrintedTable(first=name, headings=HEADINGS, lines=lines)
         yield _worst(published)
         yield _unfitted(published)
@@ -106,7 +106,8 @@ def _families(published: Published) -> PrintedTable:
 def _family_cells(families: dict[str, dict[str, float]]) -> list[str]:
     """Return the cells of `OF_FAMILY` for dense rows, then for rows of experts; dashes if none."""
     cells_of = {
-        family: dict(zip(HEADINGS, cells(found), strict=True)) for family, found in families.items()
+        family: dict(zip(HEADINGS, cells(rows_of_family), strict=True))
+        for family, rows_of_family in families.items()
     }
     return [cells_of.get(family, {}).get(of, "–") for family in FAMILIES for of in OF_FAMILY]
 

@@ -52,36 +52,36 @@ def _lines(published: Published) -> Iterator[str]:
     yield from _left_out(published)
 
 
-def _line(name: str, found: dict[str, float]) -> str:
-    return f"{name:{NAME_WIDTH}}" + " ".join(f"{cell:>7}" for cell in cells(found)).rstrip()
+def _line(name: str, scores: dict[str, float]) -> str:
+    return f"{name:{NAME_WIDTH}}" + " ".join(f"{cell:>7}" for cell in cells(scores)).rstrip()
 
 
-def cells(found: dict[str, float]) -> list[str]:
+def cells(scores: dict[str, float]) -> list[str]:
     """Return the statistics of `of_rows` under `HEADINGS` as text."""
     return [
-        f"{found['rows']:.0f}",
-        f"{found['fully_specified']:.0f}",
-        *(f"{found[key]:.1%}" for key in ("median", "mape", "p90")),
-        f"{found['bias']:+.1%}",
-        f"{found['coverage']:.0%}",
-        f"±{found['half_width_median']:.0%}",
-        f"{found['clustered_mape']:.1%}",
-        *(_percent(found, key) for key in ("noise_within_mape", "noise_across_mape")),
-        _percent(found, "trivial_mape"),
-        _percent(found, "memory_median"),
+        f"{scores['rows']:.0f}",
+        f"{scores['fully_specified']:.0f}",
+        *(f"{scores[key]:.1%}" for key in ("median", "mape", "p90")),
+        f"{scores['bias']:+.1%}",
+        f"{scores['coverage']:.0%}",
+        f"±{scores['half_width_median']:.0%}",
+        f"{scores['clustered_mape']:.1%}",
+        *(_percent(scores, key) for key in ("noise_within_mape", "noise_across_mape")),
+        _percent(scores, "trivial_mape"),
+        _percent(scores, "memory_median"),
     ]
 
 
-def _percent(found: dict[str, float], key: str) -> str:
-    return f"{found[key]:.1%}" if key in found else "–"
+def _percent(scores: dict[str, float], key: str) -> str:
+    return f"{scores[key]:.1%}" if key in scores else "–"
 
 
 def _audited(published: Published) -> Iterator[str]:
     """Yield the formulas by which rows count FLOP, for rows that print rates of FLOP and of tokens."""
-    found = formulas(published.rows)
-    if found:
-        numbers = ", ".join(f"{name} {number}" for name, number in found.items())
-        yield f"printed FLOP of {sum(found.values())} rows, by formula: {numbers}"
+    counts = formulas(published.rows)
+    if counts:
+        numbers = ", ".join(f"{name} {number}" for name, number in counts.items())
+        yield f"printed FLOP of {sum(counts.values())} rows, by formula: {numbers}"
 
 
 def _worst(published: Published) -> Iterator[str]:

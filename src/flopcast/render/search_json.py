@@ -20,7 +20,7 @@ from flopcast.spec.job import Job
 from flopcast.units import Number, nine_digits
 
 
-def as_json(found: SearchResult, top: int, seconds: Number, screening_s: Number) -> dict[str, object]:
+def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number) -> dict[str, object]:
     """Return the result of a search as JSON data.
 
     Parameters
@@ -39,29 +39,29 @@ def as_json(found: SearchResult, top: int, seconds: Number, screening_s: Number)
         breaks. `settings` holds every requested cluster, size and stack with its `best` plan and the reason
         `why` it is the best; if `best` is null, `why` says why there is no plan.
     """
-    plans = found.plans[:top]
+    plans = result.plans[:top]
     return {
         "format_version": FORMAT_VERSION,
-        "objectives": [objective.key for objective in found.question.asked],
-        **fields_of(found, "candidates", "possible", "feasible"),
-        "screened": found.candidates,
-        "screened_per_s": nine_digits(found.candidates / screening_s) if screening_s else 0.0,
-        **fields_of(found, "played", "refined"),
+        "objectives": [objective.key for objective in result.question.asked],
+        **fields_of(result, "candidates", "possible", "feasible"),
+        "screened": result.candidates,
+        "screened_per_s": nine_digits(result.candidates / screening_s) if screening_s else 0.0,
+        **fields_of(result, "played", "refined"),
         "seconds": nine_digits(seconds),
-        "partial": found.partial,
-        "front_thinned": found.thinned,
-        "plans": [plan_as_json(one, found, sentence_of(one, found)) for one in plans],
-        "pareto": [plan_as_json(one, found, sentence_of(one, found)) for one in found.on_front],
-        "nearest_infeasible": _nearest(found),
-        "settings": [setting_as_json(one, found) for one in found.settings],
+        "partial": result.partial,
+        "front_thinned": result.thinned,
+        "plans": [plan_as_json(one, result, sentence_of(one, result)) for one in plans],
+        "pareto": [plan_as_json(one, result, sentence_of(one, result)) for one in result.on_front],
+        "nearest_infeasible": _nearest(result),
+        "settings": [setting_as_json(one, result) for one in result.settings],
         "given": [
-            plan_as_json(one, found, gap_to_best(one, found.plans[0], found.question))
-            for one in found.given
+            plan_as_json(one, result, gap_to_best(one, result.plans[0], result.question))
+            for one in result.given
         ],
     }
 
 
-def plan_as_json(one: Ranked, found: SearchResult, why: str) -> dict[str, object]:
+def plan_as_json(one: Ranked, result: SearchResult, why: str) -> dict[str, object]:
     """Return one plan with the sentence that explains its rank."""
     played = one.played
     return {
@@ -77,7 +77,7 @@ def plan_as_json(one: Ranked, found: SearchResult, why: str) -> dict[str, object
         "high_memory_bytes": nine_digits(played.high_bytes),
         "memory_verdict": played.verdict,
         **cost_as_json(played.cost),
-        "objectives": _objectives(one, found),
+        "objectives": _objectives(one, result),
         "ratio_to_best": nine_digits(one.ratio),
         **fields_of(one, "ratio_low", "ratio_high"),
         "equal_to_best": one.equal,
@@ -87,19 +87,19 @@ def plan_as_json(one: Ranked, found: SearchResult, why: str) -> dict[str, object
     }
 
 
-def _objectives(one: Ranked, found: SearchResult) -> dict[str, float]:
-    pairs = zip(found.question.asked, one.losses, strict=True)
+def _objectives(one: Ranked, result: SearchResult) -> dict[str, float]:
+    pairs = zip(result.question.asked, one.losses, strict=True)
     return {objective.key: nine_digits(objective.shown(loss.value)) for objective, loss in pairs}
 
 
-def setting_as_json(setting: Setting, found: SearchResult) -> dict[str, object]:
+def setting_as_json(setting: Setting, result: SearchResult) -> dict[str, object]:
     """Return one cluster, size and stack: counts, its best plan, and why it has this one or none."""
     best = setting.best
-    why = reason_no_plan(setting, found) if best is None else sentence_of(best, found)
+    why = reason_no_plan(setting, result) if best is None else sentence_of(best, result)
     return {
         **_names_of(setting.job),
         **fields_of(setting, "candidates", "possible", "feasible"),
-        "best": None if best is None else plan_as_json(best, found, why),
+        "best": None if best is None else plan_as_json(best, result, why),
         "why": why,
     }
 
@@ -113,39 +113,39 @@ def _names_of(job: Job) -> dict[str, object]:
     }
 
 
-def _nearest(found: SearchResult) -> list[dict[str, object]]:
+def _nearest(result: SearchResult) -> list[dict[str, object]]:
     """Return the plans that are not feasible but close to it."""
-    if found.rejected is not None:
-        plan, problems = found.rejected.plan, found.rejected.problems
+    if result.rejected is not None:
+        plan, problems = result.rejected.plan, result.rejected.problems
         dumped = plan.model_dump(mode="json")
         return [{"plan": dumped, "short": plan.short(), "why": broken_rules(problems)}]
-    alone = not found.plans
+    alone = not result.plans
     return [
-        plan_as_json(one, found, reason_infeasible(one, found.question, alone=alone))
-        for one in found.nearest
+        plan_as_json(one, result, reason_infeasible(one, result.question, alone=alone))
+        for one in result.nearest
     ]
 
 
-def as_rows(found: SearchResult) -> list[dict[str, object]]:
+def as_rows(result: SearchResult) -> list[dict[str, object]]:
     """Return every simulated feasible plan as one flat row, for CSV and Parquet.
 
     Fields of the plan come first, under their long names; a list is a string with commas. A cluster, size
     and stack without a feasible plan has a row without a rank, and `why` gives the reason.
     """
-    on_front = set(found.on_front)
+    on_front = set(result.on_front)
     rows = []
-    for rank, one in enumerate(found.plans, 1):
-        written = plan_as_json(one, found, sentence_of(one, found))
+    for rank, one in enumerate(result.plans, 1):
+        written = plan_as_json(one, result, sentence_of(one, result))
         plan = {
             name: ",".join(map(str, value)) if isinstance(value, list) else value
             for name, value in one.played.plan.model_dump(mode="json").items()
         }
         numbers = {key: value for key, value in written.items() if not isinstance(value, (dict, list))}
         rows.append(
-            {"rank": rank, **plan, **numbers, **_objectives(one, found), "on_front": one in on_front}
+            {"rank": rank, **plan, **numbers, **_objectives(one, result), "on_front": one in on_front}
         )
-    for setting in found.settings:
+    for setting in result.settings:
         if setting.best is None:
             empty: dict[str, object] = dict.fromkeys(rows[0]) if rows else {"rank": None}
-            rows.append(empty | _names_of(setting.job) | {"why": reason_no_plan(setting, found)})
+            rows.append(empty | _names_of(setting.job) | {"why": reason_no_plan(setting, result)})
     return rows

@@ -21,14 +21,14 @@ from flopcast.units import show, show_seconds
 SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
 
 
-def reason_recommended(found: SearchResult) -> str:
+def reason_recommended(result: SearchResult) -> str:
     """Return why the plan is recommended, what its time is spent on, and what would make it faster."""
-    first = found.plans[0]
-    equal = sum(one.equal for one in found.plans)
-    best = min(found.plans, key=lambda one: one.losses[0].value)
+    first = result.plans[0]
+    equal = sum(one.equal for one in result.plans)
+    best = min(result.plans, key=lambda one: one.losses[0].value)
     parts = []
     if equal > 1:
-        distance = "and the best itself" if first is best else _behind(first, found.question.first)
+        distance = "and the best itself" if first is best else _behind(first, result.question.first)
         parts.append(f"of {equal} that cannot be told apart the simplest near the best, {distance}")
     else:
         parts.append("ahead of every other plan")
@@ -41,10 +41,10 @@ def reason_recommended(found: SearchResult) -> str:
     return "; ".join(parts)
 
 
-def sentence_of(one: Ranked, found: SearchResult) -> str:
+def sentence_of(one: Ranked, result: SearchResult) -> str:
     """Return the sentence that explains the rank of a feasible plan."""
-    first = found.plans[0]
-    return reason_recommended(found) if one is first else reason_slower(one, first, found.question)
+    first = result.plans[0]
+    return reason_recommended(result) if one is first else reason_slower(one, first, result.question)
 
 
 def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
@@ -105,7 +105,7 @@ def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
     return f"{reason}; it needs {needs}" if needs else reason
 
 
-def reason_no_plan(setting: Setting, found: SearchResult) -> str:
+def reason_no_plan(setting: Setting, result: SearchResult) -> str:
     """Return why a cluster, size and stack has no plan in the answer."""
     if setting.rejected is not None:
         broken = broken_rules(setting.rejected.problems)
@@ -113,11 +113,11 @@ def reason_no_plan(setting: Setting, found: SearchResult) -> str:
     if setting.nearest is not None:
         near = setting.nearest.played
         return (
-            f"no plan is feasible; the nearest, {near.plan.short()}, needs {_needs(near, found.question)}"
+            f"no plan is feasible; the nearest, {near.plan.short()}, needs {_needs(near, result.question)}"
         )
-    if found.partial:
+    if result.partial:
         return "the search was broken off before a plan was found here"
-    return reason_empty_space(found.question, setting.job)
+    return reason_empty_space(result.question, setting.job)
 
 
 def reason_empty_space(question: Question, job: Job) -> str:

@@ -21,20 +21,20 @@ NOTHING_ELSE = "–"  # of a plan whose words all others have too
 NEAREST = 3  # that are shown; JSON has all
 
 
-def as_text(found: SearchResult, top: int = TOP, *, with_front: bool = False) -> str:
+def as_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -> str:
     """Return the result as text: paragraphs, without a final newline; at most `top` plans.
 
     With `with_front`, the front of all objectives is shown too.
     """
-    parts = [question_lines(found)]
-    if found.plans:
-        parts.append(_table(found, found.plans[:top]))
-        parts.append(_reasons(found, found.plans[:top]))
-        parts.append(_given(found))
-    parts.append(_settings(found))
-    if found.plans:
-        parts.append(_front(found) if with_front else [])
-    parts.append(nearest(found))
+    parts = [question_lines(result)]
+    if result.plans:
+        parts.append(_table(result, result.plans[:top]))
+        parts.append(_reasons(result, result.plans[:top]))
+        parts.append(_given(result))
+    parts.append(_settings(result))
+    if result.plans:
+        parts.append(_front(result) if with_front else [])
+    parts.append(nearest(result))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
@@ -49,9 +49,9 @@ def name_of(job: Job, question: Question) -> str:
     return name
 
 
-def question_lines(found: SearchResult) -> list[str]:
+def question_lines(result: SearchResult) -> list[str]:
     """Return the lines that state the question and the number of plans."""
-    question = found.question
+    question = result.question
     job = question.jobs[0]
     sizes = dict.fromkeys(f"{one.cluster.name} × {one.cluster.num_devices}" for one in question.sized())
     devices = dict.fromkeys(one.cluster.node.device.name for one in question.jobs)
@@ -60,32 +60,32 @@ def question_lines(found: SearchResult) -> list[str]:
     room = "" if part is None else f" ({part:.0%} of the memory)"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.text()}",
-        f"searched  {found.candidates} plans: {found.possible} possible, {found.feasible} fit"
-        f"{room}, {found.played} played exactly"
-        + (f", {found.refined} of them made out of the best" if found.refined else ""),
+        f"searched  {result.candidates} plans: {result.possible} possible, {result.feasible} fit"
+        f"{room}, {result.played} played exactly"
+        + (f", {result.refined} of them made out of the best" if result.refined else ""),
     ]
-    if found.partial:
+    if result.partial:
         lines.append("warning   interrupted: only a part of the space was searched")
-    if found.thinned:
+    if result.thinned:
         lines.append("warning   the front has more plans than were simulated: only some of them are shown")
     return lines
 
 
-def _table(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
+def _table(result: SearchResult, plans: Sequence[Ranked]) -> list[str]:
     """Return one line per plan, and above them what all plans share."""
     shared = shared_words(plans)
     head = [f"every plan: {' '.join(shared)}"] if shared else []
-    return [*head, *aligned(rows_of(found, plans, shared), num_left=2)]
+    return [*head, *aligned(rows_of(result, plans, shared), num_left=2)]
 
 
-def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
+def rows_of(result: SearchResult, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
     """Return the names of columns, then one row per plan.
 
     A plan has its objectives, the first with its interval, the ratio to the best with its, and memory.
     `shared` are words of a plan that are left out, because all plans have them (`shared_words`).
     """
-    objectives = found.question.asked
-    several = len({name_of(one.played.job, found.question) for one in found.plans}) > 1
+    objectives = result.question.asked
+    several = len({name_of(one.played.job, result.question) for one in result.plans}) > 1
     head = ["", "plan", *(["cluster"] if several else [])]
     first, *others = [objective_name(one) for one in objectives]
     head += [first, "90 %", *others, "vs best", "90 %"]
@@ -93,8 +93,8 @@ def rows_of(found: SearchResult, plans: Sequence[Ranked], shared: Sequence[str])
     rows = [head]
     for number, one in enumerate(plans, 1):
         row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
-        row += [name_of(one.played.job, found.question)] if several else []
-        first, *others = values_of(found, one)
+        row += [name_of(one.played.job, result.question)] if several else []
+        first, *others = values_of(result, one)
         low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
         row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
         row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
@@ -121,9 +121,9 @@ def _without(shared: Sequence[str], one: Ranked) -> str:
     return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
 
 
-def values_of(found: SearchResult, one: Ranked) -> list[str]:
+def values_of(result: SearchResult, one: Ranked) -> list[str]:
     """Return what a plan attains in each objective of the question, with units."""
-    pairs = zip(found.question.asked, one.losses, strict=True)
+    pairs = zip(result.question.asked, one.losses, strict=True)
     return [objective.show(objective.shown(loss.value)) for objective, loss in pairs]
 
 
@@ -132,65 +132,68 @@ def objective_name(objective: Objective) -> str:
     return next(name for name, one in OBJECTIVES.items() if one is objective).replace("_", " ")
 
 
-def _reasons(found: SearchResult, plans: Sequence[Ranked]) -> list[str]:
+def _reasons(result: SearchResult, plans: Sequence[Ranked]) -> list[str]:
     head = "why (time relative to the first plan; = cannot be told apart from the best)"
-    sentences = (search_reasons.sentence_of(one, found) for one in plans)
+    sentences = (search_reasons.sentence_of(one, result) for one in plans)
     return [head, *(f"{number:3}  {sentence}" for number, sentence in enumerate(sentences, 1))]
 
 
-def _given(found: SearchResult) -> list[str]:
+def _given(result: SearchResult) -> list[str]:
     """Return lines that compare the user's own plans with the best."""
-    if not found.given:
+    if not result.given:
         return []
     lines = ["as given"]
-    for one in found.given:
-        shown, *_ = values_of(found, one)
-        lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job, found.question)}: {shown}")
-        lines.append(f"    {search_reasons.gap_to_best(one, found.plans[0], found.question)}")
+    for one in result.given:
+        shown, *_ = values_of(result, one)
+        lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job, result.question)}: {shown}")
+        lines.append(f"    {search_reasons.gap_to_best(one, result.plans[0], result.question)}")
     return lines
 
 
-def settings_rows(found: SearchResult) -> list[tuple[str, str]]:
+def settings_rows(result: SearchResult) -> list[tuple[str, str]]:
     """Return the name of every setting, with its best plan or why it has none; the best setting first.
 
     A setting is a cluster, a size and a stack. The list is empty if the question has one setting.
     """
-    if len(found.settings) < 2:
+    if len(result.settings) < 2:
         return []
-    best = [(one, one.best) for one in found.settings if one.best is not None]
+    best = [(one, one.best) for one in result.settings if one.best is not None]
     best.sort(key=lambda pair: pair[1].losses[0].value)
-    rows = [(name_of(one.job, found.question), _best_there(plan, found)) for one, plan in best]
-    without = (one for one in found.settings if one.best is None)
+    rows = [(name_of(one.job, result.question), _best_there(plan, result)) for one, plan in best]
+    without = (one for one in result.settings if one.best is None)
     return [
         *rows,
-        *((name_of(one.job, found.question), search_reasons.reason_no_plan(one, found)) for one in without),
+        *(
+            (name_of(one.job, result.question), search_reasons.reason_no_plan(one, result))
+            for one in without
+        ),
     ]
 
 
-def _best_there(one: Ranked, found: SearchResult) -> str:
+def _best_there(one: Ranked, result: SearchResult) -> str:
     """Return the best plan of a setting: its objectives, how far it is behind, and its short form."""
     behind = "best"
     if one.ratio != 1:
         settled = "; the order is not settled" if one.equal else ""
         behind = f"{one.ratio - 1:+.1%}, 90 %: {search_reasons.ratio_interval(one)}{settled}"
-    return f"{', '.join(values_of(found, one))} ({behind}): {one.played.plan.short()}"
+    return f"{', '.join(values_of(result, one))} ({behind}): {one.played.plan.short()}"
 
 
-def _settings(found: SearchResult) -> list[str]:
+def _settings(result: SearchResult) -> list[str]:
     """Return lines with the best plan on every cluster, size and stack, or why there is none."""
-    rows = settings_rows(found)
+    rows = settings_rows(result)
     if not rows:
         return []
     width = max(len(name) for name, _ in rows)
-    stacks = len({one.job.stack for one in found.settings}) > 1
+    stacks = len({one.job.stack for one in result.settings}) > 1
     head = "the best on each cluster, size and stack" if stacks else "the best on each cluster and size"
     return [head, *(f"  {name.ljust(width)}  {reason}" for name, reason in rows)]
 
 
-def _front(found: SearchResult) -> list[str]:
+def _front(result: SearchResult) -> list[str]:
     """Return the table of the plans that no other plan beats in all objectives."""
-    names = " and ".join(objective_name(objective) for objective in found.question.asked)
-    return [f"the front: no plan is better in {names} at once", *_table(found, found.on_front)]
+    names = " and ".join(objective_name(objective) for objective in result.question.asked)
+    return [f"the front: no plan is better in {names} at once", *_table(result, result.on_front)]
 
 
 def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
@@ -200,31 +203,31 @@ def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
             yield one
 
 
-def nearest(found: SearchResult) -> list[str]:
+def nearest(result: SearchResult) -> list[str]:
     """Return better plans that break a limit; if no plan is feasible, the nearest ones."""
-    if found.partial and not found.plans:
+    if result.partial and not result.plans:
         return ["nothing that was searched so far is feasible"]
-    if not found.candidates:
-        sized = found.question.sized()
+    if not result.candidates:
+        sized = result.question.sized()
         return [
             search_reasons.reason_empty_space(
-                found.question, min(sized, key=lambda job: job.cluster.scale_up_devices)
+                result.question, min(sized, key=lambda job: job.cluster.scale_up_devices)
             )
         ]
-    if found.rejected is not None:
-        breaks = search_reasons.broken_rules(found.rejected.problems)
+    if result.rejected is not None:
+        breaks = search_reasons.broken_rules(result.rejected.problems)
         return [
             "no plan is possible; the nearest",
-            f"  {found.rejected.plan.short()}",
+            f"  {result.rejected.plan.short()}",
             f"    breaks {breaks}",
         ]
-    if not found.nearest:
+    if not result.nearest:
         return []
-    alone = not found.plans
+    alone = not result.plans
     lines = ["no plan is feasible; the nearest" if alone else "better, but not possible"]
-    for one in _not_too_far(found.nearest):
-        several = len(tuple(found.question.sized())) > 1
-        where = f" on {name_of(one.played.job, found.question)}" if several else ""
+    for one in _not_too_far(result.nearest):
+        several = len(tuple(result.question.sized())) > 1
+        where = f" on {name_of(one.played.job, result.question)}" if several else ""
         lines.append(f"  {one.played.plan.short()}{where}")
-        lines.append(f"    {search_reasons.reason_infeasible(one, found.question, alone=alone)}")
+        lines.append(f"    {search_reasons.reason_infeasible(one, result.question, alone=alone)}")
     return lines

@@ -87,10 +87,10 @@ def as_text(comparison: ComparedSuite) -> str:
     classes = by_component(comparison.components)
     if classes:
         lines.append(f"  {'component':40} {'rows':>4} {'error':>6} {'worst':>6} {'bias':>6}")
-        for name, found in classes.items():
+        for name, scores in classes.items():
             lines.append(
-                f"  {name:40} {found['rows']:4.0f} {found['mape']:6.1%} {found['worst']:6.1%}"
-                f" {found['bias']:+6.1%}"
+                f"  {name:40} {scores['rows']:4.0f} {scores['mape']:6.1%} {scores['worst']:6.1%}"
+                f" {scores['bias']:+6.1%}"
             )
     return "\n".join(lines)
 
@@ -145,10 +145,10 @@ def _markdown_of(comparison: ComparedSuite) -> Iterable[str]:
     classes = by_component(comparison.components)
     if classes:
         yield from ("", "| component | rows | mean error | worst | bias |", "|---|--:|--:|--:|--:|")
-        for name, found in classes.items():
+        for name, scores in classes.items():
             yield (
-                f"| {name} | {found['rows']:.0f} | {found['mape']:.1%} | {found['worst']:.1%} |"
-                f" {found['bias']:+.1%} |"
+                f"| {name} | {scores['rows']:.0f} | {scores['mape']:.1%} | {scores['worst']:.1%} |"
+                f" {scores['bias']:+.1%} |"
             )
     if suite.remarks:
         yield ""
@@ -201,10 +201,10 @@ def memory_as_text(name: str, rows: Sequence[ComparedMemory], left_out: Mapping[
 def _summary_text(rows: Sequence[ComparedMemory]) -> str:
     if not rows:
         return "no rows"
-    found = summary(rows)
+    scores = summary(rows)
     return (
-        f"{len(rows)} rows: mean {found['mean']:.2%}, median {found['median']:.2%}, p90 {found['p90']:.2%},"
-        f" largest {found['largest']:.2%}, bias {found['bias']:+.2%}"
+        f"{len(rows)} rows: mean {scores['mean']:.2%}, median {scores['median']:.2%},"
+        f" p90 {scores['p90']:.2%}, largest {scores['largest']:.2%}, bias {scores['bias']:+.2%}"
     )
 
 
@@ -228,9 +228,9 @@ def memory_as_markdown(tables: Tables) -> str:
         if not rows:
             lines += ["No row could be compared."]
             continue
-        found = summary(rows)
+        scores = summary(rows)
         lines += [
-            f"Mean {found['mean']:.2%}, median {found['median']:.2%}, largest {found['largest']:.2%} of"
+            f"Mean {scores['mean']:.2%}, median {scores['median']:.2%}, largest {scores['largest']:.2%} of"
             f" {len(rows)} rows. Peaks are the most of all ranks.",
             "",
             "| run | what | measured | predicted | error |",

@@ -47,7 +47,7 @@ def as_text(legend: str, tables: Iterable[PrintedTable]) -> str:
         head = ": ".join(part for part in (table.title, table.caption) if part)
         lines += ["", head] if head else [""]
         if table.lines:
-            rows = [(table.first, *table.headings), *((name, *found) for name, found in table.lines)]
+            rows = [(table.first, *table.headings), *((name, *line) for name, line in table.lines)]
             lines += aligned(rows)
     return "\n".join(lines)
 
@@ -66,5 +66,5 @@ def _markdown_lines(table: PrintedTable) -> Iterator[str]:
         return
     headings = " | ".join(table.headings)
     yield from ("", f"| {table.first} | {headings} |", "|---" * (len(table.headings) + 1) + "|")
-    for name, found in table.lines:
-        yield f"| {name} | " + " | ".join(found) + " |"
+    for name, line in table.lines:
+        yield f"| {name} | " + " | ".join(line) + " |"

@@ -79,7 +79,7 @@ class _Again:
 def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Again:
     workload = lower(model, one_plan(structure), batch)
     checkpoints, layers = kinds_of_layers(workload)
-    found: list[tuple[float, float]] = []
+    flop: list[tuple[float, float]] = []
     for layer in layers:
         modules = recomputed_modules(layer, workload, stack)
         again = _again(layer.forward, modules, "end")
@@ -94,8 +94,8 @@ def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Ag
         full_flop, causal_flop = (
             sum((_flop(item, causal, batch.shares) for item in again), 0.0) for causal in (False, True)
         )
-        found.append((full_flop, causal_flop))
-    return _Again(checkpoints=checkpoints, layers_at_end=workload.layers_at_end, flop=tuple(found))
+        flop.append((full_flop, causal_flop))
+    return _Again(checkpoints=checkpoints, layers_at_end=workload.layers_at_end, flop=tuple(flop))
 
 
 def _again(forward: tuple[Item, ...], modules: frozenset[str], until: Until) -> list[Item]:

@@ -224,13 +224,13 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
         Components are those of the items, `pipeline_bubble`, `jitter`, and `host` for the host's fixed
         work and for launches that the device waits for. Components of no time are left out.
     """
-    found: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     for each in timeline.bottleneck_attribution:
-        found[each.item.component if each.item is not None else LAUNCH] += each.path_s
+        seconds[each.item.component if each.item is not None else LAUNCH] += each.path_s
     for name, extra in ((BUBBLE, timeline.bottleneck_waits_s), (JITTER, jitter_s)):
         if extra > ROUNDING_SHARE * timeline.step_time_s:
-            found[name] += extra
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+            seconds[name] += extra
+    return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _evidence(priced: Priced) -> tuple[Evidence, ...]:

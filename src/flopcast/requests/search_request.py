@@ -73,8 +73,8 @@ def question_of(request: SearchRequest) -> Question:
     for cluster, stack, limit in product(_each_once(request.clusters), _each_once(request.stacks), limits):
         one = replace(job, changes=(*changes, *limit), cluster=cluster, stack=stack)
         opened.append(faults.of(partial(made_from, one, open_job_of), None))
-    found = [each for each in opened if each is not None]
-    fixed = _settled(found[0].settled) if found else {}
+    jobs = [each for each in opened if each is not None]
+    fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, request), None)
     tokens = faults.of(lambda: _tokens(request.tokens), 1.0)
@@ -82,8 +82,8 @@ def question_of(request: SearchRequest) -> Question:
     budget_usd = faults.of(lambda: _dollars(request.budget), None)
     question = faults.of(
         lambda: Question(
-            jobs=tuple(each.job for each in found),
-            given=tuple(each.job.model_copy(update={"plan": each.given}) for each in found if each.given),
+            jobs=tuple(each.job for each in jobs),
+            given=tuple(each.job.model_copy(update={"plan": each.given}) for each in jobs if each.given),
             space=space or Space(),
             objectives=tuple(request.objectives) or ("step_time",),
             total_tokens=tokens,
@@ -93,7 +93,7 @@ def question_of(request: SearchRequest) -> Question:
         None,
     )
     if question is None or faults.found:
-        raise SpecError(faults.relevant(without_job=not found))
+        raise SpecError(faults.relevant(without_job=not jobs))
     return question
 
 
@@ -140,10 +140,10 @@ def _plan_text(own: Mapping[str, object]) -> str:
 
 def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
     """Return the fixed fields of a job's plan that a space has."""
-    found = {name: value for name, value in fixed.items() if name in Space.model_fields}
+    settled = {name: value for name, value in fixed.items() if name in Space.model_fields}
     if "recompute" in fixed:
-        found["recompute"] = Plan(**dict(fixed)).recompute_word
-    return found
+        settled["recompute"] = Plan(**dict(fixed)).recompute_word
+    return settled
 
 
 def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:

@@ -177,17 +177,17 @@ def _incomplete(rows: Sequence[Row]) -> Iterator[Problem]:
         max(getattr(row, name) for row in rows) + 1 for name in ("stage", "chunk", "micro_batch")
     )
     kinds = KINDS if any(row.kind == "W" for row in rows) else KINDS[:2]
-    found = {(row.stage, *row.task) for row in rows}
+    tasks = {(row.stage, *row.task) for row in rows}
     for stage in range(min(stages, len(rows) + 1)):
         wanted = chunks * micro * len(kinds)
-        had = sum(task[0] == stage for task in found)
+        had = sum(task[0] == stage for task in tasks)
         if had < wanted:
             missing = next(
                 (stage, k, c, m)
                 for m in range(micro)
                 for c in range(chunks)
                 for k in kinds
-                if (stage, k, c, m) not in found
+                if (stage, k, c, m) not in tasks
             )
             yield schedule_problem(
                 [row.where for row in rows if row.stage == stage or not had][-1],

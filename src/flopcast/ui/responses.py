@@ -88,20 +88,20 @@ def compare_page(words: Words, _: OnProgress) -> Made:
 
 def search_page(words: Words, on_progress: OnProgress) -> Made:
     """Return the result of a search as a page: the front as a drawing, the plans as text."""
-    found, _, _ = _found(words, on_progress)
-    html = "".join(f"<p>{escape(line)}</p>" for line in search_text.question_lines(found))
-    if found.plans:
+    result, _, _ = _found(words, on_progress)
+    html = "".join(f"<p>{escape(line)}</p>" for line in search_text.question_lines(result))
+    if result.plans:
         html += (
-            f'<figure><div class="scroll">{drawing(found)}</div><figcaption>{LEGEND}</figcaption></figure>'
+            f'<figure><div class="scroll">{drawing(result)}</div><figcaption>{LEGEND}</figcaption></figure>'
         )
-        html += _plans("The best plans", found, found.plans[:SHOWN_PLANS], words)
-        front = _plans("No plan is better in everything", found, found.on_front, words)
+        html += _plans("The best plans", result, result.plans[:SHOWN_PLANS], words)
+        front = _plans("No plan is better in everything", result, result.on_front, words)
         html += (
             f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
         )
-    if rows := search_text.settings_rows(found):
+    if rows := search_text.settings_rows(result):
         html += table("The best plan on each cluster, size and stack", ("on", "best plan"), rows)
-    if beyond := search_text.nearest(found):
+    if beyond := search_text.nearest(result):
         html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
     return JSON, json.dumps({"html": html, "fields": {}})
 
@@ -132,8 +132,8 @@ def predict_data(words: Words, _: OnProgress) -> Made:
 
 def memory_data(words: Words, _: OnProgress) -> Made:
     """Return the memory of a job, as `flopcast memory --json`."""
-    found = memory_as_json(api.predict_memory(job_from(words)))
-    return JSON, _json({"format_version": FORMAT_VERSION, "memory": found})
+    memory = memory_as_json(api.predict_memory(job_from(words)))
+    return JSON, _json({"format_version": FORMAT_VERSION, "memory": memory})
 
 
 def compare_data(words: Words, _: OnProgress) -> Made:
@@ -143,8 +143,8 @@ def compare_data(words: Words, _: OnProgress) -> Made:
 
 def search_data(words: Words, on_progress: OnProgress) -> Made:
     """Return plans, as `flopcast search --json`."""
-    found, seconds, screening_s = _found(words, on_progress)
-    return JSON, _json(search_json.as_json(found, SHOWN_PLANS, seconds, screening_s))
+    result, seconds, screening_s = _found(words, on_progress)
+    return JSON, _json(search_json.as_json(result, SHOWN_PLANS, seconds, screening_s))
 
 
 def job_file(words: Words, _: OnProgress) -> Made:
@@ -178,12 +178,12 @@ def warm() -> None:
     as_json(api.predict(job))
 
 
-def _plans(caption: str, found: SearchResult, plans: Sequence[Ranked], words: Words) -> str:
+def _plans(caption: str, result: SearchResult, plans: Sequence[Ranked], words: Words) -> str:
     """Return plans as a table; each links to its prediction and explains its rank."""
     shared = search_text.shared_words(plans)
-    head, *rows = search_text.rows_of(found, plans, shared)
+    head, *rows = search_text.rows_of(result, plans, shared)
     lines: list[tuple[str | Markup, ...]] = [
-        (row[0], Markup(_link(row[1], one, words) + _why(one, found)), *row[2:])
+        (row[0], Markup(_link(row[1], one, words) + _why(one, result)), *row[2:])
         for row, one in zip(rows, plans, strict=True)
     ]
     if shared:
@@ -191,9 +191,9 @@ def _plans(caption: str, found: SearchResult, plans: Sequence[Ranked], words: Wo
     return f'<div class="plans">{table(caption, ("rank", *head[1:]), lines)}</div>'
 
 
-def _why(one: Ranked, found: SearchResult) -> str:
+def _why(one: Ranked, result: SearchResult) -> str:
     """Return the reasons for a plan's rank, below the plan."""
-    return f"<small>{escape(sentence_of(one, found))}</small>"
+    return f"<small>{escape(sentence_of(one, result))}</small>"
 
 
 def _link(text: str, one: Ranked, words: Words) -> str:
@@ -248,8 +248,8 @@ def _found(words: Words, on_progress: OnProgress) -> tuple[SearchResult, float, 
             shown_s = now_s
             on_progress(f"{progress.doing}: {progress.done} of {progress.total}")
 
-    found = best_plans.answer(question_from(words), hear)
-    return found, time.perf_counter() - start_s, screening_s
+    result = best_plans.answer(question_from(words), hear)
+    return result, time.perf_counter() - start_s, screening_s
 
 
 def _json(data: object) -> str:

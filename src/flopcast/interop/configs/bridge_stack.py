@@ -47,22 +47,22 @@ def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
 
 
 def _gradients(reader: ConfigReader) -> dict[str, object]:
-    found: dict[str, object] = {}
+    changes: dict[str, object] = {}
     for field, name in (("overlap_grad_reduce", "overlap"), ("overlap_param_gather", "overlap_gather")):
         if reader.has(f"{DDP}.{field}"):
-            found[name] = reader.flag(f"{DDP}.{field}")
+            changes[name] = reader.flag(f"{DDP}.{field}")
     if dtype := _dtype(reader):
-        found["dtype"] = dtype
+        changes["dtype"] = dtype
     if reader.has(f"{DDP}.average_in_collective"):
-        found["copies"] = [] if reader.flag(f"{DDP}.average_in_collective") else ["scale_gradient"]
+        changes["copies"] = [] if reader.flag(f"{DDP}.average_in_collective") else ["scale_gradient"]
     if reader.has(f"{DDP}.check_for_nan_in_grad"):
-        found["overflow_checks"] = int(reader.flag(f"{DDP}.check_for_nan_in_grad"))
+        changes["overflow_checks"] = int(reader.flag(f"{DDP}.check_for_nan_in_grad"))
     fused = "model.gradient_accumulation_fusion"
     if reader.has(fused):
-        found["accumulate_passes"] = int(not reader.flag(fused))
+        changes["accumulate_passes"] = int(not reader.flag(fused))
     if _is_half(reader):  # the scale of the loss asks whether any gradient overflowed
-        found["overflow_checks"] = 1
-    return found | _buckets(reader) | _overlapped(reader)
+        changes["overflow_checks"] = 1
+    return changes | _buckets(reader) | _overlapped(reader)
 
 
 def _is_half(reader: ConfigReader) -> bool:

@@ -94,13 +94,13 @@ class ConfigReader:
 
     def part(self, name: str) -> dict[str, object]:
         """Return the values that were put into a part of the job so far, such as "plan"."""
-        found = self.data.get(name)
-        return found if isinstance(found, dict) else {}
+        values = self.data.get(name)
+        return values if isinstance(values, dict) else {}
 
     def degree(self, name: str) -> int:
         """Return a degree that was put into the plan, 1 if there is none."""
-        found = self.part("plan").get(name, 1)
-        return found if isinstance(found, int) else 1
+        size = self.part("plan").get(name, 1)
+        return size if isinstance(size, int) else 1
 
     def where(self, key: str) -> str:
         """Return "file:line" of a key's value, or of the section in which it would be."""
@@ -115,8 +115,8 @@ class ConfigReader:
         for _ in range(MOST_HOPS):
             if not isinstance(value, str) or "${" not in value:
                 return value
-            found = REFERENCE.fullmatch(value.strip())
-            target = self._target(key, found[1], found[2]) if found else ""
+            match = REFERENCE.fullmatch(value.strip())
+            target = self._target(key, match[1], match[2]) if match else ""
             if target not in self._values:
                 break
             value = self._values[target][1]

@@ -126,10 +126,10 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
     devices = {"none": "", "cpu": "cpu", "nvme": "nvme"}
     moved = [f"{section}.{part}.device" for part in ("offload_optimizer", "offload_param")]
     old = [f"{section}.cpu_offload", f"{section}.cpu_offload_params"]
-    found = [name for name in moved if reader.choice(name, devices, "")]
-    found += [name for name in old if reader.flag(name)]
-    if found:
-        reader.put(("plan", "offload"), True, *found)
+    offloaded = [name for name in moved if reader.choice(name, devices, "")]
+    offloaded += [name for name in old if reader.flag(name)]
+    if offloaded:
+        reader.put(("plan", "offload"), True, *offloaded)
     return stage
 
 

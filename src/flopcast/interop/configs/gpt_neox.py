@@ -151,12 +151,12 @@ def _precision(reader: ConfigReader) -> str:
         key = "precision" if named else "fp16.enabled"
         reader.fault(key, "one of fp16 and bf16", "weights have one type", "keep one of them")
         return "bf16"
-    found = next(iter(wanted), "")
-    if found in ("", "fp32"):
+    precision = next(iter(wanted), "")
+    if precision in ("", "fp32"):
         key = reader.first("precision", "fp16.enabled", "bf16.enabled")
         reader.refuse(key, "training in fp32", 'add "bf16": {"enabled": true}')
         return "bf16"
-    return found
+    return precision
 
 
 def _recompute(reader: ConfigReader, tensor: int) -> None:
@@ -184,9 +184,9 @@ def _optimizer(reader: ConfigReader) -> None:
         reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
     if name.startswith("cpu"):
         reader.put(("plan", "offload"), True, key)
-    found = OPTIMIZERS.get(name, "adamw")
-    found = IN_8_BITS.get(found, found) if reader.flag("use_bnb_optimizer") else found
-    reader.put_optimizer(found, "use_bnb_optimizer", key)
+    kind = OPTIMIZERS.get(name, "adamw")
+    kind = IN_8_BITS.get(kind, kind) if reader.flag("use_bnb_optimizer") else kind
+    reader.put_optimizer(kind, "use_bnb_optimizer", key)
 
 
 def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: str) -> dict[str, object]:

@@ -80,7 +80,7 @@ def _vocabulary(reader: ConfigReader) -> None:
     reader.put(("model", "vocabulary_multiple"), reader.count(multiple, 128), multiple)
     file = reader.text("vocab_file").lower()
     kind = reader.text(TOKENIZER) or "GPT2BPETokenizer"
-    known = next((found for part, found in TOKENIZER_NAMES.items() if part in file), None)
+    known = next((size for part, size in TOKENIZER_NAMES.items() if part in file), None)
     own = "20b" in file or "neox" in file or not file or kind.lower() != "hftokenizer"
     known = known or (VOCABULARIES.get(kind.lower()) if own else None)
     if known:
@@ -214,7 +214,7 @@ def _expanded(value: object, layers: int) -> list[str] | None:
         return None
     if all(isinstance(one, str) for one in value):
         return [str(one) for one in value] if len(value) == layers else None
-    found: list[str] = []
+    expanded: list[str] = []
     for item in value:
         kinds, times = item if isinstance(item, list) and len(item) == 2 else (None, None)
         if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) for kind in kinds):
@@ -223,5 +223,5 @@ def _expanded(value: object, layers: int) -> list[str] | None:
             times = layers // len(kinds)
         if not isinstance(times, int) or times < 0 or times > layers:
             return None
-        found += kinds * times
-    return found if len(found) == layers else None
+        expanded += kinds * times
+    return expanded if len(expanded) == layers else None

@@ -203,16 +203,16 @@ def _override(reader: ConfigReader) -> None:
     ----------
     pyconfig.py, `update_model_vars`: sizes of model_name replace those of the file.
     """
-    found = reader.part("model").get("base")
+    base = reader.part("model").get("base")
     given = [key for key in SIZES if reader.has(key)]
-    if not given or not isinstance(found, str):
+    if not given or not isinstance(base, str):
         return
     if not reader.flag(OVERRIDE):
         for key in given:
             because = "MaxText uses the sizes of model_name and ignores this one"
             reader.fault(key, f"no size beside model_name, or {OVERRIDE}: true", because, f"remove {key}")
         return
-    model = catalog.model(found)
+    model = catalog.model(base)
     dense = len(model.blocks) == 1 and model.blocks[0].feed_forward.kind == "mlp"
     for key in given:
         path, last = SIZES[key], str(len(model.blocks) - 1)
@@ -221,12 +221,12 @@ def _override(reader: ConfigReader) -> None:
             number -= sum(block.count for block in model.blocks[:-1])
         elif not dense:
             reader.refuse(
-                key, f"another size of {found}, whose layers are of several kinds", f"remove {key}"
+                key, f"another size of {base}, whose layers are of several kinds", f"remove {key}"
             )
             continue
         if number < 1:
             least = sum(block.count for block in model.blocks[:-1]) + 1
-            reader.fault(key, f"{least} or more", f"{found} has a layer of every kind", f"write {least}")
+            reader.fault(key, f"{least} or more", f"{base} has a layer of every kind", f"write {least}")
             continue
         reader.put(("model", *(last if part == "-" else part for part in path)), number, key)
 

@@ -35,13 +35,13 @@ def read_model(reader: ConfigReader, key: str, written: str | None = None) -> No
     if reader.options.model:
         return
     name = reader.text(key) if written is None else written
-    found = catalog.known("models", FLAVOURS.get(name.lower(), name)) if name else None
-    if found:
-        reader.put(("model", "base"), found, key)
-        reader.assume(f"model {found} of the catalogue for {name}", key)
-        if catalog.model(found).mtp:  # trained by Megatron's and DeepSeek's own programs alone
+    entry = catalog.known("models", FLAVOURS.get(name.lower(), name)) if name else None
+    if entry:
+        reader.put(("model", "base"), entry, key)
+        reader.assume(f"model {entry} of the catalogue for {name}", key)
+        if catalog.model(entry).mtp:  # trained by Megatron's and DeepSeek's own programs alone
             reader.put(("model", "mtp"), 0, key)
-            reader.assume(f"{reader.keys.program} trains no multi-token prediction of {found}", key)
+            reader.assume(f"{reader.keys.program} trains no multi-token prediction of {entry}", key)
         return
     if not reader.faulty(key):
         allowed = "a name that `flopcast catalog models` lists, with or without its owner"

@@ -115,8 +115,8 @@ def _refuse_other_models(document: Document) -> None:
         It describes another kind of model, whose layers would be read as those of a GPT.
     """
     data = document.data if isinstance(document.data, dict) else {}
-    found = data.get("model")
-    model: dict[str, object] = found if isinstance(found, dict) else {}
+    section = data.get("model")
+    model: dict[str, object] = section if isinstance(section, dict) else {}
     name, target = str(data.get("name", "")), str(model.get("target", ""))
     signs: list[tuple[tuple[str, ...], str]] = [
         (("model", key), what) for key, what in OTHER_KEYS.items() if model.get(key) not in (None, False, 0)
@@ -143,10 +143,10 @@ def _multiplied(document: Document) -> Document:
         return document
     done = dict(model)
     for key, value in model.items():
-        found = PRODUCT.fullmatch(value.strip()) if isinstance(value, str) else None
-        factor = model.get(found[2]) if found else None
-        if found and type(factor) is int:
-            done[key] = int(found[1]) * factor
+        match = PRODUCT.fullmatch(value.strip()) if isinstance(value, str) else None
+        factor = model.get(match[2]) if match else None
+        if match and type(factor) is int:
+            done[key] = int(match[1]) * factor
     return replace(document, data=data | {"model": done})
 
 

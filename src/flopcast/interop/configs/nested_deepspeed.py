@@ -59,15 +59,15 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
         return _inline(reader, batch, precision)
     path = reader.text("deepspeed")
     name = path.replace("\\", "/").rpartition("/")[2]
-    found, more = STAGE.search(name), OTHERWISE.search(name)
-    if not found or more:
+    match, more = STAGE.search(name), OTHERWISE.search(name)
+    if not match or more:
         because = "no other file is opened, and its name does not state a ZeRO stage"
         because = f"its name says that it sets more than a ZeRO stage: {more[0]}" if more else because
         fix = "replace the path by the file's content"
         if not reader.faulty("deepspeed"):
             reader.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
         return "deepspeed-zero"
-    stage, published = int(found[1]), PUBLISHED.get(reader.keys.program, {}).get(name, {})
+    stage, published = int(match[1]), PUBLISHED.get(reader.keys.program, {}).get(name, {})
     offloads = published.get("offload", bool(OFFLOAD.search(name)))
     moves = " and offload" if offloads else ""
     known = f", as {reader.keys.program} publishes it" if published else ""

@@ -104,8 +104,8 @@ class _Places:
     def _rest(self, at: int, line: int) -> tuple[int, int]:
         """Return the offset of the next line that may hold a key, and its number."""
         depth = 0
-        while found := _OPEN.search(self._text, at):
-            token, at = found[0], found.end()
+        while match := _OPEN.search(self._text, at):
+            token, at = match[0], match.end()
             if token in ('"""', "'''"):
                 end = self._text.find(token, at)
                 end = len(self._text) if end < 0 else end + 3

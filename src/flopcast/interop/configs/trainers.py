@@ -135,8 +135,8 @@ def _all_linears(reader: ConfigReader) -> tuple[str, ...]:
     if base is None:
         return LLAMA
     known = catalog.model(str(base))
-    found = linears(known.blocks[0], known.hidden)
-    return tuple(name for name in LLAMA if name in found and name not in FUSED)
+    names = linears(known.blocks[0], known.hidden)
+    return tuple(name for name in LLAMA if name in names and name not in FUSED)
 
 
 def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
@@ -177,12 +177,12 @@ def _precision(reader: ConfigReader) -> str:
 def _optimizer(reader: ConfigReader, key: str) -> None:
     """Read the optimizer; an unsupported one counts as AdamW, with a note."""
     name = reader.text(key).lower()
-    found = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
-    if name and found is None:
+    optimizer = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
+    if name and optimizer is None:
         reader.assume(f"the update of AdamW is counted, not of {name}", key)
     if name.startswith("paged"):
         reader.assume("states are counted on the device, where paged ones fit", key)
-    reader.put_optimizer(found or "adamw", key)
+    reader.put_optimizer(optimizer or "adamw", key)
 
 
 def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precision: str) -> object:

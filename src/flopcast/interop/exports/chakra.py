@@ -44,13 +44,13 @@ def groups_of(plan: Plan, axes: Sequence[str]) -> dict[tuple[int, ...], int]:
 
     Ranks of equal groups along two axes share one number.
     """
-    found: dict[tuple[int, ...], int] = {}
+    groups: dict[tuple[int, ...], int] = {}
     for axis in axes:
         for rank in range(plan.devices):
             group = members(axis, plan, rank)
             if len(group) > 1:
-                found.setdefault(group, len(found) + 1)
-    return found
+                groups.setdefault(group, len(groups) + 1)
+    return groups
 
 
 def chakra(nodes: Sequence[GraphNode], plan: Plan, rank: int, groups: Groups) -> bytes:

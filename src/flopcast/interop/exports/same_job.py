@@ -75,13 +75,13 @@ def _stack(document: Document, data: object) -> Stack:
     return build(Stack, document, merged(base, changes), ("stack",))
 
 
-def check_same(job: Job, found: Job, target: str) -> tuple[str, ...]:
+def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
     """Refuse a job that its file changes; return notes on what the stack loses.
 
     Parameters
     ----------
     job : the one that was to be written
-    found : the one that the written file says
+    reread : the one that the written file says
     target : the format, as faults call it
 
     Returns
@@ -94,11 +94,11 @@ def check_same(job: Job, found: Job, target: str) -> tuple[str, ...]:
     SpecError
         Every field of model, plan and batch that the format has no word for.
     """
-    problems = [_problem(difference, target) for difference in differences(job, found)]
+    problems = [_problem(difference, target) for difference in differences(job, reread)]
     if problems:
         raise SpecError(problems)
-    lost = tuple(_differing("stack", canonical_stack(job), canonical_stack(found)))
-    return (_what_is_lost(job.stack, found.stack, lost, target),) if lost else ()
+    lost = tuple(_differing("stack", canonical_stack(job), canonical_stack(reread)))
+    return (_what_is_lost(job.stack, reread.stack, lost, target),) if lost else ()
 
 
 def _problem(difference: Difference, target: str) -> Problem:
@@ -112,24 +112,24 @@ def _problem(difference: Difference, target: str) -> Problem:
     return not_expressible(field, value, word, target, fix)
 
 
-def _what_is_lost(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str) -> str:
+def _what_is_lost(stack: Stack, reread: Stack, lost: tuple[Difference, ...], target: str) -> str:
     fields = [f"{field.removeprefix('stack.')} {value!r} → {instead!r}" for field, value, instead in lost]
     more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
     known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
     named = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"
     return (
-        f"{target} does not name the release {stack.label}: alone, the file is taken for {found.label},"
+        f"{target} does not name the release {stack.label}: alone, the file is taken for {reread.label},"
         f" with {'; '.join(fields[:MANY])}{more}. Beside it give {named}"
     )
 
 
-def differences(job: Job, found: Job) -> tuple[Difference, ...]:
+def differences(job: Job, reread: Job) -> tuple[Difference, ...]:
     """Return fields of model, plan and batch that differ in meaning: field, the job's value, the file's."""
     rule = job.stack.pipeline.partition
     return (
-        *_differing_models(canonical_model(job), canonical_model(found)),
-        *_differing("plan", canonical_plan(job, rule), canonical_plan(found, rule)),
-        *_differing("batch", canonical_batch(job.batch), canonical_batch(found.batch)),
+        *_differing_models(canonical_model(job), canonical_model(reread)),
+        *_differing("plan", canonical_plan(job, rule), canonical_plan(reread, rule)),
+        *_differing("batch", canonical_batch(job.batch), canonical_batch(reread.batch)),
     )
 
 

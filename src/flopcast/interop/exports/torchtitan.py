@@ -83,15 +83,15 @@ def _settings(job: Job) -> Settings:
     }
     if plan.pipeline_parallel > 1:
         training["local_batch_size"] = plan.global_batch // plan.data_parallel
-    found: Settings = {
+    settings: Settings = {
         "model": {"name": name, "flavor": flavour.upper().replace("BX", "Bx")},
         "optimizer": {"name": "SGD" if plan.optimizer == "sgd" else "AdamW"},
         "training": training,
         "parallelism": _parallelism(job),
         "activation_checkpoint": _recompute(plan),
     }
-    found |= FAMILY.get(job.stack.name, {})
-    return found | _precision(plan, found)
+    settings |= FAMILY.get(job.stack.name, {})
+    return settings | _precision(plan, settings)
 
 
 def _flavour(job: Job) -> str:
@@ -110,12 +110,12 @@ def _flavour(job: Job) -> str:
     return next((flavour for flavour, model in known.items() if model == own), "")
 
 
-def _precision(plan: Plan, found: Settings) -> Settings:
+def _precision(plan: Plan, settings: Settings) -> Settings:
     """Return the converter that replaces linears by 8-bit ones, and its recipe."""
     if plan.precision not in RECIPES.values():
         return {}
     section = "mx" if plan.precision == "mxfp8" else "float8"
-    model = found["model"] | {"converters": [section]}
+    model = settings["model"] | {"converters": [section]}
     return {"model": model, section: {"recipe_name": word_of(RECIPES, plan.precision)}}
 
 
@@ -129,47 +129,47 @@ def _recompute(plan: Plan) -> dict[str, object]:
 def _parallelism(job: Job) -> dict[str, object]:
     plan = job.plan
     shard = (plan.data_shard or plan.data_parallel) if plan.zero == 3 else 1
-    found: dict[str, object] = {
+    settings: dict[str, object] = {
         "data_parallel_replicate_degree": plan.data_parallel // shard,
         "data_parallel_shard_degree": shard,
         "tensor_parallel_degree": plan.tensor_parallel,
     }
     if plan.context_parallel > 1:
-        found["context_parallel_degree"] = plan.context_parallel
+        settings["context_parallel_degree"] = plan.context_parallel
         if plan.context_exchange in ROTATIONS.values():
-            found["context_parallel_rotate_method"] = word_of(ROTATIONS, plan.context_exchange)
+            settings["context_parallel_rotate_method"] = word_of(ROTATIONS, plan.context_exchange)
         if plan.context_order == "contiguous":
-            found["context_parallel_load_balancer"] = "none"
+            settings["context_parallel_load_balancer"] = "none"
     if has_experts(job.model):
-        found["expert_parallel_degree"] = plan.expert_parallel
-        found["expert_tensor_parallel_degree"] = plan.expert_tensor_parallel
+        settings["expert_parallel_degree"] = plan.expert_parallel
+        settings["expert_tensor_parallel_degree"] = plan.expert_tensor_parallel
     if plan.pipeline_parallel > 1:
-        found |= _stages(job)
-    return found | _software(job.stack)
+        settings |= _stages(job)
+    return settings | _software(job.stack)
 
 
 def _software(stack: Stack) -> dict[str, object]:
     """Return where the stack differs from torchtitan's defaults: overlap, when parameters are freed."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     if stack.tensor_overlap == "chunks":
-        found["enable_async_tensor_parallel"] = True
+        settings["enable_async_tensor_parallel"] = True
     if stack.name in FAMILY and stack.sharding.gathers == "every_micro_batch":
-        found["fsdp_reshard_after_forward"] = "never"
+        settings["fsdp_reshard_after_forward"] = "never"
     elif stack.name in FAMILY and not stack.sharding.holds_in_pipeline:
-        found["fsdp_reshard_after_forward"] = "always"
-    return found
+        settings["fsdp_reshard_after_forward"] = "always"
+    return settings
 
 
 def _stages(job: Job) -> dict[str, object]:
     """Return stages, their schedule, and where each chunk begins."""
     plan, chunks = job.plan, job.plan.pipeline_parallel * job.plan.virtual_stages
     held = plan.stage_layers or (job.model.num_blocks // chunks,) * chunks
-    found: dict[str, object] = {
+    settings: dict[str, object] = {
         "pipeline_parallel_degree": plan.pipeline_parallel,
         "pipeline_parallel_schedule": SCHEDULES.get(str(plan.pipeline_schedule), "1F1B"),
         "pipeline_parallel_microbatch_size": plan.micro_batch,
     }
     if sum(held) == job.model.num_blocks:
         starts = list(accumulate(held))[:-1]
-        found["pipeline_parallel_split_points"] = [f"layers.{start}" for start in starts]
-    return found
+        settings["pipeline_parallel_split_points"] = [f"layers.{start}" for start in starts]
+    return settings

@@ -86,14 +86,14 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     name = _family(reader)
     refuse_what_is_not_built(reader, name)
     family = FAMILIES[name]
-    found = _architecture(reader, family)
+    decoder = _architecture(reader, family)
     notes = [f"{part}: the text model is imported, the rest of the config is not"] if part else []
     if name_of_class := headless(document.data):
         notes.append(f"{name_of_class} has no head: it is counted with the head of a language model")
     notes += _notes(reader, family, name)
     if reader.problems:
         raise SpecError(reader.problems.values())
-    return _mapping(reader, name, found), tuple(notes)
+    return _mapping(reader, name, decoder), tuple(notes)
 
 
 def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
@@ -150,36 +150,36 @@ def _architecture(reader: Reader, family: Family) -> DecoderFacts:
             facts[name] = rule(reader) if callable(rule) else rule
     if "experts" in facts and (dense := layers_called_dense(reader, facts["layers"])) is not None:
         facts["dense_layers"] = dense
-    found = DecoderFacts(**facts)
-    _check_heads(reader, found)
-    known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not found.gated]
-    if found.activation not in known:
+    decoder = DecoderFacts(**facts)
+    _check_heads(reader, decoder)
+    known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not decoder.gated]
+    if decoder.activation not in known:
         because = "no other activation of this MLP is built"
         reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the nearest")
-    _check_musts(reader, family, found)
-    return found
+    _check_musts(reader, family, decoder)
+    return decoder
 
 
-def _check_heads(reader: Reader, found: DecoderFacts) -> None:
+def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
     """Check that heads divide the width and groups the heads, if the numbers themselves are right."""
     hidden, heads, groups = (reader.key_of(name) for name in ("hidden", "heads", "kv_heads"))
     if (
-        found.head_size is None
-        and found.latent is None
-        and found.hidden % found.heads
+        decoder.head_size is None
+        and decoder.latent is None
+        and decoder.hidden % decoder.heads
         and not {hidden, heads} & set(reader.problems)
     ):
-        allowed = f"a divisor of {hidden} = {found.hidden}"
+        allowed = f"a divisor of {hidden} = {decoder.hidden}"
         reader.fault(heads, allowed, "heads share the width evenly", f"change {heads} or {hidden}")
-    if found.kv_heads is not None and found.heads % found.kv_heads and heads not in reader.problems:
-        allowed = f"a divisor of {heads} = {found.heads}"
+    if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
+        allowed = f"a divisor of {heads} = {decoder.heads}"
         reader.fault(groups, allowed, "every key/value head serves equally many heads", f"change {groups}")
 
 
-def _check_musts(reader: Reader, family: Family, found: DecoderFacts) -> None:
+def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:
     """Check keys whose other values mean another architecture, and the number format of the weights."""
     for must in family.musts:
-        wanted = getattr(found, must.same_as) if must.same_as else must.wanted
+        wanted = getattr(decoder, must.same_as) if must.same_as else must.wanted
         if reader.raw(must.key) not in (None, wanted):
             allowed = json.dumps(wanted)
             reader.fault(must.key, allowed, must.because, by_tracing(reader.document))
@@ -208,45 +208,49 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT, *TEXT_PARTS]
     for key in reader.unused(SILENT):
         others = [other for other in known if other != key]
-        found = unknown_key(
+        unknown = unknown_key(
             key, reader.values[key][1], program=name, weighty=(), others=others, least_fraction=0.75
         )
-        if found.because:
-            fix = f"did you mean {found.near}?" if found.near else by_tracing(reader.document)
-            reader.fault(key, f"a key of {name}", found.because, fix, "is not known")
+        if unknown.because:
+            fix = f"did you mean {unknown.near}?" if unknown.near else by_tracing(reader.document)
+            reader.fault(key, f"a key of {name}", unknown.because, fix, "is not known")
             continue
-        hint = f": did you mean {found.near}?" if found.near else ""
+        hint = f": did you mean {unknown.near}?" if unknown.near else ""
         notes.append(f"{key} is not a key that {name} is known to have, and was left out{hint}")
     return notes
 
 
-def _mapping(reader: Reader, name: str, found: DecoderFacts) -> dict[str, object]:
+def _mapping(reader: Reader, name: str, decoder: DecoderFacts) -> dict[str, object]:
     """Return the facts as a Model has them, without its defaults."""
     block = {
-        "norm": found.norm,
-        "norm_bias": found.norm_bias or found.norm == "rmsnorm",  # which has none, whatever is said
-        "norm_scale": found.norm_scale,
-        "norm_placement": found.norm_placement,
-        "residual": found.residual,
-        "dropout": found.hidden_dropout,
+        "norm": decoder.norm,
+        "norm_bias": decoder.norm_bias or decoder.norm == "rmsnorm",  # which has none, whatever is said
+        "norm_scale": decoder.norm_scale,
+        "norm_placement": decoder.norm_placement,
+        "residual": decoder.residual,
+        "dropout": decoder.hidden_dropout,
     }
-    kinds, pattern = runs([kind_of_layer(found, layer) for layer in range(found.layers)])
+    kinds, pattern = runs([kind_of_layer(decoder, layer) for layer in range(decoder.layers)])
     whole = {
         "name": _name(reader, name),
-        "hidden": found.hidden,
-        "vocabulary": found.vocabulary,
-        "context_length": found.context,
-        "learned_positions": found.context if found.learned else 0,
-        "position_offset": found.position_offset if found.learned else 0,
-        "tied_embeddings": found.tied,
-        "embedding_norm": found.embedding_norm,
-        "embedding_dropout": found.embedding_dropout,
-        "head_bias": found.head_bias,
-        "logit_softcap": found.logit_softcap is not None,
-        "mtp": found.mtp,
+        "hidden": decoder.hidden,
+        "vocabulary": decoder.vocabulary,
+        "context_length": decoder.context,
+        "learned_positions": decoder.context if decoder.learned else 0,
+        "position_offset": decoder.position_offset if decoder.learned else 0,
+        "tied_embeddings": decoder.tied,
+        "embedding_norm": decoder.embedding_norm,
+        "embedding_dropout": decoder.embedding_dropout,
+        "head_bias": decoder.head_bias,
+        "logit_softcap": decoder.logit_softcap is not None,
+        "mtp": decoder.mtp,
         "blocks": [
             block
-            | {"count": count, "mixer": mixer_of(found, kind), "feed_forward": feed_forward_of(found, kind)}
+            | {
+                "count": count,
+                "mixer": mixer_of(decoder, kind),
+                "feed_forward": feed_forward_of(decoder, kind),
+            }
             for kind, count in kinds
         ],
         "pattern": pattern,

@@ -82,7 +82,7 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     SpecError
         Raised at once, because the other keys of such a config cannot be read as those of a dense model.
     """
-    found = [
+    refused = [
         (key, because)
         for keys, because in ((EXPERTS, ELSEWHERE["arctic"]), (LATENT, ELSEWHERE["minicpm3"]))
         for key in keys
@@ -90,11 +90,11 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
         if not (keys is LATENT and "latent" in FAMILIES[name].facts)
         if reader.raw(key) not in (None, 0, 1, False)
     ]
-    found += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
+    refused += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
     kinds = reader.raw("layer_types")
     if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= {*FULL, *LOCAL}:
-        found.append(("layer_types", "only layers of full or of windowed attention are built"))
-    if found:
+        refused.append(("layer_types", "only layers of full or of windowed attention are built"))
+    if refused:
         raise SpecError(
             Problem(
                 where=reader.document.where(reader.values[key][0]),
@@ -104,5 +104,5 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
                 because=because,
                 fix=by_tracing(reader.document),
             )
-            for key, because in found
+            for key, because in refused
         )

@@ -83,44 +83,44 @@ class LayerKind:
     turned: bool
 
 
-def kind_of_layer(found: DecoderFacts, layer: int) -> LayerKind:
+def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
     """Return what distinguishes one layer from others. A window of the whole context counts as none."""
-    windowed = found.window is not None and found.window < found.context
+    windowed = decoder.window is not None and decoder.window < decoder.context
     return LayerKind(
-        sparse=found.experts is not None and layer not in found.dense_layers,
-        local=windowed and (found.local is None or layer in found.local),
-        turned=layer not in found.unturned,
+        sparse=decoder.experts is not None and layer not in decoder.dense_layers,
+        local=windowed and (decoder.local is None or layer in decoder.local),
+        turned=layer not in decoder.unturned,
     )
 
 
-def mixer_of(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
+def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
     """Return attention, with latents or without; sizes that follow from others are omitted."""
-    if found.latent is not None:
-        whole = {"kind": "latent_attention", "heads": found.heads, "dropout": found.attention_dropout}
-        return whole | found.latent
-    own_size = found.head_size and found.head_size * found.heads != found.hidden
+    if decoder.latent is not None:
+        whole = {"kind": "latent_attention", "heads": decoder.heads, "dropout": decoder.attention_dropout}
+        return whole | decoder.latent
+    own_size = decoder.head_size and decoder.head_size * decoder.heads != decoder.hidden
     return {
-        "heads": found.heads,
-        "kv_heads": found.kv_heads if found.kv_heads != found.heads else None,
-        "head_size": found.head_size if own_size else None,
-        "qkv_bias": found.qkv_bias,
-        "out_bias": found.out_bias,
-        "rotary_fraction": 0.0 if found.alibi or not kind.turned else found.rotary_fraction,
-        "dropout": found.attention_dropout,
-        "qk_norm": found.qk_norm if kind.turned or found.qk_norm != "unscaled" else "none",
-        "alibi": found.alibi,
-        "softcap": found.softcap is not None,
-        "window": found.window if kind.local else None,
-        "window_kind": found.window_kind if kind.local else "sliding",
-        "sinks": found.sinks,
-        "rotary_scaled": found.rotary_scaled,
+        "heads": decoder.heads,
+        "kv_heads": decoder.kv_heads if decoder.kv_heads != decoder.heads else None,
+        "head_size": decoder.head_size if own_size else None,
+        "qkv_bias": decoder.qkv_bias,
+        "out_bias": decoder.out_bias,
+        "rotary_fraction": 0.0 if decoder.alibi or not kind.turned else decoder.rotary_fraction,
+        "dropout": decoder.attention_dropout,
+        "qk_norm": decoder.qk_norm if kind.turned or decoder.qk_norm != "unscaled" else "none",
+        "alibi": decoder.alibi,
+        "softcap": decoder.softcap is not None,
+        "window": decoder.window if kind.local else None,
+        "window_kind": decoder.window_kind if kind.local else "sliding",
+        "sinks": decoder.sinks,
+        "rotary_scaled": decoder.rotary_scaled,
     }
 
 
-def feed_forward_of(found: DecoderFacts, kind: LayerKind) -> dict[str, object]:
+def feed_forward_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
     """Return the dense MLP, or experts if the layer has them."""
-    activation = ACTIVATIONS[found.activation][found.gated]
-    if kind.sparse and found.experts is not None:
-        return found.experts | {"kind": "experts", "activation": activation}
-    width = found.ffn_hidden or 4 * found.hidden
-    return {"ffn_hidden": width, "activation": activation, "bias": found.mlp_bias}
+    activation = ACTIVATIONS[decoder.activation][decoder.gated]
+    if kind.sparse and decoder.experts is not None:
+        return decoder.experts | {"kind": "experts", "activation": activation}
+    width = decoder.ffn_hidden or 4 * decoder.hidden
+    return {"ffn_hidden": width, "activation": activation, "bias": decoder.mlp_bias}

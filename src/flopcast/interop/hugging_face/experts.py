@@ -53,27 +53,27 @@ def experts(
         apart = None
         if shared is not None:
             apart = read.value("count", (shared_key,), shared, optional=True, zero_is_none=True)
-        found: dict[str, object] = {
+        experts_read: dict[str, object] = {
             "num_experts": read.count(number_key, number) if number_key else read.size("experts", number),
             "top_k": read.count(top_k_key, top_k),
             "expert_hidden": read.count(width_key, width) if width_key else read.size("ffn_hidden", width),
         }
         if shared is not None:
-            found["shared_experts"] = apart or 0
+            experts_read["shared_experts"] = apart or 0
         if "auxiliary_loss" not in fields:
             weight = read.value("weight", (loss_key,), None, optional=True)
-            found["auxiliary_loss"] = has_loss if weight is None else weight != 0
-        return found | fields
+            experts_read["auxiliary_loss"] = has_loss if weight is None else weight != 0
+        return experts_read | fields
 
     return rule
 
 
 def qwen2_experts(read: Reader) -> dict[str, object]:
     """Return experts of their own width, and a shared one with a gate; defaults of Qwen1.5-MoE-A2.7B."""
-    found = experts(60, 4, 1408, width_key="moe_intermediate_size", shared_experts=1, shared_gate=True)(
+    fields = experts(60, 4, 1408, width_key="moe_intermediate_size", shared_experts=1, shared_gate=True)(
         read
     )
-    return found | {"shared_hidden": read.count("shared_expert_intermediate_size", 5632)}
+    return fields | {"shared_hidden": read.count("shared_expert_intermediate_size", 5632)}
 
 
 def deepseek_v2_experts(read: Reader) -> dict[str, object]:
@@ -85,8 +85,8 @@ def deepseek_v2_experts(read: Reader) -> dict[str, object]:
 
 def deepseek_v3_experts(read: Reader) -> dict[str, object]:
     """Return experts with sigmoid scores, a bias that follows the loads, and groups."""
-    found = _deepseek(256, 1, 2048, ignored="scoring_func topk_method")(read) | _groups(read, 8, 4)
-    return found | {"router": "sigmoid", "selection_bias": True, "router_dtype": "fp32"}
+    fields = _deepseek(256, 1, 2048, ignored="scoring_func topk_method")(read) | _groups(read, 8, 4)
+    return fields | {"router": "sigmoid", "selection_bias": True, "router_dtype": "fp32"}
 
 
 def _deepseek(number: int, shared: int, width: int, ignored: str) -> Rule:

@@ -64,7 +64,7 @@ def _rule(written: object) -> Rule:
         fixed: Rule = written["is"]
         return fixed
     places = (derived_facts, experts, windows)
-    rule: Any = next(found for place in places if (found := getattr(place, written["rule"], None)))
+    rule: Any = next(rule_here for place in places if (rule_here := getattr(place, written["rule"], None)))
     given = written.get("with")
     if isinstance(given, list):
         rule = rule(*(_rule(each) if isinstance(each, dict) else each for each in given))
@@ -76,17 +76,17 @@ def _rule(written: object) -> Rule:
 
 def _families() -> dict[str, Family]:
     """Return the families of the table; each may be an earlier one with differences."""
-    found: dict[str, Family] = {}
+    families: dict[str, Family] = {}
     for name, row in read_table(__package__, "families.yaml").items():
-        facts = dict(found[row["base"]].facts) if "base" in row else {}
+        facts = dict(families[row["base"]].facts) if "base" in row else {}
         facts |= zip(SIZES, map(fact, row.get("sizes", ())), strict=False)
         facts |= {key: _rule(written) for key, written in row.get("facts", {}).items()}
         musts = tuple(
             Must(key=key, wanted=must.get("is"), same_as=must.get("same_as", ""), because=must["because"])
             for key, must in row.get("musts", {}).items()
         )
-        found[name] = Family(facts=facts, musts=musts, scales=tuple(row.get("scales", "").split()))
-    return found
+        families[name] = Family(facts=facts, musts=musts, scales=tuple(row.get("scales", "").split()))
+    return families
 
 
 FAMILIES = _families()

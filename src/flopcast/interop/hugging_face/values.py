@@ -156,18 +156,18 @@ class Reader:
                 self.defaults[keys[0]] = default
             return default
         key = next((key for key in given if self.values[key][1] is not None), given[0])
-        found = self.values[key][1]
-        if optional and (found is None or (zero_is_none and found == 0 and not isinstance(found, bool))):
+        value = self.values[key][1]
+        if optional and (value is None or (zero_is_none and value == 0 and not isinstance(value, bool))):
             return None
-        if not _passes(kind, found):
+        if not _passes(kind, value):
             null = " or null" if optional else ""
             self.fault(key, ALLOWED[kind] + null, "the configuration class declares it so", f"mend {key}")
             return SAFE[kind]
-        others = [other for other in given if self.values[other][1] not in (None, found)]
+        others = [other for other in given if self.values[other][1] not in (None, value)]
         if agree and others:
-            because = f"{key} = {found!r} names the same thing"
-            self.fault(others[0], repr(found), because, f"remove {others[0]} or {key}")
-        return found
+            because = f"{key} = {value!r} names the same thing"
+            self.fault(others[0], repr(value), because, f"remove {others[0]} or {key}")
+        return value
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a boolean key of one family."""
@@ -175,19 +175,19 @@ class Reader:
 
     def count(self, key: str, default: int) -> int:
         """Return a key of one family that is a whole number of at least 1; null counts as missing."""
-        found = self.value("count", (key,), default, optional=True)
-        return found if isinstance(found, int) else default
+        number = self.value("count", (key,), default, optional=True)
+        return number if isinstance(number, int) else default
 
     def size(self, name: str, default: int) -> int:
         """Return a fact that is a count, as a number to calculate with; null counts as missing."""
-        found = self.fact(name, default)
-        return found if isinstance(found, int) else default
+        number = self.fact(name, default)
+        return number if isinstance(number, int) else default
 
     def whole(self, key: str, default: int) -> int:
         """Return a key of one family that is a whole number of at least 0; null counts as missing."""
-        found = self.raw(key)
-        if found is None or (type(found) is int and found >= 0):
-            return default if found is None else found
+        number = self.raw(key)
+        if number is None or (type(number) is int and number >= 0):
+            return default if number is None else number
         self.fault(key, "a whole number of at least 0", "it counts layers", f"mend {key}")
         return default
 
@@ -203,10 +203,10 @@ class Reader:
         allowed : what a fault says of the list: "a list of numbers of layers"
         number : of entries, where the model fixes it
         """
-        found = self.raw(key)
-        if isinstance(found, list) and number in (None, len(found)) and all(map(passes, found)):
-            return found
-        if found is not None:
+        entries = self.raw(key)
+        if isinstance(entries, list) and number in (None, len(entries)) and all(map(passes, entries)):
+            return entries
+        if entries is not None:
             self.fault(key, allowed, "the configuration class declares it so", f"mend {key}")
         return None
 
@@ -244,7 +244,7 @@ def flattened(data: dict[str, object], path: Path = ()) -> dict[str, tuple[Path,
     for key, value in data.items():
         if key in NESTED and isinstance(value, dict):
             inner = flattened(value, (*path, key))
-            values |= {f"{key}.{name}": found for name, found in inner.items()}
+            values |= {f"{key}.{name}": entry for name, entry in inner.items()}
             continue
         values[key] = ((*path, key), value)
         if key == ROPE and isinstance(value, dict):

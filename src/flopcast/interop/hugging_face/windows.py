@@ -52,8 +52,8 @@ def all_but_each(step: int) -> Callable[[Reader], Layers]:
 
     def rule(read: Reader) -> Layers:
         keys = ("sliding_window_pattern", "_sliding_window_pattern")
-        found = read.count(next((key for key in keys if key in read.values), keys[0]), step)
-        return tuple(layer for layer in every(read) if (layer + 1) % found)
+        number = read.count(next((key for key in keys if key in read.values), keys[0]), step)
+        return tuple(layer for layer in every(read) if (layer + 1) % number)
 
     return rule
 

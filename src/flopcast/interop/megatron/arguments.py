@@ -255,10 +255,10 @@ def from_outside(unknown: str) -> str:
     >>> from_outside("$1"), from_outside("${NNODES}"), from_outside("$(hostname)")
     ('add --arg 1=VALUE', 'add --env NNODES=VALUE', 'write the value of $(hostname) instead')
     """
-    found = OUTSIDE.fullmatch(unknown)
-    if found is None:
+    match = OUTSIDE.fullmatch(unknown)
+    if match is None:
         return f"write the value of {unknown} instead"
-    name = found[1] or found[2]
+    name = match[1] or match[2]
     return f"add --{'arg' if name.isdecimal() else 'env'} {name}=VALUE"
 
 

@@ -68,7 +68,7 @@ def _expert_numbers(args: Arguments, layers: int) -> list[int]:
         args.fault(NUMBER, text, "one number", because, "add --deepspeed, or write one number")
     sparse = _layers(args, FREQUENCY, layers, lambda layer, step: layer % step == 0, 1)
     first = args.count(DENSE, 0, least=0)
-    return [args.count(NUMBER) if found and i >= first else 1 for i, found in enumerate(sparse)]
+    return [args.count(NUMBER) if has_experts and i >= first else 1 for i, has_experts in enumerate(sparse)]
 
 
 def read_window(args: Arguments) -> int | None:

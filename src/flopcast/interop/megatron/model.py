@@ -174,7 +174,7 @@ def _tokens(builder: JobBuilder) -> tuple[int, str]:
     if known is None:
         flag = path
         own = args.text(path).lower()
-        known = next((found for part, found in TOKENIZER_NAMES.items() if part in own), None)
+        known = next((size for part, size in TOKENIZER_NAMES.items() if part in own), None)
         known = known or _of_a_model(args.text(path))
     if known:
         args.assume(f"vocabulary {known[0]}: {known[1]}", flag)
@@ -188,8 +188,8 @@ def _tokens(builder: JobBuilder) -> tuple[int, str]:
 def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
     """Return the vocabulary of the catalogue's model that a part of the tokenizer's path names."""
     for part in tokenizer.replace("\\", "/").split("/")[::-1]:
-        if found := catalog.known("models", part):
-            return catalog.model(found).vocabulary, f"that of the model {found}, which the tokenizer names"
+        if entry := catalog.known("models", part):
+            return catalog.model(entry).vocabulary, f"that of the model {entry}, which the tokenizer names"
     return None
 
 

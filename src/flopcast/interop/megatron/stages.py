@@ -158,9 +158,9 @@ def layers_of(text: str) -> list[int] | None:
     True
     """
     plain = text.replace(",", "").replace(" ", "")
-    while found := TIMES.search(plain):
-        part = found[1].strip("()") * min(int(found[2]), 1000)
-        plain = plain[: found.start()] + part + plain[found.end() :]
+    while match := TIMES.search(plain):
+        part = match[1].strip("()") * min(int(match[2]), 1000)
+        plain = plain[: match.start()] + part + plain[match.end() :]
     plain = plain.replace("(", "").replace(")", "")
     if not plain or plain.strip(LETTERS):
         return None

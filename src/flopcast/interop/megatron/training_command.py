@@ -68,7 +68,7 @@ def training_command(script: Script) -> TrainingCommand:
 
 def _no_training(script: Script) -> Problem:
     """Return the fault of a script that trains nothing, or starts another script for that."""
-    found = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
+    number = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
     elsewhere = [note for note in script.notes if note.endswith("no other file is read")]
     for command in script.commands:
         program = program_of_command(" ".join(word.text for word in command.words))
@@ -77,8 +77,8 @@ def _no_training(script: Script) -> Problem:
     return Problem(
         where=script.name,
         field="training command",
-        value=found,
-        fault=f"is not found among {found}",
+        value=number,
+        fault=f"is not found among {number}",
         allowed="a command with Megatron-LM's flags: torchrun pretrain_gpt.py --num-layers …",
         because="; ".join(["a job is read off the flags of the program that trains", *elsewhere]),
         fix="give the script that starts the training, not one that calls it",
@@ -156,10 +156,10 @@ def _product(nodes: int | None, processes: int | None) -> int | None:
 
 def _included(options: Options) -> int | None:
     """Return slots that DeepSpeed's `--include localhost:0,1,2,3` names on one host."""
-    found = options.get("--include", options.get("-i"))
-    if found is None or found.unknown or "@" in found.text:
+    included = options.get("--include", options.get("-i"))
+    if included is None or included.unknown or "@" in included.text:
         return None
-    slots = found.text.partition(":")[2]
+    slots = included.text.partition(":")[2]
     return len(slots.split(",")) if slots else None
 
 

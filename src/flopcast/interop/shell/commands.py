@@ -35,15 +35,15 @@ def assignments(words: Sequence[Token], anywhere: bool) -> list[tuple[Token, re.
 
     The match of each is the unquoted name with the equals sign that begins the assignment.
     """
-    found: list[tuple[Token, re.Match[str]]] = []
+    assigned: list[tuple[Token, re.Match[str]]] = []
     for token in words:
         first = token.parts[0] if token.parts else None
         named = None if first is None or first.quoted else _ASSIGNMENT.match(first.text)
         if named:
-            found.append((token, named))
+            assigned.append((token, named))
         elif not anywhere:
             break
-    return found
+    return assigned
 
 
 def shell_of(values: Sequence[Value]) -> int:

@@ -45,13 +45,13 @@ def tokens_of(text: str, name: str, lines: Sequence[tuple[int, int]] = ()) -> tu
     ['A=1', ';', 'run', '--x', '2']
     """
     lexer = _Lexer(text, name, lines)
-    found = []
+    tokens = []
     while (token := lexer.token()) is not None:
-        found.append(token)
-        if len(found) > MAX_TOKENS:
+        tokens.append(token)
+        if len(tokens) > MAX_TOKENS:
             allowed = f"at most {MAX_TOKENS} words and operators"
             raise fault(name, token.line, "size", f"more than {MAX_TOKENS}", allowed)
-    return tuple(found)
+    return tuple(tokens)
 
 
 def quoted_parts(text: str, name: str, line: int) -> tuple[WordPart, ...]:
@@ -69,7 +69,7 @@ def document_parts(token: Token, name: str) -> tuple[WordPart, ...]:
         If an expansion in the here-document is not closed.
     """
     (whole,) = token.parts
-    starts = [0, *(found.end() for found in re.finditer("\n", whole.text))]
+    starts = [0, *(newline.end() for newline in re.finditer("\n", whole.text))]
     lines = [(start, whole.line + number) for number, start in enumerate(starts)]
     if whole.quoted:
         texts = whole.text.splitlines(keepends=True)
@@ -87,7 +87,7 @@ class _Lexer:
         self._in_array = False
         self._heredocs: list[tuple[str, bool, bool]] = []
         self._documents: list[Token] = []  # here-documents of the line that was read last
-        starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        starts = [0, *(newline.end() for newline in re.finditer("\n", text))]
         pairs = lines or [(start, number) for number, start in enumerate(starts, 1)]
         self._offsets = [offset for offset, _ in pairs]
         self._lines = [line for _, line in pairs]
@@ -107,8 +107,8 @@ class _Lexer:
             elif self._ahead("<(", ">(") or _PLACEHOLDER.match(self._text, self._at):
                 return self._process()
             else:
-                found = _OPERATOR.match(self._text, self._at)
-                token = self._operator(found.group()) if found else self._word()
+                match = _OPERATOR.match(self._text, self._at)
+                token = self._operator(match.group()) if match else self._word()
                 if token is not None:
                     return token
         return None
@@ -138,9 +138,9 @@ class _Lexer:
             elif char in "$`":
                 parts.append(self._expansion(quoted=True))
             else:
-                found = _INSIDE_QUOTES.match(self._text, self._at)
-                parts.append(self._literal(found.group() if found else char))
-                self._at = found.end() if found else self._at + 1
+                match = _INSIDE_QUOTES.match(self._text, self._at)
+                parts.append(self._literal(match.group() if match else char))
+                self._at = match.end() if match else self._at + 1
         if end:
             raise self._unclosed('"', opened)
         return tuple(parts)
@@ -174,11 +174,11 @@ class _Lexer:
         """Record the delimiter; the text begins on the next line."""
         self._at += 2
         tabs = self._ahead("-")
-        found = re.compile(r"-?[ \t]*(['\"]?)([^\s'\";&|()<>]+)\1").match(self._text, self._at)
-        if found:
-            self._at = found.end()
-            quoted = bool(found.group(1)) or found.group(2).startswith("\\")
-            self._heredocs.append((found.group(2).lstrip("\\"), tabs, quoted))
+        match = re.compile(r"-?[ \t]*(['\"]?)([^\s'\";&|()<>]+)\1").match(self._text, self._at)
+        if match:
+            self._at = match.end()
+            quoted = bool(match.group(1)) or match.group(2).startswith("\\")
+            self._heredocs.append((match.group(2).lstrip("\\"), tabs, quoted))
 
     def _here_document(self, delimiter: str, tabs: bool, quoted: bool) -> Token:
         start, kept = self._line(self._at), list[str]()
@@ -209,11 +209,11 @@ class _Lexer:
         """
         start, parts = self._at, list[WordPart]()
         while self._at < len(self._text):
-            found = _PLAIN.match(self._text, self._at)
+            match = _PLAIN.match(self._text, self._at)
             char = self._text[self._at]
-            if found:
-                parts.append(WordPart("text", found.group(), self._line(self._at)))
-                self._at = found.end()
+            if match:
+                parts.append(WordPart("text", match.group(), self._line(self._at)))
+                self._at = match.end()
             elif char == "(" and not self._in_array and _ASSIGNED.fullmatch(self._text[start : self._at]):
                 return Token(self._line(start), parts=tuple(parts), items=self._array())
             elif char in " \t\n;&|()<>":
@@ -284,11 +284,11 @@ class _Lexer:
             return WordPart(
                 "variable", text[start + 2 : self._at - 1], line, quoted, text[start : self._at]
             )
-        found = _NAME.match(text, start + 1)
-        self._at = found.end() if found else start + 1
-        if found is None:
+        match = _NAME.match(text, start + 1)
+        self._at = match.end() if match else start + 1
+        if match is None:
             return WordPart("text", "$", line, quoted)
-        return WordPart("variable", found.group(), line, quoted, text[start : self._at])
+        return WordPart("variable", match.group(), line, quoted, text[start : self._at])
 
     def _closing(self, close: str, start: int) -> int:
         """Return the offset after the brace or parenthesis that closes the one before `start`.

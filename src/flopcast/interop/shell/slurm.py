@@ -45,23 +45,23 @@ def slurm_options(text: str) -> dict[str, Word]:
     >>> found["nodes"].text, found["gpus-per-node"].text
     ('4', '8')
     """
-    found = {}
+    by_long_name = {}
     for match in _SBATCH.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         options = f" {match.group(1)}".partition(" #")[0].split()
         for option, after in zip(options, [*options, ""][1:], strict=True):
             key, equals, value = option.partition("=")
             if key.startswith("--"):
-                found[key[2:]] = Word(value if equals else after, line)
+                by_long_name[key[2:]] = Word(value if equals else after, line)
             elif key[:2] in _SHORT_DIRECTIVES:
-                found[_SHORT_DIRECTIVES[key[:2]]] = Word(key[2:] or after, line)
-    if "gres" in found and "gpus-per-node" not in found:
-        found["gpus-per-node"] = found["gres"]
+                by_long_name[_SHORT_DIRECTIVES[key[:2]]] = Word(key[2:] or after, line)
+    if "gres" in by_long_name and "gpus-per-node" not in by_long_name:
+        by_long_name["gpus-per-node"] = by_long_name["gres"]
     for key in ("gpus-per-node", "gpus", "ntasks-per-node"):  # "gpu:a100:8", "a100:4", "8(x4)"
-        if key in found:
-            count = found[key].text.partition("(")[0].split(":")[-1]
-            found[key] = Word(count, found[key].line)
-    return found
+        if key in by_long_name:
+            count = by_long_name[key].text.partition("(")[0].split(":")[-1]
+            by_long_name[key] = Word(count, by_long_name[key].line)
+    return by_long_name
 
 
 def slurm_variables(options: Mapping[str, Word]) -> dict[str, Value]:

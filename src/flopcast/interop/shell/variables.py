@@ -171,12 +171,12 @@ class Variables:
 
     def _array(self, part: WordPart) -> tuple[Value, ...] | None:
         """Return the elements of `${NAME[@]}`; None for any other part."""
-        found = _PARAMETER.fullmatch(part.text) if part.kind == "variable" else None
-        if found is None or found["how"] or found["word"]:
+        match = _PARAMETER.fullmatch(part.text) if part.kind == "variable" else None
+        if match is None or match["how"] or match["word"]:
             return None
-        if found["name"] in ("@", "*"):
+        if match["name"] in ("@", "*"):
             return self.arrays.get("@")
-        return self.arrays.get(found["name"]) if found["index"] in ("@", "*") else None
+        return self.arrays.get(match["name"]) if match["index"] in ("@", "*") else None
 
     def _value(self, part: WordPart) -> Value:
         """Return a part with its variables expanded, on the line of whoever wrote the letters."""
@@ -210,19 +210,19 @@ class Variables:
         gives an alternative where it is set. Patterns, lengths and parts of a value stay unknown.
         """
         unknown = (Piece(part.written, part.line, known=False),)
-        found = _PARAMETER.fullmatch(part.text)
-        if found is None or (found["word"] and not found["how"]):
+        match = _PARAMETER.fullmatch(part.text)
+        if match is None or (match["word"] and not match["how"]):
             return unknown
-        value, how = self._held(found["name"], found["index"]), found["how"] or ""
+        value, how = self._held(match["name"], match["index"]), match["how"] or ""
         filled = value is not None and (bool(text_of(value)) or not how.startswith(":"))
         if how.endswith("+"):
-            return self._nested(found["word"], part) if filled else ()
+            return self._nested(match["word"], part) if filled else ()
         if value is not None and (filled or not how):
             return value
         if how.endswith(("-", "=")):
-            value = self._nested(found["word"].strip("\"'"), part)
+            value = self._nested(match["word"].strip("\"'"), part)
             if how.endswith("="):
-                self.scalars[found["name"]] = value
+                self.scalars[match["name"]] = value
             return value
         return unknown
 

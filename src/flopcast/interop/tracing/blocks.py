@@ -109,29 +109,29 @@ def _traces(
     """
     (recording, layer), *_ = recordings
     traces = [kernels(*each) for each in recordings]
-    found = division_of(recording, layer)
+    division = division_of(recording, layer)
     names = {p.storage: name_in_layer(p.name, layer) for p in recording.parameters}
-    reasons = {names[storage]: because for storage, because in found.whole.items()}
+    reasons = {names[storage]: because for storage, because in division.whole.items()}
     if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
         traces = [kernels(*each, is_divided=False) for each in recordings]
         because = "its division is not the same for every micro-batch"
         reasons = {kernel.weight: because for kernel in traces[0] if kernel.weight}
-        found = TensorDivision()
+        division = TensorDivision()
     whole = [{"weight": weight, "because": because} for weight, because in reasons.items()]
-    return {"units": found.units, **({"whole_products": whole} if whole else {})}, traces
+    return {"units": division.units, **({"whole_products": whole} if whole else {})}, traces
 
 
 def _kinds(recording: Recording) -> list[_Kind]:
     """Return layers whose operators and tensors have equal shapes, in the order of the first."""
-    found: dict[tuple[object, ...], list[int]] = {}
+    places_of: dict[tuple[object, ...], list[int]] = {}
     signatures: dict[int, list[object]] = {place: [] for place in range(len(recording.inputs))}
     for call in recording.calls:
         if call.layer != ENDS and not call.backward and not call.is_view:
             shapes = tuple(operand.shape for operand in (*call.reads, *call.writes))
             signatures[call.layer].append((call.name, shapes))
     for place, signature in signatures.items():
-        found.setdefault(tuple(signature), []).append(place)
-    return [_Kind(layer=places[0], places=tuple(places)) for places in found.values()]
+        places_of.setdefault(tuple(signature), []).append(place)
+    return [_Kind(layer=places[0], places=tuple(places)) for places in places_of.values()]
 
 
 def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
@@ -147,12 +147,14 @@ def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
 
 
 def _weights(
-    recording: Recording, layer: int, found: Sequence[FusedKernel], is_divided: bool
+    recording: Recording, layer: int, layer_kernels: Sequence[FusedKernel], is_divided: bool
 ) -> list[dict[str, object]]:
     """Return weights of one layer; of a stack of experts, what a token uses of it."""
     divided = division_of(recording, layer).storages if is_divided else frozenset()
     rows = {
-        kernel.sizes["groups"]: kernel.sizes["rows"] for kernel in found if kernel.kind == "grouped_matmul"
+        kernel.sizes["groups"]: kernel.sizes["rows"]
+        for kernel in layer_kernels
+        if kernel.kind == "grouped_matmul"
     }
     tokens = prod(POINTS[0])
     weights = []
@@ -222,12 +224,12 @@ def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, fl
     if abs(expected - values[-1]) > 1e-6 * max(1.0, abs(values[-1])):
         raise SpecError([_unsteady(config, "a size is no polynomial of sequences and their length")])
     units = np.array([1.0, 1.0, UNIT, UNIT, UNIT**2, UNIT**2])
-    found = {
+    polynomial = {
         name: round(float(value), 6)
         for name, value in zip(TERMS, solution / units, strict=True)
         if abs(value) > 1e-6 * max(np.abs(solution))
     }
-    return found.get("constant", 0.0) if not found.keys() - {"constant"} else found
+    return polynomial.get("constant", 0.0) if not polynomial.keys() - {"constant"} else polynomial
 
 
 def _terms(sequences: int, length: int) -> Counts:

@@ -214,12 +214,12 @@ class _Attempt:
         if len(shards) < len(operands):
             raise _CannotError(roots, f"{call.name} reads another tensor that is whole")
         axes = [self._axis(o, self.shards[o.storage], call) for o in operands]
-        if any(found.axis != -3 for found in axes):
+        if any(axis.axis != -3 for axis in axes):
             raise _CannotError(roots, f"{call.name} does not work on each head by itself")
         for other in call.reads[: len(call.reads) - len(operands)]:
             self._enters(call, other, -3, roots)
-        self._join(shards, [found.extent for found in axes])
-        fewest = min(axes, key=lambda found: found.extent)
+        self._join(shards, [axis.extent for axis in axes])
+        fewest = min(axes, key=lambda axis: axis.extent)
         for written in call.writes:
             at = -2 if call.name == "fused_attention" else -3  # as attention.py lays it out
             self._write(written, _Axis(axis=at, inner=fewest.inner, extent=fewest.extent), roots)
@@ -232,15 +232,15 @@ class _Attempt:
         roots = frozenset[int]().union(*(shard.roots for shard in shards))
         axes = [self._axis(o, self.shards[o.storage], call) for o in parts]
         axis = axes[0].axis
-        if any(found.axis != axis for found in axes):
+        if any(known_axis.axis != axis for known_axis in axes):
             raise _CannotError(roots, f"{call.name} joins different axes of divided tensors")
         self._check(call, name, axis, parts, roots)
         others = [o for o in call.reads if o.storage not in self.shards]
         entering = tuple(o.storage for o in others if self._enters(call, o, axis, roots))
         if entering:
             self.entering[place] = tuple(dict.fromkeys(entering))
-        self._join(shards, [found.extent for found in axes])
-        fewest = min(axes, key=lambda found: found.extent)
+        self._join(shards, [known_axis.extent for known_axis in axes])
+        fewest = min(axes, key=lambda known_axis: known_axis.extent)
         for written in call.writes:
             self._write(written, fewest, roots)
         self.kinds[place] = "within"
@@ -267,10 +267,10 @@ class _Attempt:
 
     def _axis(self, operand: Operand, shard: _Shard, call: Call) -> _Axis:
         """Return the axis of a view along which it is divided."""
-        found = _axis_of(operand, shard)
-        if found is None:
+        axis = _axis_of(operand, shard)
+        if axis is None:
             raise _CannotError(shard.roots, f"{call.name} reads a single head or column of its output")
-        return found
+        return axis
 
     def _write(self, operand: Operand, axis: _Axis, roots: frozenset[int]) -> None:
         """Record the axis along which an output is divided into shards."""

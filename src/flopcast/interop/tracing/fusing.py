@@ -107,7 +107,7 @@ def name_in_layer(name: str, index: int) -> str:
 def kernels(recording: Recording, index: int, is_divided: bool = True) -> tuple[FusedKernel, ...]:
     """Return the kernels of one layer's forward pass in order, with their division if `is_divided`."""
     layer = _Layer(recording, index, is_divided)
-    found: list[FusedKernel] = []
+    fused: list[FusedKernel] = []
     pending: list[int] = []
     for place, call in enumerate(layer.calls):
         if call.name not in PRODUCTS:
@@ -115,8 +115,8 @@ def kernels(recording: Recording, index: int, is_divided: bool = True) -> tuple[
             continue
         needed = _closure(layer, place, set(pending))
         pending = [other for other in pending if other not in needed]
-        found += [*_joined(layer, sorted(needed)), _product(layer, place)]
-    return (*found, *_joined(layer, pending))
+        fused += [*_joined(layer, sorted(needed)), _product(layer, place)]
+    return (*fused, *_joined(layer, pending))
 
 
 def division_of(recording: Recording, index: int) -> TensorDivision:
@@ -126,13 +126,13 @@ def division_of(recording: Recording, index: int) -> TensorDivision:
 
 def _closure(layer: _Layer, place: int, among: set[int]) -> set[int]:
     """Return calls of `among` that a call needs, and those that these need."""
-    found: set[int] = set()
+    closure: set[int] = set()
     ahead = [place]
     while ahead:
-        new = {writer for writer in layer.needs[ahead.pop()].values() if writer in among} - found
-        found |= new
+        new = {writer for writer in layer.needs[ahead.pop()].values() if writer in among} - closure
+        closure |= new
         ahead += new
-    return found
+    return closure
 
 
 def _joined(layer: _Layer, run: Sequence[int]) -> list[FusedKernel]:
@@ -193,14 +193,14 @@ def _nearest(layer: _Layer, storage: int, place: int, inside: set[int], seen: Se
     """Return the tensors that enter or leave a kernel, from which a tensor inside is recomputed."""
     if storage in seen:
         return [storage]
-    found: list[int] = []
+    nearest: list[int] = []
     for operand in layer.calls[place].reads:
         writer = layer.needs[place].get(operand.storage)
         if writer in inside and writer is not None and writer != place:
-            found += _nearest(layer, operand.storage, writer, inside, seen)
+            nearest += _nearest(layer, operand.storage, writer, inside, seen)
         elif layer.is_own(operand.storage):
-            found.append(operand.storage)
-    return found
+            nearest.append(operand.storage)
+    return nearest
 
 
 def _product(layer: _Layer, place: int) -> FusedKernel:

@@ -151,12 +151,12 @@ def decoder_layers(libraries: Libraries, model: Module, config: Config) -> Modul
     """
     count = config.num_hidden_layers
     lists = [module for module in model.modules() if isinstance(module, libraries.torch.nn.ModuleList)]
-    found = [modules for modules in lists if len(modules) == count]
-    if not found:
+    matching = [modules for modules in lists if len(modules) == count]
+    if not matching:
         because = "a trace is divided over the decoder's layers"
         allowed = f"a model with one list of {count} layers"
         raise spec_error("model_type", config.model_type, allowed, because, "choose another")
-    return found[0]
+    return matching[0]
 
 
 def run(

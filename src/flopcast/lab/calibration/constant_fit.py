@@ -92,13 +92,13 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     logs, covariance, noise = _solve(design, np.ones(len(observed)))
     sigmas = np.sqrt(np.diag(covariance))
     support = [np.abs(column) >= LEAST_SHARE for column in design.factor_shares.T]
-    found = [
+    constants = [
         _constant(name, (float(value), float(sigma)), priors[name].log_sigma_factor, observed, rows)
         for name, value, sigma, rows in zip(
             design.factor_names, design.mix @ logs, _mixed(design, covariance), support, strict=True
         )
     ]
-    kept = [constant for constant in found if constant.rows]
+    kept = [constant for constant in constants if constant.rows]
     kept.sort(key=lambda c: (-abs(math.log(c.ratio)), c.name))
     if design.shared.any():
         rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
@@ -236,8 +236,8 @@ def _least_log(name: str) -> float:
 
 def _trust(left: Logs, noise: Counts) -> Counts:
     """Return the weight of each row, (rows,), by Student's distribution; rows far off weigh little."""
-    found: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
-    return found
+    trust: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
+    return trust
 
 
 def _mixed(design: _Design, covariance: Logs) -> Logs:
@@ -261,12 +261,12 @@ def _unexplained(design: _Design) -> dict[str, float]:
         sigmas = _mixed(design, covariance)
         left[out] = (design.gaps - design.shares @ logs)[out]
         own[out] = np.sqrt(((design.factor_shares * sigmas) ** 2).sum(axis=1))[out]
-    found = {}
+    unexplained = {}
     for family in FAMILIES:
         rows = np.array([name == family for name in design.families])
         if rows.any():
-            found[family] = _added(np.abs(left[rows]), own[rows], design.weights[rows])
-    return found
+            unexplained[family] = _added(np.abs(left[rows]), own[rows], design.weights[rows])
+    return unexplained
 
 
 def _moved(one: ObservedStep, priors: Priors, at: Levels) -> float:

@@ -45,9 +45,9 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
     `system` names what is known to be broken, the peaks of `device` bound the samples, `files` are columns
     by the name of the file. A class without a usable row has no curve.
     """
-    found = samples_by_class(system, device, files)
+    by_class = samples_by_class(system, device, files)
     curves = {
-        name: fit_curve(samples, device) for name, samples in found.items() if samples.measured_s.size
+        name: fit_curve(samples, device) for name, samples in by_class.items() if samples.measured_s.size
     }
     if "gemm" in curves:
         curves["gemm"] = _with_layouts(curves["gemm"], device, files)
@@ -213,8 +213,12 @@ def fit_fabric(
     were measured too: then the curves hold the latency themselves (`Curve.launch_s` above 0) and the tier's
     hops are not counted.
     """
-    found = joined_by_name(fabric_samples(file, columns, tier, own_latency) for file, columns in files)
-    return {name: fit_messages(samples, tier.fabric, own_latency) for name, samples in found.items()}
+    by_collective = joined_by_name(
+        fabric_samples(file, columns, tier, own_latency) for file, columns in files
+    )
+    return {
+        name: fit_messages(samples, tier.fabric, own_latency) for name, samples in by_collective.items()
+    }
 
 
 def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:

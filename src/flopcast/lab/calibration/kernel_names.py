@@ -104,8 +104,8 @@ def kernel_class(kernel: str, operator: str = "", backward: bool = False) -> str
     'gelu.backward'
     """
     low = kernel.lower()
-    if found := collective_class(low):
-        return found
+    if collective := collective_class(low):
+        return collective
     by_kernel = next((name for pattern, name in _KERNELS if pattern.search(low)), UNKNOWN)
     by_operator = next((name for pattern, name in _OPERATORS if pattern.match(operator.lower())), UNKNOWN)
     name = by_operator if by_operator == "batched_gemm" else by_kernel or by_operator
@@ -122,8 +122,8 @@ def collective_class(name: str) -> str:
     ('all_gather', 'all_to_all', '')
     """
     low = name.lower()
-    if found := _NCCL.match(low):
-        return COLLECTIVES[found.group(1)]
+    if match := _NCCL.match(low):
+        return COLLECTIVES[match.group(1)]
     if _GENERIC.search(low):
         return COMMUNICATION
     letters = re.sub(r"[^a-z]", "", low)

@@ -30,23 +30,23 @@ LAYOUTS = ("input_gradient", "weight_gradient")
 LEAST_ROWS = 8  # of a class: fewer give no curve
 
 
-def fit_pack(found: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
+def fit_pack(samples: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
     """Return curves of every class that a pack has enough rows of, by class.
 
-    `found` are its rows by class, as `pack_samples` gives them, bounded by the peaks of `device`. "gemm" is
-    the curve of 16-bit products, "narrow_gemm.fp8" of others: they are those that training calls. Gradients
-    of products become ratios of their time to a forward's, the median over all shapes.
+    `samples` are its rows by class, as `pack_samples` gives them, bounded by the peaks of `device`. "gemm"
+    is the curve of 16-bit products, "narrow_gemm.fp8" of others: they are those that training calls.
+    Gradients of products become ratios of their time to a forward's, the median over all shapes.
     """
     curves = {
         name: fit_curve(rows, device)
-        for name, rows in found.items()
+        for name, rows in samples.items()
         if len(rows.measured_s) >= LEAST_ROWS and not name.endswith(LAYOUTS)
     }
     for name in [name for name in curves if name.partition(".")[0] == "gemm"]:
         ratios = {
-            layout: _ratio(curves[name], found[f"{name}.{layout}"], device)
+            layout: _ratio(curves[name], samples[f"{name}.{layout}"], device)
             for layout in LAYOUTS
-            if f"{name}.{layout}" in found
+            if f"{name}.{layout}" in samples
         }
         curves[name] = replace(curves[name], layout_ratio=ratios)
     return curves
@@ -63,7 +63,7 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
         shape = sample.shape
         if sample.condition == COLD and set(shape.flags) <= OWN_FLAGS:
             groups[shape.kernel, shape.layout, shape.dtype, shape.flags].append(sample)
-    found: list[Samples] = []
+    measured: list[Samples] = []
     for (kernel, layout, dtype, _), rows in groups.items():
         operator = operator_of(rows[0].shape, columns_of([row.shape for row in rows]))
         if operator is None or dtype not in device.peak_flop_per_s:
@@ -72,8 +72,8 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
         keep = np.ones(len(rows), dtype=bool)
         name = f"narrow_{kernel}.{dtype}" if dtype in FORMATS else kernel
         name += f".{layout}" if layout in LAYOUTS else ""
-        found.append(replace(operator_samples(operator, seconds, keep, device, source), name=name))
-    return joined_by_name(found)
+        measured.append(replace(operator_samples(operator, seconds, keep, device, source), name=name))
+    return joined_by_name(measured)
 
 
 def _ratio(forward: Curve, gradient: Samples, device: Device) -> float:

@@ -123,9 +123,9 @@ def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str]
     tables : columns by path of the table, as `PeerFile.path`; a table that is missing is passed over
     own : classes that need no curve, as the device has its own
     """
-    found = device_samples(device, tables)
+    by_class = device_samples(device, tables)
     curves, messages = {}, []
-    for name, by_source in found.items():
+    for name, by_source in by_class.items():
         if name.endswith("_gradient") or name in own:
             continue
         samples, lines = agreed(by_source)
@@ -133,7 +133,7 @@ def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str]
         if samples.measured_s.size < FEWEST_ROWS:
             messages.append(f"{device.name} {name}: no curve of {samples.measured_s.size} rows")
             continue
-        curve = with_layouts(fit_peer_curve(samples, device), found, device)
+        curve = with_layouts(fit_peer_curve(samples, device), by_class, device)
         if curve.evidence.relative_error > WORST_ERROR:
             messages.append(f"{device.name} {name}: no curve, error {curve.evidence.relative_error:.0%}")
         else:
@@ -205,11 +205,14 @@ def fit_peer_curve(samples: Samples, device: Device) -> Curve:
     """
     sizes = np.unique(sizes_of(samples), return_inverse=True)[1]
     asides = [np.arange(len(sizes)) % FOLDS == 0, sizes.ravel() % FOLDS == FOLDS // 2]
-    found = [_errors_aside(samples, device, aside) for aside in asides if _is_enough(aside)]
+    errors_aside = [_errors_aside(samples, device, aside) for aside in asides if _is_enough(aside)]
     curve = fit_quickly(samples, device)
-    if not found:
+    if not errors_aside:
         return curve
-    error, sigma = float(np.mean(np.abs(np.expm1(found[0])))), max(log_sigma(errors) for errors in found)
+    error, sigma = (
+        float(np.mean(np.abs(np.expm1(errors_aside[0])))),
+        max(log_sigma(errors) for errors in errors_aside),
+    )
     evidence = replace(curve.evidence, relative_error=round(error, 4), log_sigma_factor=round(sigma, 4))
     return replace(curve, evidence=evidence)
 
@@ -267,11 +270,11 @@ def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ..
     if not names:
         return rows, names
     axes = tuple(np.linspace(logs.min(), logs.max() + 1e-9, COARSE_NODES) for logs in rows.log2)
-    found = fit_once(rows, (COARSE_NODES,) * len(axes), axes).coefficients > SMALLEST_COEFFICIENT
-    kept = tuple(name for name, shown in zip(names, found, strict=True) if shown)
-    most = None if rows.most is None else rows.most[found]
-    together = None if rows.together is None else rows.together[found]
-    return replace(rows, terms=rows.terms[:, found], most=most, together=together), kept
+    positive = fit_once(rows, (COARSE_NODES,) * len(axes), axes).coefficients > SMALLEST_COEFFICIENT
+    kept = tuple(name for name, shown in zip(names, positive, strict=True) if shown)
+    most = None if rows.most is None else rows.most[positive]
+    together = None if rows.together is None else rows.together[positive]
+    return replace(rows, terms=rows.terms[:, positive], most=most, together=together), kept
 
 
 def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Counts, ...]:
@@ -284,17 +287,17 @@ def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Count
     return tuple(axes)
 
 
-def with_layouts(curve: Curve, found: Mapping[str, Mapping[str, Samples]], device: Device) -> Curve:
+def with_layouts(curve: Curve, by_class: Mapping[str, Mapping[str, Samples]], device: Device) -> Curve:
     """Return the curve with the median ratios of gradient products to forward products of one source.
 
     Both are taken relative to the curve. The tables that time gradients separately are in bf16.
     """
     ratios = {}
     for layout in ("input_gradient", "weight_gradient"):
-        for source, samples in found.get(f"{curve.name}.{layout}", {}).items():
+        for source, samples in by_class.get(f"{curve.name}.{layout}", {}).items():
             if not samples.measured_s.size:
                 continue
-            forward = found[curve.name][source]
+            forward = by_class[curve.name][source]
             ratio = _slowness(curve, samples, device) / _slowness(curve, forward, device)
             ratios[f"{layout}.bf16"] = round(ratio, 4)
     return replace(curve, layout_ratio=ratios)

@@ -106,9 +106,9 @@ def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:
     left: np.ndarray = np.ones(len(rows[mark]), dtype=bool)
     counts: dict[str, int] = {}
     for reason, fault in file.faults.items():
-        found = left & fault(rows)
-        counts[reason] = int(found.sum())
-        left &= ~found
+        faulty = left & fault(rows)
+        counts[reason] = int(faulty.sum())
+        left &= ~faulty
     return {reason: count for reason, count in counts.items() if count}
 
 

@@ -99,7 +99,7 @@ def joined_by_name(parts: Iterable[Samples]) -> dict[str, Samples]:
     by_name: dict[str, list[Samples]] = defaultdict(list)
     for part in parts:
         by_name[part.name].append(part)
-    return {name: join(found) for name, found in by_name.items()}
+    return {name: join(same) for name, same in by_name.items()}
 
 
 def _sizes(part: Samples) -> Counts:

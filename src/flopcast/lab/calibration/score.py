@@ -153,7 +153,7 @@ def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
             curves.setdefault((subject.owner, subject.name), {})[split.label] = curve
             by_kind[split.kind].append(log_errors(subject, samples.part(split.test), curve))
     inside = [np.concatenate(by_kind[kind]) for kind in (RANDOM, UNSEEN) if kind in by_kind]
-    sigma = max((log_sigma(found) for found in inside), default=0.0)
+    sigma = max((log_sigma(errors) for errors in inside), default=0.0)
     for kind, parts in by_kind.items():
         yield _Errors(subject=subject, split=kind, parts=tuple(parts), log_sigma_factor=sigma)
 
@@ -270,11 +270,11 @@ def _coverage(judged: _Errors, errors: Sequence[_Errors]) -> tuple[float, float]
 def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
     """Return the share inside, with each size by the wider sigma of the other sizes or of random rows."""
     random = [log_sigma(e.log_errors) for e in errors if e.subject is judged.subject and e.split == RANDOM]
-    found = []
+    coverage = []
     for number, part in enumerate(judged.parts):
         others = np.concatenate([p for place, p in enumerate(judged.parts) if place != number])
-        found.append((covered(part, max(log_sigma(others), *random)), len(part)))
-    return float(np.average([share for share, _ in found], weights=[rows for _, rows in found]))
+        coverage.append((covered(part, max(log_sigma(others), *random)), len(part)))
+    return float(np.average([share for share, _ in coverage], weights=[rows for _, rows in coverage]))
 
 
 def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
@@ -290,11 +290,11 @@ def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
 
 def _noises(subject: Subject) -> Iterator[Noise]:
     samples = subject.samples
-    found = {"rows": noise(samples.coordinates, samples.measured_s)}
+    noises = {"rows": noise(samples.coordinates, samples.measured_s)}
     for source, others in subject.aside.items():
         apart = disagreement(samples, others)
-        found[source] = apart.shared, apart.median_error
-    for among, (rows, error) in found.items():
+        noises[source] = apart.shared, apart.median_error
+    for among, (rows, error) in noises.items():
         if rows:
             yield Noise(
                 kernel_class=subject.name,

@@ -45,15 +45,15 @@ def splits_of(samples: Samples, most_sizes: int) -> Iterator[RowSplit]:
     """
     rows = len(samples.measured_s)
     folds = 3 if rows < FEW_ROWS else 1
-    found = [
+    splits = [
         RowSplit(kind=RANDOM, label=f"{RANDOM} {fold}", test=random_rows(rows, fold))
         for fold in range(folds)
     ]
     if samples.size is not None:
         for size in left_out_sizes(samples.size, most_sizes):
-            found.append(RowSplit(kind=UNSEEN, label=f"{UNSEEN} {size:g}", test=samples.size == size))
-    found.append(RowSplit(kind=EXTRAPOLATION, label=EXTRAPOLATION, test=largest_rows(samples.bound_s)))
-    yield from (s for s in found if FEWEST_ROWS <= s.test.sum() <= rows - FEWEST_ROWS)
+            splits.append(RowSplit(kind=UNSEEN, label=f"{UNSEEN} {size:g}", test=samples.size == size))
+    splits.append(RowSplit(kind=EXTRAPOLATION, label=EXTRAPOLATION, test=largest_rows(samples.bound_s)))
+    yield from (s for s in splits if FEWEST_ROWS <= s.test.sum() <= rows - FEWEST_ROWS)
 
 
 def random_rows(rows: int, fold: int = 0, seed: int = SEED) -> np.ndarray:

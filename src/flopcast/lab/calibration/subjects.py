@@ -102,13 +102,13 @@ def operator_subjects(
         Subject(
             owner=device.name,
             name=name,
-            parts=tuple(found),
+            parts=tuple(samples_of_class),
             fit=partial(curve_fit.fit_curve, device=device, fit=fit_once),
             measured="operators",
             device=device,
         )
-        for name, found in parts.items()
-        if sum(len(part.measured_s) for part in found)
+        for name, samples_of_class in parts.items()
+        if sum(len(part.measured_s) for part in samples_of_class)
     ]
     return subjects, rejected
 
@@ -139,7 +139,7 @@ def sized_samples(system: str, name: str, columns: Columns, device: Device) -> I
         return
     size = next((columns[key] for key in SIZES if key in columns and np.ptp(columns[key]) > 0), None)
     known = np.zeros_like(next(iter(columns.values()))) if size is None else size
-    found: list[Samples] = []
+    sized: list[Samples] = []
     for value in np.unique(known):
         rows = {key: column[known == value] for key, column in columns.items()}
         of_size = [
@@ -148,8 +148,8 @@ def sized_samples(system: str, name: str, columns: Columns, device: Device) -> I
         ]
         for samples in of_size:
             sizes = None if size is None else np.full(samples.measured_s.shape, value)
-            found.append(replace(samples, size=sizes))
-    yield from joined_by_name(found).values()
+            sized.append(replace(samples, size=sizes))
+    yield from joined_by_name(sized).values()
 
 
 def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterator[Samples]:
@@ -224,8 +224,8 @@ def _rejected_peers(
 
 def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str, Columns]) -> list[Subject]:
     """Return a device's own classes, with the samples of other projects as separate sources."""
-    found = peer_fit.device_samples(device, tables)
-    return [replace(subject, aside=found.get(subject.name, {})) for subject in subjects]
+    peers = peer_fit.device_samples(device, tables)
+    return [replace(subject, aside=peers.get(subject.name, {})) for subject in subjects]
 
 
 def fabric_subjects(
@@ -240,11 +240,11 @@ def fabric_subjects(
         Subject(
             owner=fabric,
             name=name,
-            parts=tuple(found),
+            parts=tuple(samples),
             fit=partial(curve_fit.fit_messages, owner=fabric, own_latency=own_latency, fit=fit_once),
             measured="collectives",
         )
-        for name, found in parts.items()
+        for name, samples in parts.items()
     ]
     rejected = [
         rows

@@ -116,7 +116,7 @@ def unrecognised(trace: Trace) -> tuple[ClassTotal, ...]:
 def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTotal, ...]:
     seconds = np.bincount(column[chosen], (trace.end_s - trace.start_s)[chosen], len(trace.words))
     counts = np.bincount(column[chosen], minlength=len(trace.words))
-    found = [
+    totals = [
         ClassTotal(
             name=trace.words[number],
             num_kernels=int(counts[number]),
@@ -125,7 +125,7 @@ def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTo
         )
         for number in np.flatnonzero(counts).tolist()
     ]
-    return tuple(sorted(found, key=lambda total: (-total.total_s, total.name)))
+    return tuple(sorted(totals, key=lambda total: (-total.total_s, total.name)))
 
 
 def seconds_per_step(trace: Trace) -> dict[str, float]:
@@ -179,8 +179,8 @@ def inside(moments_s: Floats, start_s: Floats, end_s: Floats) -> Integers:
         return np.full(len(moments_s), -1)
     order = np.argsort(start_s, kind="stable")
     place = np.searchsorted(start_s[order], moments_s, side="right") - 1
-    found = order[np.maximum(place, 0)]
-    return np.where((place >= 0) & (moments_s <= end_s[found]), found, -1)
+    interval = order[np.maximum(place, 0)]
+    return np.where((place >= 0) & (moments_s <= end_s[interval]), interval, -1)
 
 
 def stream_of(kind: str, group: str) -> str:

@@ -128,14 +128,14 @@ def shapes_from(text: str) -> Shapes:
     ([[4, 8], [], [8]], [])
     """
     try:
-        found = json.loads(text) if text else []
+        shapes = json.loads(text) if text else []
     except (json.JSONDecodeError, RecursionError):
         return []
-    if not isinstance(found, list):
+    if not isinstance(shapes, list):
         return []
     return [
         shape if isinstance(shape, list) and all(type(size) is int for size in shape) else []
-        for shape in found
+        for shape in shapes
     ]
 
 

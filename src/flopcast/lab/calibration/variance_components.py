@@ -61,15 +61,16 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
     for kind in kinds:
         label = np.unique(np.array(runs.contexts[kind]), return_inverse=True)[1]
         spread[kind] = together * (label[:, None] == label[None, :])
-    found = dict.fromkeys(kinds, START)
+    log_sigmas = dict.fromkeys(kinds, START)
     for _ in range(ROUNDS):
         for kind in kinds:
             others = fixed + sum(
-                (found[name] ** 2 * spread[name] for name in kinds if name != kind), np.zeros_like(fixed)
+                (log_sigmas[name] ** 2 * spread[name] for name in kinds if name != kind),
+                np.zeros_like(fixed),
             )
             logs = [_log_likelihood(others + sigma**2 * spread[kind], runs.gaps) for sigma in GRID]
-            found[kind] = _root_mean_square(np.array(logs))
-    return found
+            log_sigmas[kind] = _root_mean_square(np.array(logs))
+    return log_sigmas
 
 
 def _log_likelihood(covariance: Counts, gaps: Logs) -> float:

@@ -71,9 +71,9 @@ def memory_of_line(line: str) -> dict[str, float]:
     2147483648.0
     """
     for known in MEMORY_LINES:
-        found = known.rule.search(line) if known.cue in line else None
-        if found:
-            sizes = [number(text) * known.unit_bytes for text in found.groups()]
+        match = known.rule.search(line) if known.cue in line else None
+        if match:
+            sizes = [number(text) * known.unit_bytes for text in match.groups()]
             named = zip(known.names, sizes, strict=True)
             return {name: size for name, size in named if 0 < size < MOST_BYTES}
     return {}
@@ -129,8 +129,8 @@ def facts_of_line(line: str) -> dict[str, int]:
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST
         return {name: value} if name and whole and isinstance(value, int) else {}
     for name, cue, rule in _FACTS:
-        found = rule.search(line) if cue in line else None
-        size = number(found.group(1)) if found else 0.0
+        match = rule.search(line) if cue in line else None
+        size = number(match.group(1)) if match else 0.0
         if 0 < size < MOST:
             facts[name] = int(size)
     return facts
@@ -144,13 +144,13 @@ def split_rank(line: str) -> tuple[int | None, str]:
     >>> split_rank("[rank3]:step: 10  loss: 5.1"), split_rank("12:30:01 step")
     ((3, 'step: 10  loss: 5.1'), (None, '12:30:01 step'))
     """
-    found = _RANK_PREFIX.match(line)
-    if not found:
+    match = _RANK_PREFIX.match(line)
+    if not match:
         return None, line
-    return int(next(text for text in found.groups() if text)), line[found.end() :]
+    return int(next(text for text in match.groups() if text)), line[match.end() :]
 
 
 def rank_inside(line: str) -> int | None:
     """Return the rank that the framework names, as in "[Rank 3] (after 1 iterations) memory (MB)"."""
-    found = _RANK_INSIDE.search(line)
-    return int(found.group(1)) if found else None
+    match = _RANK_INSIDE.search(line)
+    return int(match.group(1)) if match else None

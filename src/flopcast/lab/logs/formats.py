@@ -105,11 +105,11 @@ def _pairs(line: str) -> Fields:
     """Return fields of a line of "key: value" or "key=value", separated by bars; ignore unknown keys."""
     fields: Fields = {}
     for part in line.split("|"):
-        found = _PAIR.match(part)
-        key = found.group(1).replace("_", " ").lower() if found else ""
-        if found and key in KEYS:
+        match = _PAIR.match(part)
+        key = match.group(1).replace("_", " ").lower() if match else ""
+        if match and key in KEYS:
             field, scale = KEYS[key]
-            fields[field] = number(found.group(2)) * scale
+            fields[field] = number(match.group(2)) * scale
     return fields
 
 
@@ -117,10 +117,10 @@ def _ruled(rule: re.Pattern[str], **scale_factor: float) -> Callable[[str], LogL
     """Return a reader of lines whose fields, times their scales, are the groups of a rule, in order."""
 
     def read(line: str) -> LogLine | None:
-        found = rule.search(line)
-        if not found:
+        match = rule.search(line)
+        if not match:
             return None
-        named = zip(scale_factor.items(), found.groups(), strict=True)
+        named = zip(scale_factor.items(), match.groups(), strict=True)
         return LogLine(fields={name: number(text) * scale for (name, scale), text in named if text})
 
     return read
@@ -164,8 +164,8 @@ def _gpt_neox(line: str) -> LogLine | None:
 
 def _deepspeed_timers(line: str) -> LogLine | None:
     """Read SynchronizedWallClockTimer: forward, backward and update, summed over micro-batches."""
-    found = [_PAIR.match(part) for part in line.split("|")[1:]]
-    times = {pair.group(1): number(pair.group(2)) * 1e-3 for pair in found if pair}
+    matches = [_PAIR.match(part) for part in line.split("|")[1:]]
+    times = {pair.group(1): number(pair.group(2)) * 1e-3 for pair in matches if pair}
     names = [("fwd", "forward"), ("bwd", "backward"), ("step",)]
     parts = [times[name] for choice in names for name in choice if name in times]
     return LogLine(fields={"step_time_s": sum(parts)}) if len(parts) == 3 and any(parts) else None

@@ -130,10 +130,10 @@ class _LogState:
         if sizes := memory_of_line(line):
             self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, sizes)
         for name, known in FORMATS.items():
-            if any(cue in line for cue in known.cues) and (found := known.read(line)):
+            if any(cue in line for cue in known.cues) and (line_read := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
-                pending = self.pending.pop(key, {}) | found.fields
-                if found.complete:
+                pending = self.pending.pop(key, {}) | line_read.fields
+                if line_read.complete:
                     self._keep_step(*key, pending)
                 else:
                     self.pending[key] = pending

@@ -71,8 +71,8 @@ def message_buffer(peers: Peers, size_bytes: int) -> Tensor:
 def _known(peers: Peers, name: str, before: str) -> Callable[..., object]:
     """Return a function of torch.distributed by its name, or by its name before torch 2.13."""
     package = peers.torch.distributed
-    found: Callable[..., object] = getattr(package, name, None) or getattr(package, before)
-    return found
+    function: Callable[..., object] = getattr(package, name, None) or getattr(package, before)
+    return function
 
 
 def _all_reduce(entry: Entry, peers: Peers) -> Run:

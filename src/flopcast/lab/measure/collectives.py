@@ -129,12 +129,12 @@ def measure_collectives(
             break
         if choice == SKIP:
             continue
-        found: MessageSample | Unsupported | None = None
+        measured: MessageSample | Unsupported | None = None
         if peers.ranks.rank in entry.group.ranks:
-            found = _attempt(entry, peers, name, repetitions)
+            measured = _attempt(entry, peers, name, repetitions)
         distributed.barrier()
-        if found is not None and peers.ranks.rank == 0:
-            yield found
+        if measured is not None and peers.ranks.rank == 0:
+            yield measured
     distributed.destroy_process_group()
 
 

@@ -137,7 +137,7 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
         shape = sample.shape
         if OWN_FLAGS.issuperset(shape.flags) and shape.dtype in (*device.peak_flop_per_s, "fp32"):
             by_class[shape.kernel, shape.layout, shape.dtype, shape.flags].append(sample)
-    found: dict[str, list[Logs]] = defaultdict(list)
+    by_family: dict[str, list[Logs]] = defaultdict(list)
     for group in by_class.values():
         shapes = [sample.shape for sample in group]
         operator = operator_of(shapes[0], columns_of(shapes))
@@ -145,8 +145,8 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
             predicted = predicted_s(operator, device, book, busy=group[0].condition == LOADED)
             measured = np.array([sample.median_s for sample in group])
             usable = predicted > LEAST_LAUNCHES * device.kernel_launch_s
-            found[class_of(operator.kernel).kind.family].append(np.log(measured / predicted)[usable])
-    joined = {family: np.concatenate(parts) for family, parts in found.items()}
+            by_family[class_of(operator.kernel).kind.family].append(np.log(measured / predicted)[usable])
+    joined = {family: np.concatenate(parts) for family, parts in by_family.items()}
     return {family: logs for family, logs in joined.items() if logs.size}
 
 

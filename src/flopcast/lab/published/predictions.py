@@ -91,9 +91,9 @@ class PublishedTables:
             return leave_one_out.leave_out(self.predicted, leave_out, self._unfitted)
         if constants in leave_one_out.GROUPS:
             return self._without_each(constants)
-        found = self._unfitted.published if constants == "none" else self._by_catalogue
+        published = self._unfitted.published if constants == "none" else self._by_catalogue
         fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
-        return replace(found, constants=constants, fitted_on=fitted_on)
+        return replace(published, constants=constants, fitted_on=fitted_on)
 
     @cached_property
     def _unfitted(self) -> leave_one_out.FirstPass:
@@ -123,10 +123,10 @@ class PublishedTables:
 
     def _reproduced(self, run: Run) -> Job:
         """Return the job of a run, which `reproduce` makes only once for any number of predictions."""
-        found = self._job_of(run)
-        if isinstance(found, SpecError):
-            raise found.with_traceback(None)
-        return found
+        job = self._job_of(run)
+        if isinstance(job, SpecError):
+            raise job.with_traceback(None)
+        return job
 
 
 def _job_or_faults(run: Run) -> Job | SpecError:

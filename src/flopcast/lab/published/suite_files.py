@@ -29,11 +29,11 @@ def _described(name: str) -> tuple[Document, dict[str, object]]:
     """Return a suite's document, and its data with jobs in place of their descriptions."""
     if name not in names("suites"):
         raise SpecError([unknown_name("suites", name, "--suite")])
-    found = document("suites", name)
-    data = dict(found.data) if isinstance(found.data, dict) else {}
+    suite = document("suites", name)
+    data = dict(suite.data) if isinstance(suite.data, dict) else {}
     rows = []
     for row in data.get("rows", []):
         job = row["job"]
         made = load_catalog_job(job) if isinstance(job, str) else job_of(Document(row["id"], job, {}))
         rows.append(row | {"job": made})
-    return found, data | {"rows": rows}
+    return suite, data | {"rows": rows}

@@ -137,17 +137,17 @@ class _NcclState:
         words = line.replace("#", " # ", 1).split() if line.lstrip().startswith("#") else line.split()
         # a page that a log is pasted on may eat the mark
         entries = words[1:] if words[:1] == ["#"] else words
-        if found := _PROGRAM.search(line):
-            self.collective = PROGRAMS.get(found.group(1), found.group(1))
-        if found := _RANK.search(line):
-            self._device(int(found.group(1)), int(found.group(2) or 0), found.group(3))
+        if match := _PROGRAM.search(line):
+            self.collective = PROGRAMS.get(match.group(1), match.group(1))
+        if match := _RANK.search(line):
+            self._device(int(match.group(1)), int(match.group(2) or 0), match.group(3))
         elif entries[:1] == ["nThread"]:
             self._run_begins()
-        elif found := _AVERAGE.search(line):
-            self._average(number, float(found.group(1)))
-        elif found := _FAILED.search(line):
+        elif match := _AVERAGE.search(line):
+            self._average(number, float(match.group(1)))
+        elif match := _FAILED.search(line):
             because = "the collective gave wrong values in this run"
-            self._report(number, "Out of bounds values", found.group(1), "0", because, "measure again")
+            self._report(number, "Out of bounds values", match.group(1), "0", because, "measure again")
         elif tuple(entries[:3]) == _HEADER:
             self.columns = entries
         elif len(words) > 3 and words[0].isdecimal() and words[1].isdecimal() and words[2] in ELEMENTS:

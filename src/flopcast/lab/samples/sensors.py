@@ -55,9 +55,9 @@ def sensors(uuid: str) -> Iterator[Sensors]:
 
     A reading is INTERVAL_MS old at most: shorter than the load under which a kernel is timed.
     """
-    found = Sensors()
+    readings = Sensors()
     if not uuid:
-        yield found
+        yield readings
         return
     words = [TOOL, "-i", uuid, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
     try:
@@ -68,13 +68,13 @@ def sensors(uuid: str) -> Iterator[Sensors]:
             text=True,
         )
     except OSError:
-        yield found
+        yield readings
         return
-    reader = Thread(target=found.follow, args=(child.stdout,), daemon=True)
+    reader = Thread(target=readings.follow, args=(child.stdout,), daemon=True)
     with child:
         reader.start()
         try:
-            yield found
+            yield readings
         finally:
             child.terminate()
             reader.join()

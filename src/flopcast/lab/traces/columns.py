@@ -100,9 +100,9 @@ def _classes(kernels: Launched, mine: Integers) -> tuple[Integers, Integers]:
     classes, streams = [], []
     for at in mine[first].tolist():
         kernel, operator, backward, group, collective = (int(column[at]) for column in columns)
-        found = kernel_class(words[kernel], words[operator], backward == 1)
-        sent = kernel_class(words[collective]) if kind_of(found) in ("communication", "") else ""
-        name = sent or found
+        named = kernel_class(words[kernel], words[operator], backward == 1)
+        sent = kernel_class(words[collective]) if kind_of(named) in ("communication", "") else ""
+        name = sent or named
         classes.append(kernels.words.number(name))
         streams.append(kernels.words.number(stream_of(kind_of(name), words[group])))
     return np.array(classes)[inverse], np.array(streams)[inverse]

@@ -136,8 +136,8 @@ class _Text:
     def next_character(self) -> str:
         """Return the next character that is not a blank or comma, without consuming it; "" at the end."""
         while True:
-            found = _BLANK.match(self.held, self.at)
-            self.at = found.end() if found else self.at
+            match = _BLANK.match(self.held, self.at)
+            self.at = match.end() if match else self.at
             if self.at < len(self.held):
                 return self.held[self.at]
             if not self.grow():

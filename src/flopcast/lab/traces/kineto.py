@@ -198,11 +198,11 @@ class _TraceState:
     def steps(self) -> TracedSteps:
         """Return the host's annotations, or a device's if the host has none; each number once."""
         on_host = bool(len(self.annotated[True]["step"]))
-        found = self.annotated[on_host]
-        numbers, first = np.unique(found["step"], return_index=True)
-        start_s = found["start_s"][first]
+        annotated = self.annotated[on_host]
+        numbers, first = np.unique(annotated["step"], return_index=True)
+        start_s = annotated["start_s"][first]
         return TracedSteps(
-            number=numbers, start_s=start_s, end_s=start_s + found["duration_s"][first], on_host=on_host
+            number=numbers, start_s=start_s, end_s=start_s + annotated["duration_s"][first], on_host=on_host
         )
 
     def launched(self) -> Launched:
@@ -250,12 +250,12 @@ class _TraceState:
         """Return a mask of calls inside a span of the autograd engine on their own thread, (calls,)."""
         threads, moments = self.calls["thread"], self.calls["start_s"]
         spans = {name: self.spans[name] for name in ("thread", "start_s", "duration_s")}
-        found = np.zeros(len(threads), dtype=bool)
+        in_backward = np.zeros(len(threads), dtype=bool)
         for thread in np.unique(spans["thread"]):
             mine, its = threads == thread, spans["thread"] == thread
             start_s, end_s = _united(spans["start_s"][its], (spans["start_s"] + spans["duration_s"])[its])
-            found[mine] = inside(moments[mine], start_s, end_s) >= 0
-        return found
+            in_backward[mine] = inside(moments[mine], start_s, end_s) >= 0
+        return in_backward
 
 
 def _external(args: Event) -> int:
@@ -269,8 +269,8 @@ def _find(wanted: Integers, known: Integers) -> Integers:
         return np.full(len(wanted), -1)
     order = np.argsort(known, kind="stable")
     place = np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)
-    found = order[place]
-    return np.where((known[found] == wanted) & (wanted != 0), found, -1)
+    place_found = order[place]
+    return np.where((known[place_found] == wanted) & (wanted != 0), place_found, -1)
 
 
 def _taken(column: Integers, place: Integers) -> Integers:

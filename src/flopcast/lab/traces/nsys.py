@@ -169,18 +169,18 @@ def _ranges(database: sqlite3.Connection, columns: set[str]) -> dict[int, list[_
         f"SELECT {_whole('globalTid')}, {_whole('start')}, {_whole('end')}, {text} FROM {RANGES} {joined}"
         f' WHERE "end" IS NOT NULL AND "end" > start {kinds} ORDER BY start, "end" DESC'
     )
-    found: dict[int, list[_Range]] = defaultdict(list)
+    ranges: dict[int, list[_Range]] = defaultdict(list)
     for number, (thread, start, end, label) in enumerate(database.execute(query)):
-        found[thread].append(_Range(start, end, str(label), number))
-    return found
+        ranges[thread].append(_Range(start, end, str(label), number))
+    return ranges
 
 
 def _steps(ranges: Mapping[int, list[_Range]]) -> TracedSteps:
     """Return ranges named as steps; each number once, its longest range."""
     longest: dict[int, _Range] = {}
     for one in (each for of_thread in ranges.values() for each in of_thread):
-        if found := _STEP.match(one.text.strip()):
-            number = int(found.group(1))
+        if match := _STEP.match(one.text.strip()):
+            number = int(match.group(1))
             before = longest.get(number)
             if before is None or one.end - one.start > before.end - before.start:
                 longest[number] = one
@@ -224,7 +224,7 @@ class _Joined:
             device=device,
             start_s=start_ns * S_PER_NS,
             end_s=end_ns * S_PER_NS,
-            launch_s=np.array([math.nan if found is None else found[1] * S_PER_NS for found in moments]),
+            launch_s=np.array([math.nan if moment is None else moment[1] * S_PER_NS for moment in moments]),
             message_bytes=unknown,
             ranks=unknown,
         )
@@ -235,15 +235,15 @@ class _Joined:
 
     def _around(self, rows: list[Row]) -> list[tuple[_Range, ...]]:
         """Return the ranges around each kernel's launch, outermost first; empty if no launch is known."""
-        found: list[tuple[_Range, ...]] = [()] * len(rows)
+        around: list[tuple[_Range, ...]] = [()] * len(rows)
         by_thread: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for at, row in enumerate(rows):
             if launch := self._launch(row):
                 by_thread[launch[0]].append((launch[1], at))
         for thread, moments in by_thread.items():
             for at, stack in _stacks(sorted(moments), self.ranges.get(thread, [])):
-                found[at] = stack
-        return found
+                around[at] = stack
+        return around
 
 
 def _stacks(

@@ -68,8 +68,8 @@ def by_source(sweeps: Iterable[Sweep]) -> dict[tuple[str, str], list[Sweep]]:
 
 def wrong(sweeps: Iterable[Sweep]) -> list[Sweep]:
     """Return sweeps whose recommended plan is slower than the fastest by more than noise, worst first."""
-    found = [sweep for sweep in sweeps if sweep.regret_ratio > TIED_RATIO - 1.0]
-    return sorted(found, key=lambda sweep: -sweep.regret_ratio)
+    slower = [sweep for sweep in sweeps if sweep.regret_ratio > TIED_RATIO - 1.0]
+    return sorted(slower, key=lambda sweep: -sweep.regret_ratio)
 
 
 def gained(taken: Choice, fastest: Choice) -> dict[str, float]:
@@ -79,11 +79,11 @@ def gained(taken: Choice, fastest: Choice) -> dict[str, float]:
     the largest ones first. All of them sum to the predicted difference.
     """
     names = taken.breakdown.keys() | fastest.breakdown.keys()
-    found = {
+    gains = {
         name: (taken.breakdown.get(name, 0.0) - fastest.breakdown.get(name, 0.0)) / fastest.predicted_s
         for name in names
     }
-    return {name: found[name] for name in sorted(names, key=lambda name: (-abs(found[name]), name))}
+    return {name: gains[name] for name in sorted(names, key=lambda name: (-abs(gains[name]), name))}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

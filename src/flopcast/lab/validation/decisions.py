@@ -129,17 +129,17 @@ class Sweep:
     @cached_property
     def pairs(self) -> Pairs:
         """Return the number of pairs of choices."""
-        found = [_pair(one, other) for one, other in combinations(self.choices, 2)]
-        apart = [pair for pair in found if pair.apart]
-        settled = [pair for pair in found if not pair.equal]
+        pairs = [_pair(one, other) for one, other in combinations(self.choices, 2)]
+        apart = [pair for pair in pairs if pair.apart]
+        settled = [pair for pair in pairs if not pair.equal]
         return Pairs(
-            number=len(found),
+            number=len(pairs),
             apart=len(apart),
             right_share=statistics.mean(pair.right_share for pair in apart) if apart else 1.0,
-            tied_equal=sum(pair.equal for pair in found if not pair.apart),
+            tied_equal=sum(pair.equal for pair in pairs if not pair.apart),
             settled=len(settled),
             settled_wrong=sum(pair.apart and pair.right_share == 0.0 for pair in settled),
-            covered=sum(pair.covered for pair in found),
+            covered=sum(pair.covered for pair in pairs),
         )
 
 

@@ -78,14 +78,14 @@ def _printed_flop(run: Run, job: Job) -> float | None:
 def _other_trainings(job: Job) -> list[tuple[str, float]]:
     """Return the model FLOP, full and causal, if other weights were trained than the job states."""
     trained = job.model_copy(update={"model": job.model.model_copy(update={"adapters": None})})
-    found = []
+    others = []
     for causal in (True, False):
         full = counted_flop(trained, causal)
         if job.model.adapters is not None:
-            found.append((ALL_TRAINED, full))
+            others.append((ALL_TRAINED, full))
         else:
-            found.append((FROZEN, full - _weight_gradients(job)))
-    return found
+            others.append((FROZEN, full - _weight_gradients(job)))
+    return others
 
 
 def _weight_gradients(job: Job) -> float:

@@ -55,8 +55,8 @@ def machine_of(row: ComparedRun) -> Machine:
 
 def machines(rows: Sequence[ComparedRun]) -> dict[Machine, list[ComparedRun]]:
     """Return the runs of each machine that has three or more."""
-    found = grouped(rows, machine_of)
-    return {machine: members for machine, members in found.items() if len(members) >= FEWEST_RUNS}
+    by_machine = grouped(rows, machine_of)
+    return {machine: members for machine, members in by_machine.items() if len(members) >= FEWEST_RUNS}
 
 
 def by_one(rows: Sequence[ComparedRun]) -> Iterator[Guess]:
@@ -103,16 +103,16 @@ def statistics_of(guesses: Sequence[Guess]) -> dict[str, float]:
     `inside_` (share of measurements inside of 90 % intervals) and `width_` (median half-width).
     """
     weights = np.array([guess.weight_ratio for guess in guesses])
-    found: dict[str, float] = {"runs": len({guess.row.run.id for guess in guesses})}
+    statistics: dict[str, float] = {"runs": len({guess.row.run.id for guess in guesses})}
     for time in ("before", "after"):
         logs = np.array([getattr(guess, f"{time}_log_factor") for guess in guesses])
         reach = NINETY_PERCENT * np.array([getattr(guess, f"{time}_log_sigma_factor") for guess in guesses])
         errors = np.abs(np.expm1(logs))
-        found[f"mean_{time}"] = float(np.average(errors, weights=weights))
-        found[f"median_{time}"] = _median(errors, weights)
-        found[f"inside_{time}"] = float(np.average(np.abs(logs) <= reach, weights=weights))
-        found[f"width_{time}"] = _median(np.expm1(reach), weights)
-    return {name: nine_digits(value) for name, value in found.items()}
+        statistics[f"mean_{time}"] = float(np.average(errors, weights=weights))
+        statistics[f"median_{time}"] = _median(errors, weights)
+        statistics[f"inside_{time}"] = float(np.average(np.abs(logs) <= reach, weights=weights))
+        statistics[f"width_{time}"] = _median(np.expm1(reach), weights)
+    return {name: nine_digits(value) for name, value in statistics.items()}
 
 
 def _median(any_ratio: Floats, weights: Counts) -> float:

@@ -223,9 +223,9 @@ def _posterior(
 def _priors(report: Report) -> dict[str, float]:
     """Return sigmas by name: those of the step, then those that scale only hidden parts of it."""
     others = {name: factor.log_sigma_factor for name, factor in report.priced.factors.items()}
-    found = prior_log_sigmas(report.factors)
-    return found | {
-        name: sigma for name, sigma in others.items() if name not in found and name != BETWEEN_PLANS
+    priors = prior_log_sigmas(report.factors)
+    return priors | {
+        name: sigma for name, sigma in others.items() if name not in priors and name != BETWEEN_PLANS
     }
 
 

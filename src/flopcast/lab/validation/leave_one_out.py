@@ -50,8 +50,8 @@ class FirstPass:
 
     def ids(self, group: GroupOfRun) -> dict[str, frozenset[str]]:
         """Return the ids of the predicted runs of each group, in the order of its first run."""
-        found = grouped(self.published.rows, group)
-        return {name: frozenset(row.run.id for row in rows) for name, rows in found.items()}
+        groups = grouped(self.published.rows, group)
+        return {name: frozenset(row.run.id for row in rows) for name, rows in groups.items()}
 
 
 def first_pass(predict_runs: PredictRuns) -> FirstPass:
@@ -88,15 +88,15 @@ def leave_out(
 
     `known` is the first pass over all runs, made here where there is none.
     """
-    found = known or first_pass(predict_runs)
-    ids = frozenset(row.run.id for row in found.published.rows if row.run.source in sources)
+    first = known or first_pass(predict_runs)
+    ids = frozenset(row.run.id for row in first.published.rows if row.run.source in sources)
     return replace(
-        found.published,
-        rows=_judged(predict_runs, found, ids),
-        left_out=tuple(row for row in found.published.left_out if row.source in sources),
+        first.published,
+        rows=_judged(predict_runs, first, ids),
+        left_out=tuple(row for row in first.published.left_out if row.source in sources),
         twice=(),
         constants="others",
-        groups=len(found.ids(GROUPS["others"])),
+        groups=len(first.ids(GROUPS["others"])),
     )
 
 
@@ -104,10 +104,10 @@ def leave_each_out(
     predict_runs: PredictRuns, known: FirstPass | None = None, constants: Constants = "others"
 ) -> Published:
     """Predict every run with constants fitted on the other sources, generations of devices or models."""
-    found = known or first_pass(predict_runs)
-    groups = found.ids(GROUPS[constants])
-    rows = [row for ids in groups.values() for row in _judged(predict_runs, found, ids)]
-    return replace(found.published, rows=with_baseline(rows), constants=constants, groups=len(groups))
+    first = known or first_pass(predict_runs)
+    groups = first.ids(GROUPS[constants])
+    rows = [row for ids in groups.values() for row in _judged(predict_runs, first, ids)]
+    return replace(first.published, rows=with_baseline(rows), constants=constants, groups=len(groups))
 
 
 def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) -> tuple[ComparedRun, ...]:
@@ -139,12 +139,12 @@ def _fitted(factor: Sensitivity) -> bool:
 
 def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
     """Return the prior of every factor: the widest sigma that a prediction gave the factor."""
-    found: dict[str, Prior] = {}
+    priors: dict[str, Prior] = {}
     for row in rows:
         for factor in row.factors:
             if _fitted(factor):
-                found[factor.name] = _wider(found.get(factor.name), factor, row.job)
-    return found
+                priors[factor.name] = _wider(priors.get(factor.name), factor, row.job)
+    return priors
 
 
 def _wider(known: Prior | None, factor: Sensitivity, job: Job) -> Prior:

@@ -65,13 +65,13 @@ def compare_memory(rows: Sequence[MemoryRow], remember: Remember) -> tuple[Compa
     `remember` gives the memory of a job and the class of each of its stages (prediction.py,
     `memory_by_class`).
     """
-    found = []
+    compared = []
     for row in rows:
         memory, stage_class = remember(row.job)
         sizes = memory.allocated_bytes if row.quantity == "allocated" else memory.resident_bytes
         each = [float(sizes[0, at if sizes.shape[1] > 1 else 0]) for at in stage_class]
         predicted = {"fullest": max(each), "first": each[0], "last": each[-1]}[row.stage]
-        found.append(
+        compared.append(
             ComparedMemory(
                 id=row.id,
                 quantity=row.quantity,
@@ -79,7 +79,7 @@ def compare_memory(rows: Sequence[MemoryRow], remember: Remember) -> tuple[Compa
                 predicted_bytes=predicted,
             )
         )
-    return tuple(found)
+    return tuple(compared)
 
 
 def summary(compared: Sequence[ComparedMemory]) -> dict[str, float]:

@@ -185,8 +185,8 @@ def compare_runs(
 def with_baseline(rows: Sequence[ComparedRun]) -> tuple[ComparedRun, ...]:
     """Return the rows with the errors of the baseline."""
     logs = np.array([math.log(row.ideal_s / row.measured_step_time_s) for row in rows])
-    found = baseline_errors([_likeness(row) for row in rows], logs)
-    return tuple(replace(row, baseline_error=error) for row, error in zip(rows, found, strict=True))
+    errors = baseline_errors([_likeness(row) for row in rows], logs)
+    return tuple(replace(row, baseline_error=error) for row, error in zip(rows, errors, strict=True))
 
 
 def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs) -> list[float | None]:

@@ -44,11 +44,11 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
         release, and across releases; `noise_within_mape` and `noise_across_mape`: the error that a perfect
         prediction of these would have, if there are any.
     """
-    found = errors(row.relative_error for row in rows)
+    statistics_of_rows = errors(row.relative_error for row in rows)
     efficiency = math.exp(statistics.mean(math.log(row.ideal_s / row.measured_step_time_s) for row in rows))
     trivial = [abs(row.baseline_error) for row in rows if row.baseline_error is not None]
     memory = [abs(row.memory_error) for row in rows if row.memory_error is not None]
-    found |= {
+    statistics_of_rows |= {
         "fully_specified": sum(row.run.fully_specified for row in rows),
         "coverage": nine_digits(statistics.mean(row.covered for row in rows)),
         "do_not_fit": sum(not row.fits for row in rows),
@@ -57,20 +57,20 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
         "trivial_efficiency": nine_digits(efficiency),
     }
     if trivial:
-        found["trivial_mape"] = nine_digits(statistics.mean(trivial))
-        found["trivial_median"] = nine_digits(statistics.median(trivial))
+        statistics_of_rows["trivial_mape"] = nine_digits(statistics.mean(trivial))
+        statistics_of_rows["trivial_median"] = nine_digits(statistics.median(trivial))
     configurations = by_configuration(rows)
     clustered = clustered_errors(configurations)
-    found["configurations"] = clustered["rows"]
-    found |= {f"clustered_{key}": clustered[key] for key in ("median", "mape", "p90")}
+    statistics_of_rows["configurations"] = clustered["rows"]
+    statistics_of_rows |= {f"clustered_{key}": clustered[key] for key in ("median", "mape", "p90")}
     for name, floor in zip(("within", "across"), noise_floor(configurations), strict=True):
-        found[f"noise_{name}_rows"] = floor.rows
+        statistics_of_rows[f"noise_{name}_rows"] = floor.rows
         if floor.mean_ratio is not None:
-            found[f"noise_{name}_mape"] = nine_digits(floor.mean_ratio)
+            statistics_of_rows[f"noise_{name}_mape"] = nine_digits(floor.mean_ratio)
     if memory:
-        found["memory_median"] = nine_digits(statistics.median(memory))
-        found["memory_mape"] = nine_digits(statistics.mean(memory))
-    return found
+        statistics_of_rows["memory_median"] = nine_digits(statistics.median(memory))
+        statistics_of_rows["memory_mape"] = nine_digits(statistics.mean(memory))
+    return statistics_of_rows
 
 
 def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
@@ -91,8 +91,8 @@ def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
 
 def formulas(rows: Iterable[ComparedRun]) -> dict[str, int]:
     """Return the number of rows by formula of FLOP, most first; rows of an unknown formula last."""
-    found = Counter(row.audit.formula for row in rows if row.audit)
-    return dict(sorted(found.items(), key=lambda entry: (entry[0] == UNKNOWN, -entry[1], entry[0])))
+    counts = Counter(row.audit.formula for row in rows if row.audit)
+    return dict(sorted(counts.items(), key=lambda entry: (entry[0] == UNKNOWN, -entry[1], entry[0])))
 
 
 def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:

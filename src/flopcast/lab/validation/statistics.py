@@ -38,15 +38,15 @@ def errors(values: Iterable[float]) -> dict[str, float]:
     >>> errors([0.1, -0.2, 0.3])["mape"], errors([0.1, -0.2, 0.3])["worst"]
     (0.2, 0.3)
     """
-    found = sorted(values, key=abs)
-    sizes = [abs(value) for value in found]
+    ordered = sorted(values, key=abs)
+    sizes = [abs(value) for value in ordered]
     return {
-        "rows": len(found),
+        "rows": len(ordered),
         "mape": nine_digits(statistics.mean(sizes)),
         "median": nine_digits(statistics.median(sizes)),
         "p90": nine_digits(sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]),
         "worst": nine_digits(sizes[-1]),
-        "bias": nine_digits(statistics.mean(found)),
+        "bias": nine_digits(statistics.mean(ordered)),
     }
 
 

@@ -29,8 +29,8 @@ def components(report: Report) -> dict[str, float]:
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
         seconds[component_of(share.item)] += share.path_s
-    found = {name: value for name, value in seconds.items() if value > 0}
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+    positive = {name: value for name, value in seconds.items() if value > 0}
+    return dict(sorted(positive.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def component_of(item: Item | None) -> str:

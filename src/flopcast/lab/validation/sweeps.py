@@ -74,13 +74,13 @@ def sweeps_of_suite(compared: ComparedSuite) -> tuple[Sweep, ...]:
 
 
 def _sweeps(runs: Sequence[MeasuredChoice]) -> tuple[Sweep, ...]:
-    found = []
+    sweeps = []
     for free, decision in DECISIONS.items():
         for members in grouped(runs, partial(_kept, decision)).values():
             choices = _choices(members)
             if len(choices) > 1 and len({decision.varied(run.job) for run in members}) > 1:
-                found.append(_sweep(free, members, choices))
-    return tuple(found)
+                sweeps.append(_sweep(free, members, choices))
+    return tuple(sweeps)
 
 
 def _kept(decision: Decision, run: MeasuredChoice) -> Hashable:

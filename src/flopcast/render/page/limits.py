@@ -38,12 +38,12 @@ def by_limit(report: Report) -> dict[str, float]:
     A kernel is limited by the matrix engine if its FLOP at the peak rate take longer than its bytes at the
     memory bandwidth, and else by memory. Messages count as far as no compute hides them.
     """
-    found = dict.fromkeys(LIMITS, 0.0)
+    seconds_by_limit = dict.fromkeys(LIMITS, 0.0)
     for each in report.timeline.bottleneck_attribution:
-        found[_limit(report, each.item)] += each.path_s
-    found[LIMITS[4]] += report.breakdown.get(BUBBLE, 0.0)
-    found[LIMITS[5]] += report.breakdown.get(JITTER, 0.0)
-    return found
+        seconds_by_limit[_limit(report, each.item)] += each.path_s
+    seconds_by_limit[LIMITS[4]] += report.breakdown.get(BUBBLE, 0.0)
+    seconds_by_limit[LIMITS[5]] += report.breakdown.get(JITTER, 0.0)
+    return seconds_by_limit
 
 
 def _limit(report: Report, item: Item | None) -> str:

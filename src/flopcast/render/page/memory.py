@@ -42,9 +42,9 @@ def memory(report: Report) -> Section:
     drawn = []
     for row, curve in enumerate(curves):
         moments, levels = thinned(*curve, end_s, columns)
-        found = _by_name(levels, names)
-        heights = [level / full_bytes * (height - 3) for level in found.values()]
-        hues = [names.index(name) for name in found]
+        by_category = _by_name(levels, names)
+        heights = [level / full_bytes * (height - 3) for level in by_category.values()]
+        hues = [names.index(name) for name in by_category]
         drawn.append(stacked(units(moments, end_s), heights, (row + 1) * height, hues))
         limit = (row + 1) * height - report.memory.capacity_bytes / full_bytes * (height - 3)
         drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
@@ -89,9 +89,9 @@ def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
 
 
 def _by_name(levels: dict[str, Floats], names: list[str]) -> dict[str, Floats]:
-    found = {name: levels[name] for name in names if name in levels}
+    known = {name: levels[name] for name in names if name in levels}
     rest = [level for name, level in levels.items() if name not in names]
-    return found | ({OTHERS: np.sum(rest, axis=0)} if rest else {})
+    return known | ({OTHERS: np.sum(rest, axis=0)} if rest else {})
 
 
 def thinned(

@@ -93,8 +93,8 @@ def end_of(report: Report) -> float:
 
 def units(moment_s: Floats, end_s: float) -> Integers:
     """Return moments of a step in whole units of a drawing."""
-    found: Integers = np.rint(moment_s / end_s * TIME_UNITS).astype(np.intp)
-    return found
+    rounded: Integers = np.rint(moment_s / end_s * TIME_UNITS).astype(np.intp)
+    return rounded
 
 
 def _tasks(report: Report, stage: int, row: int, height: int) -> str:
@@ -132,7 +132,7 @@ def busy_by_column(report: Report, stage: int, columns: int = COLUMNS) -> Floats
     timeline = report.timeline
     edges = np.linspace(0.0, end_of(report), columns + 1)
     mine = timeline.stage == stage
-    found = [
+    busy = [
         _spent(
             timeline.start_s[mine & (timeline.kind == kind)],
             timeline.end_s[mine & (timeline.kind == kind)],
@@ -143,7 +143,7 @@ def busy_by_column(report: Report, stage: int, columns: int = COLUMNS) -> Floats
     begin_s = timeline.reduce_start_s[stage]
     starts = np.array([0.0, begin_s])
     stops = np.array([timeline.update_s[stage], begin_s + timeline.reduce_s[stage]])
-    return np.stack([*found, _spent(starts, stops, edges)])
+    return np.stack([*busy, _spent(starts, stops, edges)])
 
 
 def _spent(start_s: Floats, stop_s: Floats, edges_s: Floats) -> Floats:

@@ -76,14 +76,14 @@ def kernels(report: Report) -> tuple[KernelPoint, ...]:
         if each.item is not None and isinstance(each.item.work, AbstractOperator):
             key = (each.item.name, each.item.phase)
             spent_s[key] = spent_s.get(key, 0.0) + each.path_s
-    found: dict[tuple[str, str], KernelPoint] = {}
+    points: dict[tuple[str, str], KernelPoint] = {}
     for item in report.priced.programs.items():
         key = (item.name, item.phase)
         if isinstance(item.work, AbstractOperator):
             kernel = _kernel(report, item.work, report.priced.of(item).alone_s, key, spent_s.get(key, 0.0))
-            if kernel.bound_s > 0 and (key not in found or kernel.alone_s > found[key].alone_s):
-                found[key] = kernel
-    return tuple(sorted(found.values(), key=lambda one: (-one.path_s, one.name, one.phase)))
+            if kernel.bound_s > 0 and (key not in points or kernel.alone_s > points[key].alone_s):
+                points[key] = kernel
+    return tuple(sorted(points.values(), key=lambda one: (-one.path_s, one.name, one.phase)))
 
 
 def _kernel(
@@ -108,9 +108,9 @@ def _kernel(
 
 def roofline(report: Report) -> Section:
     """Return the section with the drawing, and a table with one row per kernel."""
-    found = kernels(report)
+    points = kernels(report)
     device = report.job.cluster.node.device
-    products = [one for one in found if one.flop > 0]
+    products = [one for one in points if one.flop > 0]
     drawn = _drawing(report, products) if products else ""
     text = (
         f"<p>One device ({escape(device.name)}): memory {show(device.memory_bytes_per_s, 'B/s')}; matrix"
@@ -120,7 +120,7 @@ def roofline(report: Report) -> Section:
         if products
         else ""
     )
-    return Section(key="roofline", heading="Kernels and their roofs", html=text + drawn + _table(found))
+    return Section(key="roofline", heading="Kernels and their roofs", html=text + drawn + _table(points))
 
 
 def _units(products: list[KernelPoint]) -> list[str]:
@@ -185,10 +185,10 @@ def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
     return mark(label, f"hue-{hue}", shape, x, y)
 
 
-def _table(found: tuple[KernelPoint, ...]) -> str:
+def _table(points: tuple[KernelPoint, ...]) -> str:
     rows: list[tuple[Cell, ...]] = []
     number = 0
-    for one in found:
+    for one in points:
         number += one.flop > 0
         rows.append(
             (
@@ -213,4 +213,4 @@ def _table(found: tuple[KernelPoint, ...]) -> str:
         headings,
         rows,
     )
-    return f"<details><summary>All {len(found)} kernels</summary>{rows_table}</details>"
+    return f"<details><summary>All {len(points)} kernels</summary>{rows_table}</details>"

@@ -38,14 +38,14 @@ def parts(report: Report) -> dict[str, tuple[OperatorTime, ...]]:
     path_s: dict[tuple[str, str, str, str], float] = defaultdict(float)
     for each in report.timeline.bottleneck_attribution:
         path_s[_place(each.item)] += each.path_s
-    found: dict[str, list[OperatorTime]] = {name: [] for name in report.breakdown}
+    operators: dict[str, list[OperatorTime]] = {name: [] for name in report.breakdown}
     for (component, operator, phase, runs_as), spent_s in path_s.items():
-        found[component].append(
+        operators[component].append(
             OperatorTime(operator=operator, phase=phase, runs_as=runs_as, path_s=spent_s)
         )
     return {
         name: tuple(sorted(each, key=lambda part: (-part.path_s, part.operator, part.phase)))
-        for name, each in found.items()
+        for name, each in operators.items()
     }
 
 

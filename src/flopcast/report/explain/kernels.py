@@ -70,8 +70,8 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     The factors' product times the kernel's own seconds, the last line before them, is what one takes.
     """
     work, device = run_as(item, row), priced.cluster.node.device
-    need, found, kind = work.work(), curve_of(work, priced, book), class_of(work.kernel)
-    curve = found.curve
+    need, match, kind = work.work(), curve_of(work, priced, book), class_of(work.kernel)
+    curve = match.curve
     flop, size = element_at(need.flop, row, column), element_at(need.moved_bytes, row, column)
     bound_s = element_at(bound_seconds(need, device), row, column)
     places = _coordinates(work, row, column)
@@ -98,7 +98,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         lasting("bound", bound_s, f", by {limit}"),
         lasting("least", least_s, ", at what memory sustains"),
         Input(
-            name="efficiency", text=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
+            name="efficiency", text=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(match)
         ),
         lasting("launch", curve.launch_s, source=source_of(device.source, "launch")),
         *([by_layout] if kind.layout else []),
@@ -127,15 +127,15 @@ def lasting(name: str, amount: float | int, more: str = "", source: str = "") ->
 
 def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
     """Return the operator's own fields: sizes and types; switches that are off are omitted."""
-    found = []
+    inputs = []
     for each in fields(work):  # type: ignore[arg-type]
         value = getattr(work, each.name)
         if isinstance(value, np.ndarray):
             number = element_at(value, row, column)
-            found.append(Input(name=each.name, text=f"{number:,.6g}", number=number))
+            inputs.append(Input(name=each.name, text=f"{number:,.6g}", number=number))
         elif isinstance(value, str | int) and value not in (False, ""):
-            found.append(Input(name=each.name, text=str(value)))
-    return tuple(found)
+            inputs.append(Input(name=each.name, text=str(value)))
+    return tuple(inputs)
 
 
 def _coordinates(work: AbstractOperator, row: int, column: int) -> tuple[Counts, ...]:
@@ -146,12 +146,12 @@ def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) 
     """Return the fraction of the bound, and where it was not measured."""
     if not curve.axes:
         return float(np.exp(curve.table)), " everywhere"
-    found = float(np.exp(log_efficiency(curve, places, multiprocessors))[0])
-    return found, ", outside of what was measured" if outside(curve, places)[0] else ""
+    efficiency = float(np.exp(log_efficiency(curve, places, multiprocessors))[0])
+    return efficiency, ", outside of what was measured" if outside(curve, places)[0] else ""
 
 
-def _evidence(found: CurveMatch) -> str:
-    curve, evidence = found.curve, found.curve.evidence
+def _evidence(match: CurveMatch) -> str:
+    curve, evidence = match.curve, match.curve.evidence
     return f"{curve.owner}/{curve.name}: {evidence.source}, mean error {evidence.relative_error:.1%}"
 
 
