@@ -230,7 +230,7 @@ def _keep(
 ) -> None:
     """Write the measurements and print the progress; always close the pack."""
     unsupported: dict[str, str] = {}
-    count, said_s = 0, time.perf_counter()
+    count, shown_s = 0, time.perf_counter()
     try:
         for one in measured:
             if isinstance(one, Unsupported):
@@ -238,9 +238,9 @@ def _keep(
             else:
                 writer.add(one)
                 count += 1
-            if time.perf_counter() - said_s > SAY_EVERY_S:
-                said_s = time.perf_counter()
-                left = show_seconds(max(0.0, deadline_s - said_s))
+            if time.perf_counter() - shown_s > SAY_EVERY_S:
+                shown_s = time.perf_counter()
+                left = show_seconds(max(0.0, deadline_s - shown_s))
                 click.echo(f"{count} measured, at most {left} left: {one.key}", err=True)
     finally:
         writer.close(unsupported)

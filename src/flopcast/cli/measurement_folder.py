@@ -27,7 +27,7 @@ SYSTEMS = {  # system → device whose curves its files give; fallback devices f
     "perlmutter-a100-sxm4-80gb": "a100-sxm4-80gb",
     "vista-gh200": "gh200-96gb",
 }
-MOST_TOLD = 5  # rows of one file
+MOST_SHOWN = 5  # rows of one file
 Say = Callable[[str], None]
 Measured = list[tuple[FabricFile, Columns]]
 
@@ -108,10 +108,10 @@ class MeasurementFolder:
 
     def _columns(self, path: Path) -> Columns:
         measured = read_columns(path)
-        for problem in measured.problems[:MOST_TOLD]:
+        for problem in measured.problems[:MOST_SHOWN]:
             self.say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
-        if len(measured.problems) > MOST_TOLD:
-            self.say(f"{path}: {len(measured.problems) - MOST_TOLD} more rows left out")
+        if len(measured.problems) > MOST_SHOWN:
+            self.say(f"{path}: {len(measured.problems) - MOST_SHOWN} more rows left out")
         return measured.columns
 
 

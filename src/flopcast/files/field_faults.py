@@ -86,8 +86,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
         return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {known[0]}")
-    told = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    allowed, _, because = told.partition("; because ")
+    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    allowed, _, because = message.partition("; because ")
     if isinstance(detail["input"], dict):
         because, fix = because or "its fields contradict each other", f"change a field of {name}"
     else:

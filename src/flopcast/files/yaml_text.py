@@ -109,8 +109,8 @@ def read_yaml(raw: bytes, name: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
-        said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise refuse(name, line, "text", said, "well-formed YAML or JSON", "mend the line") from None
+        because = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise refuse(name, line, "text", because, "well-formed YAML or JSON", "mend the line") from None
     return Document(name, builder.result, builder.lines)
 
 

@@ -73,7 +73,7 @@ def _drawn(
         x, unit_s = across.at(measured_s), measured_s / right(measured_s)
         low, y, high = (up.at(each / unit_s) for each in (row.low_s, row.predicted_step_time_s, row.high_s))
         yield (
-            f"<g><title>{escape(_told(row))}</title>"
+            f"<g><title>{escape(_label(row))}</title>"
             f'<path class="faint" d="M{x:.1f},{low:.1f}V{high:.1f}"/>'
             f'<g transform="translate({x:.1f},{y:.1f})">'
             f"{mark(sources.index(row.run.source))}</g></g>"
@@ -97,7 +97,7 @@ def _decades(times_s: Sequence[float]) -> tuple[float, float]:
     return 10.0**low, 10.0 ** max(high, low + 1)
 
 
-def _told(row: ComparedRun) -> str:
+def _label(row: ComparedRun) -> str:
     measured, predicted = show_seconds(row.measured_step_time_s), show_seconds(row.predicted_step_time_s)
     return (
         f"{row.run.id}: {row.run.model}, {row.job.cluster.num_devices} ×"

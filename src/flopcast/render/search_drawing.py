@@ -119,12 +119,12 @@ def _marks(result: SearchResult, across: Axis, up: Axis) -> Iterator[str]:
         bounds = f'<path class="faint" d="M{ends[0]:.1f},{y:.1f}H{ends[1]:.1f}"/>' if kind(one) else ""
         hue, radius = hues[kind(one)], 4 + (kind(one) > 1)
         yield (
-            f"<g><title>{escape(_told(one, result))}</title>{bounds}"
+            f"<g><title>{escape(_label(one, result))}</title>{bounds}"
             f'<circle class="hue-{hue}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/></g>'
         )
 
 
-def _told(one: Ranked, result: SearchResult) -> str:
+def _label(one: Ranked, result: SearchResult) -> str:
     """Return the text of a plan's mark: plan, cluster and the values of all objectives."""
     values = ", ".join(
         f"{objective_name(objective)} {value}"

@@ -136,8 +136,8 @@ def _read_foreign(document: Document, request: JobRequest) -> JobSource:
     from flopcast.interop.megatron.launch_script import ranks_of
 
     model = request.model if isinstance(request.model, str) else None
-    asked = ImportOptions(devices=request.devices, whole=request.whole_cluster, model=model is not None)
-    document = read_kind(document, known_kind(request.kind, document), asked)
+    options = ImportOptions(devices=request.devices, whole=request.whole_cluster, model=model is not None)
+    document = read_kind(document, known_kind(request.kind, document), options)
     devices = ranks_of(document)
     if model is None or not isinstance(document.data, dict):
         return JobSource(document=document, devices=devices)

@@ -107,8 +107,8 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
 
 
 def _first_broken(rule: Rule, case: Case, kinds: tuple[Case, ...]) -> Case | None:
-    asked = (case,) if rule.about_lists else kinds
-    return next((each for each in asked if not _holds(rule, each)), None)
+    cases = (case,) if rule.about_lists else kinds
+    return next((each for each in cases if not _holds(rule, each)), None)
 
 
 def _holds(rule: Rule, case: Case) -> bool:

@@ -31,17 +31,17 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     if not isinstance(word, str) or ":" not in word:
         return dict(given)
     mode, *rest = word.split(":")
-    said: dict[object, object] = {"recompute": mode}
+    fields: dict[object, object] = {"recompute": mode}
     if mode == "selective":
-        said["recompute_modules"] = tuple(":".join(rest).split(","))
+        fields["recompute_modules"] = tuple(":".join(rest).split(","))
     else:
-        said["recompute_method"] = rest[0]
+        fields["recompute_method"] = rest[0]
         if len(rest) > 1:
-            said["recompute_layers"] = ":".join(rest[1:])
-    twice = [name for name in said if name != "recompute" and name in given]
+            fields["recompute_layers"] = ":".join(rest[1:])
+    twice = [name for name in fields if name != "recompute" and name in given]
     if twice:
         raise ValueError(f"either recompute: {word} or {twice[0]}, once")
-    return {**given, **said}
+    return {**given, **fields}
 
 
 def one_word(mode: str, method: str, layers: int, modules: tuple[str, ...]) -> str:

@@ -30,8 +30,8 @@ def _number(ranks: RankBatch) -> int:
 
 def _incomplete(case: Case) -> tuple[str, RankBatch]:
     """Return the first list that is not a step of the first plan, and its prefix."""
-    asked = first(case.plans.num_micro_batches)
-    return next((place, ranks) for place, ranks in case.batch.places if _number(ranks) != asked)
+    number = first(case.plans.num_micro_batches)
+    return next((place, ranks) for place, ranks in case.batch.places if _number(ranks) != number)
 
 
 def _complete(case: Case) -> np.ndarray:

@@ -162,16 +162,18 @@ def _words(request: Request) -> dict[str, str]:
 async def _page(desk: Desk, name: str, request: Request) -> Response:
     sides = page.SIDES if name == "compare" else ("",)
     words = _words(request)
-    asked = requested(words, sides)
+    requested_fields = requested(words, sides)
     if name == "search" and "now" not in words:
-        return _html(page.page(name, asked, page.pending(asked) if "go" in words else ""))
-    if name != "search" and not asked:
-        asked = {f"{side}{key}": value for side in sides for key, value in page.START.items()}
-    answer = await desk.page(f"page.{name}", asked)
+        return _html(
+            page.page(name, requested_fields, page.pending(requested_fields) if "go" in words else "")
+        )
+    if name != "search" and not requested_fields:
+        requested_fields = {f"{side}{key}": value for side in sides for key, value in page.START.items()}
+    answer = await desk.page(f"page.{name}", requested_fields)
     made = json.loads(answer.body)
-    fields = asked
+    fields = requested_fields
     if answer.status == 200 and name != "search":
-        fields = filled(words, asked, made["fields"], sides)
+        fields = filled(words, requested_fields, made["fields"], sides)
     return _html(page.page(name, fields, made["html"]), answer.status)
 
 
@@ -182,18 +184,18 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
     """
     sides = page.SIDES if name == "compare" else ("",)
     words = _words(request)
-    asked = requested(words, sides)
-    dropped = {side + each for side in sides for each in PLAN_FIELDS} & words.keys() - asked.keys()
-    answer = await desk.ask(f"page.{name}", asked)
+    fields = requested(words, sides)
+    dropped = {side + each for side in sides for each in PLAN_FIELDS} & words.keys() - fields.keys()
+    answer = await desk.ask(f"page.{name}", fields)
     made = json.loads(answer.body)
     made["form"] = dict.fromkeys(dropped, "")
     chosen = (
         dropped
         or "choose" in words
-        or not any(side + each in asked for side in sides for each in PLAN_FIELDS)
+        or not any(side + each in fields for side in sides for each in PLAN_FIELDS)
     )
     if answer.status == 200 and chosen:
-        made["form"] |= filled(words, asked, made["fields"], sides)
+        made["form"] |= filled(words, fields, made["fields"], sides)
     return JSONResponse(made, answer.status, _headers(answer.status))
 
 

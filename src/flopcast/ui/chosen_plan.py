@@ -29,21 +29,21 @@ def requested(words: Fields, sides: Sequence[str] = ("",)) -> dict[str, str]:
     A plan that was chosen for another model or machine is left out. If a new plan is to be chosen, only its
     batch and precision are kept.
     """
-    asked = {name: value for name, value in words.items() if name not in SWITCHES}
+    fields = {name: value for name, value in words.items() if name not in SWITCHES}
     for side in sides:
-        asked = without_stale(asked, side)
+        fields = without_stale(fields, side)
     if "choose" not in words:
-        return asked
+        return fields
     plan = {side + name for side in sides for name in PLAN_FIELDS if name not in KEPT}
-    return {name: value for name, value in asked.items() if name not in plan}
+    return {name: value for name, value in fields.items() if name not in plan}
 
 
-def filled(words: Fields, asked: Fields, made: Fields, sides: Sequence[str]) -> dict[str, str]:
+def filled(words: Fields, requested_fields: Fields, made: Fields, sides: Sequence[str]) -> dict[str, str]:
     """Return the fields of a form with complete plans, and the record of the chosen fields."""
-    fields = dict(asked) | dict(made)
+    fields = dict(requested_fields) | dict(made)
     for side in sides:
         own = {name.removeprefix(side): value for name, value in made.items() if name.startswith(side)}
-        fields[side + CHOSEN] = chosen_word(asked, own, words.get(side + CHOSEN, ""), side)
+        fields[side + CHOSEN] = chosen_word(requested_fields, own, words.get(side + CHOSEN, ""), side)
     return fields
 
 

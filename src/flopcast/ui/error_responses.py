@@ -50,8 +50,8 @@ def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:
     named = [without_options(each) for each in problems]
     count = f"{len(named)} error{'s' if len(named) != 1 else ''} in the input"
     items = "".join(f"<li>{_problem(each)}</li>" for each in named)
-    said = f"<ul>{items}</ul>" if named else f"<p>{escape(message)}</p>"
-    return f'<div class="faults" role="alert"><h2>{count if named else "No answer"}</h2>{said}</div>'
+    text = f"<ul>{items}</ul>" if named else f"<p>{escape(message)}</p>"
+    return f'<div class="faults" role="alert"><h2>{count if named else "No answer"}</h2>{text}</div>'
 
 
 def _problem(problem: Problem) -> str:

@@ -218,9 +218,9 @@ def _form(name: str, words: Fields) -> str:
         )
         return sides + _buttons('<button type="submit">Compare</button>')
     if name == "search":
-        asked = _group("What is best", OF_SEARCH, words)
+        question = _group("What is best", OF_SEARCH, words)
         buttons = _buttons('<button type="submit" name="go" value="1">Search</button>')
-        return asked + _job(words, "", several=True) + buttons
+        return question + _job(words, "", several=True) + buttons
     buttons = _buttons(
         '<button type="submit">Predict</button>'
         '<button type="submit" name="choose" value="1">Choose the plan for me</button>'

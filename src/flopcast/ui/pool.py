@@ -139,8 +139,8 @@ class Pool:
         """
         if self._waiting >= self._most_waiting:
             raise BusyError
-        asked = {"task": task, "words": words, "cpu_limit_s": cpu_limit_s}
-        line = json.dumps(asked).encode() + b"\n"
+        request = {"task": task, "words": words, "cpu_limit_s": cpu_limit_s}
+        line = json.dumps(request).encode() + b"\n"
         try:
             room = self._long if long else contextlib.nullcontext()
             async with asyncio.timeout(limit_s), room, self._worker() as worker:

@@ -68,7 +68,7 @@ def question_from(words: Words) -> Question:
     """
     _check_names(words, (*PLAIN, *OF_SEARCH))
     request, source = _request(dict(words) | {"gpus": None})
-    plan, gpus = " ".join(_said(words)) or None, _text(words, "gpus")
+    plan, gpus = " ".join(_stated_words(words)) or None, _text(words, "gpus")
     job = replace(request, source=source, plan=plan, gpus=gpus)
     clusters, stacks, objectives = (
         str(words.get(name) or "").split() for name in ("cluster", "stack", "objectives")
@@ -204,19 +204,19 @@ def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
 
     If the request states every field but `dp`, nothing is chosen and `dp` follows from the devices.
     """
-    said = _said(words)
-    if own and not said:
+    words_of_plan = _stated_words(words)
+    if own and not words_of_plan:
         return None
     if devices is None or any(words.get(name) in (None, "") for name in WHOLE):
-        return " ".join(["auto", *said])
+        return " ".join(["auto", *words_of_plan])
     degrees = [str(words[name]) for name in ("tp", "pp", "cp")]
     inner = math.prod(int(each) for each in degrees if each.isdecimal())
     if not words.get("dp") and inner and devices % inner == 0:
-        said = [f"dp={devices // inner}", *said]
-    return " ".join(said)
+        words_of_plan = [f"dp={devices // inner}", *words_of_plan]
+    return " ".join(words_of_plan)
 
 
-def _said(words: Words) -> list[str]:
+def _stated_words(words: Words) -> list[str]:
     """Return the fields of the plan that a request states, each as name=value."""
     short = [f"{name}={words[name]}" for name in OF_PLAN if words.get(name) not in (None, "")]
     rest = str(words.get("plan") or "").split()

@@ -51,9 +51,9 @@ def fields_of(plan: Plan) -> dict[str, str]:
     >>> fields_of(Plan(tensor_parallel=8, global_batch=64, sequence_parallel=True))["tp"]
     '8'
     """
-    said = [word.partition("=") for word in plan.short().split()]
-    own = {name: value for name, _, value in said if name in OF_PLAN and name != "dp"}
-    rest = " ".join("".join(parts) for parts in said if parts[0] not in OF_PLAN)
+    pairs = [word.partition("=") for word in plan.short().split()]
+    own = {name: value for name, _, value in pairs if name in OF_PLAN and name != "dp"}
+    rest = " ".join("".join(parts) for parts in pairs if parts[0] not in OF_PLAN)
     unsaid = dict.fromkeys(DEGREES, "1") | {"zero": "0", "recompute": "none"}
     return unsaid | own | {"dp": "", "plan": rest}
 

@@ -47,25 +47,25 @@ class OverTimeError(BaseException):
     """Raised when a request has used up its processor time; `except Exception` does not catch it."""
 
 
-def _timed_answer(asked: Mapping[str, Any], on_progress: Callable[[str], None]) -> Answer:
+def _timed_answer(request: Mapping[str, Any], on_progress: Callable[[str], None]) -> Answer:
     """Return the answer to a request, with a limit of processor time if the system supports it.
 
     Wall-clock time depends on how busy the machine is; processor time depends on the request alone.
     """
     if not hasattr(signal, "setitimer"):  # Windows
-        return answer(asked["task"], asked["words"], on_progress)
+        return answer(request["task"], request["words"], on_progress)
     signal.signal(signal.SIGPROF, _over_time)
-    signal.setitimer(signal.ITIMER_PROF, float(asked["cpu_limit_s"]))
+    signal.setitimer(signal.ITIMER_PROF, float(request["cpu_limit_s"]))
     try:
         try:
-            return answer(asked["task"], asked["words"], on_progress)
+            return answer(request["task"], request["words"], on_progress)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
     except OverTimeError:
         message = (
-            f"This request needs more than {asked['cpu_limit_s']:.0f} s of processor time. Ask for less."
+            f"This request needs more than {request['cpu_limit_s']:.0f} s of processor time. Ask for less."
         )
-        return refusal(asked["task"], 422, LIMIT, message)
+        return refusal(request["task"], 422, LIMIT, message)
 
 
 def _over_time(*_: object) -> None:
@@ -90,8 +90,8 @@ def main() -> None:
         sys.stdout.flush()
 
     for line in sys.stdin:
-        asked = json.loads(line)
-        say(asdict(_timed_answer(asked, lambda text: say({"progress": text}))))
+        request = json.loads(line)
+        say(asdict(_timed_answer(request, lambda text: say({"progress": text}))))
 
 
 def _bound_memory() -> None:

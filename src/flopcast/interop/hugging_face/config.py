@@ -134,8 +134,8 @@ def _family(reader: Reader) -> str:
     path, value = reader.values.get(key, ((key,), None))
     near = difflib.get_close_matches(written, FAMILIES, n=1, cutoff=0.5) if written else []
     because = ELSEWHERE.get(name, "no such family is known" if value else "a config names its family")
-    likely = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
-    fix = likely + by_tracing(reader.document, name)
+    suggestion = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
+    fix = suggestion + by_tracing(reader.document, name)
     allowed = ", ".join(sorted(FAMILIES))
     raise SpecError([_fault(reader.document, path, key, value, allowed, because, fix)])
 

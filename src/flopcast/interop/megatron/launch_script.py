@@ -75,10 +75,10 @@ def launch_document(
     line = training.command.line
     _refuse_other_programs(training.launcher[-1:], f"{name}:{line}")
     flags = _flags(training, name)
-    said = world_size(script, training)
-    if devices is not None and said not in (None, devices):
-        flags.assume(f"{devices} devices as requested; the script starts {said} ranks")
-    ranks = said if devices is None else devices
+    stated_ranks = world_size(script, training)
+    if devices is not None and stated_ranks not in (None, devices):
+        flags.assume(f"{devices} devices as requested; the script starts {stated_ranks} ranks")
+    ranks = stated_ranks if devices is None else devices
     if ranks is None:
         flags.problems.append(_unknown_ranks(f"{name}:{line}"))
     builder = JobBuilder(name, line, flags)

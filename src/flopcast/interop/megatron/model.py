@@ -179,8 +179,10 @@ def _tokens(builder: JobBuilder) -> tuple[int, str]:
     if known:
         args.assume(f"vocabulary {known[0]}: {known[1]}", flag)
         return known[0], flag
-    said = f"{kind} {args.text(path)}".strip()
-    because = f"the vocabulary determines the size of both tables, and the tokenizer {said} is not read"
+    tokenizer = f"{kind} {args.text(path)}".strip()
+    because = (
+        f"the vocabulary determines the size of both tables, and the tokenizer {tokenizer} is not read"
+    )
     args.fault("--vocab-size", None, "a whole number", because, "add --vocab-size N", "is missing")
     return 1, "--vocab-size"
 

@@ -90,17 +90,17 @@ def _without_noop(builder: JobBuilder, stages: int, chunks: int) -> None:
 def _ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     """Read blocks on the first or last stage, with the rest evenly on the others."""
     args = builder.arguments
-    said = {stage: args.count(flag) for stage, flag in ((0, FIRST), (stages - 1, LAST)) if args.has(flag)}
-    others, rest = stages - len(said), builder.layers - sum(said.values())
+    stated = {stage: args.count(flag) for stage, flag in ((0, FIRST), (stages - 1, LAST)) if args.has(flag)}
+    others, rest = stages - len(stated), builder.layers - sum(stated.values())
     each = rest // others if others else 0
-    held = [said.get(stage, each) for stage in range(stages)]
+    held = [stated.get(stage, each) for stage in range(stages)]
     uneven = args.first(FIRST, LAST)
     if args.faulty(*LAYERS, PIPELINE, FIRST, LAST):
         return
     if sum(held) != builder.layers or each < 0 or any(count % chunks for count in held):
         allowed = f"a number that leaves the other {others} stages equally many of {builder.layers} layers"
         because = f"and every stage {chunks} equal chunks" if chunks > 1 else "Megatron-LM divides evenly"
-        args.fault(uneven, said[min(said)], allowed, because, f"remove {uneven}")
+        args.fault(uneven, stated[min(stated)], allowed, because, f"remove {uneven}")
         return
     builder.put(
         ("plan", "stage_layers"), [count // chunks for _ in range(chunks) for count in held], uneven

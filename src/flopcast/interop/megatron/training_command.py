@@ -112,8 +112,8 @@ def world_size(script: Script, training: TrainingCommand) -> int | None:
         return _first(options, ALL_PROCESSES, default=None)
     if program == "srun":
         return _tasks(options, script.directives)
-    said = training.command.environment.get("WORLD_SIZE") or script.variables.get("WORLD_SIZE")
-    return 1 if said is None else _number(said)
+    stated = training.command.environment.get("WORLD_SIZE") or script.variables.get("WORLD_SIZE")
+    return 1 if stated is None else _number(stated)
 
 
 def _options(words: Sequence[Word]) -> tuple[dict[str, Word], str]:
@@ -165,11 +165,11 @@ def _included(options: Options) -> int | None:
 
 def _tasks(options: Options, directives: Options) -> int | None:
     """Return tasks of an srun: its own options, else those of the job that it runs in."""
-    asked = {key.lstrip("-"): word for key, word in directives.items()}
-    total = _first(options, ALL_PROCESSES, default=None) or _first(asked, ("ntasks",), default=None)
+    of_job = {key.lstrip("-"): word for key, word in directives.items()}
+    total = _first(options, ALL_PROCESSES, default=None) or _first(of_job, ("ntasks",), default=None)
     if total is not None:
         return total
-    nodes = _first(options, NODES, default=None) or _first(asked, ("nodes",), default=None)
+    nodes = _first(options, NODES, default=None) or _first(of_job, ("nodes",), default=None)
     per_node = _first(options, TASKS_OF_A_NODE, default=None)
-    per_node = per_node or _first(asked, ("ntasks-per-node", "gpus-per-node"), default=None)
+    per_node = per_node or _first(of_job, ("ntasks-per-node", "gpus-per-node"), default=None)
     return _product(nodes, per_node)

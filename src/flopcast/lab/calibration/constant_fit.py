@@ -56,7 +56,7 @@ FOLDS = 5  # cross-validation folds of models, for the unexplained error
 FEWEST_ROWS = 8  # a source with fewer rows would distort the factors that all machines share
 LEAST_SHARE = 0.02  # a run says nothing about a factor with a smaller share of its step
 # A fitted factor's sigma is below 0.9 of its prior; outside of OWNED, its logarithm is 1.5 sigmas from 0.
-SURER, TOLD_APART = 0.9, 1.5
+SURER, DISTINCT_SIGMAS = 0.9, 1.5
 OWNED = (
     "gemm_level",
     "attention_level",
@@ -178,7 +178,7 @@ def _informed(design: _Design) -> _Design:
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
     after = _mixed(design, covariance)
     owned = np.array([name.startswith(OWNED) for name in design.factor_names], dtype=bool)
-    distinct = owned | (np.abs(design.mix @ logs) >= TOLD_APART * after)
+    distinct = owned | (np.abs(design.mix @ logs) >= DISTINCT_SIGMAS * after)
     kept = np.flatnonzero((after < SURER * before) & distinct)
     columns = [*kept, *([design.mix.shape[1] - 1] if design.shared.any() else [])]
     return replace(

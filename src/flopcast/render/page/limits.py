@@ -20,7 +20,7 @@ from flopcast.units import Number, show_seconds
 
 LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
 MOST_DRAWN = 8
-LEAST_TOLD = 0.0005  # share of the step; factors that move it by less are folded
+LEAST_SHOWN = 0.0005  # share of the step; factors that move it by less are folded
 HOST = "launches and the host"
 LIMITS = (
     "the matrix engine",
@@ -77,7 +77,7 @@ def limits(report: Report) -> Section:
         )
         for factor in report.factors
     ]
-    told_apart = sum(one.share * one.log_sigma_factor >= LEAST_TOLD for one in report.factors)
+    num_shown = sum(one.share * one.log_sigma_factor >= LEAST_SHOWN for one in report.factors)
     headings = ("factor", "share of the step", "sigma", "share × sigma", "10 % faster saves")
     caption = (
         "The factors behind the interval, widest first. The share of a factor is the part of the critical"
@@ -92,8 +92,8 @@ def limits(report: Report) -> Section:
         )
         + "<h3>What the uncertainty depends on</h3>"
         + (_drawing(report) if report.factors else "")
-        + table(caption, headings, rows[:told_apart])
-        + _folded(headings, rows[told_apart:]),
+        + table(caption, headings, rows[:num_shown])
+        + _folded(headings, rows[num_shown:]),
     )
 
 
@@ -101,7 +101,7 @@ def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
     """Return a folded table of the factors that barely move the step."""
     if not rows:
         return ""
-    caption = f"Each moves the step by less than {LEAST_TOLD:.2%}."
+    caption = f"Each moves the step by less than {LEAST_SHOWN:.2%}."
     return f"<details><summary>{len(rows)} more</summary>{table(caption, headings, rows)}</details>"
 
 

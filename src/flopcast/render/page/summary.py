@@ -18,7 +18,7 @@ Tile = tuple[str, str, str]  # a name, the answer as HTML, what is said about it
 def answer(report: Report) -> str:
     """Return the job, one tile per result, and every warning as HTML."""
     job = report.job
-    asked = (
+    subject = (
         f"{job.cluster.num_devices} × {job.cluster.node.device.name} ({job.cluster.name}),"
         f" {job.stack.label}; {job.plan.short()}, {job.batch.text()}"
     )
@@ -27,7 +27,7 @@ def answer(report: Report) -> str:
         for name, value, about in (*_times(report), _memory(report), *_costs(report))
     )
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
-    return f'<p>{escape(asked)}</p><dl class="tiles">{tiles}</dl>{warnings}'
+    return f'<p>{escape(subject)}</p><dl class="tiles">{tiles}</dl>{warnings}'
 
 
 def _times(report: Report) -> tuple[Tile, ...]:
