@@ -18,7 +18,7 @@ from sample_reports import PARTS, report_of, sample_report, with_parts
 from flopcast.api import report_page
 from flopcast.files.yaml_text import read_yaml
 from flopcast.library.curves import load_book
-from flopcast.render.page.limits import LEAST_TOLD
+from flopcast.render.page.limits import LEAST_SHOWN
 from flopcast.render.report_json import as_json
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import cost_lines
@@ -180,7 +180,7 @@ def test_tables_have_the_numbers_of_the_json(name):
 
     _, components = page.table("by component")
     factors = page.table("The factors behind the interval")[1]
-    folded = f"less than {LEAST_TOLD:.2%}"  # factors that move nothing
+    folded = f"less than {LEAST_SHOWN:.2%}"  # factors that move nothing
     if any(folded in caption for caption in page.tables):
         factors = [*factors, *page.table(folded)[1]]
     _, curves = page.table("Every curve behind the times")

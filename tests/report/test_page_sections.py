@@ -14,7 +14,7 @@ from page_reader import Page
 from sample_reports import PARTS, report_of, sample_report
 
 from flopcast.library.curves import load_book
-from flopcast.render.page.limits import LEAST_TOLD, LIMITS, by_limit, limits, moved
+from flopcast.render.page.limits import LEAST_SHOWN, LIMITS, by_limit, limits, moved
 from flopcast.render.page.limits import axis as limits_axis
 from flopcast.render.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
 from flopcast.render.page.pipeline import (
@@ -408,7 +408,7 @@ def test_factors_that_move_nothing_are_folded_and_none_is_left_out(name):
     seen, _, folded = limits(report).html.partition("<details>")
 
     for factor in report.factors:
-        place = seen if factor.share * factor.log_sigma_factor >= LEAST_TOLD else folded
+        place = seen if factor.share * factor.log_sigma_factor >= LEAST_SHOWN else folded
         assert f">{escape(factor.name)}<" in place, factor.name
 
 
