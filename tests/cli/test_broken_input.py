@@ -102,8 +102,8 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
     "an open bracket": (job("{sequence_length: 2048}", "{sequence_length: 2048"), "text", 5),
     "nesting without end": (b"[" * 100_000, "depth", 1),
     "nested mappings without end": (b'{"a":' * 100_000, "depth", 1),
-    "nothing at all": (b"", "document", None),
-    "only a comment": (b"# nothing\n", "document", None),
+    "nothing at all": (b"", "document", 1),
+    "only a comment": (b"# nothing\n", "document", 1),
     "a list": (b"[1, 2, 3]", "document", 1),
     "a word": (b"hello", "document", 1),
     "latin-1": (job().replace(b"dgx", b"d\xe9x"), "encoding", 2),
@@ -126,7 +126,7 @@ def test_a_broken_file_is_told_with_field_and_line(tmp_path, name):
 
     ended = flopcast("predict", path)
 
-    place = f"{path}:{line}: " if line else f"{path}: "
+    place = f"{path}:{line}: "
     assert (ended.code, ended.out) == (1, "")
     assert "Traceback" not in ended.err
     assert any(head.startswith(place) and field in head for head in ended.err.splitlines()), ended.err

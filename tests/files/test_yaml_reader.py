@@ -362,3 +362,10 @@ def test_text_over_several_lines_is_folded_or_kept_as_yaml_says():
         "stripped": "one",
         "plain": "one two",
     }
+
+
+@pytest.mark.parametrize("raw", [b"", b"# nothing\n", b"\n\xc2\x85"])
+def test_a_text_without_a_value_has_a_first_line(raw):
+    document = read_yaml(raw, "a.yaml")
+
+    assert (document.data, document.where(())) == (None, "a.yaml:1")
