@@ -184,7 +184,9 @@ def monotone(
                 rise = power * np.log(2.0) * axis
                 lines = (rise - np.moveaxis(table, number, -1)).reshape(-1, len(axis))
                 counts = np.moveaxis(weights, number, -1).reshape(lines.shape)
-                slower = np.array([_rising(*pair) for pair in zip(lines, counts, strict=True)])
+                slower = lines.copy()
+                for each in np.flatnonzero((np.diff(lines, axis=1) < 0).any(axis=1)):
+                    slower[each] = _rising(lines[each], counts[each])
                 shape = np.moveaxis(table, number, -1).shape
                 table = np.moveaxis(rise - slower.reshape(shape), -1, number)
     return table
