@@ -103,7 +103,7 @@ def test_a_pattern_that_does_not_fit_the_layers_is_told(frequency):
             "--moe-expert-capacity-factor 1.0 --moe-pad-expert-input-to-capacity",
             {"capacity_factor": 1.0, "pads_to_capacity": True},
         ),
-        ("--moe-router-force-load-balancing", {"load_imbalance_ratio": 1.0}),
+        ("--moe-router-force-load-balancing", {"load_imbalance_ratio": None}),
         ("--moe-router-load-balancing-type none", {"auxiliary_loss": False}),
         ("--moe-aux-loss-coeff 0.0", {"auxiliary_loss": False}),
         ("--moe-router-load-balancing-type aux_loss seq_aux_loss", {"auxiliary_loss": True}),

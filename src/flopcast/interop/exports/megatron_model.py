@@ -196,7 +196,6 @@ def _router(experts: Experts) -> Flags:
         *(["--moe-router-dtype fp32"] if experts.router_dtype == "fp32" else []),
         *(["--moe-router-enable-expert-bias"] if experts.selection_bias else []),
         *(loss if experts.auxiliary_loss else [f"{BALANCING} none"]),
-        *(["--moe-router-force-load-balancing"] if experts.load_imbalance_ratio == 1.0 else []),
     ]
 
 

@@ -76,8 +76,6 @@ def _fields(args: Arguments, width: int) -> dict[str, object]:
     fields["auxiliary_loss"] = _has_loss(args)
     if args.has(CAPACITY):
         fields |= {"capacity_factor": _factor(args), "pads_to_capacity": args.has(PADDED)}
-    if args.has("--moe-router-force-load-balancing"):
-        fields["load_imbalance_ratio"] = 1.0
     return fields
 
 
@@ -127,7 +125,11 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
 
 
 def _note_assumptions(args: Arguments) -> None:
-    """Note what is counted in another way than the flags request."""
+    """Note what is counted in another way than the flags request.
+
+    Forced balance needs no note: its router draws logits at random, so that loads are even except for
+    chance (RandomSTE of megatron/core/transformer/moe/moe_utils.py).
+    """
     if not args.has("--moe-grouped-gemm"):
         args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)
     if not args.has("--moe-router-force-load-balancing", PADDED):
