@@ -19,7 +19,9 @@ from flopcast.lab.validation.decision_statistics import by_source as by_question
 from flopcast.lab.validation.decision_statistics import of_sweeps
 from flopcast.lab.validation.from_one_run import calibrated, statistics_of
 from flopcast.lab.validation.published_statistics import of_rows
+from flopcast.lab.validation.repeats import by_configuration, release_errors
 from flopcast.lab.validation.statistics import by_source
+from flopcast.lab.validation.statistics import errors as error_statistics
 from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 from flopcast.library.constants import shipped
 from flopcast.render.decisions import decisions_as_markdown
@@ -345,13 +347,48 @@ def residuals_table(found):
     return "\n" + "\n".join(lines) + "\n"
 
 
+def releases_table(measured):
+    """A line for each family: configurations of several releases, and those of one."""
+    lines = [
+        "| runs | one time for each configuration | never fitted | left out | fitted |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    ways = ("none", "others", "catalogue")
+    for family in ("dense", "experts"):
+        by_way = {way: of_family(measured.published.judged(way).rows, family) for way in ways}
+        groups = {way: by_configuration(rows) for way, rows in by_way.items()}
+        errors = {way: release_errors(groups[way]) for way in ways}
+        best = [first for first, _ in errors["none"]]
+        cells = [error_cell(best), *(error_cell([own for _, own in errors[way]]) for way in ways)]
+        lines.append(f"| {family}: {len(best)} releases of repeated configurations | {' | '.join(cells)} |")
+        single = {
+            way: [row for group in groups[way] if not release_errors([group]) for row in group]
+            for way in ways
+        }
+        cells = [error_cell([row.relative_error for row in single[way]]) for way in ways]
+        lines.append(
+            f"| {family}: {len(single['none'])} runs of other configurations | – | {' | '.join(cells)} |"
+        )
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def error_cell(errors):
+    """Median, mean and p90 of absolute errors in one cell."""
+    found = error_statistics(errors)
+    return ", ".join(percent(found[key]) for key in ("median", "mape", "p90"))
+
+
 def residuals(measured):
     """Tables of residuals by way of judging, and before and after each term that can be switched."""
     rows = {way: measured.published.judged(way).rows for way in ("none", "others", "catalogue")}
     by_way = {"never fitted": rows["none"], "left out": rows["others"], "fitted": rows["catalogue"]}
     by_term = {name: without_term(measured, changed) for name, changed in TERMS.items()}
     by_term["all terms"] = rows["none"]
-    return {"residuals": residuals_table(by_way), "residuals.terms": residuals_table(by_term)}
+    return {
+        "residuals": residuals_table(by_way),
+        "residuals.terms": residuals_table(by_term),
+        "residuals.releases": releases_table(measured),
+    }
 
 
 def calibration_numbers(measured):

@@ -8,7 +8,7 @@ from made_up_runs import JOB, judged, run
 
 from flopcast.api import predict
 from flopcast.lab.validation.published_statistics import of_rows
-from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor
+from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor, release_errors
 from flopcast.render.published_tables import runs_as_json
 from flopcast.render.published_text import runs_as_text
 
@@ -49,6 +49,21 @@ def test_releases_are_compared_by_their_means():
 
     assert (within.rows, across.rows) == (2, 2)
     assert across.mean_ratio == pytest.approx(0.0, abs=1e-12)
+
+
+def test_errors_of_releases_are_those_of_their_mean_time_and_of_their_predictions():
+    """0.1 and 0.121 s: both 10 % off 0.11 s, times √2; a configuration of one release has neither."""
+    predicted_s = predict(JOB).step_time_s
+    rows = compared(
+        run("a", version="1", step_time_s=0.1),
+        run("b", version="2", step_time_s=0.121),
+        run("c", version="1", job=OTHER, step_time_s=1.0),
+    )
+
+    found = release_errors(by_configuration(rows))
+
+    assert [best for best, _ in found] == pytest.approx([(1 - 1 / 1.1) * math.sqrt(2), 0.1 * math.sqrt(2)])
+    assert [own for _, own in found] == pytest.approx([predicted_s / 0.1 - 1, predicted_s / 0.121 - 1])
 
 
 def test_other_releases_are_no_repeats_of_one():

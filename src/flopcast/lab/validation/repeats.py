@@ -46,6 +46,26 @@ def noise_floor(groups: Iterable[Sequence[ComparedRun]]) -> tuple[NoiseFloor, No
     return _floor(within), _floor(across)
 
 
+def release_errors(groups: Iterable[Sequence[ComparedRun]]) -> list[tuple[float, float]]:
+    """Return two relative errors for every release of the configurations that several releases measured.
+
+    The first is the error of one time for all releases of a configuration, their geometric mean (see
+    `noise_floor`): no prediction that ignores releases has smaller ones. The second is the error of the
+    predictions of that release, by their mean predicted/measured ratio.
+    """
+    found = []
+    for group in groups:
+        releases = list(grouped(group, _version).values())
+        times_s = [statistics.geometric_mean(_times_s(rows)) for rows in releases]
+        if len(releases) > 1:
+            deviations = _deviations(times_s)
+            found += [
+                (deviation, math.exp(statistics.mean(math.log1p(row.relative_error) for row in rows)) - 1.0)
+                for deviation, rows in zip(deviations, releases, strict=True)
+            ]
+    return found
+
+
 def clustered_errors(groups: Iterable[Sequence[ComparedRun]]) -> dict[str, float]:
     """Return `summary.errors` over rows `by_configuration`, each by its mean predicted/measured ratio."""
     return errors(
@@ -59,14 +79,15 @@ def by_configuration(rows: Iterable[ComparedRun]) -> list[list[ComparedRun]]:
 
 
 def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
-    """Return the mean deviation from each group's geometric mean, times √(n/(n−1)) to remove its bias."""
-    deviations = [
-        abs(time_s / statistics.geometric_mean(group) - 1.0) * math.sqrt(len(group) / (len(group) - 1))
-        for group in groups
-        if len(group) > 1
-        for time_s in group
-    ]
+    """Return the mean deviation from each group's geometric mean."""
+    deviations = [each for group in groups if len(group) > 1 for each in _deviations(group)]
     return NoiseFloor(rows=len(deviations), mean_ratio=statistics.mean(deviations) if deviations else None)
+
+
+def _deviations(times_s: Sequence[float]) -> list[float]:
+    """Return deviations from the geometric mean, times √(n/(n−1)), which removes the bias of that mean."""
+    mean_s, correction = statistics.geometric_mean(times_s), math.sqrt(len(times_s) / (len(times_s) - 1))
+    return [abs(time_s / mean_s - 1.0) * correction for time_s in times_s]
 
 
 def configuration(row: ComparedRun) -> Hashable:
