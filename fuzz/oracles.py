@@ -51,6 +51,7 @@ PASSIVE = {  # sections that say nothing of sizes
     "rope_parameters",
     "task_specific_params",
     "init_config",
+    "vision_config",
 }
 FRAME = re.compile(r'File ".*?/flopcast/(\S+?)", line \d+, in (\S+)')
 COUNTS = re.compile(
