@@ -132,7 +132,15 @@ def install() -> None:
 
 
 def ran(file: str, numbers: NDArray[np.int64]) -> bool:
-    """Return whether branches of a file of flopcast are among those with these numbers."""
+    """Return whether branches of a file of flopcast are among those with these numbers.
+
+    Raises
+    ------
+    LookupError
+        No file with this name has branches: it was renamed.
+    """
+    if not any(place.startswith(f"{file}:") for place in PLACES):
+        raise LookupError(f"{file} is no file of flopcast")
     return any(PLACES[number].startswith(f"{file}:") for number in numbers.tolist())
 
 

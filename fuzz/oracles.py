@@ -93,7 +93,7 @@ def _fault(one: Input, ended: Ended) -> tuple[str, str] | None:
 
 def _is_long(one: Input, ended: Ended) -> bool:
     """Whether a run may take longer: it chooses a plan, or predicts many changes of a job."""
-    return one.kind in JOBS or branches.ran("search/choose.py", ended.branches)
+    return one.kind in JOBS or branches.ran("search/default_plan.py", ended.branches)
 
 
 def _untold(one: Input, ended: Ended) -> tuple[str, str] | None:
