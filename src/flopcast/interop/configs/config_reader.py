@@ -259,11 +259,11 @@ class ConfigReader:
         if self.options.devices and stated not in (None, self.options.devices):
             self.assume(f"{self.options.devices} devices as requested; the file is for {stated}")
         if devices == self.options.whole and not (self.options.devices or stated):
-            self.assume(
-                f"{devices} devices, all of the cluster: neither the file nor --gpus states a number"
-            )
+            self.assume(f"{devices} devices, all of the cluster: the file and --gpus state no number")
         if devices is None:
-            self.problems.append(self._unknown_ranks())
+            because = "the data-parallel degree follows from the number of devices and the other degrees"
+            allowed, fix = "--gpus N, or --cluster NAME:NODES", "give the number of devices, --gpus N"
+            self.fault("world size", allowed, because, fix, "is not in the file")
             return share
         if devices % share:
             allowed = f"a divisor of {devices} devices as tensor · pipeline · context parallel"
@@ -329,21 +329,8 @@ class ConfigReader:
 
     def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
         """Report an unknown key that may change time or memory."""
-        program = self.keys.program
         fix = f"did you mean {unknown.near}?" if unknown.near else WAY_OUT.format(key)
-        self.fault(key, f"a key of {program}", unknown.because, fix, "is not known")
-
-    def _unknown_ranks(self) -> Problem:
-        """Return the fault of a file that does not state its number of ranks."""
-        return Problem(
-            where=self.document.where(()),
-            field="world size",
-            value=None,
-            fault="is not in the file",
-            allowed="--gpus N, or --cluster NAME:NODES",
-            because="the data-parallel degree follows from the number of devices and the other degrees",
-            fix="give the number of devices, --gpus N",
-        )
+        self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")
 
 
 def _whole(value: object) -> int | None:
