@@ -1,6 +1,7 @@
 """Shared jobs and paths. Jobs are built in memory: no test needs a file that it does not name."""
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -36,17 +37,33 @@ SHARING = {  # files whose tests share a fixture that is too costly to be made t
 FIRST = (  # the longest groups, so that workers end together
     *SHARING["published_runs"],
     *SHARING["measurements"],
+    "test_fuzz.py",
     "test_clusters.py",
-    "test_screen_is_right.py",
     "test_docs.py",
-    "test_search_command.py",
-    "test_advice_of_choices.py",
-    "test_export_round_trip.py",
-    "test_exported_predictions.py",
-    "test_screen.py",
+    "test_screen_is_right.py",
+    "test_page_in_browser.py",
+    "test_in_browser.py",
     "test_workers.py",
+    "test_processes.py",
+    "test_wheel.py",
+    "test_kills.py",
+    "test_run.py",
+    "test_choose.py",
+    "test_api_of_server.py",
+    "test_sweep_command.py",
+    "test_incumbents.py",
+    "test_uneven.py",
+    "test_physical_bounds.py",
+    "test_screen.py",
     "test_catalogue_entries.py",
+    "test_search_command.py",
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Run one worker more than there are cores: tests of servers, browsers and clusters often wait."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

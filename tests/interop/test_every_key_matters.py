@@ -22,6 +22,7 @@ NO_FP32 = "training in fp32 is not supported: bf16 is counted where no other typ
 RAMP = "a long run has the size after the ramp for most of its steps"
 GROUPED = "products of experts are counted in one kernel, however they are run"
 ROWS = "scales of rows are counted as scales of whole tensors"
+CHANCE = "forced balance draws logits at random, so that loads are even except for chance, as without it"
 TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("torchtitan", "float8.recipe_name", "rowwise"): ROWS,
     ("torchtitan", "quantize.linear.float8.recipe_name", "rowwise"): ROWS,
@@ -40,10 +41,16 @@ TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("maxtext", "hardware", "tpu"): "devices are those of the cluster, whatever the file is for",
     ("megatron-bridge", "train.rampup_batch_size", "[16, 16, 1000]"): RAMP,
     ("megatron-bridge", "model.moe_grouped_gemm", "false"): GROUPED,
+    ("megatron-bridge", "model.moe_router_force_load_balancing", "true"): CHANCE,
+    ("nemo", "model.moe_router_force_load_balancing", "true"): CHANCE,
     ("nemo", "model.rampup_batch_size", "[16, 16, 1000]"): RAMP,
     ("nemo", "model.moe_grouped_gemm", "true"): GROUPED,
 }
-FLAGS_TOLD = {"--rampup-batch-size": RAMP, "--moe-grouped-gemm": GROUPED}
+FLAGS_TOLD = {
+    "--rampup-batch-size": RAMP,
+    "--moe-grouped-gemm": GROUPED,
+    "--moe-router-force-load-balancing": CHANCE,
+}
 
 
 @cache
