@@ -48,6 +48,15 @@ def test_a_pattern_is_repeated_until_all_layers_are_named():
     assert runs == ((1, 5), (2, 1)) * 10 + ((1, 2),)
 
 
+def test_very_many_blocks_of_a_pattern_are_counted_without_a_list_of_them():
+    """3 of 4 layers are of the first kind; a wrong count is refused as fast."""
+    many = 10**30
+
+    assert model([block(3 * many, 1024), block(many)], [0, 0, 0, 1]).num_blocks == 4 * many
+    with pytest.raises(ValidationError, match="as pattern deals out"):
+        model([block(3 * many, 1024), block(many + 1)], [0, 0, 0, 1])
+
+
 @all_cases(("stages", "virtual"), [(1, 1), (2, 1), (4, 2), (8, 1), (4, 4)])
 def test_stages_hold_the_layers_that_stand_there(stages, virtual):
     """Against the list of layers, cut into chunks: chunk c of stage s is number c · stages + s."""

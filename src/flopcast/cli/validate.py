@@ -69,8 +69,9 @@ def command(
     mapping, software and step time of one run per row; measured steps of vTrain or SimuMax; or the
     functional tests of Megatron-LM, which log the memory allocated after a step. Tables are predicted with
     the constants of the catalogue, which were fitted on published runs; the --leave-... options fit them
-    again without the runs that are predicted. Suites are predicted without constants, or, with
-    --leave-one-source-out, with those of the catalogue; no constant was fitted on a suite.
+    again without the runs that are predicted. Suites are predicted without constants. With
+    --leave-one-source-out, they are predicted with those of the catalogue, which were fitted on the runs of
+    korthikanti but not on those of other suites; korthikanti is an error then.
 
     --decisions groups runs of one model on one machine that differ only in their plans. It reports how well
     predictions order the plans of each group, and how much slower the recommended plan is than the best.

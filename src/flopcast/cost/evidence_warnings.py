@@ -22,7 +22,9 @@ def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]
     if lent:
         names = _few([name for _, name in lent])
         owners = " and ".join(sorted({owner for owner, _ in lent}))
-        warnings.append(f"uncalibrated: no {device.name} was measured for {names}: borrowed from {owners}")
+        warnings.append(
+            f"uncalibrated: {device.name} has no measurements of {names}; those of {owners} are used"
+        )
     if guessed:
         names = _few(guessed)
         warnings.append(

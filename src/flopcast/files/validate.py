@@ -74,8 +74,9 @@ def _convert(
     try:
         return parse_quantity(str(data), units)
     except ValueError as error:
-        because = "a bare number has no unit, and other spellings are ambiguous"
-        fix = f"write {path[-1]}: {data if not isinstance(data, str) else 1} {units[0]}"
+        number = re.match(r"\s*([+-]?\d+(?:\.\d+)?)", str(data))
+        because = "the number needs a unit that fits the field, in one of these spellings"
+        fix = f"write {path[-1]}: {number[1] if number else 1} {units[0]}"
         problems.append(Problem(dotted(path), data, str(error), because, fix, where=document.where(path)))
         return 1.0
 

@@ -20,7 +20,7 @@ HEIGHT, EDGE = 560, 104
 WIDE_RATIO = 10.0  # of the largest value to the smallest: linear, all but one mark would share a corner
 HUES = {"plan": 7, "equal": 2, "front": 0, "first": 1}  # those that matter most last, on top
 LEGEND = (
-    "A mark is a plan, played exactly: orange the recommended one, green those that cannot be told"
+    "A mark is a plan, simulated exactly: orange the recommended one, green those that cannot be told"
     " apart from the best, blue the front, grey the others. Lines: 90 % interval of the ratio to the"
     " best. Point at a mark for its plan."
 )
@@ -48,7 +48,7 @@ def as_html(result: SearchResult, text: str) -> str:
     )
     printed = f'<pre tabindex="0">{escape(text)}</pre>'
     sections = [
-        Section(key="front", heading="Plans that were played", html=figure),
+        Section(key="front", heading="Plans that were simulated", html=figure),
         Section(key="answer", heading="The answer", html=printed),
     ]
     return document(f"Plans for {result.question.jobs[0].model.name}", sections)

@@ -61,8 +61,8 @@ def question_lines(result: SearchResult) -> list[str]:
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.text()}",
         f"searched  {result.candidates} plans: {result.possible} possible, {result.feasible} fit"
-        f"{room}, {result.played} played exactly"
-        + (f", {result.refined} of them made out of the best" if result.refined else ""),
+        f"{room}, {result.played} simulated exactly"
+        + (f", {result.refined} of them variants of the best" if result.refined else ""),
     ]
     if result.partial:
         lines.append("warning   interrupted: only a part of the space was searched")

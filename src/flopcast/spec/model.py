@@ -112,7 +112,8 @@ class Model(StrictModel):
             kinds, counts = [*range(len(self.blocks))], [block.count for block in self.blocks]
             if set(self.pattern) != set(kinds):
                 raise ValueError(f"a pattern of the entries {kinds} of blocks, each of them named")
-            wanted = [self._order().count(kind) for kind in kinds]
+            whole, rest = divmod(sum(counts), len(self.pattern))
+            wanted = [whole * self.pattern.count(kind) + self.pattern[:rest].count(kind) for kind in kinds]
             if wanted != counts:
                 raise ValueError(f"blocks counted {wanted}, as pattern deals out {sum(counts)} of them")
         return self
