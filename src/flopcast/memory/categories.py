@@ -21,6 +21,7 @@ States: arXiv:1910.02054, section 3.1. Activations: arXiv:2205.05198, section 4.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -151,17 +152,17 @@ def weight_gradients_waiting(programs: Programs) -> Floats:
 
 def freed_activations(programs: Programs) -> Floats:
     """Return minus the activations of layers whose backward is done, while a layer is at work; below 0."""
-    return -_at_fullest(programs, freed_by_layer(programs))
+    return -_at_fullest(programs)[0]
 
 
 def layer_at_work(programs: Programs) -> Floats:
     """Return what a layer's backward needs in addition: gradients, and recomputed or gathered tensors."""
-    return _at_fullest(programs, _stacked([work for work, _ in _work_by_layer(programs)]))
+    return _at_fullest(programs)[1]
 
 
 def logits(programs: Programs) -> Floats:
     """Return the logits of one micro-batch: as the loss keeps them, or their gradient in the head."""
-    return _at_fullest(programs, _stacked([size for _, size in _work_by_layer(programs)]))
+    return _at_fullest(programs)[2]
 
 
 def gradient_buckets(programs: Programs) -> Floats:
@@ -278,14 +279,24 @@ def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
     return found
 
 
-def _at_fullest(programs: Programs, by_layer_bytes: Floats) -> Floats:
-    """Return the values at the layer where a chunk's backward is fullest, (plans, 1, chunk classes)."""
+@lru_cache(maxsize=1)  # three categories in turn ask for the same programs
+def _at_fullest(programs: Programs) -> tuple[Floats, Floats, Floats]:
+    """Return what is freed, needed and in logits at the layer where a chunk's backward is fullest.
+
+    The shapes are (plans, 1, chunk classes).
+    """
     held = programs.stages.chunk_counts[:, None]
-    needed_bytes = _stacked([work + size for work, size in _work_by_layer(programs)])
-    level = np.where(held > 0, needed_bytes - freed_by_layer(programs), -np.inf)
-    fullest = level.argmax(axis=-1)[..., None]
-    values = np.take_along_axis(np.broadcast_to(by_layer_bytes, level.shape), fullest, axis=-1)[..., 0]
-    return np.where(held.sum(axis=-1) > 0, values, 0.0)
+    freed_bytes, work = freed_by_layer(programs), _work_by_layer(programs)
+    needed_bytes = _stacked([working + size for working, size in work])
+    level = np.where(held > 0, needed_bytes - freed_bytes, -np.inf)
+    fullest, any_held = level.argmax(axis=-1)[..., None], held.sum(axis=-1) > 0
+
+    def there(by_layer_bytes: Floats) -> Floats:
+        each = np.broadcast_to(by_layer_bytes, level.shape)
+        return np.where(any_held, np.take_along_axis(each, fullest, axis=-1)[..., 0], 0.0)
+
+    working_bytes, logits_bytes = (_stacked(list(each)) for each in zip(*work, strict=True))
+    return there(freed_bytes), there(working_bytes), there(logits_bytes)
 
 
 def _stacked(of_layers: list[Floats]) -> Floats:

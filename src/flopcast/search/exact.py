@@ -106,15 +106,19 @@ def play_each(
 
 
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
-    """Return groups of job indices to simulate as one batch: of one structure and machine, not too many."""
+    """Return groups of job indices to simulate as one batch: of one structure and machine, not too many.
+
+    The largest come first, so that no worker starts one when the others are done.
+    """
     alike: dict[tuple[Cluster, Stack, Site, Plan], list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):
         alike[job.cluster, job.stack, job.site, structure_of(job.plan)].append(place)
-    return tuple(
+    parts = (
         tuple(places[first : first + BATCH])
         for places in alike.values()
         for first in range(0, len(places), BATCH)
     )
+    return tuple(sorted(parts, key=len, reverse=True))
 
 
 def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[Exact]:
