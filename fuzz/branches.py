@@ -27,7 +27,7 @@ class Marks(ast.NodeTransformer):
     """Sets a byte at the start of every arm of the functions of one file."""
 
     def __init__(self, path: str) -> None:
-        self._path = path.partition("/flopcast/")[2]
+        self._path = path.rpartition("/flopcast/")[2]  # the checkout may have that name, too
 
     def _number(self, at: ast.AST) -> ast.Constant:
         PLACES.append(f"{self._path}:{getattr(at, 'lineno', 0)}")
