@@ -50,8 +50,8 @@ def release_errors(groups: Iterable[Sequence[ComparedRun]]) -> list[tuple[float,
     """Return two relative errors for every release of the configurations that several releases measured.
 
     The first is the error of one time for all releases of a configuration, their geometric mean (see
-    `noise_floor`): no prediction that ignores releases has smaller ones. The second is the error of the
-    predictions of that release, by their mean predicted/measured ratio.
+    `noise_floor`): a prediction that ignores releases cannot be expected to do better. The second is the
+    error of the predictions of that release, by their mean predicted/measured ratio.
     """
     found = []
     for group in groups:
