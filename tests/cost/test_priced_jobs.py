@@ -11,6 +11,7 @@ from conftest import make_job, zero_of
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import price
+from flopcast.kept_results import KeptResults
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractOperator
@@ -124,6 +125,26 @@ def test_a_job_priced_twice_costs_the_same(name):
 
     assert [each.tobytes() for each in first[0]] == [each.tobytes() for each in second[0]]
     assert first[1].tobytes() == second[1].tobytes()
+
+
+@pytest.mark.parametrize("tensor_overlap", ["none", "chunks"])
+def test_prices_that_are_kept_are_those_of_each_item_alone(tensor_overlap):
+    """A chunk that the call of another launches costs a bare launch, the first a whole one."""
+    job = make_job(cluster="dgx-h100:1", stack="megatron-bridge", plan="dp=2 tp=4 sp mbs=1 gbs=16 zero=1")
+    stack = job.stack.model_copy(update={"tensor_overlap": tensor_overlap})
+    job = job.model_copy(update={"stack": stack})
+    programs, book, kept = programs_of(job), load_book(job.cluster), KeptResults(4096)
+
+    alone = price(programs, job.cluster, book, FactorBook(job.site))
+    for _ in range(2):
+        found = price(programs, job.cluster, book, FactorBook(job.site), kept)
+
+        for item in programs.items():
+            for field in ("alone_s", "host_s"):
+                mine, theirs = getattr(found.of(item), field), getattr(alone.of(item), field)
+                np.testing.assert_array_equal(mine, theirs, err_msg=f"{item.name} {field}")
+
+    assert any(item.is_further_chunk for item in programs.items()) == (tensor_overlap == "chunks")
 
 
 @all_cases("name", JOBS)

@@ -68,7 +68,8 @@ class Pricing:
         """Return what the price of an item depends on, as a key; the item itself where nothing is kept."""
         if not self.kept:
             return item
-        launch = graphed(item, self.stack.host.graphs), item.phase in ("forward", "recompute")
+        from_python = item.phase in ("forward", "recompute") and not item.is_further_chunk
+        launch = graphed(item, self.stack.host.graphs), from_python
         return self.place, content(item.work), launch, ranks
 
     def _add(self, item: Item, priced: PricedItem) -> None:
