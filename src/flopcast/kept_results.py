@@ -4,7 +4,7 @@ Answers: when is a result the same as an earlier one, and how many are kept?
 Elsewhere: what a `Predictor` keeps (predictor.py), and what each result depends on (those who ask).
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from hashlib import blake2b
@@ -48,6 +48,27 @@ class KeptResults:
             result = make()
             self.put(key, result)
         return cast("Result", result)
+
+    def of_each(
+        self, keys: Sequence[Hashable], make: Callable[[list[int]], Iterable[Result]]
+    ) -> list[Result]:
+        """Return the results of several keys; `make` computes those that are missing, together.
+
+        `make` gets the first place of every distinct key without a result, and returns one result for each.
+
+        >>> KeptResults(most=2).of_each("aba", lambda places: [10 * place for place in places])
+        [0, 10, 0]
+        """
+        known = {key: self.get(key) for key in keys}
+        missing: dict[Hashable, int] = {}
+        for place, key in enumerate(keys):
+            if known[key] is None:
+                missing.setdefault(key, place)
+        made = make([*missing.values()]) if missing else ()
+        for key, result in zip(missing, made, strict=True):
+            known[key] = result
+            self.put(key, result)
+        return [cast("Result", known[key]) for key in keys]
 
     def get(self, key: Hashable) -> object:
         """Return the kept result, or None."""

@@ -53,14 +53,6 @@ def test_the_mask_of_a_batch_is_what_each_plan_is_told_alone(name, mode):
 
     for plans in by_structure(model, MODES[mode]):
         job = job_of(model, plan_of(model, {"data_parallel": 16}), software)
-        case = Case(
-            model=model,
-            cluster=job.cluster,
-            stack=software,
-            batch=job.batch,
-            plans=batch_plans(plans),
-            site=job.site,
-        )
         alone = [not check(job.model_copy(update={"plan": plan})) for plan in plans]
 
-        assert valid(case)[:, 0].tolist() == alone
+        assert valid(Case.of(job, batch_plans(plans)))[:, 0].tolist() == alone

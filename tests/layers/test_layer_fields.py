@@ -36,7 +36,7 @@ def kinds(items):
 
 
 def leaves(kind):
-    """Classes of the package without a subclass in it: all others are interfaces."""
+    """Subclasses of a class that the package does not subclass further; the others are interfaces."""
     below = [one for one in kind.__subclasses__() if one.__module__.startswith("flopcast.")]
     return [leaf for one in below for leaf in leaves(one)] if below else [kind]
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_job
+from possible_plans import possible_only
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.split_prices import split_seconds
@@ -17,9 +18,6 @@ from flopcast.search.question import Question
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
 from flopcast.search.top_candidates import TopCandidates
-from flopcast.spec.checks import Case
-from flopcast.spec.rows import rows_of
-from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
@@ -123,18 +121,7 @@ def test_seconds_kept_of_other_structures_are_those_that_are_worked_out(name):
     factors = FactorBook(job.site, book.levels)
     kept, batches_seen = KeptResults(4096), 0
 
-    for _, plans in batches_on(job, space):
-        case = Case(
-            model=job.model,
-            cluster=job.cluster,
-            stack=job.stack,
-            batch=job.batch,
-            plans=plans,
-            site=job.site,
-        )
-        possible = rows_of(plans, np.flatnonzero(valid(case)[:, 0]))
-        if not possible.size:
-            continue
+    for _, possible in possible_only(batches_on(job, space)):
         programs = realise(lower(job.model, possible, job.batch), job.software)
         alone = split_seconds(programs, job.cluster, book, factors)
         shared = split_seconds(programs, job.cluster, book, factors, kept)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 from conftest import described_model, make_job
+from possible_plans import possible_only
 from single_calls import step_seconds
 
 from flopcast.cost.deduplicate import PricedOnce
@@ -20,11 +21,9 @@ from flopcast.search.question import Question
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
 from flopcast.search.top_candidates import TopCandidates
-from flopcast.spec.checks import Case
 from flopcast.spec.rows import rows_of
 from flopcast.timeline.durations import durations
 from flopcast.timeline.program import simulate
-from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
@@ -82,18 +81,7 @@ def family(name):
 
 def possible_batches(name):
     """Every batch of a family's space, those of its plans that keep every rule."""
-    for job, plans in batches(*family(name)):
-        case = Case(
-            model=job.model,
-            cluster=job.cluster,
-            stack=job.stack,
-            batch=job.batch,
-            plans=plans,
-            site=job.site,
-        )
-        kept = np.flatnonzero(valid(case)[:, 0])
-        if len(kept):
-            yield job, rows_of(plans, kept)
+    return possible_only(batches(*family(name)))
 
 
 def priced_by(job, plans, book):

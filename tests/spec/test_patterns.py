@@ -49,7 +49,7 @@ def test_a_pattern_is_repeated_until_all_layers_are_named():
 
 
 def test_very_many_blocks_of_a_pattern_are_counted_without_a_list_of_them():
-    """3 of 4 layers are of the first kind; a wrong count is refused as fast."""
+    """Three of four layers are of the first kind; a wrong count is an error that needs no list either."""
     many = 10**30
 
     assert model([block(3 * many, 1024), block(many)], [0, 0, 0, 1]).num_blocks == 4 * many

@@ -51,15 +51,7 @@ def plans_of(mode):
 
 def mask(job, plans):
     """Which of the plans are possible, asked at once."""
-    case = Case(
-        model=job.model,
-        cluster=job.cluster,
-        stack=job.stack,
-        batch=job.batch,
-        plans=batch_plans(plans),
-        site=job.site,
-    )
-    return valid(case)
+    return valid(Case.of(job, batch_plans(plans)))
 
 
 def hands(things, number):

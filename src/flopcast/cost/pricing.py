@@ -6,7 +6,6 @@ Elsewhere: the prices themselves (price.py).
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import Factor, FactorBook
@@ -54,15 +53,9 @@ class Pricing:
     def price(self, items: list[Item], make: "MakePrices", ranks: Hashable = ()) -> None:
         """Price a group of items, those of which nothing is kept together."""
         keys = [self._key(item, ranks) for item in items]
-        known = {key: cast("PricedItem | None", self.kept.get(key)) for key in keys}
-        missing = {key: item for key, item in zip(keys, items, strict=True) if known[key] is None}
-        if missing:
-            made = make([*missing.values()], self.alone())
-            for key, priced in zip(missing, made, strict=True):
-                known[key] = priced
-                self.kept.put(key, priced)
-        for key, item in zip(keys, items, strict=True):
-            self._add(item, cast("PricedItem", known[key]))
+        known = self.kept.of_each(keys, lambda places: make([items[i] for i in places], self.alone()))
+        for item, priced in zip(items, known, strict=True):
+            self._add(item, priced)
 
     def _key(self, item: Item, ranks: Hashable) -> Hashable:
         """Return what the price of an item depends on, as a key; the item itself where nothing is kept."""

@@ -6,7 +6,6 @@ Elsewhere: prices of every item for every plan (price.py), which items are alike
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -110,14 +109,13 @@ def _alone_seconds(
         arrays: dict[int, bytes] = {}
         ranks = {axis: digest(group, arrays) for (axis, narrow), group in once.groups.items() if narrow}
         keys = [(id(place), digest(item.work, arrays), _ranks(item, ranks)) for item in once.items]
-    known = {key: cast("tuple[Floats, object] | None", kept.get(key)) for key in keys}
-    missing = {key: item for key, item in zip(keys, once.items, strict=True) if known[key] is None}
-    items = tuple(missing.values())
-    price_all(replace(once, items=items, narrowed=(True,) * len(items)), state)
-    for key, item in missing.items():
-        known[key] = state.prices[item].alone_s, place
-        kept.put(key, known[key])
-    return tuple(cast("tuple[Floats, object]", known[key])[0] for key in keys)
+
+    def made(places: list[int]) -> list[tuple[Floats, object]]:
+        items = tuple(once.items[i] for i in places)
+        price_all(replace(once, items=items, narrowed=(True,) * len(items)), state)
+        return [(state.prices[item].alone_s, place) for item in items]
+
+    return tuple(alone_s for alone_s, _ in kept.of_each(keys, made))
 
 
 def _ranks(item: Item, by_axis: Mapping[str, bytes]) -> bytes:

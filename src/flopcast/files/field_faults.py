@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -32,6 +31,7 @@ KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and
     "tuple_": ("a list", "it may hold several"),
 }
 BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused
+SIDES = ("ge", "gt", "le", "lt")  # of a range, as annotated_types and pydantic's errors call them
 QUOTED = re.compile(r"'([^']*)'")
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
 
@@ -102,16 +102,13 @@ def _range(detail: ErrorDetails, info: FieldInfo | None, field: str) -> str:
 
     A bound that only the error names, as in a mapping of numbers, is the whole range.
     """
-    rules = list(info.metadata) if info else []
-    told = [rule for rule in rules if isinstance(rule, (Ge, Gt, Le, Lt))]
-    lower = next((rule.ge for rule in told if isinstance(rule, Ge)), None)
-    above = next((rule.gt for rule in told if isinstance(rule, Gt)), None)
-    upper = next((rule.le for rule in told if isinstance(rule, Le)), None)
-    below = next((rule.lt for rule in told if isinstance(rule, Lt)), None)
-    if not told:
-        bounds = detail.get("ctx", {})
-        lower, above = bounds.get("ge"), bounds.get("gt")
-        upper, below = bounds.get("le"), bounds.get("lt")
+    bounds = {
+        side: getattr(rule, side)
+        for rule in (info.metadata if info else ())
+        for side in SIDES
+        if hasattr(rule, side)
+    }
+    lower, above, upper, below = map((bounds or detail.get("ctx", {})).get, SIDES)
     units = units_of(field)
     unit = f" {units[0]}" if units else ""
     whole = info is not None and int in (info.annotation, *get_args(info.annotation))

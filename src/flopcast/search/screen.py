@@ -82,10 +82,7 @@ def screen(
     if job.batch.listed:
         raise SpecError([of_lists(job)])
     result = _nothing(plans.size)
-    case = Case(
-        model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=plans, site=job.site
-    )
-    rows = np.flatnonzero(valid(case)[:, 0])
+    rows = np.flatnonzero(valid(Case.of(job, plans))[:, 0])
     if not len(rows):
         return result
     result.possible[rows] = True

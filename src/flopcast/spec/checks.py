@@ -36,6 +36,18 @@ class Case:
     plans: Plans
     site: Site
 
+    @classmethod
+    def of(cls, job: Job, plans: Plans) -> "Case":
+        """Return the input of the rules for these plans in the place of the job's own."""
+        return cls(
+            model=job.model,
+            cluster=job.cluster,
+            stack=job.stack,
+            batch=job.batch,
+            plans=plans,
+            site=job.site,
+        )
+
     @property
     def structure(self) -> Plan:
         """Return the fields that all plans share."""
@@ -93,14 +105,7 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
         In the order of the rules, without places: only a reader of files knows lines. Empty where the
         job can be predicted.
     """
-    case = Case(
-        model=job.model,
-        cluster=job.cluster,
-        stack=job.stack,
-        batch=job.batch,
-        plans=one_plan(job.plan),
-        site=job.site,
-    )
+    case = Case.of(job, one_plan(job.plan))
     kinds = _by_kind(case)
     faults = ((rule, _first_broken(rule, case, kinds)) for rule in rules)
     return tuple(_problem(rule, wrong, case) for rule, wrong in faults if wrong is not None)

@@ -52,7 +52,7 @@ class _ServerProcess:
         Raises
         ------
         BrokenError
-            The process ended, or wrote nothing that can be read.
+            The process ended, or its answer cannot be read.
         """
         process = await self._started()
         if process.stdin is None or process.stdout is None:

@@ -5,7 +5,7 @@ off?
 Elsewhere: the tasks of a search and its answer (search_tasks.py), the answer without workers
 (search/find.py), tasks (tasks.py), workers (executor.py), the ledger.
 
-Several searches share one crew: the next starts when the tasks of those before run out.
+Several searches share one executor: the next starts when no task of the earlier ones is left to hand out.
 """
 
 from collections import Counter, deque

@@ -216,7 +216,7 @@ def _badness(tried: _Tried, user_fields: Fields, left: Sequence[Problem]) -> tup
     added = sum(_key(problem) not in known for problem in tried.left)
     touched = [name for name in tried.edit if name in user_fields]
     usual = Plan()
-    # replicas are what the other degrees leave
+    # the number of replicas follows from the other degrees, so that changing it undoes nothing
     undone = sum(name != "data_parallel" and tried.edit[name] == getattr(usual, name) for name in touched)
     return added, undone, len(touched), -len(_mended(left, tried.left))
 

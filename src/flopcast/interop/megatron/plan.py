@@ -34,11 +34,10 @@ def read_plan(builder: JobBuilder, ranks: int | None) -> None:
 
     Parameters
     ----------
-    draft : JobBuilder
+    builder : JobBuilder
         With its model's layers; it gets the plan, and its replicas.
     ranks : int or None
-        The world size; None where it is not known, an error that the caller reports: then there is one
-        replica.
+        The world size. If it is not known (None), one replica is assumed, and the caller reports the error.
     """
     args = builder.arguments
     context = args.first("--context-parallel-size", ULYSSES)

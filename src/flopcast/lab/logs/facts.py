@@ -83,7 +83,7 @@ _DOTS = r"\s+\.*\s*"  # "  seq_length ...................... 2048", as Megatron 
 FACTS = {  # name → a text the line must hold, and where the number stands
     "world_size": (
         ("using world size:", r"using world size:\s*(\d+)"),
-        # DeepSpeed prints data-parallel ranks so, inside a line
+        # at the start of a line only: inside one, DeepSpeed prints its data-parallel ranks with this name
         ("world_size", rf"^\s*world_size{_DOTS}(\d+)"),
         ("world size:", r"^\s*world size:\s*(\d+)"),
         ("GLOBAL_RANK:", r"GLOBAL_RANK: \d+, MEMBER: \d+/(\d+)"),

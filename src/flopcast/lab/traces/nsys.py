@@ -44,7 +44,7 @@ _STEP = re.compile(
 _ENGINE = re.compile(r"autograd::engine::evaluate_function|backward", re.IGNORECASE)
 _PART = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _SIZES = re.compile(r", sizes = (\[.*?\])(?:, input_op_ids = .*)?$")
-# of one event: its start, end, name (a word), device, queue, correlation and process
+# start, end, name (the number of its text), device, queue, correlation and process of one event
 Row = tuple[int, int, int, int, int, int, int]
 
 

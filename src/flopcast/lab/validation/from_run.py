@@ -290,7 +290,7 @@ def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
 
 
 def _worth_a_line(one: FactorUpdate) -> bool:
-    """Return whether a factor moved, or is surer; lines of runs show what no factor explains."""
+    """Return whether a factor moved or became more certain; unexplained errors have lines of their own."""
     surer = one.log_sigma_factor < SURER * one.prior_log_sigma_factor
     return not one.name.startswith(UNEXPLAINED) and (abs(one.ratio - 1.0) > LEAST_MOVE or surer)
 
