@@ -36,6 +36,8 @@ NOT_RUN = ("git clone", "./dev")  # they set up what is already there
 WRITTEN = ("yaml", "json", "bash", "text")
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
 _NAMED = re.compile(r"# ([\w.-]+\.yaml)\n")
+_NUMBER = re.compile(r"\d[\d.,]*")
+_ANY_NUMBER = re.compile(r"\d(?:\d|\\\.|,)*")  # in a pattern, where "." is escaped
 _ELLIPSIS = doctest.OutputChecker()
 
 
@@ -218,18 +220,34 @@ def recounted(text: str) -> str:
 
 
 def _renewed(shown: str, printed: str) -> str:
-    """Shown lines, in their order, as they are printed; lines with `...` inside stay."""
+    """Shown lines, in their order, as they are printed; lines with `...` inside take new numbers only."""
     rest, lines = printed.splitlines(), []
     for line in shown.splitlines():
+        if "..." in line:
+            lines.append(_with_new_numbers(line, printed.splitlines()))
+            continue
         masked = [_masked(other) for other in rest]
         near = difflib.get_close_matches(_masked(line), masked, n=1, cutoff=0.5)
-        if "..." in line or not line.strip() or not near:
+        if not line.strip() or not near:
             lines.append(line)
             continue
         at = masked.index(near[0])
         lines.append(rest[at].rstrip())
         rest = rest[at + 1 :]
     return "\n".join(lines) + "\n"
+
+
+def _with_new_numbers(line: str, printed: list[str]) -> str:
+    """A line with `...` inside, with the numbers of the printed line that shares most numbers with it."""
+    pieces = line.split("...")
+    alike = ".*".join(_ANY_NUMBER.sub(lambda _: r"(\d[\d.,]*)", re.escape(piece)) for piece in pieces)
+    found = [match for match in (re.fullmatch(alike, other) for other in printed) if match]
+    old = [number for piece in pieces for number in _NUMBER.findall(piece)]
+    new = [list(match.groups()) for match in found]
+    if not new:
+        return line
+    nearest = iter(max(new, key=lambda numbers: sum(map(str.__eq__, numbers, old))))
+    return "...".join(_NUMBER.sub(lambda _: next(nearest), piece) for piece in pieces)
 
 
 def _masked(line: str) -> str:
