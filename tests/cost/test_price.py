@@ -123,7 +123,7 @@ def test_layout_ratios_scale_gradients_and_nothing_else(device, layout):
 
     cold_s = np.array([1.0, ratios[layout]])
     cold_s *= 1e-6 + bound_of(gemm(), catalog.device(device)).item() / 0.5
-    expected_s = cold_s * sustained_ratio(cold_s, catalog.device(device).sustained.ratio)
+    expected_s = cold_s * sustained_ratio(cold_s, catalog.device(device).sustained)
     assert [priced.of(item).alone_s.item() for item in items] == pytest.approx(expected_s.tolist())
 
 

@@ -7,8 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from flopcast.cost.kernels.sustained import NODES_S, SHARES, sustained_ratio
+from flopcast.cost.kernels.sustained import NODES_S, sustained_ratio
 from flopcast.library import catalog
+from flopcast.spec.cluster import Sustained
 
 TABLES = {"h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm"}
 LEAST = {"h200-sxm-141gb": (1, 1), "b200-sxm-180gb": (2048, 1024)}  # rows; columns and length of the sum
@@ -61,7 +62,7 @@ def test_busy_products_take_what_the_table_of_seconds_says_by_how_long_they_last
     wrong = {}
     for device in TABLES:
         cold, ratio = pairs(shared, cold_s, device)
-        told = sustained_ratio(cold, catalog.device(device).sustained.ratio)
+        told = sustained_ratio(cold, catalog.device(device).sustained)
         for low, high in pairwise(edges_s):
             here = (cold > low) & (cold <= high)
             error = float(np.median(told[here] / ratio[here])) - 1.0
@@ -74,11 +75,16 @@ def test_busy_products_take_what_the_table_of_seconds_says_by_how_long_they_last
 def test_a_longer_product_is_never_done_earlier_because_its_ratio_is_lower():
     alone_s = np.geomspace(1e-7, 1.0, 2000)
 
-    busy_s = alone_s * sustained_ratio(alone_s, 1.3)
+    for share in (0.0, 0.35, 1.0):
+        busy_s = alone_s * sustained_ratio(alone_s, Sustained(ratio=1.3, long_kernel_share=share))
+        assert (np.diff(busy_s) > 0).all(), share
 
-    assert (np.diff(busy_s) > 0).all()
-    assert len(NODES_S) == len(SHARES)
+
+def test_a_long_product_keeps_the_share_of_the_ratio_that_its_device_states():
+    for share in (0.0, 0.35, 1.0):
+        found = sustained_ratio(np.array([1.0]), Sustained(ratio=2.0, long_kernel_share=share))
+        assert found == pytest.approx(2.0**share)
 
 
 def test_devices_without_the_ratio_keep_their_curves():
-    assert sustained_ratio(np.array([1e-6, 1e-4, 1e-2]), 1.0).tolist() == [1.0, 1.0, 1.0]
+    assert sustained_ratio(np.array([1e-6, 1e-4, 1e-2]), Sustained()).tolist() == [1.0, 1.0, 1.0]

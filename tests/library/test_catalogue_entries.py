@@ -71,7 +71,7 @@ def test_a_price_is_of_a_known_device_and_of_a_day(name):
 def test_a_board_power_is_that_of_a_card_or_module_and_has_a_source(name):
     device = catalog.device(name)
 
-    assert device.board_power_w is None or 150 <= device.board_power_w <= 1500
+    assert device.board_power_w is None or 70 <= device.board_power_w <= 1500
     assert (device.board_power_w is None) != any(s.covers == "board_power_w" for s in device.source)
 
 

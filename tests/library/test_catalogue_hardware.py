@@ -83,6 +83,13 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
     "rtx-4080-16gb": (512, 256, 2505, 2505, 76),
     "rtx-3090-24gb": (512, 256, 1695, 1695, 82),  # NVIDIA GA102 white paper, as above
     "a40-48gb": (1024, 256, 1740, 1740, 84),  # NVIDIA GA102 white paper
+    "a10-24gb": (1024, 256, 1695, 1695, 72),
+    "a10g-24gb": (512, 256, 1710, 1710, 80),  # half rate with fp32 sums
+    "l4-24gb": (1024, 256, 2040, 2040, 58),
+    "l40-48gb": (512, 256, 2490, 2490, 142),
+    "rtx-5090-32gb": (512, 256, 2407, 2407, 170),  # NVIDIA RTX Blackwell white paper, appendix A
+    "t4-16gb": (1024, 128, 1590, 1590, 40),  # NVIDIA Turing white paper, tables 1 and 4
+    "rtx-2080-ti-11gb": (512, 128, 1545, 1545, 68),
     "mi250x-gcd-64gb": (1024, 128, 1700, 1700, 110),  # AMD CDNA 2, 3 and 4 white papers
     "mi300x-192gb": (2048, 256, 2100, 2100, 304),
     "mi325x-256gb": (2048, 256, 2100, 2100, 304),
@@ -138,6 +145,13 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "v100-pcie-16gb": (4096, 1.754),
     "l40s-48gb": (384, 18.0),
     "a40-48gb": (384, 14.5),
+    "a10-24gb": (384, 12.5),
+    "a10g-24gb": (384, 12.5),
+    "l4-24gb": (192, 12.5),
+    "l40-48gb": (384, 18.0),
+    "t4-16gb": (256, 10.0),
+    "rtx-2080-ti-11gb": (352, 14.0),
+    "rtx-5090-32gb": (512, 28.0),
     "rtx-4090-24gb": (384, 21.0),
     "rtx-4080-16gb": (256, 22.4),
     "rtx-3090-24gb": (384, 19.5),
@@ -184,6 +198,11 @@ SPARSE = {  # TFLOP/s that data sheets print in large type: bf16, fp8
     "gb300-288gb": (360e3 / 72, 720e3 / 72),
     "l40s-48gb": (733, 1466),
     "a40-48gb": (299.4, None),
+    "a10-24gb": (250, None),
+    "a10g-24gb": (140, None),
+    "l4-24gb": (242, 485),
+    "l40-48gb": (362.1, 724),
+    "rtx-5090-32gb": (419, 838),
     "rtx-4090-24gb": (330.4, 660.6),
     "mi300x-192gb": (2614.9, 5229.8),
     "mi355x-288gb": (5033.2, 10066.3),
@@ -227,8 +246,11 @@ def test_each_halving_of_the_width_doubles_the_peak_at_least(name):
     assert peaks.get("bf16", peaks["fp16"]) == peaks["fp16"]
 
 
-@pytest.mark.parametrize("name", ["v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb"])
-def test_a_volta_has_no_bf16(name):
+WITHOUT_BF16 = ["v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb", "rtx-2080-ti-11gb"]
+
+
+@all_cases("name", WITHOUT_BF16)
+def test_volta_and_turing_have_no_bf16(name):
     cluster = next(each for each in CLUSTERS if catalog.cluster(each).node.device.name == name)
 
     with pytest.raises(SpecError) as told:
@@ -260,6 +282,13 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "a100-pcie-80gb": (16, 2),
     "l40s-48gb": (16, 2),
     "a40-48gb": (16, 2),
+    "a10-24gb": (16, 2),
+    "a10g-24gb": (16, 2),
+    "l4-24gb": (16, 2),
+    "l40-48gb": (16, 2),
+    "t4-16gb": (16, 1),  # lanes of PCIe 3.0
+    "rtx-2080-ti-11gb": (16, 1),
+    "rtx-5090-32gb": (16, 4),  # lanes of PCIe 5.0
     "rtx-4090-24gb": (16, 2),
     "rtx-4080-16gb": (16, 2),
     "rtx-3090-24gb": (16, 2),
@@ -299,7 +328,10 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     **dict.fromkeys(("a100-pcie-40gb-8", "a100-pcie-80gb-8", "delta-a40"), (1, 200)),
     **dict.fromkeys(("aws-p4d", "aws-p4de", "l40s-8", "dgx-1"), (4, 100)),
     **dict.fromkeys(("aws-p3dn", "gcp-a2-ultra", "rtx-4090-8", "v100-sxm2-16gb-8"), (1, 100)),
-    **dict.fromkeys(("rtx-3090-8", "rtx-4080-8"), (1, 100)),
+    **dict.fromkeys(("rtx-2080-ti-8", "rtx-3090-8", "rtx-4080-8", "rtx-5090-8"), (1, 100)),
+    **dict.fromkeys(("aws-g4dn", "aws-g5", "aws-g6", "gcp-g2"), (1, 100)),
+    "oci-bm-gpu-a10-4": (2, 50),
+    "l40-8": (1, 200),
     **dict.fromkeys(("aws-p5", "aws-p5e"), (32, 100)),
     "aws-p5en": (16, 200),
     "aws-trn1": (8, 100),

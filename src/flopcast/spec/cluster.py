@@ -18,10 +18,13 @@ class Sustained(StrictModel):
 
     Benchmarks time each GEMM for milliseconds, before the power limit lowers the clock. A training step
     keeps the device busy for seconds (cost/kernels/sustained.py). `log_sigma_factor` is the sigma of the
-    ratio's logarithm.
+    ratio's logarithm. `long_kernel_share` is the share of this logarithm that is left for GEMMs of 2 ms and
+    more. These reach the power limit while they are timed, so a device's own curve contains the rest. The
+    share is 1 where the curve belongs to another device, which has more power for each FLOP.
     """
 
     ratio: float = Field(default=1.0, ge=1)
+    long_kernel_share: float = Field(default=0.35, ge=0, le=1)
     log_sigma_factor: float = Field(default=0.0, ge=0)
 
 

@@ -10,17 +10,18 @@ effect. Very short kernels keep the device below its power limit.
 
 The nodes come from 2775 GEMMs that were timed both ways on H200 and B200 (data/power against
 data/peers/aiconfigurator). The median ratio rises from 1 at 15 us to its full value at 60 us; its logarithm
-falls to a third between 0.7 and 2 ms.
+falls to a third between 0.7 and 2 ms. A device without a curve of its own states another share for long
+kernels (`Sustained.long_kernel_share`).
 """
 
 import numpy as np
 
 from flopcast.cost.kernels.classes import KernelClass
 from flopcast.dtypes import Floats
-from flopcast.spec.cluster import Device
+from flopcast.spec.cluster import Device, Sustained
 
 NODES_S = (15e-6, 60e-6, 0.7e-3, 2e-3)
-SHARES = (0.0, 1.0, 1.0, 0.35)
+SHARES = (0.0, 1.0, 1.0)  # of the logarithm; at the last node, the device's own
 SHORTEST_S = 1e-9  # avoids the logarithm of 0
 
 
@@ -28,15 +29,16 @@ def busy_ratio(kind: KernelClass, kernel_s: Floats, device: Device) -> Floats:
     """Return by how much a busy device slows kernels of this duration, (rows,); 1 for all but GEMMs."""
     if not kind.kind.is_product:
         return np.ones(kernel_s.shape)
-    return sustained_ratio(kernel_s, device.sustained.ratio)
+    return sustained_ratio(kernel_s, device.sustained)
 
 
-def sustained_ratio(alone_s: Floats, ratio: float) -> Floats:
+def sustained_ratio(alone_s: Floats, sustained: Sustained) -> Floats:
     """Return the ratio by which GEMMs take longer on a busy device, in the shape of `alone_s`.
 
-    >>> sustained_ratio(np.array([1e-6, 1e-4, 1.0]), 1.2).round(3).tolist()
+    >>> sustained_ratio(np.array([1e-6, 1e-4, 1.0]), Sustained(ratio=1.2)).round(3).tolist()
     [1.0, 1.2, 1.066]
     """
     logs = np.log(np.maximum(alone_s, SHORTEST_S))
-    busy_ratio: Floats = ratio ** np.interp(logs, np.log(NODES_S), SHARES)
+    shares = (*SHARES, sustained.long_kernel_share)
+    busy_ratio: Floats = sustained.ratio ** np.interp(logs, np.log(NODES_S), shares)
     return busy_ratio

@@ -40,6 +40,9 @@ OWN_FLAGS = frozenset({"causal"})  # they change the operator; others say whose 
 DEVICES = {  # torch's name → the catalogue's
     "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
     "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
+    "Tesla T4": "t4-16gb",
+    "NVIDIA A10": "a10-24gb",
+    "NVIDIA A10G": "a10g-24gb",
     "NVIDIA A40": "a40-48gb",
     "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb",
     "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
@@ -50,12 +53,16 @@ DEVICES = {  # torch's name → the catalogue's
     "NVIDIA H200": "h200-sxm-141gb",
     "NVIDIA H800": "h800-sxm-80gb",
     "NVIDIA H20": "h20-96gb",
+    "NVIDIA L4": "l4-24gb",
+    "NVIDIA L40": "l40-48gb",
     "NVIDIA L40S": "l40s-48gb",
     "NVIDIA GH200 120GB": "gh200-96gb",
     "NVIDIA GH200 480GB": "gh200-96gb",
     "NVIDIA B200": "b200-sxm-180gb",
     "NVIDIA GB200": "gb200-192gb",
+    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti-11gb",
     "NVIDIA GeForce RTX 4090": "rtx-4090-24gb",
+    "NVIDIA GeForce RTX 5090": "rtx-5090-32gb",
     "AMD Instinct MI300X": "mi300x-192gb",
 }
 
