@@ -8,7 +8,6 @@ Elsewhere: options that describe a job (options.py), what each command does (one
 """
 
 import errno
-import gc
 import io
 import os
 import sys
@@ -22,6 +21,7 @@ import click
 
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
+from flopcast.garbage import collect_rarely
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -45,7 +45,6 @@ COMMANDS = {  # name → (module, one line of help)
     "schema": ("schema", "Print the JSON Schema of job files."),
     "demo": ("demo", "Predict a real 128-GPU run and compare it with the measured step."),
 }
-LEAST_GARBAGE = 150_000  # objects: a prediction makes 100,000, almost all of which live until its end
 COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -114,7 +113,7 @@ def main() -> None:
     Always ends the process. Click's own usage errors count as wrong input, 1 instead of its usual 2,
     which here means that no plan is feasible. A reader who closes the pipe early is no error.
     """
-    gc.set_threshold(LEAST_GARBAGE)  # to look for garbage while modules load takes 40 ms
+    collect_rarely()
     # matrices are small: threads only wait for each other
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them takes 10 ms

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from flopcast.errors import InfeasibleError, SpecError
+from flopcast.garbage import collect_rarely, keep_all
 from flopcast.render.error_json import BUG, INFEASIBLE, INPUT, LIMIT
 from flopcast.ui import responses
 from flopcast.ui.error_responses import refusal
@@ -83,7 +84,9 @@ def main() -> None:
     """Answer lines from stdin until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends its processes itself
     _bound_memory()
+    collect_rarely()
     responses.warm()
+    keep_all()
 
     def say(data: Mapping[str, object]) -> None:
         sys.stdout.write(json.dumps(data) + "\n")

@@ -1,44 +1,42 @@
 """Workers that are processes of this machine.
 
 Answers: how do tasks run on several cores, and what becomes of those whose worker is killed?
-Elsewhere: what runs in each process (serve.py).
+Elsewhere: how a process starts (worker_process.py), what runs in it (serve.py).
 
 A thread waits for each process. A process that dies by a signal is replaced and its task done again; one
 that fails by itself has found a bug of ours.
 """
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-import flopcast
 from flopcast.errors import InternalError, SpecError, spec_error
 from flopcast.workers.executor import AbstractExecutor
 from flopcast.workers.tasks import Task
+from flopcast.workers.worker_process import can_fork, start_process
 
 DEATHS = 3  # of workers at one task: then it is the task
 
 
 class ProcessExecutor(AbstractExecutor):
-    """So many processes, started now."""
+    """So many processes."""
 
     def __init__(self, size: int) -> None:
-        """Start them; they read what they need while the first tasks are made."""
+        """Start them now, unless they can be copies of this process: copies start with the first task.
+
+        By then this process has read and worked out much of what they need. New interpreters read it
+        while the first tasks are made.
+        """
         self._size = size
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[str, str] | Exception] = SimpleQueue()
-        self._workers = [_Worker() for _ in range(size)]
-        self._threads = [
-            Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._workers
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._workers: list[_Worker] = []
+        self._threads: list[Thread] = []
+        if not can_fork():
+            self._start()
 
     @property
     def size(self) -> int:
@@ -47,6 +45,8 @@ class ProcessExecutor(AbstractExecutor):
 
     def submit(self, task: Task) -> None:
         """Hand a task to the process that is free first."""
+        if not self._workers:
+            self._start()
         self._tasks.put(task)
 
     def next_done(self) -> tuple[str, str]:
@@ -73,8 +73,17 @@ class ProcessExecutor(AbstractExecutor):
             worker.release()
 
     def process_ids(self) -> tuple[int, ...]:
-        """Return the ids of the running processes."""
+        """Return the ids of the running processes, none before the first task."""
         return tuple(worker.process.pid for worker in self._workers)
+
+    def _start(self) -> None:
+        """Start the processes, then a thread for each: a process with threads cannot be copied."""
+        self._workers = [_Worker() for _ in range(self._size)]
+        self._threads = [
+            Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._workers
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _serve(self, worker: "_Worker") -> None:
         """Let one worker do tasks until there are no more."""
@@ -106,7 +115,7 @@ class _Worker:
     def __init__(self) -> None:
         """Start it."""
         self.closed = False
-        self.process = _started()
+        self.process = start_process()
 
     def ask(self, task: Task) -> str:
         """Send one line and return the answer; "" if the process has ended."""
@@ -122,7 +131,7 @@ class _Worker:
         """Start another process in place of one that has ended."""
         self.release()
         if not self.closed:
-            self.process = _started()
+            self.process = start_process()
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -135,20 +144,6 @@ class _Worker:
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(OSError):  # what was not written has no reader
                 pipe.close()  # type: ignore[union-attr]
-
-
-def _started() -> "subprocess.Popen[str]":
-    """Return a worker process with this package on its path and one thread for its matrices."""
-    package = str(Path(flopcast.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        [sys.executable, "-m", "flopcast.workers.serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-    )
 
 
 def _deadly(task: Task, size: int) -> SpecError:

@@ -1,6 +1,7 @@
 """A worker process: each line of stdin is a task, each line of stdout its result, until stdin ends.
 
 Answers: what runs in each process of process_executor.py?
+Elsewhere: how such a process starts (worker_process.py).
 
 A worker that loses its driver ends with the task at hand, which finds no reader. Ctrl-C is the driver's
 affair.
@@ -10,21 +11,32 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from flopcast.garbage import collect_rarely, keep_all
 
 
-def main() -> None:
-    """Serve."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # first: what is imported next takes a while
+def serve(lines: Iterable[str], answers: TextIO) -> None:
+    """Do the task of each line and write its result as a line, until there are no more or no reader."""
     from flopcast.workers.tasks import Task, done
 
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints is talk
+    keep_all()
     try:
-        for line in sys.stdin:
+        for line in lines:
             answers.write(json.dumps(done(Task(**json.loads(line)))) + "\n")
             answers.flush()
     except BrokenPipeError:
         os._exit(0)
+
+
+def main() -> None:
+    """Serve what stdin asks for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # first: what is imported next takes a while
+    collect_rarely()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a task prints must not mix with results
+    serve(sys.stdin, answers)
 
 
 if __name__ == "__main__":
