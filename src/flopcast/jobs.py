@@ -41,11 +41,11 @@ def job(
 
     Parameters
     ----------
-    file : path
+    file : path, or the name of a model
         Any file that the commands read: a job file, a launch script, a configuration of another program.
-        The other parameters override the file.
+        The other parameters override the file. If there is no such file, the name of a model, as `model`.
     model : name of the catalogue, path (config.json, its folder, YAML), or a mapping as in a job file
-    cluster : name; NAME:NODES for a part of it
+    cluster : name, by default dgx-h100; NAME:NODES for a part of it
     gpus : devices of the cluster to use
     plan : str
         Such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, a plan is chosen as `flopcast predict` does.
@@ -68,9 +68,9 @@ def job(
 
     Examples
     --------
-    >>> asked = job(model="llama-3-8b", cluster="dgx-h100", gpus=64, plan="dp=32 tp=2 gbs=512 sp zero=1")
+    >>> asked = job("llama-3-8b", gpus=64, plan="dp=32 tp=2 gbs=512 sp zero=1")
     >>> asked.cluster.num_devices, asked.plan.tensor_parallel, asked.assumptions
-    (64, 2, ('stack megatron-core', 'sequence_length 8192'))
+    (64, 2, ('cluster dgx-h100', 'stack megatron-core', 'sequence_length 8192'))
     """
     named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}

@@ -6,8 +6,9 @@ import pytest
 from all_cases import all_cases
 from command_line import JOB, PLAN, flopcast
 
-from flopcast.requests.job_request import JobRequest, files_and_changes
+from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.words import files_and_changes
 
 NAMED = ("--model", "megatron-1.7b", "--cluster", "dgx-a100", "--plan", PLAN)
 FLAGS = (

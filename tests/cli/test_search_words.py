@@ -4,8 +4,9 @@ import pytest
 from all_cases import all_cases
 
 from flopcast.errors import SpecError
-from flopcast.requests.job_request import JobRequest, files_and_changes
+from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of
+from flopcast.requests.words import files_and_changes
 
 JOB = """\
 model: megatron-1.7b

@@ -60,7 +60,7 @@ def test_the_same_job_twice_is_no_faster(server):
     [
         ("predict", {"job": WHOLE | {"plan": "dp=2 tp=5 gbs=64"}}, "plan.tensor_parallel"),
         ("predict", JOB | {"tpp": 5}, "tpp"),
-        ("predict", {"model": "llama-3-8b"}, "cluster"),
+        ("predict", {"cluster": "dgx-h100"}, "model"),
         ("compare", {"a": JOB, "c": JOB}, "c"),
         ("search", JOB | {"objectives": "speed"}, "objective"),
         ("memory", JOB | {"model": ["a"]}, "model"),

@@ -19,13 +19,15 @@ from flopcast.requests.resolve import resolve
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
     """Compare two jobs side by side, with the interval of their difference.
 
-    With two files, options and KEY=VALUE change both jobs. With one file or none, the file and the options
+    With two files or models, options and KEY=VALUE change both jobs. With one or none, it and the options
     describe the first job, and KEY=VALUE changes only the second. Time, cost and energy are compared per
     token; if the interval of a difference contains zero, neither job is called better. --price applies
     to both.
 
     \b
     flopcast compare a.yaml b.yaml
+    flopcast compare llama-3-8b llama-2-7b --gpus 16
+    flopcast compare llama-3-8b --gpus 16 cluster=dgx-a100
     flopcast compare job.yaml plan.recompute=selective
     flopcast compare --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
         --plan "dp=16 tp=8 pp=8 gbs=1536" plan.vpp=3
@@ -48,12 +50,12 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
     Raises
     ------
     SpecError
-        There are three files, or nothing distinguishes the two jobs.
+        There are three jobs, or nothing distinguishes the two jobs.
     """
     files = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in files)
     if len(files) > 2 or (len(files) < 2 and not changes):
-        allowed = "two job files, or one job and at least one KEY=VALUE"
+        allowed = "two files or models, or one job and at least one KEY=VALUE"
         fix = "flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2"
         raise spec_error("compare", " ".join(words), allowed, "a comparison has two sides", fix)
     if len(files) == 2:

@@ -8,6 +8,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.words import is_model
 
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
 
@@ -26,6 +27,7 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     answered with the names that exist. Describe the job as for `predict`; the numbers are the same.
 
     \b
+    flopcast explain step llama-3-8b --gpus 16
     flopcast explain step job.yaml
     flopcast explain mlp.up --model llama-3-8b --cluster dgx-h100:1 --plan "tp=8 gbs=32"
     flopcast explain memory.activations job.yaml plan.recompute=full --json
@@ -33,10 +35,11 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     from flopcast.api import predict
     from flopcast.library.constants import shipped
     from flopcast.library.curves import load_book
+    from flopcast.render.assumption_lines import assumption_lines
     from flopcast.render.explanation import as_json, as_text
     from flopcast.report.explain.registry import explain
 
-    if exists(what):
+    if exists(what) or is_model(what):
         raise SpecError([_swapped(what, *request.files[:1])])
     report = predict(resolve(request))
     sources = {
@@ -44,10 +47,12 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
         for constant in shipped().constants
     }
     explanation = explain(report, load_book(report.job.cluster), sources, what)
-    print_found(explanation, wants_json, as_json, as_text)
+    assumed = assumption_lines(report.assumptions)
+    print_found(explanation, wants_json, as_json, lambda found: "\n".join([as_text(found), *assumed]))
 
 
 def _swapped(what: str, job: str = "step") -> Problem:
-    """Return the fault of a command line that names the file before the number."""
+    """Return the fault of a command line that names the job before the number."""
     allowed = "the name of a number, then the job"
-    return Problem("WHAT", what, allowed, "this is a file", f"flopcast explain {job} {what}")
+    because = "this is a file" if exists(what) else "this is a model"
+    return Problem("WHAT", what, allowed, because, f"flopcast explain {job} {what}")

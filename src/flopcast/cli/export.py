@@ -26,8 +26,8 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 
     Describe the job as for `predict`. flopcast reads the file back before it writes it: if the result is
-    another job, the export fails and names every field that differs. Whatever else the format cannot
-    express is listed on stderr. KIND is one of:
+    another job, the export fails and names every field that differs. Assumptions, and whatever else the
+    format cannot express, are listed on stderr. KIND is one of:
 
     \b
     megatron         a launch script with Megatron-LM's flags
@@ -40,16 +40,18 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
 
     \b
     flopcast export megatron job.yaml -o run.sh
-    flopcast export megatron --model llama-3-8b --cluster dgx-h100:8 --plan "dp=64 gbs=512 zero=1"
+    flopcast export megatron llama-3-8b --gpus 64 --plan "dp=64 gbs=512 zero=1"
     flopcast export chakra job.yaml plan.global_batch=64 -o traces/
     """
     from flopcast.interop.exports.kinds import kind_named
+    from flopcast.render.assumption_lines import with_option
 
     chosen = kind_named(target)
     if output is not None and not output.is_dir():
         check_writable("--output", output)
-    made = chosen.export(resolve(request))
-    for note in made.notes:
+    job = resolve(request)
+    made = chosen.export(job)
+    for note in (*(f"assumed {with_option(text)}" for text in job.assumptions), *made.notes):
         click.echo(f"note: {note}", err=True)
     _write(made, output)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, job_options, writing
+from flopcast.cli.options import CLUSTER_OR_NONE, FILE, check_writable, job_options, writing
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
@@ -29,7 +29,7 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 
 @click.command("from-run")
-@job_options()
+@job_options(cluster=CLUSTER_OR_NONE)
 @click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
 @click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
 @click.option("--log", type=FILE, help="Training log of the run.")
@@ -62,7 +62,7 @@ def from_run(
     from flopcast.lab.validation.from_run import site_after, update
 
     check_writable("--out", out)
-    job = resolve(request)
+    job = resolve(request, assume_cluster=False)
     report = predict(job)
     observations = _observations(report, observed_step, trace, log, noise)
     posterior = update(report, observations, job.site.runs)

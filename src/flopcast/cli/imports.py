@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
-from flopcast.cli.options import FILE, OPTIONS, check_writable, with_all, writing
+from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, check_writable, with_all, writing
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
@@ -63,7 +63,7 @@ def _job_command(kind: str, description: str, has_helper: bool) -> click.Command
     options = [
         click.argument("files", metavar="FILE...", nargs=-1, required=True),
         click.option("--model", help="Replace the model: a name, a config.json or a YAML file."),
-        OPTIONS["cluster"],
+        CLUSTER_OR_NONE,
         click.option("--gpus", type=click.IntRange(min=1), help="Number of devices of the job."),
         *([OPTIONS["arg"], OPTIONS["env"]] if kind == SCRIPT else []),
         click.option("-o", "--out", "--output", "out", type=FILE, help="Write the job to this file."),
@@ -84,7 +84,7 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     from flopcast.requests.resolve import made_from
 
     check_writable("--out", out)
-    document = made_from(request, lambda document, _: document)
+    document = made_from(request, lambda document, _: document, assume_cluster=False)
     data = document.data if isinstance(document.data, dict) else {}
     assumptions = data.get("assumptions")
     for note in assumptions if isinstance(assumptions, list) else []:

@@ -18,6 +18,7 @@ def command(request: JobRequest, wants_json: bool) -> None:
     them, communicators and the context. The job fits if its fullest stage fits.
 
     \b
+    flopcast memory llama-3-8b --gpus 16
     flopcast memory job.yaml
     flopcast memory job.yaml plan.recompute=selective plan.micro_batch=2
     """

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from flopcast.lab.validation.run import Run
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
+CLUSTER = "A cluster of the catalogue, or NAME:NODES for some of its nodes"
+CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 OPTIONS = {  # of a request, by the names of its fields
     "model": click.option(
         "--model",
@@ -37,9 +39,7 @@ OPTIONS = {  # of a request, by the names of its fields
         "--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of a launch script."
     ),
     "cluster": click.option(
-        "--cluster",
-        help="A cluster of the catalogue, or NAME:NODES for some of its nodes.",
-        shell_complete=names_of("clusters"),
+        "--cluster", help=f"{CLUSTER}; default: dgx-h100.", shell_complete=names_of("clusters")
     ),
     "gpus": click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
     "plan": click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
@@ -58,7 +58,7 @@ OPTIONS = {  # of a request, by the names of its fields
     ),
 }
 ARGUMENTS = (
-    click.argument("job", required=False, metavar="[JOB.yaml]", shell_complete=of_jobs),
+    click.argument("job", required=False, metavar="[JOB|MODEL]", shell_complete=of_jobs),
     click.argument("changes", nargs=-1, metavar="[KEY=VALUE]..."),
 )
 Command = Callable[..., None]
@@ -78,7 +78,8 @@ def job_options(*arguments: Decorator, **options: Decorator) -> Decorator:
     def decorated(command: Command) -> Command:
         @wraps(command)
         def requested(*given: object, **named: Any) -> None:  # noqa: ANN401 - click passes any type
-            from flopcast.requests.job_request import JobRequest, files_and_changes
+            from flopcast.requests.job_request import JobRequest
+            from flopcast.requests.words import files_and_changes
 
             words = [word for word in (named.pop("job", None), *named.pop("changes", ())) if word]
             files, changes = files_and_changes(words)

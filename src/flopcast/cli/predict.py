@@ -29,11 +29,13 @@ def command(
     """Predict one training step of a job.
 
     Prints the step time with its interval, tokens per second, MFU, memory, where the time goes, and the
-    measurements behind these numbers. Describe the job by a YAML or JSON file, by a launch script of
-    Megatron-LM, by options, or by a file and options: an option replaces a part of the file, and KEY=VALUE
-    changes one value. Without a plan, flopcast chooses a good one and prints it.
+    measurements behind these numbers. Describe the job by the name of a model, by a YAML or JSON file, by a
+    launch script of Megatron-LM, by options, or by a file and options: an option replaces a part of the
+    file, and KEY=VALUE changes one value. Without a plan, flopcast chooses a good one and prints it. What
+    you do not state is assumed, and listed at the end.
 
     \b
+    flopcast predict llama-3-8b --gpus 16
     flopcast predict --model ./config.json --cluster dgx-h100 --gpus 64
     flopcast predict run.sh --cluster dgx-h100 --gpus 512 --log train.log
     flopcast predict job.yaml

@@ -28,6 +28,7 @@ def command(request: JobRequest, tokens: str | None, phases: Path | None, wants_
       - {name: long, tokens: 100B, changes: batch.seq=32768 plan.gbs=256 plan.cp=4}
 
     \b
+    flopcast run llama-3-8b --gpus 64 --tokens 2T
     flopcast run job.yaml --tokens 2T
     flopcast run job.yaml --phases phases.yaml --price "2.10 USD/h" cluster.reliability.restart_s="5 min"
     """

@@ -74,6 +74,7 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     and optimizer.
 
     \b
+    flopcast search llama-3-8b --gpus 64
     flopcast search --model llama-2-70b --cluster dgx-h100 --gpus 512 --seq 4096 --plan "gbs=1024"
     flopcast search job.yaml --objective tokens_per_s --gpus 128..1024 --pareto
     flopcast search job.yaml --objective time_to_train --tokens 2T --deadline "60 d" --plot front.html

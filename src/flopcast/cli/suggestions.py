@@ -57,8 +57,9 @@ def names_of_kind(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def of_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return files, because any file may hold a job."""
-    return _files(incomplete)
+    """Return models that begin with a word, or files if one does: any file may hold a job."""
+    models = _beginning(catalogue("models"), incomplete) if incomplete else []
+    return _files(incomplete) if not models or any(Path().glob(f"{incomplete}*")) else models
 
 
 def _files(incomplete: str) -> list[CompletionItem]:

@@ -94,3 +94,14 @@ def exists(text: str) -> bool:
         return Path(text).exists()
     except (OSError, ValueError):  # too long for a name, or with a zero byte
         return False
+
+
+def is_missing(text: str) -> bool:
+    """Return whether there is no file or folder of this name; False for invalid names, and for "-"."""
+    try:
+        os.stat(text)
+    except FileNotFoundError:
+        return text != PIPED
+    except (OSError, ValueError):
+        pass
+    return False

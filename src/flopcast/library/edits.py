@@ -192,5 +192,5 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 
 def _not_a_change(change: str) -> Problem:
     allowed = "KEY=VALUE, e.g. plan.tensor_parallel=4"
-    because = "there is no such file, and a change of the job needs an equals sign"
+    because = "there is no such file or model, and a change of the job needs an equals sign"
     return Problem("argument", change, allowed, because, "write it as KEY=VALUE, or name an existing file")

@@ -4,6 +4,7 @@ Answers: what does `flopcast compare` print?
 Elsewhere: ratios and their intervals (report/versus.py).
 """
 
+from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_json import FORMAT_VERSION, with_bounds
 from flopcast.render.report_json import as_json as report_as_json
 from flopcast.render.tables import aligned
@@ -37,8 +38,19 @@ def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
             "",
             *verdicts(compared),
             *[f"warning   {label}: {text}" for label, report in pairs for text in report.warnings],
+            *_assumed(compared),
         ]
     )
+
+
+def _assumed(compared: ReportComparison) -> list[str]:
+    """Return the assumptions of the jobs: those of both first, then those of one of them with its label."""
+    first, second = compared.first.assumptions, compared.second.assumptions
+    shared = [text for text in first if text in second]
+    own = [f"A: {text}" for text in first if text not in shared]
+    own += [f"B: {text}" for text in second if text not in shared]
+    lines = assumption_lines([*shared, *own])
+    return ["", *lines] if lines else []
 
 
 def rows_of(compared: ReportComparison) -> list[tuple[str, str, str]]:

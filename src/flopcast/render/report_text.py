@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.step import StepCost
+from flopcast.render.assumption_lines import assumption_lines
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
@@ -37,7 +38,7 @@ def as_text(report: Report) -> str:
         _memory(report.memory),
         cost_lines(report.cost, report.watts),
         _certainty(report),
-        ["assumed"] + [f"  {text}" for text in report.assumptions] if report.assumptions else [],
+        assumption_lines(report.assumptions),
     )
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -94,7 +95,7 @@ def _memory(memory: MemoryReport) -> list[str]:
 def memory_text(job: Job, memory: MemoryReport) -> str:
     """Return the memory of a job, stage by stage, as text; it needs no measured curves.
 
-    The verdict in the second line, the fullest stage by category, then a table of all stages.
+    The verdict in the second line, the fullest stage by category, a table of all stages, what was assumed.
     """
     lines = [
         f"{job.model.name}, {job.plan.short()}, {job.batch.text()},"
@@ -110,7 +111,8 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
             f"{stage.stage:5} {stage.moment:>10} {show(stage.allocated_bytes, 'B'):>10}"
             f" {show(stage.reserved_bytes, 'B'):>10} {show(stage.device_used_bytes, 'B'):>10}"
         )
-    return "\n".join(lines)
+    assumed = assumption_lines(job.assumptions)
+    return "\n".join([*lines, *([""] if assumed else []), *assumed])
 
 
 def _certainty(report: Report) -> list[str]:

@@ -1,4 +1,4 @@
-"""The answer of a search as text: counts, the table of plans, a sentence per plan, plans that nearly fit.
+"""The answer of a search as text: counts, plans, a sentence for each, plans that nearly fit, assumptions.
 
 Answers: what does a terminal show? The text has no colours or control characters, so any pipe can read it.
 Elsewhere: the sentences (search_reasons.py), the same as data (search_json.py) and as a drawing
@@ -8,6 +8,7 @@ Elsewhere: the sentences (search_reasons.py), the same as data (search_json.py) 
 from collections.abc import Iterator, Sequence
 
 from flopcast.render import search_reasons
+from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.tables import aligned
 from flopcast.search.find import SearchResult
 from flopcast.search.objectives import OBJECTIVES, Objective
@@ -35,6 +36,7 @@ def as_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -
     if result.plans:
         parts.append(_front(result) if with_front else [])
     parts.append(nearest(result))
+    parts.append(assumption_lines(text for job in result.question.jobs for text in job.assumptions))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 

@@ -7,6 +7,7 @@ Elsewhere: the run itself (economics/run.py).
 from flopcast.economics.amount import Amount
 from flopcast.economics.run import Phase, TrainingRun
 from flopcast.economics.step import KWH_J
+from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_json import FORMAT_VERSION, factors_as_json, job_as_json, with_bounds
 from flopcast.render.report_text import NO_POWER, NO_PRICE, factor_lines
 from flopcast.report.report import Report
@@ -34,8 +35,8 @@ def as_text(whole: Training) -> str:
         "what the time hangs on (share × sigma)",
         *factor_lines(run.wall_s.factors[:5]),
     ]
-    notes = tuple(dict.fromkeys(text for report in whole.reports for text in report.assumptions))
-    return "\n".join([*lines, *(["", "assumed", *(f"  {text}" for text in notes)] if notes else [])])
+    assumed = assumption_lines(text for report in whole.reports for text in report.assumptions)
+    return "\n".join([*lines, *([""] if assumed else []), *assumed])
 
 
 def _days(wall_s: Amount) -> str:

@@ -38,7 +38,7 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 
 COMMAND_LINE = "command line"  # the name of a document that no file holds
-# values that error messages suggest for missing parts
+# values of missing parts: assumed where an option could state them, suggested where a file must
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 AUTO = "auto"  # a word of a plan: choose what is not said
 ReadFile = Callable[[Path, int], bytes]

@@ -1,15 +1,13 @@
 """A request for a job as a user enters it, the same for the command line, Python and HTTP.
 
 Answers: which values may a request have?
-Elsewhere: the job that a request describes (resolve.py), the files that it names (sources.py), settings
-of a search (search_request.py).
+Elsewhere: the job that a request describes (resolve.py), the files that it names (sources.py), which
+words are files (words.py), settings of a search (search_request.py).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flopcast.files.inputs import exists
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 
@@ -30,7 +28,8 @@ class JobRequest:
 
     Parameters
     ----------
-    files : paths of the files that describe the job together, the first one first
+    files : paths of the files that describe the job together, the first one first; the name of a model may
+        stand among them
     changes : "KEY=VALUE", applied in order to what the files and the other fields say
     source : a document that is already read; then no file is opened, and names are never paths
     model, cluster, plan, stack : names, paths, or mappings as in a job file
@@ -78,17 +77,3 @@ class JobRequest:
         changed = [change[8:] for change in self.changes if change.startswith("cluster=")]
         name, _, nodes = str([self.cluster, *changed][-1]).partition(":")
         return name, nodes
-
-
-def files_and_changes(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which words of a command line are files of the job, and which are changes.
-
-    The first word is a file unless it has the form of a change; later words are files if these exist.
-    """
-    files = tuple(
-        word
-        for place, word in enumerate(words)
-        if (exists(word) and not (place and "=" in word))
-        or not (place or "=" in word or word.startswith("plan."))
-    )
-    return files, tuple(word for word in words if word not in files)

@@ -5,7 +5,8 @@ Elsewhere: what is done with it (interop/tracing/).
 """
 
 from flopcast.interop.tracing.weightless import Config, Libraries, known_config, published_config
-from flopcast.requests.sources import is_path, read_model_file
+from flopcast.requests.sources import read_model_file
+from flopcast.requests.words import is_path
 
 
 def config_of(libraries: Libraries, model: str) -> Config:

@@ -10,27 +10,34 @@ and `price` states what its devices cost, whoever named it.
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TypeVar
 
 from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
-from flopcast.library.edits import edited_document, long_names, merged, placed
-from flopcast.requests.job_files import COMMAND_LINE, USUAL, ReadFile, job_of, read_file
+from flopcast.library.edits import edited_document, in_long_names, long_names, merged, placed
+from flopcast.requests.job_files import AUTO, COMMAND_LINE, USUAL, ReadFile, job_of, read_file
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.sources import assuming, is_path, read_source, with_model
+from flopcast.requests.sources import assuming, read_source, with_model
+from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 Made = TypeVar("Made")
 
 
-def resolve(request: JobRequest) -> Job:
+def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     """Return the checked job that a request describes.
+
+    Parameters
+    ----------
+    assume_cluster : whether a job without a cluster runs on the usual one; otherwise it is a fault
 
     Raises
     ------
@@ -39,21 +46,25 @@ def resolve(request: JobRequest) -> Job:
     InfeasibleError
         The request has no plan, and none fits.
     """
-    return made_from(request, job_of)
+    return made_from(request, job_of, assume_cluster=assume_cluster)
 
 
-def made_from(request: JobRequest, make: Callable[[Document, ReadFile], Made]) -> Made:
+def made_from(
+    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
+) -> Made:
     """Return what `make` makes of the document that a request describes.
 
     Parameters
     ----------
     make : gets the document, and the function that reads the files that it names
+    assume_cluster : whether a job without a cluster runs on the usual one
 
     Raises
     ------
     SpecError
         Every fault of the request, and what `make` raises.
     """
+    request = with_named_model(request)
     source = request.source or read_source(request)
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
@@ -62,8 +73,13 @@ def made_from(request: JobRequest, make: Callable[[Document, ReadFile], Made]) -
     if request.source is None:
         document, request = _with_files(document, request)
     document = _with_options(document, request)
+    stated = source.devices
+    if assume_cluster and not _names_cluster(document, request):
+        document = _with_usual_cluster(document, request)
+        stated = stated or _devices_of_plan(document)
+    document = _with_price(document, request.price, anew=True)
     document, mistyped = _tried(document, lambda given: edited_document(given, request.changes))
-    gpus = _unsized(document, source.devices) if request.gpus is None else request.gpus
+    gpus = _unsized(document, stated) if request.gpus is None else request.gpus
     if source.devices is not None and gpus == source.devices and not _cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
@@ -125,7 +141,34 @@ def _with_options(document: Document, request: JobRequest) -> Document:
     if request.seq is not None:
         data["batch"] = _others(data.get("batch")) | {"sequence_length": request.seq}
         document = placed(document, ("batch", "sequence_length"), "--seq")
-    return _with_price(replace(document, data=data), request.price, anew=True)
+    return replace(document, data=data)
+
+
+def _names_cluster(document: Document, request: JobRequest) -> bool:
+    """Return whether the file, an option or a change names or describes a cluster."""
+    known = isinstance(document.data, dict) and "cluster" in document.data
+    return known or any(change.startswith("cluster=") for change in request.changes)
+
+
+def _with_usual_cluster(document: Document, request: JobRequest) -> Document:
+    """Return the document with the usual cluster, an assumption unless a change renames it."""
+    data = document.data if isinstance(document.data, dict) else {}
+    document = replace(document, data=data | {"cluster": USUAL["cluster"]})
+    renamed = any(change.startswith("cluster.base=") for change in request.changes)
+    return document if renamed else assuming(document, (f"cluster {USUAL['cluster']}",))
+
+
+def _devices_of_plan(document: Document) -> int | None:
+    """Return the product of a plan's degrees if it states its replicas and chooses nothing, else None."""
+    data = document.data if isinstance(document.data, dict) else {}
+    try:
+        _, plan = in_long_names(document, "plan", data.get("plan"))
+    except SpecError:
+        return None
+    if not isinstance(plan, dict) or "data_parallel" not in plan or AUTO in plan:
+        return None
+    degrees = [plan.get(name, 1) for name in DEGREES]
+    return prod(degrees) if all(isinstance(degree, int) and degree > 0 for degree in degrees) else None
 
 
 def _with_price(document: Document, price: object, anew: bool) -> Document:
@@ -228,7 +271,7 @@ def _with_gpus(document: Document, gpus: object) -> Document:
     cluster = _cluster(document)
     if "base" not in cluster:
         because = "--gpus counts devices of a known node"
-        raise spec_error("--gpus", gpus, "a named --cluster", because, fix)
+        raise spec_error("--gpus", gpus, "a --cluster of the catalogue", because, fix)
     name = str(cluster["base"]).partition(":")[0]
     if catalog.known("clusters", name) is None:
         return document  # reported with the other faults of the job

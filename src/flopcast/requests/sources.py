@@ -8,37 +8,21 @@ Contents decide what a file is, not its name alone: a mapping with `model_type` 
 a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.inputs import PIPED, exists
+from flopcast.files.inputs import exists
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import placed
 from flopcast.requests.job_files import COMMAND_LINE, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.words import SCRIPTS, is_path
 
-SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
-ENDINGS = (".json", ".yaml", ".yml", ".toml", *SCRIPTS)
-OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
 OWN = {"plan", "cluster", "stack", "batch"}  # keys of a job of ours
-
-
-def is_path(text: str) -> bool:
-    """Return whether a text that could name a catalogue entry is a path: it has a folder or a suffix.
-
-    "-" is one. What looks like a hub's OWNER/NAME is none, unless there is such a file.
-
-    >>> is_path("./config.json"), is_path("qwen2.5-7b"), is_path("meta-llama/Llama-3-8B")
-    (True, False, False)
-    """
-    if text == PIPED or exists(text) or Path(text).suffix in ENDINGS:
-        return True
-    return "/" in text and not OF_A_HUB.fullmatch(text)
 
 
 def read_source(request: JobRequest) -> JobSource:

@@ -15,7 +15,7 @@ from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.spec.precision import RECIPES
 from flopcast.ui.chosen_plan import CHOSEN
-from flopcast.ui.request_fields import FREE, OF_JOB, OF_PLAN, OF_SEARCH, USUAL_CLUSTER
+from flopcast.ui.request_fields import FREE, OF_JOB, OF_PLAN, OF_SEARCH
 
 PAGES = {"predict": ("/", "Predict"), "search": ("/search", "Search"), "compare": ("/compare", "Compare")}
 FILES = {
@@ -83,7 +83,7 @@ def known_fields() -> dict[str, Field]:
 
 EMPTY = {  # what a list shows while nothing is selected
     "model": "as the file says",
-    "cluster": "as the file says",
+    "cluster": f"the file's, or {USUAL['cluster']}",
     "stack": f"usual: {USUAL['stack']}",
     "objectives": "step_time",
     "zero": "any",
@@ -153,7 +153,7 @@ def upload_page(given: Fields, errors: str = "") -> str:
         f"<fieldset><legend>Values of a launch script</legend>{_script_values(given)}</fieldset>"
         f"<fieldset><legend>Machine</legend>{machine}"
         f'<p class="field wide soft">Leave these empty to use what the file says. A file without a cluster'
-        f" is predicted on {USUAL_CLUSTER}.</p></fieldset>"
+        f" is predicted on {USUAL['cluster']}.</p></fieldset>"
         '<p class="buttons"><button type="submit">Use this file</button>'
         '<span id="told" role="status"></span></p></form>'
     )

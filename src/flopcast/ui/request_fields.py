@@ -21,6 +21,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.shell.parameters import parsed_values, with_values
 from flopcast.library import catalog
 from flopcast.library.edits import plan_words
+from flopcast.requests.job_files import USUAL
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve
 from flopcast.requests.search_request import SearchRequest, question_of
@@ -36,7 +37,6 @@ WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "prec
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
 OF_SEARCH = ("objectives", "tokens", "deadline", "budget", "headroom")
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
-USUAL_CLUSTER = "dgx-h100"  # used for a file that names no cluster
 MOST_NAME = 100  # characters in the name of a file
 MOST_DOCUMENT_BYTES = 256 << 10
 Words = Mapping[str, object]
@@ -86,7 +86,7 @@ def brought_from(
     Parameters
     ----------
     name, text : of the file
-    cluster : a cluster of the catalogue; "" for that of the file, or USUAL_CLUSTER if the file names none
+    cluster : a cluster of the catalogue; "" for that of the file, or the usual one if the file names none
     gpus : number of devices; "" for as many as the file starts, or one node if the file does not say
     arg, env : arguments and environment of a launch script, "1=8 2=4" and "NNODES=4", to write into its
         text
@@ -107,7 +107,7 @@ def brought_from(
         )
     if cluster and cluster not in catalog.names("clusters"):
         raise SpecError([catalog.unknown_name("clusters", cluster, "cluster", "request")])
-    machine = cluster or USUAL_CLUSTER
+    machine = cluster or USUAL["cluster"]
     node = catalog.cluster(machine).node.devices
     given = _count({"gpus": gpus}, "gpus")
     text = _with_values(text, name, arg.split(), env.split())

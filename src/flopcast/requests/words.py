@@ -1,0 +1,105 @@
+"""Words of a request that have no option: paths of files, names of models, changes.
+
+Answers: is this word a path, the name of a model, or a change of the job?
+Elsewhere: what files contain (sources.py), what names stand for (library/catalog.py).
+
+A file wins over a model of the same name: `llama-3-8b` is the folder of that name if there is one.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.inputs import PIPED, exists, is_missing
+from flopcast.files.nearest_names import nearest
+from flopcast.library import catalog
+from flopcast.requests.job_request import JobRequest
+
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
+ENDINGS = (".json", ".yaml", ".yml", ".toml", *SCRIPTS)
+OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+NEAR = 3  # names that an error suggests
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text that could name a catalogue entry is a path: it has a folder or a suffix.
+
+    "-" is one. What looks like a hub's OWNER/NAME is none, unless there is such a file.
+
+    >>> is_path("./config.json"), is_path("qwen2.5-7b"), is_path("meta-llama/Llama-3-8B")
+    (True, False, False)
+    """
+    if text == PIPED or exists(text) or Path(text).suffix in ENDINGS:
+        return True
+    return "/" in text and not OF_A_HUB.fullmatch(text)
+
+
+def is_model(text: str) -> bool:
+    """Return whether a text names a model, as `--model` takes it, and is no path.
+
+    >>> is_model("llama-3-8b"), is_model("meta-llama/Meta-Llama-3-8B"), is_model("job.yaml")
+    (True, True, False)
+    """
+    return not is_path(text) and catalog.known("models", text) is not None
+
+
+def files_and_changes(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which words of a command line are files of the job or its model, and which are changes.
+
+    The first word is a file or a model unless it has the form of a change; later words are files if these
+    exist, and models if these are known.
+    """
+    files = tuple(
+        word
+        for place, word in enumerate(words)
+        if (exists(word) and not (place and "=" in word))
+        or not (place or "=" in word or word.startswith("plan."))
+        or (place and is_model(word))
+    )
+    return files, tuple(word for word in words if word not in files)
+
+
+def with_named_model(request: JobRequest) -> JobRequest:
+    """Return the request with the model that stands among its files as its `model`.
+
+    Raises
+    ------
+    SpecError
+        A word is neither a file nor a model, or there are two models.
+    """
+    models = [word for word in request.files if is_model(word)]
+    problems = [_unknown(word) for word in request.files if word not in models and is_missing(word)]
+    named = [*models, *([] if request.model is None else [request.model])]
+    if models and len(named) > 1:
+        because, fix = "a job trains one model", f"leave out {named[0]} or {named[1]}"
+        problems.append(Problem("model", " and ".join(map(str, named)), "one model", because, fix))
+    if problems:
+        raise SpecError(problems)
+    if not models:
+        return request
+    files = tuple(word for word in request.files if word not in models)
+    return replace(request, files=files, model=models[0])
+
+
+def _unknown(word: str) -> Problem:
+    """Return the fault of a word that is neither a file nor a model, with the nearest names of either."""
+    because = "there is no such file, and the catalogue has no such model"
+    if is_path(word):
+        near = nearest(Path(word).name, _files_beside(word), most=NEAR)
+        fix = f"did you mean {' or '.join(near)}?" if near else "check the path"
+        allowed = "a file that exists, or a model (flopcast catalog models)"
+        return Problem("job", word, allowed, because, fix)
+    problem = catalog.unknown_name("models", word)
+    return Problem("job", word, f"a file that exists, or a model: {problem.allowed}", because, problem.fix)
+
+
+def _files_beside(word: str) -> list[str]:
+    """Return the files in the folder of a path, with that folder; none if it cannot be listed."""
+    folder = Path(word).parent
+    try:
+        return [str(folder / name) for name in sorted(os.listdir(folder)) if Path(name).suffix in ENDINGS]
+    except OSError:
+        return []
