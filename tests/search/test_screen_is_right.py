@@ -107,7 +107,7 @@ def test_programs_that_share_what_is_alike_take_as_long_as_each_by_itself(name):
 @all_cases("name", FAMILIES)
 def test_a_plan_is_screened_alike_in_its_space_and_alone(name):
     checked, parts = 0, list(batches(*family(name)))
-    of_each = math.ceil(72 / len(parts))
+    of_each = math.ceil(36 / len(parts))
     for number, (job, plans) in enumerate(parts):
         book = load_book(job.cluster)
         together = screen(job, plans, book)
@@ -122,7 +122,7 @@ def test_a_plan_is_screened_alike_in_its_space_and_alone(name):
                 )
             checked += bool(alone.possible[0])
 
-    assert checked > 20
+    assert checked > 10
 
 
 @all_cases("name", FAMILIES)
