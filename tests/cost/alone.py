@@ -56,6 +56,7 @@ DEVICES = {  # device → a cluster of it
     "mi250x-gcd-64gb": "frontier",
     "mi300x-192gb": "mi300x-8",
     "gaudi2-96gb": "gaudi2-8",
+    "gaudi3-128gb": "gaudi3-8",
     "mi325x-256gb": "mi325x-8",
     "mi355x-288gb": "mi355x-8",
     "rtx-2080-ti-11gb": "rtx-2080-ti-8",
@@ -65,7 +66,11 @@ DEVICES = {  # device → a cluster of it
     "rtx-5090-32gb": "rtx-5090-8",
     "rtx-pro-6000-96gb": "rtx-pro-6000-8",
     "t4-16gb": "aws-g4dn",
+    "tpu-v5e-16gb": "gcp-v5e",
+    "tpu-v5p-95gb": "gcp-v5p",
+    "tpu-v6e-32gb": "gcp-v6e",
     "trainium1-core-16gb": "aws-trn1",
+    "trainium2-core-24gb": "aws-trn2",
     "v100-pcie-16gb": "v100-pcie-16gb-4",
     "v100-sxm2-16gb": "dgx-1",
     "v100-sxm2-32gb": "aws-p3dn",
@@ -114,9 +119,7 @@ def seconds_of(work, cluster):
 def bound_of(work, device):
     """The roofline (Williams, Waterman, Patterson, CACM 52(4), 2009), from the data sheet."""
     need = work.work()
-    return np.maximum(
-        need.flop / device.peak_flop_per_s[need.unit], need.moved_bytes / device.memory_bytes_per_s
-    )
+    return np.maximum(need.flop / device.peak(need.unit), need.moved_bytes / device.memory_bytes_per_s)
 
 
 def message_item(work, name="message", phase="forward"):

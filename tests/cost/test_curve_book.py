@@ -123,7 +123,12 @@ def test_only_kernel_classes_that_exist_have_relatives(name):
     assert name in (*OPERATORS, *bases, *products)
 
 
-@all_cases("device", [d for d in DEVICES if load_owner(d) or catalog.device(d).relatives])
+TPUS = [name for name in DEVICES if name.startswith("tpu")]  # of which products alone were measured
+
+
+@all_cases(
+    "device", [d for d in DEVICES if d not in TPUS and (load_owner(d) or catalog.device(d).relatives)]
+)
 @all_cases("kernel", OPERATORS)
 def test_every_kernel_class_is_priced_by_measurements_where_a_device_or_its_relative_was_measured(
     kernel, device
@@ -136,6 +141,18 @@ def test_every_kernel_class_is_priced_by_measurements_where_a_device_or_its_rela
     found = book.find(device, name, facts.kernel_launch_s, facts.relatives)
 
     assert found.calibrated
+
+
+@all_cases("device", TPUS)
+@all_cases("kernel", OPERATORS)
+def test_products_of_tpus_are_priced_by_measurements_and_their_other_kernels_by_data_sheets(kernel, device):
+    facts = catalog.device(device)
+    is_product = kernel.startswith("gemm.")
+    book = load_book(catalog.cluster(DEVICES[device]))
+
+    found = book.find(device, "gemm" if is_product else kernel, facts.kernel_launch_s, facts.relatives)
+
+    assert found.calibrated == is_product
 
 
 @all_cases("device", DEVICES)

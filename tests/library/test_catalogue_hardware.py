@@ -27,9 +27,11 @@ def covered(entry):
     return {word for source in entry.source for word in re.findall(r"\w+", source.covers)}
 
 
-def small_job(cluster, precision="fp16"):
-    """A small GPT in half precision, which every device has, on two nodes."""
-    devices = catalog.cluster(cluster, 2).num_devices
+def small_job(cluster, precision=""):
+    """A small GPT in half precision, or in bf16 on a device that has only that, on two nodes."""
+    part = catalog.cluster(cluster, 2)
+    devices = part.num_devices
+    precision = precision or ("fp16" if "fp16" in part.node.device.peak_flop_per_s else "bf16")
     return make_job(
         cluster=f"{cluster}:2", plan=f"dp={devices} mbs=1 gbs={2 * devices} precision={precision}"
     )
@@ -159,8 +161,26 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "mi300x-192gb": (8192, 5.2),
     "mi325x-256gb": (8192, 5.86),
     "gaudi2-96gb": (6144, 3.2),
+    "gaudi3-128gb": (8192, 3.6),
     "mi355x-288gb": (8192, 8.0),
 }
+
+
+ARRAYS = {  # systolic arrays, their rows and columns, their clock in GHz
+    "tpu-v5e-16gb": (4, 128, 1.5),  # jax-ml.github.io/scaling-book/tpus
+    "tpu-v5p-95gb": (2 * 4, 128, 1.75),
+    "gaudi3-128gb": (8, 256, 1.75),  # Intel at Hot Chips 2024
+    "trainium2-core-24gb": (2, 128, 2.4),  # AWS Neuron, architecture guides for NKI
+}
+
+
+@all_cases("name", ARRAYS)
+def test_a_peak_is_what_all_systolic_arrays_do_at_their_clock(name):
+    arrays, side, ghz = ARRAYS[name]
+
+    peak = catalog.device(name).peak_flop_per_s["bf16"]
+
+    assert peak == pytest.approx(2 * arrays * side**2 * ghz * 1e9, rel=0.006)
 
 
 @all_cases("name", PINS)
@@ -236,14 +256,29 @@ def test_four_bits_are_as_fast_as_the_dense_figure_of_the_whole_says(name):
     assert found == pytest.approx(DENSE_FP4[name] * 1e15, rel=0.001)
 
 
-@EVERY_DEVICE
+@all_cases("name", [name for name in DEVICES if name != "gaudi3-128gb"])
 def test_each_halving_of_the_width_doubles_the_peak_at_least(name):
     peaks = catalog.device(name).peak_flop_per_s
+    formats = {"fp16", "bf16"} & set(peaks)
 
-    widths = [peaks[dtype] for dtype in ("fp16", "fp8", "fp4") if dtype in peaks]
+    widths = [peaks[dtype] for dtype in (min(formats), "fp8", "fp4") if dtype in peaks]
 
     assert all(narrow >= 1.99 * wide for wide, narrow in pairwise(widths))
-    assert peaks.get("bf16", peaks["fp16"]) == peaks["fp16"]
+    assert len({peaks[dtype] for dtype in formats}) == 1
+
+
+def test_engines_of_gaudi_3_are_as_fast_in_bf16_as_in_8_bits_and_a_quarter_as_fast_in_fp16():
+    peaks = catalog.device("gaudi3-128gb").peak_flop_per_s
+
+    assert peaks["bf16"] == peaks["fp8"] == pytest.approx(4 * peaks["fp16"], rel=0.001)
+
+
+@all_cases("name", ["gcp-v5e", "gcp-v5p", "gcp-v6e"])
+def test_a_tpu_multiplies_no_fp16(name):
+    with pytest.raises(SpecError) as told:
+        predict(small_job(name, "fp16"), load_book(catalog.cluster(name)))
+
+    assert [(p.field, p.allowed) for p in told.value.problems] == [("plan.precision", "bf16")]
 
 
 WITHOUT_BF16 = ["v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb", "rtx-2080-ti-11gb"]
@@ -294,12 +329,17 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "rtx-3090-24gb": (16, 2),
     "h100-pcie-80gb": (16, 4),  # lanes of PCIe 5.0
     "rtx-pro-6000-96gb": (16, 4),
+    "tpu-v5e-16gb": (4, 50),  # links of a 2D torus
+    "tpu-v6e-32gb": (4, 100),
+    "tpu-v5p-95gb": (6, 100),  # links of a 3D torus
+    "trainium2-core-24gb": (1, 160),  # a quarter of a chip's NeuronLink-v3 (1.28 TB/s both directions)
     "trainium1-core-16gb": (2, 48),  # half of a chip's four NeuronLink-v2 (384 GB/s both directions)
     "mi250x-gcd-64gb": (2, 50),  # Infinity Fabric between packages, its better paths
     "mi300x-192gb": (7, 64),
     "mi325x-256gb": (7, 64),
     "mi355x-288gb": (7, 153.6 / 2),
     "gaudi2-96gb": (21, 12.5),  # ports of Ethernet
+    "gaudi3-128gb": (21, 25),
 }
 
 
@@ -344,6 +384,11 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     "gh200-nvl2": (2, 400),
     "h100-pcie-8": (2, 400),
     "gaudi2-8": (24, 100),  # three ports of each
+    "gaudi3-8": (24, 200),
+    "aws-trn2": (16, 200),
+    "gcp-v5e": (2, 100),
+    "gcp-v5p": (1, 200),
+    "gcp-v6e": (4, 200),
     "vista": (1, 400),
     "gcp-a3-high": (4, 200),
     "gcp-a3-mega": (8, 200),
@@ -382,12 +427,12 @@ def test_a_cluster_holds_as_many_devices_as_are_told_of_it(name, devices):
 
 
 @EVERY_CLUSTER
-def test_only_a_rack_of_grace_blackwell_joins_more_devices_than_a_node_has(name):
+def test_only_racks_of_grace_blackwell_and_pods_of_tpus_join_more_devices_than_a_node_has(name):
     cluster = catalog.cluster(name)
 
-    rack = name in ("gb200-nvl72", "gb300-nvl72")
+    wide = {"gb200-nvl72": 72, "gb300-nvl72": 72, "gcp-v5e": 256, "gcp-v5p": 8960, "gcp-v6e": 256}
 
-    assert cluster.scale_up_devices == (72 if rack else cluster.node.devices)
+    assert cluster.scale_up_devices == wide.get(name, cluster.node.devices)
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72"])
@@ -443,7 +488,8 @@ def test_a_small_model_is_predicted_on_every_cluster_within_its_peak(name):
 
     tokens = 2 * job.cluster.num_devices * 1024
     block_flop = 6 * 12 * 1024**2 * 8 * tokens  # six a weight and token, in the blocks alone
-    fastest_s = block_flop / (job.cluster.num_devices * job.cluster.node.device.peak_flop_per_s["fp16"])
+    peak = job.cluster.node.device.peak(job.plan.precision)
+    fastest_s = block_flop / (job.cluster.num_devices * peak)
     assert fastest_s < report.step_time_s < math.inf
     assert report.memory.fits
 

@@ -130,8 +130,9 @@ def test_a_committed_curve_says_what_it_rests_on(owner, name):
     assert 0 < evidence.relative_error < most
 
 
-@all_cases(("owner", "name"), [(o, n) for o, n in CURVES if n == "gemm"])
+@all_cases(("owner", "name"), [(o, n) for o, n in CURVES if n == "gemm" and not o.startswith("tpu")])
 def test_both_gradients_of_a_product_have_a_ratio(owner, name):
+    """But those of TPUs, of which forward products alone were measured, and no relative has more."""
     ratios = load_owner(owner)[owner, name].layout_ratio
 
     kinds = {name.partition(".")[0] for name in ratios}

@@ -115,27 +115,51 @@ LLAMA_8B = {  # outputs, inputs of each linear layer: arXiv:2407.21783, table 3
     "gate_up_proj": (28672.0, 4096.0),
     "down_proj": (4096.0, 14336.0),
 }
+LLAMA_8B_ALONE = {  # the same where gates are not joined
+    "o_proj": LLAMA_8B["o_proj"],
+    "gate_proj": (14336.0, 4096.0),
+    "up_proj": (14336.0, 4096.0),
+    "down_proj": LLAMA_8B["down_proj"],
+}
 
 
-def _llama_layer(layer: str) -> peer_tables.PeerFile:
-    """Return one linear layer of Llama 3.1 8B on one device, by tokens."""
-    n, k = LLAMA_8B[layer]
+def _llama_layer(
+    layer: str, sizes: tuple[float, float], path: str, column: str, time: str, devices: Mapping[str, str]
+) -> peer_tables.PeerFile:
+    """Return one linear layer of Llama 3.1 8B, by tokens; `column` holds the names of layers."""
+    n, k = sizes
     return peer_tables.PeerFile(
-        path="llmservingsim/vllm_dense.csv.gz",
+        path=path,
         name="gemm",
-        devices={"gpu=RTX4090": "rtx-4090-24gb", "gpu=RTXPRO6000": "rtx-pro-6000-96gb"},
+        devices=devices,
         operator=lambda r: peer_tables.matmul("bf16")(
             {"m": r["tokens"], "n": 0 * r["tokens"] + n, "k": 0 * r["tokens"] + k}
         ),
-        measured_s=peer_tables.seconds_in("time_us"),
+        measured_s=peer_tables.seconds_in(time),
         belongs=peer_tables.all_of(
-            peer_tables.is_word(f"layer={layer}"),
+            peer_tables.is_word(f"{column}={layer}"),
             peer_tables.is_word("model=meta-llama/Llama-3.1-8B"),
             lambda r: r["tp"] == 1,
             peer_tables.not_small("tokens"),
         ),
         remark="bf16, the layers of one model",
     )
+
+
+CARDS = {"gpu=RTX4090": "rtx-4090-24gb", "gpu=RTXPRO6000": "rtx-pro-6000-96gb"}
+LLAMA_LAYERS = (
+    *(
+        _llama_layer(name, sizes, "llmservingsim/vllm_dense.csv.gz", "layer", "time_us", CARDS)
+        for name, sizes in LLAMA_8B.items()
+    ),
+    *(
+        _llama_layer(
+            *(name, sizes, "llmservingsim/layers_h100_tpuv6e.csv.gz", "layer_name", "latency_ns"),
+            {"gpu=TPU-v6e-1": "tpu-v6e-32gb"},
+        )
+        for name, sizes in LLAMA_8B_ALONE.items()
+    ),
+)
 
 
 Widths = Callable[[peer_tables.Columns], tuple[Counts, Counts]]
@@ -176,7 +200,7 @@ OTHERS = (
         belongs=peer_tables.not_small("m"),
         remark="fp8: its fractions are of that peak",
     ),
-    *(_llama_layer(layer) for layer in LLAMA_8B),
+    *LLAMA_LAYERS,
     *(_vidur_layer(name) for name in VIDUR),
     peer_tables.PeerFile(
         path="apex/gemm_v100_fp16.csv.gz",

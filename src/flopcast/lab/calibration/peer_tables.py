@@ -160,8 +160,8 @@ def not_small(*names: str) -> Mask:
 
 
 def seconds_in(name: str) -> Callable[[Columns], Floats]:
-    """Return a function that gives a column in seconds; its name ends in _us or _ms."""
-    unit_s = 1e-6 if name.endswith("_us") else 1e-3
+    """Return a function that gives a column in seconds; its name ends in _ns, _us or _ms."""
+    unit_s = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[name.rpartition("_")[2]]
     return lambda r: r[name] * unit_s
 
 
