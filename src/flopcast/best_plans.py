@@ -18,7 +18,7 @@ def search_plans(
     jobs: Job | Sequence[Job],
     space: Space | None = None,
     objectives: Sequence[str] = ("step_time",),
-    total_tokens: float = 0.0,
+    total_tokens: float | None = None,
     deadline_s: float | None = None,
     budget_usd: float | None = None,
     told: OnProgress | None = None,
@@ -34,7 +34,8 @@ def search_plans(
     objectives : names of search.objectives.OBJECTIVES
         Plans are ranked by the first; the front is of all of them.
     total_tokens, deadline_s, budget_usd
-        Of the whole run: its tokens, the time by which it must end, and the most that it may cost.
+        Of the whole run: its tokens, the time by which it must end, and the most that it may cost. The
+        tokens are those that the first job states, unless they are given.
     told : callable
         Called with messages about the progress of the search.
 
@@ -51,11 +52,14 @@ def search_plans(
     >>> found.candidates >= found.possible >= found.feasible >= len(found.plans) - found.refined > 0
     True
     """
+    several = (jobs,) if isinstance(jobs, Job) else tuple(jobs)
+    if total_tokens is None and several:
+        total_tokens = several[0].run_tokens
     question = Question(
-        jobs=(jobs,) if isinstance(jobs, Job) else tuple(jobs),
+        jobs=several,
         space=space or Space(),
         objectives=tuple(objectives),
-        total_tokens=total_tokens,
+        total_tokens=total_tokens or 0.0,
         deadline_s=deadline_s,
         budget_usd=budget_usd,
     )

@@ -17,6 +17,7 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve, without_options
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
+from flopcast.units import Number
 
 Part = str | Mapping[str, object]
 
@@ -30,6 +31,11 @@ def job(
     plan: Part | None = None,
     stack: Part | None = None,
     seq: int | None = None,
+    lora: int | None = None,
+    qlora: int | None = None,
+    tokens: str | Number | None = None,
+    samples: str | int | None = None,
+    epochs: Number | None = None,
     site: str | Path | None = None,
     price: str | None = None,
     kind: str | None = None,
@@ -41,17 +47,15 @@ def job(
 
     Parameters
     ----------
-    file : path, or the name of a model
-        Any file that the commands read: a job file, a launch script, a configuration of another program.
-        The other parameters override the file. If there is no such file, the name of a model, as `model`.
+    file : path of any file that the commands read, or the name of a model; other parameters override it
     model : name of the catalogue, path (config.json, its folder, YAML), or a mapping as in a job file
     cluster : name, by default dgx-h100; NAME:NODES for a part of it
     gpus : devices of the cluster to use
-    plan : str
-        Such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, a plan is chosen as `flopcast predict` does.
+    plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
     stack : name, by default megatron-core
-    seq : int
-        Tokens of a sequence; the default is the model's training length.
+    seq : tokens of a sequence; the default is the model's training length
+    lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
+    tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
     site : path of a site file, the speeds measured on this machine
     price : of a device: "2.10 USD/h", or a name of the catalogue
     kind : the format of the file, if its keys do not identify it
@@ -73,9 +77,15 @@ def job(
     (64, 2, ('cluster dgx-h100', 'stack megatron-core', 'sequence_length 8192'))
     """
     named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
+    named |= {"lora": lora, "qlora": qlora, "tokens": tokens, "samples": samples, "epochs": epochs}
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}
     named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
     request = JobRequest(files=() if file is None else (str(file),), changes=tuple(changes), **named)
+    return _resolved(request)
+
+
+def _resolved(request: JobRequest) -> Job:
+    """Return the job of a request; faults name arguments in the place of options."""
     try:
         return resolve(request)
     except SpecError as error:

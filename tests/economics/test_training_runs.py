@@ -13,7 +13,7 @@ from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.render.training_run import as_json, as_text
 from flopcast.report.training import training
-from flopcast.requests.phase_files import load_phases, stated_phases
+from flopcast.requests.phase_files import load_phases
 from flopcast.spec.operations import Price, Reliability
 from flopcast.units import parse_tokens
 
@@ -136,22 +136,6 @@ def test_a_phase_without_a_price_leaves_the_total_unknown():
 )
 def test_tokens_are_written_as_people_write_them(text, tokens):
     assert parse_tokens(text) == tokens
-    assert stated_phases(text, None)[0].tokens == tokens
-
-
-@all_cases("text", ["0", "-3T", "many", "2 GT", "", "nan"])
-def test_tokens_that_are_none_are_told(text):
-    with pytest.raises(SpecError) as told:
-        stated_phases(text, None)
-
-    (problem,) = told.value.problems
-    assert problem.field == "tokens"
-
-
-def test_a_run_has_tokens_or_phases_and_not_both(tmp_path):
-    for given in ((None, None), ("2T", tmp_path / "phases.yaml")):
-        with pytest.raises(SpecError, match="a run ends after this number of tokens"):
-            stated_phases(*given)
 
 
 def test_a_file_of_phases_keeps_its_order_and_tells_faults_with_their_lines(tmp_path):

@@ -16,6 +16,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_document, job_text
 from flopcast.spec.model import Model
+from flopcast.spec.run_length import RunLength
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.spec.stack import Stack
 from flopcast.units import SUFFIXES, exactly, parse_quantity
@@ -86,6 +87,13 @@ def test_quantities_are_written_so_that_they_are_read_as_they_were(unit, value):
     assert parse_quantity(exactly(value, unit), (unit,)) == value
 
 
+@all_cases("run", [{"tokens": 2e12}, {"samples": 52_002, "epochs": 2.5}])
+def test_the_length_of_a_run_comes_back(run):
+    job = JOB.model_copy(update={"run": RunLength(**run)})
+
+    assert reread(job_text(job)) == job
+
+
 def test_a_round_quantity_is_written_as_people_do():
     assert exactly(80e9, "B") == "80 GB"
     assert exactly(300.0, "W") == "300 W"
@@ -98,7 +106,7 @@ def test_the_same_job_gives_the_same_text():
 def test_what_is_left_out_has_its_default():
     told = job_document(JOB)
 
-    assert set(told) == set(Job.model_fields) - {"site", "assumptions"}
+    assert set(told) == set(Job.model_fields) - {"site", "assumptions", "run"}
     assert "tensor_parallel" not in told["plan"]
     assert math.isclose(
         parse_quantity(told["cluster"]["tiers"][0]["latency_s"], ("s",)), JOB.cluster.tiers[0].latency_s

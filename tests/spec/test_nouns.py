@@ -18,6 +18,7 @@ from flopcast.spec.model import Model, Source
 from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
+from flopcast.spec.run_length import RunLength
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.spec.stack import (
     Contention,
@@ -62,6 +63,7 @@ EXAMPLES = {
     Price: Price(device_usd_per_hour=2.1),
     RankBatch: RankBatch(micro_batches=(MicroBatch(documents=(24, 1000)),)),
     Reliability: Reliability(),
+    RunLength: RunLength(samples=52_000, epochs=3),
     RunShare: RunShare(name="host", share=0.1, log_sigma_factor=0.2),
     Sharding: Sharding(),
     Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),

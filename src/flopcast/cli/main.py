@@ -101,7 +101,8 @@ def group() -> None:
     """Predict the time, memory and cost of training large language models on GPU clusters, on a CPU.
 
     \b
-    flopcast predict JOB.yaml
+    flopcast predict llama-3-8b --gpus 16
+    flopcast predict job.yaml
     flopcast predict --model gpt3-175b --cluster selene:128 \\
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --stack megatron-2022
     """

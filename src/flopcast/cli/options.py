@@ -50,6 +50,18 @@ OPTIONS = {  # of a request, by the names of its fields
         shell_complete=names_of("stacks"),
     ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
+    "lora": click.option(
+        "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train LoRA adapters of this rank only."
+    ),
+    "qlora": click.option(
+        "--qlora",
+        type=click.IntRange(min=1),
+        metavar="RANK",
+        help="The same over weights of 4 bits (QLoRA).",
+    ),
+    "tokens": click.option("--tokens", help='Tokens of the whole run, or of one epoch: "2T", "300B".'),
+    "samples": click.option("--samples", help='Sequences of one epoch: "52000", "52k".'),
+    "epochs": click.option("--epochs", help="Passes over the samples or tokens of the run."),
     "site": click.option("--site", type=FILE, help="Site file: measured rates of this machine."),
     "price": click.option(
         "--price",

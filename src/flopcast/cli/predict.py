@@ -31,11 +31,14 @@ def command(
     Prints the step time with its interval, tokens per second, MFU, memory, where the time goes, and the
     measurements behind these numbers. Describe the job by the name of a model, by a YAML or JSON file, by a
     launch script of Megatron-LM, by options, or by a file and options: an option replaces a part of the
-    file, and KEY=VALUE changes one value. Without a plan, flopcast chooses a good one and prints it. What
-    you do not state is assumed, and listed at the end.
+    file, and KEY=VALUE changes one value. Without a plan, flopcast chooses a good one and prints it. With
+    the length of the run (--tokens, or --samples and --epochs), the report has its days and cost. What you
+    do not state is assumed, and listed at the end.
 
     \b
     flopcast predict llama-3-8b --gpus 16
+    flopcast predict llama-3-8b --gpus 64 --tokens 2T
+    flopcast predict llama-3-8b --gpus 8 --lora 16 --samples 52k --epochs 3 --seq 1024
     flopcast predict --model ./config.json --cluster dgx-h100 --gpus 64
     flopcast predict run.sh --cluster dgx-h100 --gpus 512 --log train.log
     flopcast predict job.yaml

@@ -1,22 +1,19 @@
 """`flopcast run`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from flopcast.cli.options import FILE, job_options, print_found, writes_document
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.resolve import resolve
 
 
 @click.command("run")
 @job_options()
-@click.option("--tokens", help="Tokens to train: 2e12, 2T or 300B.")
-@click.option("--phases", type=FILE, help="A file of phases, instead of --tokens.")
+@click.option("--phases", type=FILE, help="A file of phases, in the place of the length of the run.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
 @writes_document
-def command(request: JobRequest, tokens: str | None, phases: Path | None, wants_json: bool) -> None:
+def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
     """Predict a whole training run: days, goodput, dollars, kilowatt-hours.
 
     The time and cost include failures, restarts and checkpoints. Set them in cluster.reliability; otherwise
@@ -29,21 +26,14 @@ def command(request: JobRequest, tokens: str | None, phases: Path | None, wants_
 
     \b
     flopcast run llama-3-8b --gpus 64 --tokens 2T
-    flopcast run job.yaml --tokens 2T
+    flopcast run llama-3-8b --gpus 8 --lora 16 --samples 52k --epochs 3 --seq 1024
     flopcast run job.yaml --phases phases.yaml --price "2.10 USD/h" cluster.reliability.restart_s="5 min"
     """
     from flopcast.api import predict
     from flopcast.render.training_run import as_json, as_text
     from flopcast.report.training import training
-    from flopcast.requests.phase_files import changes_of_phase, stated_phases
+    from flopcast.requests.phase_files import jobs_of_phases
 
-    stated = stated_phases(tokens, phases)
-    jobs = []
-    for number, phase in enumerate(stated):
-        with changes_of_phase(phases, number):
-            jobs.append(resolve(replace(request, changes=(*request.changes, *phase.words))))
-    whole = training(
-        (phase.name or f"phase {number}", phase.tokens, predict(made))
-        for number, (phase, made) in enumerate(zip(stated, jobs, strict=True), 1)
-    )
+    jobs = jobs_of_phases(request, phases)
+    whole = training((name, tokens, predict(job)) for name, tokens, job in jobs)
     print_found(whole, wants_json, as_json, as_text)

@@ -45,7 +45,6 @@ DRAWINGS = (".html", ".svg")
 @click.option(
     "--objective", "objectives", multiple=True, help="What to rank by; repeat to add axes to the front."
 )
-@click.option("--tokens", help='Tokens of the whole run: "2e12", "2T", "300B".')
 @click.option("--deadline", help='Longest time of the run: "30 d".')
 @click.option("--budget", help='Highest cost of the run: "2.5M USD".')
 @click.option(

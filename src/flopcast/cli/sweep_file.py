@@ -20,10 +20,9 @@ from flopcast.search.question import Question
 from flopcast.search.space import numbers
 
 AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
-ALONE = (
-    "price", "site", "objective", "tokens", "deadline", "budget", "headroom", "tp_beyond_domain",
-    "no_refine",
-)  # fmt: skip
+OF_JOB = ("price", "lora", "qlora", "tokens", "samples", "epochs")  # settings of the job of every scenario
+OF_SEARCH = ("deadline", "budget", "headroom", "tp_beyond_domain", "no_refine")
+ALONE = (*OF_JOB, "site", "objective", *OF_SEARCH)
 ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
 FIELDS = {  # first word of a faulty field → the key of the grid that sets it
     "num_devices": "gpus", "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
@@ -109,10 +108,10 @@ def _question(words: dict[str, Any], alone: dict[str, Any]) -> Question:
     cluster, gpus, site, objective = words["cluster"], words["gpus"], alone["site"], alone["objective"]
     objectives = objective if isinstance(objective, list) else [objective] if objective else []
     named = {"model": words["model"], "plan": words["plan"], "seq": words["sequence_length"]}
-    named |= {"gpus": None if gpus is None else str(gpus), "price": alone["price"]}
+    named |= {"gpus": None if gpus is None else str(gpus)} | {name: alone[name] for name in OF_JOB}
     job = JobRequest(site=None if site is None else Path(str(site)), **named)
     settings = {"stacks": (words["stack"],), "clusters": () if cluster is None else (str(cluster),)}
-    settings |= {"objectives": tuple(map(str, objectives))} | {name: alone[name] for name in ALONE[3:]}
+    settings |= {"objectives": tuple(map(str, objectives))} | {name: alone[name] for name in OF_SEARCH}
     return question_of(SearchRequest(job=job, **settings))
 
 
@@ -136,7 +135,8 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
     """Yield the faults of a scenario, each with the line of the key that causes it."""
     for problem in problems:
         word = problem.field.removeprefix("--").removeprefix("space.").split(".")[0].split(" ")[0]
-        key = FIELDS.get(word, word)
+        option = problem.where.removeprefix("--")
+        key = option if option in OF_JOB else FIELDS.get(word, word)
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
         yield replace(problem, where=document.where((written,)))

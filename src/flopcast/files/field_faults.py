@@ -87,13 +87,15 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     if known:
         return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {known[0]}")
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
     if isinstance(detail["input"], dict):
-        because, fix = because or "its fields contradict each other", f"change a field of {name}"
+        because = because or "its fields contradict each other"
+        fix = fix or f"change a field of {name}"
     else:
         because = because or meaning or "no other value is supported"
         right = _choice(detail["input"], allowed)
-        fix = f"set {name} to {right}" if right else f"change {name}"
+        fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 
 

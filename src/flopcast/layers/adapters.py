@@ -14,9 +14,9 @@ partial sums are added over ranks, and B is whole and joins the finished sum. Fr
 messages, which are narrow: this is an estimate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -114,6 +114,19 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
         else:
             linears_by_name["up"] = Linear(item="mlp.up", rows=hidden, columns=width)
     return linears_by_name
+
+
+def separate_linears(blocks: Iterable[Block], hidden: int) -> tuple[Target, ...]:
+    """Return the targets of all matrices that every block has, each by itself and none as a part of
+    another.
+
+    >>> block = Block(mixer=Attention(heads=4), feed_forward=Mlp(ffn_hidden=256, activation="swiglu"))
+    >>> separate_linears([block], 64)
+    ('q', 'k', 'v', 'out', 'gate', 'up', 'down')
+    """
+    known = [linears(block, hidden) for block in blocks]
+    separate: tuple[Target, ...] = tuple(name for name in get_args(Target) if name not in FUSED)
+    return tuple(name for name in separate if all(name in one for one in known))
 
 
 def _kind_of(value: object) -> str:

@@ -56,7 +56,7 @@ def _assumed(compared: ReportComparison) -> list[str]:
 def rows_of(compared: ReportComparison) -> list[tuple[str, str, str]]:
     """Return rows of name, value of the first job and value of the second; the first row has the labels."""
     first, second = compared.first, compared.second
-    return [("", *LABELS), *_facts(first, second), *_times(first, second)]
+    return [("", *LABELS), *_facts(first, second), *_runs(first, second), *_times(first, second)]
 
 
 def verdicts(compared: ReportComparison) -> list[str]:
@@ -99,6 +99,16 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("cost of 1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
         ("energy of 1e12 tokens", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),
     ]
+
+
+def _runs(first: Report, second: Report) -> list[tuple[str, str, str]]:
+    """Return rows with the time and the cost of the whole runs; none if no job states its length."""
+    runs = [report.run for report in (first, second)]
+    if runs == [None, None]:
+        return []
+    times = ["unknown" if run is None else show_seconds(run.wall_s.value) for run in runs]
+    costs = ["unknown" if run is None or run.usd is None else show_usd(run.usd.value) for run in runs]
+    return [("time of the run", times[0], times[1]), ("cost of the run", costs[0], costs[1])]
 
 
 def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:

@@ -11,9 +11,11 @@ from dataclasses import fields
 from typing import Any
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.step import StepCost
+from flopcast.economics.run import TrainingRun
+from flopcast.economics.step import KWH_J, StepCost
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
+from flopcast.report.training import DAY_S
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
 from flopcast.timeline.uncertainty import Sensitivity
@@ -69,6 +71,7 @@ def as_json(report: Report) -> dict[str, object]:
         "memory": memory_as_json(report.memory),
         **cost_as_json(report.cost),
         "power": None if report.watts is None else fields_of(report.watts),
+        "run": None if report.run is None else run_as_json(report.run),
         "assumptions": list(report.assumptions),
         "evidence": [
             {name: getattr(each, name) for name in ("curve", "source", "relative_error", "extrapolated")}
@@ -140,6 +143,24 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
         **with_bounds("energy_kwh_per_1e12_tokens", cost.many_tokens_kwh),
         **with_bounds("mean_power_w_per_device", power),
         "busy": None if cost.energy is None else plain(cost.energy.busy),
+    }
+
+
+def run_as_json(run: TrainingRun) -> dict[str, object]:
+    """Return the totals of a run: tokens, steps, and with bounds days, goodput, dollars and kilowatt-hours.
+
+    Money is null without a price, energy without a board power.
+    """
+    goodput, low, high = (nine_digits(share) for share in run.goodput)
+    kwh = None if run.joules is None else run.joules * (1 / KWH_J)
+    return {
+        "tokens": sum(phase.phase_tokens for phase in run.phases),
+        "steps": nine_digits(sum(phase.num_steps for phase in run.phases)),
+        **with_bounds("days", run.wall_s * (1 / DAY_S)),
+        **{"goodput": goodput, "goodput_low": low, "goodput_high": high},
+        "interruptions": nine_digits(run.num_failures),
+        **with_bounds("cost_usd", run.usd),
+        **with_bounds("energy_kwh", kwh),
     }
 
 

@@ -8,7 +8,8 @@ Components below 0.05 % of the step are omitted; one character of a bar is 1/24 
 from collections.abc import Iterable, Iterator
 
 from flopcast.economics.power import PowerDraw
-from flopcast.economics.step import StepCost
+from flopcast.economics.run import TrainingRun
+from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
@@ -34,6 +35,7 @@ def as_text(report: Report) -> str:
     """
     parts = (
         _answer(report),
+        _run(report),
         _times(report),
         _memory(report.memory),
         cost_lines(report.cost, report.watts),
@@ -59,10 +61,61 @@ def _answer(report: Report) -> list[str]:
         f" device, full attention counted; HFU {metrics.hfu_ratio:.1%})",
         f"memory    {report.memory.need}: {_verdict(report.memory)}",
     ]
-    if job.model.adapters:
-        trained = show(job.model.trained_parameters(), "parameters")
-        lines.insert(2, f"trains    {trained} of {show(job.model.parameters(), 'parameters')}, in adapters")
+    if trained := _trained(job):
+        lines.insert(2, f"trains    {trained}")
     return lines + [f"warning   {text}" for text in report.warnings]
+
+
+def _trained(job: Job) -> str:
+    """Return how many parameters are trained, in which adapters; "" if all are."""
+    adapters, model = job.model.adapters, job.model
+    if adapters is None:
+        return ""
+    trained, total = (show(n, "parameters") for n in (model.trained_parameters(), model.parameters()))
+    weights = "" if adapters.base_dtype == "model" else f"; frozen weights in {adapters.base_dtype}"
+    targets = ", ".join(adapters.targets)
+    return f"{trained} of {total}, in adapters of rank {adapters.rank} on {targets}{weights}"
+
+
+def _run(report: Report) -> list[str]:
+    """Return the lines of the whole run; none if the job does not state its length."""
+    if report.run is None or report.job.run is None:
+        return []
+    head = f"the whole run: {report.job.run.text()}"
+    return [head, *(f"  {line}" for line in run_lines(report.run))]
+
+
+def run_lines(run: TrainingRun) -> list[str]:
+    """Return one line each for tokens, time, goodput, cost and energy of a run, with their intervals."""
+    share, low_share, high_share = run.goodput
+    lost = run.phases[0].lost
+    low, high = (show_seconds(bound, like=run.wall_s.value) for bound in run.wall_s.bounds)
+    return [
+        f"tokens    {show(sum(phase.phase_tokens for phase in run.phases), 'tokens')} in"
+        f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
+        f"time      {show_seconds(run.wall_s.value)}   (90 %: {low} to {high})",
+        f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%}); {run.num_failures:.3g}"
+        f" interruptions, one every {show_seconds(lost.time_between_failures_s)}; a checkpoint every"
+        f" {show_seconds(lost.interval_s)}",
+        f"cost      {_run_money(run)}",
+        f"energy    {_run_energy(run)}",
+    ]
+
+
+def _run_money(run: TrainingRun) -> str:
+    price = run.phases[0].cost.price
+    if run.usd is None or price is None:
+        return NO_PRICE
+    low, high = run.usd.bounds
+    return f"{show_usd(run.usd.value)}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.text()}"
+
+
+def _run_energy(run: TrainingRun) -> str:
+    if run.joules is None:
+        return NO_POWER
+    hours = run.joules * (1000 / KWH_J)
+    low, high = hours.bounds
+    return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
 
 
 def _verdict(memory: MemoryReport) -> str:

@@ -5,11 +5,17 @@ Elsewhere: the run itself (economics/run.py).
 """
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.run import Phase, TrainingRun
+from flopcast.economics.run import Phase
 from flopcast.economics.step import KWH_J
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.report_json import FORMAT_VERSION, factors_as_json, job_as_json, with_bounds
-from flopcast.render.report_text import NO_POWER, NO_PRICE, factor_lines
+from flopcast.render.report_json import (
+    FORMAT_VERSION,
+    factors_as_json,
+    job_as_json,
+    run_as_json,
+    with_bounds,
+)
+from flopcast.render.report_text import factor_lines, run_lines
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S, Training
 from flopcast.units import nine_digits, show, show_seconds, show_usd
@@ -22,12 +28,7 @@ def as_text(whole: Training) -> str:
     lines = [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
         f" {job.cluster.node.device.name}, {job.stack.label}",
-        f"tokens    {show(sum(phase.phase_tokens for phase in run.phases), 'tokens')} in"
-        f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
-        f"time      {_days(run.wall_s)}",
-        f"goodput   {_goodput(run)}",
-        f"cost      {_money(run)}",
-        f"energy    {_energy(run)}",
+        *run_lines(run),
         *[f"warning   {text}" for text in texts],
         "",
         *_phases(whole),
@@ -37,37 +38,6 @@ def as_text(whole: Training) -> str:
     ]
     assumed = assumption_lines(text for report in whole.reports for text in report.assumptions)
     return "\n".join([*lines, *([""] if assumed else []), *assumed])
-
-
-def _days(wall_s: Amount) -> str:
-    low, high = (show_seconds(bound, like=wall_s.value) for bound in wall_s.bounds)
-    return f"{show_seconds(wall_s.value)}   (90 %: {low} to {high})"
-
-
-def _goodput(run: TrainingRun) -> str:
-    """Return the goodput with its interval, the failures and the checkpoint interval."""
-    share, low, high = run.goodput
-    lost = run.phases[0].lost
-    return (
-        f"{share:.1%}   (90 %: {low:.1%} to {high:.1%}); {run.num_failures:.3g} interruptions, one every"
-        f" {show_seconds(lost.time_between_failures_s)}; a checkpoint every {show_seconds(lost.interval_s)}"
-    )
-
-
-def _money(run: TrainingRun) -> str:
-    price = run.phases[0].cost.price
-    if run.usd is None or price is None:
-        return NO_PRICE
-    low, high = run.usd.bounds
-    return f"{show_usd(run.usd.value)}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.text()}"
-
-
-def _energy(run: TrainingRun) -> str:
-    if run.joules is None:
-        return NO_POWER
-    hours = run.joules * (1000 / KWH_J)
-    low, high = hours.bounds
-    return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
 
 
 def _phases(whole: Training) -> list[str]:
@@ -92,15 +62,10 @@ def as_json(whole: Training) -> dict[str, object]:
         is null without a price, energy without a board power.
     """
     run = whole.run
-    goodput, low, high = (nine_digits(share) for share in run.goodput)
     days = run.wall_s * (1 / DAY_S)
     return {
         "format_version": FORMAT_VERSION,
-        "tokens": sum(phase.phase_tokens for phase in run.phases),
-        **with_bounds("days", days),
-        **{"goodput": goodput, "goodput_low": low, "goodput_high": high},
-        "interruptions": nine_digits(run.num_failures),
-        **_costs(run.usd, run.joules),
+        **run_as_json(run),
         "factors": factors_as_json(days.factors, "d_log_days"),
         "phases": [_phase(*pair) for pair in zip(run.phases, whole.reports, strict=True)],
         "warnings": list(dict.fromkeys(text for report in whole.reports for text in report.warnings)),

@@ -17,6 +17,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.economics.amount import amount_of
 from flopcast.economics.power import PowerDraw, power_draw
+from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, step_cost
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
@@ -105,6 +106,20 @@ class Report:
         """Return money and energy."""
         step_s = amount_of(self.step_time_s, self.factors)
         return step_cost(self.job, step_s, self.timeline, self.priced, self.whole)
+
+    @cached_property
+    def run(self) -> TrainingRun | None:
+        """Return the whole run, with failures and checkpoints; None if the job does not state its length.
+
+        Raises
+        ------
+        InfeasibleError
+            The devices fail faster than they start.
+        """
+        tokens, cluster = self.job.run_tokens, self.job.cluster
+        if tokens is None:
+            return None
+        return TrainingRun(phases=(phase_of("phase 1", tokens, self.cost, cluster),))
 
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -180,7 +180,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     for key in NOUNS:
         if key in data:
             try:
-                data[key] = _noun(key, data[key], document)
+                data[key] = built(key, data[key], document)
             except SpecError as error:
                 problems += error.problems
                 data.pop(key)
@@ -212,8 +212,18 @@ def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
     return fixed, {"global_batch": 1} | fixed
 
 
-def _noun(key: str, data: object, document: Document) -> object:
-    """Return a model, cluster, stack or site, given as a name, a base with changes, or a description."""
+def built(key: str, data: object, document: Document) -> object:
+    """Return a model, cluster, stack or site, given as a name, a base with changes, or a description.
+
+    Parameters
+    ----------
+    key : one of NOUNS, as which `data` stands in the document
+
+    Raises
+    ------
+    SpecError
+        There is no such name, or the description has faults.
+    """
     kind, noun = NOUNS[key]
     if isinstance(data, str):
         data = {"base": data}

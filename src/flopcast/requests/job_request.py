@@ -35,6 +35,8 @@ class JobRequest:
     model, cluster, plan, stack : names, paths, or mappings as in a job file
     gpus : devices of the cluster to use
     seq : tokens of a sequence
+    lora, qlora : rank of adapters, over frozen weights of 16 or of 4 bits
+    tokens, samples, epochs : length of the whole run, as spec/run_length.py has it
     site : path of a site file
     price : of a device
     kind : format of the first file
@@ -50,6 +52,11 @@ class JobRequest:
     plan: object = None
     stack: object = None
     seq: object = None
+    lora: object = None
+    qlora: object = None
+    tokens: object = None
+    samples: object = None
+    epochs: object = None
     site: Path | None = None
     price: object = None
     kind: str | None = None

@@ -49,7 +49,8 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     assumptions = [choice.sentence(fixed)]
     if "global_batch" not in fixed:
         tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens
-        assumptions.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')})")
+        recipe = ", as in recipes of fine-tuning" if job.fine_tunes else ""
+        assumptions.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')}{recipe})")
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
 
 

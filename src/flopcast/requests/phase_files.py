@@ -1,7 +1,7 @@
 """Files of phases: YAML or JSON with a list `phases`.
 
-Answers: which phases does this file, or this number of tokens, stand for?
-Elsewhere: what a phase says (spec/phases.py), the jobs that they change (cli/run.py).
+Answers: which jobs are the phases of a run, and how many tokens does each train?
+Elsewhere: what a phase says (spec/phases.py), the length of a run without phases (spec/run_length.py).
 """
 
 from collections.abc import Iterator
@@ -9,11 +9,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from flopcast.errors import SpecError, spec_error
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import build
-from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.files.yaml_text import read_yaml
 from flopcast.requests.job_files import read_file
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
+from flopcast.requests.training_options import LENGTHS
+from flopcast.spec.job import Job
 from flopcast.spec.phases import StatedPhase, StatedRun
+from flopcast.units import Number
 
 
 def load_phases(path: Path) -> tuple[StatedPhase, ...]:
@@ -28,30 +33,44 @@ def load_phases(path: Path) -> tuple[StatedPhase, ...]:
     return build(StatedRun, document, document.data).phases
 
 
-def stated_phases(tokens: str | None, path: Path | None) -> tuple[StatedPhase, ...]:
-    """Return the phases of a file, or a single phase of this number of tokens.
+def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Number, Job]]:
+    """Return name, tokens and job of each phase of a file; without a file, the job is the only phase.
 
     Raises
     ------
     SpecError
-        Both or neither are given, or a fault in what is.
+        Neither a file nor the request states how long the run is, or both do; or a fault in what they say.
     """
-    if (tokens is None) == (path is None):
-        allowed = "a number of tokens, or --phases FILE, not both"
-        because = "a run ends after this number of tokens"
-        fix = "add --tokens 2T" if tokens is None else "leave --phases out, or --tokens"
-        raise spec_error(
-            "--tokens", tokens, allowed, because, fix, fault="is missing" if tokens is None else ""
+    if path is None:
+        job = resolve(request)
+        if job.run_tokens is None:
+            allowed = "a number of tokens or of samples, or --phases FILE"
+            fix, because = "add --tokens 2T", "a run has a length"
+            raise spec_error("--tokens", None, allowed, because, fix, fault="is missing")
+        return [("phase 1", job.run_tokens, job)]
+    stated = [name for name in LENGTHS if getattr(request, name) is not None]
+    if stated:
+        allowed, because = (
+            "a length of the run, or --phases FILE, not both",
+            "phases state their own tokens",
         )
-    if path is not None:
-        return load_phases(path)
-    document = Document("--tokens", {"tokens": tokens}, {})
-    return (build(StatedPhase, document, document.data),)
+        raise SpecError(
+            Problem(
+                f"--{name}", getattr(request, name), allowed, because, f"leave out --{name}, or --phases"
+            )
+            for name in stated
+        )
+    jobs = []
+    for number, phase in enumerate(load_phases(path), 1):
+        with _changes_of_phase(path, number - 1):
+            job = resolve(replace(request, changes=(*request.changes, *phase.words)))
+        jobs.append((phase.name or f"phase {number}", phase.tokens, job))
+    return jobs
 
 
 @contextmanager
-def changes_of_phase(path: Path | None, number: int) -> Iterator[None]:
-    """Put the line of a phase's changes, where a file has some, before the place of every fault.
+def _changes_of_phase(path: Path, number: int) -> Iterator[None]:
+    """Put the line of a phase's changes, where there are some, before the place of every fault.
 
     Raises
     ------
@@ -61,9 +80,9 @@ def changes_of_phase(path: Path | None, number: int) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        document = None if path is None else read_yaml(read_file(path), str(path))
+        document = read_yaml(read_file(path), str(path))
         changes = ("phases", number, "changes")
-        if document is None or changes not in document.lines:
+        if changes not in document.lines:
             raise
         place = document.where(changes)
         raise SpecError(

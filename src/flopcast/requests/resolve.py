@@ -21,6 +21,7 @@ from flopcast.library.edits import edited_document, in_long_names, long_names, m
 from flopcast.requests.job_files import AUTO, COMMAND_LINE, USUAL, ReadFile, job_of, read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import assuming, read_source, with_model
+from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
 from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
@@ -78,20 +79,29 @@ def made_from(
         document = _with_usual_cluster(document, request)
         stated = stated or _devices_of_plan(document)
     document = _with_price(document, request.price, anew=True)
-    document, mistyped = _tried(document, lambda given: edited_document(given, request.changes))
+    document, twofold = _tried(document, lambda given: with_adapters(given, request, anew=True))
+    document, mistyped = _tried(
+        with_run(document, request), lambda given: edited_document(given, request.changes)
+    )
+    if not twofold:
+        document = with_adapters(document, request, anew=False)
+    document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
     gpus = _unsized(document, stated) if request.gpus is None else request.gpus
     if source.devices is not None and gpus == source.devices and not _cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
     document = _with_price(document, request.price, anew=False)
-    problems = (*unsized, *mistyped)
+    problems = (*unsized, *mistyped, *twofold, *untargeted)
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
     try:
         made = make(_with_defaults(document), read)
     except SpecError as error:
-        others = [each for each in error.problems if not (unsized and each.field == "plan")]
-        raise SpecError([*problems, *others]) from None  # how many devices a plan fills is then no question
+        follows = {"plan"} if unsized else set()  # how many devices a plan fills is then no question
+        follows |= {"model.adapters.targets"} if untargeted else set()
+        raise SpecError(
+            [*problems, *(each for each in error.problems if each.field not in follows)]
+        ) from None
     except InfeasibleError:
         if problems:  # no plan is possible on what was not meant
             raise SpecError(problems) from None

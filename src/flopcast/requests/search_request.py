@@ -26,6 +26,7 @@ from flopcast.spec.plan import Plan
 from flopcast.units import parse_quantity, parse_tokens, units_of
 
 Made = TypeVar("Made")
+OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
 WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exchange", "context_order")
 
 
@@ -37,7 +38,7 @@ class SearchRequest:
     ----------
     job : its plan fixes fields or lists their values, its `gpus` are sizes: "256,512" or "64..1024"
     clusters, stacks, power_limits : several are compared, in place of those of the job
-    objectives, tokens, deadline, budget, headroom : as the options of `flopcast search`
+    objectives, deadline, budget, headroom : as the options of `flopcast search`
     """
 
     job: JobRequest
@@ -45,7 +46,6 @@ class SearchRequest:
     stacks: Sequence[object] = ()
     power_limits: Sequence[str] = ()
     objectives: Sequence[str] = ()
-    tokens: object = None
     deadline: object = None
     budget: object = None
     headroom: object = None
@@ -77,7 +77,6 @@ def question_of(request: SearchRequest) -> Question:
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, request), None)
-    tokens = faults.of(lambda: _tokens(request.tokens), 1.0)
     deadline_s = faults.of(lambda: _seconds(request.deadline), None)
     budget_usd = faults.of(lambda: _dollars(request.budget), None)
     question = faults.of(
@@ -86,7 +85,7 @@ def question_of(request: SearchRequest) -> Question:
             given=tuple(each.job.model_copy(update={"plan": each.given}) for each in jobs if each.given),
             space=space or Space(),
             objectives=tuple(request.objectives) or ("step_time",),
-            total_tokens=tokens,
+            total_tokens=(jobs[0].job.run_tokens if jobs else None) or 0.0,
             deadline_s=deadline_s,
             budget_usd=budget_usd,
         ),
@@ -123,7 +122,7 @@ class _Faults:
 
     def relevant(self, *, without_job: bool) -> list[Problem]:
         """Return all faults, without those that only follow from faults of the job."""
-        return [one for one in self.found if not (without_job and one.field == "jobs")]
+        return [one for one in self.found if not (without_job and one.field in OF_JOBS)]
 
 
 def _split_changes(changes: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
@@ -176,17 +175,6 @@ def _several(name: str, value: object) -> object:
     if name not in WORDS or not isinstance(value, str):
         return value
     return re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
-
-
-def _tokens(text: object) -> float:
-    try:
-        number = 0.0 if text is None else parse_tokens(str(text))
-    except ValueError:
-        number = -1.0
-    if number < 0 or (number == 0 and text is not None):
-        allowed = "a number above 0, such as 2e12, 2T or 300B"
-        raise spec_error("--tokens", text, allowed, "tokens are counted", "write --tokens 2T")
-    return number
 
 
 def _dollars(text: object) -> float | None:

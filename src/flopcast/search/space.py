@@ -31,6 +31,9 @@ from flopcast.strict_model import StrictModel
 ALL = "all"
 # of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
 USUAL_TOKENS = 2**22
+# of a global batch in fine-tuning, of all weights or of adapters: README of tatsu-lab/stanford_alpaca;
+# finetune.py of tloen/alpaca-lora; Tülu 3 (arXiv:2411.15124; allenai/open-instruct, scripts/train/finetune)
+USUAL_SAMPLES = 128
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
 RECOMPUTE = ("none", "selective", "full")
@@ -136,7 +139,8 @@ class Space(StrictModel):
     num_devices : tuple of int
         Sizes of the cluster (gpus); its own if there are none.
     global_batch : tuple of int
-        Sequences of a step (gbs); about four million tokens if there are none.
+        Sequences of a step (gbs). If there are none, about four million tokens or, where the job
+        fine-tunes, about 128 sequences.
     data_parallel : tuple of int
         Which replicas are allowed (dp). They follow from the devices and the other degrees.
     data_shard : tuple of int
@@ -165,7 +169,9 @@ class Space(StrictModel):
     """
 
     num_devices: Numbers = _degrees("num_devices", "gpus", "default: the cluster's")
-    global_batch: Numbers = _degrees("global_batch", "gbs", "default: about four million tokens")
+    global_batch: Numbers = _degrees(
+        "global_batch", "gbs", "default: about four million tokens, or 128 sequences of a fine-tune"
+    )
     data_parallel: Numbers = _degrees("data_parallel", "dp", "default: any")
     data_shard: Shards = _degrees("data_shard", "dp_shard", "default: all; of ZeRO-3 a domain's too")
     tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "default: every divisor")
@@ -291,13 +297,14 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
 
 
 def usual_batch(job: Job) -> int:
-    """Return a global batch of about four million tokens that every plan can divide.
+    """Return a global batch that every plan can divide: about four million tokens, or that of a fine-tune.
 
     A power of two times the number of devices, so that replicas and micro-batches of any candidate go
     into it.
     """
     devices = job.cluster.num_devices
-    each = max(1.0, USUAL_TOKENS / job.batch.sequence_length / devices)
+    sequences = USUAL_SAMPLES if job.fine_tunes else USUAL_TOKENS / job.batch.sequence_length
+    each = max(1.0, sequences / devices)
     return int(devices * 2 ** round(log2(each)))
 
 

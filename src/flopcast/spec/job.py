@@ -6,21 +6,24 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
+from flopcast.spec.run_length import RunLength
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.strict_model import StrictModel, nameable
+from flopcast.units import Number
 
 
 class Job(StrictModel):
     """Model × cluster × plan × stack (× site), on one batch.
 
     Each noun is valid by itself; `spec.checks.check` decides whether they go together.
+    `run` is the length of the whole run, if it is known: a report then states its days and cost.
     `assumptions` are the values that were missing and filled in: a report repeats them.
 
     Examples
     --------
     >>> sorted(name for name, field in Job.model_fields.items() if not field.is_required())
-    ['assumptions', 'site']
+    ['assumptions', 'run', 'site']
     """
 
     model_config = ConfigDict(json_schema_extra=nameable("model", "cluster", "plan", "stack", "site"))
@@ -31,12 +34,27 @@ class Job(StrictModel):
     stack: Stack
     batch: Batch
     site: Site = Site()
+    run: RunLength | None = None
     assumptions: tuple[str, ...] = ()
 
     @property
     def step_tokens(self) -> float:
         """Return tokens of one step, including padding: of all sequences of the global batch."""
         return self.plan.global_batch * self.batch.mean_sequence_tokens
+
+    @property
+    def run_tokens(self) -> Number | None:
+        """Return the tokens of the whole run, including padding; None if its length is not known."""
+        return None if self.run is None else self.run.total_tokens(self.batch)
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Return whether a trained model is tuned: adapters are trained, or a data set of samples is given.
+
+        Pretraining is stated in tokens.
+        """
+        samples = None if self.run is None else self.run.samples
+        return self.model.adapters is not None or samples is not None
 
     @property
     def by_kind(self) -> tuple[tuple[float, "Job"], ...]:

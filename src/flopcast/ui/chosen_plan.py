@@ -19,7 +19,7 @@ CHOSEN = "chosen"
 PLAN_FIELDS = (*OF_PLAN, "plan")
 KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
 SWITCHES = ("choose", "go", "now")  # of an address: what to do, not of what
-JOB_FIELDS = ("model", "cluster", "gpus", "stack", "job")  # a chosen plan is one for these
+JOB_FIELDS = ("model", "cluster", "gpus", "stack", "lora", "qlora", "samples", "job")  # of a chosen plan
 Fields = Mapping[str, str]
 
 

@@ -11,7 +11,7 @@ from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.ui.page import known_fields
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
 
-WHOLE = ("gpus", "seq", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
+WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 OPERATIONS = {
     "predict": ("One training step: time, rate, memory, money, energy, each with its interval", "Job"),
     "memory": ("What must fit on each device, and whether it does", "Job"),

@@ -15,7 +15,7 @@ from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.spec.precision import RECIPES
 from flopcast.ui.chosen_plan import CHOSEN
-from flopcast.ui.request_fields import FREE, OF_JOB, OF_PLAN, OF_SEARCH
+from flopcast.ui.request_fields import FREE, OF_MACHINE, OF_PLAN, OF_SEARCH, OF_TRAINING
 
 PAGES = {"predict": ("/", "Predict"), "search": ("/search", "Search"), "compare": ("/compare", "Compare")}
 FILES = {
@@ -57,6 +57,8 @@ def known_fields() -> dict[str, Field]:
         "dp": Field(label="dp", hint="empty: the rest", counts=True),
         "mbs": Field(label="mbs", hint="micro-batch", counts=True),
         "gbs": Field(label="gbs", hint="global batch", counts=True),
+        "lora": Field(label="LoRA", hint="rank", counts=True),
+        "qlora": Field(label="QLoRA", hint="rank", counts=True),
     }
     chosen = {
         "model": Field(label="Model", choices=catalog.names("models"), wide=True),
@@ -73,7 +75,9 @@ def known_fields() -> dict[str, Field]:
         "schedule": Field(label="Schedule", hint="1f1b"),
         "plan": Field(label="More of the plan", hint="sp optimizer=adamw", wide=True),
         "changes": Field(label="Changes", hint="stack.launches=…", wide=True),
-        "tokens": Field(label="Tokens", hint="2T"),
+        "samples": Field(label="Samples", hint="of an epoch: 52k"),
+        "epochs": Field(label="Epochs", hint="3"),
+        "tokens": Field(label="Tokens", hint="or samples: 2T"),
         "deadline": Field(label="Done within", hint="30 d"),
         "budget": Field(label="Budget", hint="2.5M USD"),
         "headroom": Field(label="Memory", hint="what fits"),
@@ -239,7 +243,8 @@ def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
     return (
         ("" if several else f'<input type="hidden" name="{prefix}{CHOSEN}" value="{chosen}">')
         + (brought if packed else "")
-        + _group("Model and machine", OF_JOB, words, prefix, several=several)
+        + _group("Model and machine", OF_MACHINE, words, prefix, several=several)
+        + _group("Fine-tuning and length of the run", OF_TRAINING, words, prefix)
         + _group("Plan", (*OF_PLAN, *FREE[:2]), words, prefix, several=several)
     )
 

@@ -29,13 +29,15 @@ from flopcast.requests.sources import is_script, refuse_values, source_of
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
 
-OF_JOB = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit")
+OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit")
+OF_TRAINING = ("lora", "qlora", "samples", "epochs", "tokens")  # what is trained, and for how long
+OF_JOB = (*OF_MACHINE, *OF_TRAINING)
 OF_PLAN = (
     "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
 )  # fmt: skip
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
-OF_SEARCH = ("objectives", "tokens", "deadline", "budget", "headroom")
+OF_SEARCH = ("objectives", "deadline", "budget", "headroom")
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
 MOST_NAME = 100  # characters in the name of a file
 MOST_DOCUMENT_BYTES = 256 << 10
@@ -180,11 +182,13 @@ def unpacked(word: str) -> str:
 
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
-    named: dict[str, Any] = {name: _text(words, name) for name in ("model", "cluster", "stack", "price")}
+    texts = ("model", "cluster", "stack", "price", "tokens", "samples", "epochs")
+    named: dict[str, Any] = {name: _text(words, name) for name in texts}
     model, limit, job = named["model"], _text(words, "power_limit"), words.get("job")
     changes = str(words.get("changes") or "").split()
     changes += [] if limit is None else [f"site.power_limit_w={limit}"]
-    named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq"), "changes": tuple(changes)}
+    named |= {name: _count(words, name) for name in ("gpus", "seq", "lora", "qlora")}
+    named |= {"changes": tuple(changes)}
     if model is not None and catalog.known("models", model) is None:
         raise SpecError([catalog.unknown_name("models", model, "model", "request")])
     request = JobRequest(**named)

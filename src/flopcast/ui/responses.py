@@ -35,7 +35,7 @@ from flopcast.search.find import Progress, SearchResult
 from flopcast.search.rank import Ranked
 from flopcast.spec.job_file import job_text
 from flopcast.spec.plan import Plan
-from flopcast.ui.request_fields import OF_PLAN, Words, brought_from, job_from, question_from
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, brought_from, job_from, question_from
 
 JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "text/csv"
 OnProgress = Callable[[str], None]
@@ -198,11 +198,8 @@ def _why(one: Ranked, result: SearchResult) -> str:
 
 def _link(text: str, one: Ranked, words: Words) -> str:
     job = one.played.job
-    rest = {
-        name: words[name]
-        for name in ("model", "seq", "stack", "price", "power_limit", "changes", "job")
-        if name in words
-    }
+    named = (name for name in (*OF_JOB, "changes", "job") if name not in ("cluster", "gpus"))
+    rest = {name: words[name] for name in named if name in words}
     machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
     query = urlencode(
         rest | machine | {name: value for name, value in fields_of(one.played.plan).items() if value}

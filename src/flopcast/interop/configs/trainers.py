@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
-from flopcast.layers.adapters import FUSED, linears
+from flopcast.layers.adapters import separate_linears
 from flopcast.library import catalog
 
 TARGETS = {  # a module's name in transformers → which linear it is
@@ -135,8 +135,7 @@ def _all_linears(reader: ConfigReader) -> tuple[str, ...]:
     if base is None:
         return LLAMA
     known = catalog.model(str(base))
-    names = linears(known.blocks[0], known.hidden)
-    return tuple(name for name in LLAMA if name in names and name not in FUSED)
+    return separate_linears(known.blocks, known.hidden)
 
 
 def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:

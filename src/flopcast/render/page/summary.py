@@ -10,7 +10,7 @@ from html import escape
 from flopcast.economics.amount import Amount
 from flopcast.render.page.table import Quantity, markup, rate, seconds, share, size
 from flopcast.report.report import Report
-from flopcast.units import Number, show, show_usd
+from flopcast.units import Number, show, show_seconds, show_usd
 
 Tile = tuple[str, str, str]  # a name, the answer as HTML, what is said about it as HTML
 
@@ -24,7 +24,7 @@ def answer(report: Report) -> str:
     )
     tiles = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{value}<small>{about}</small></dd></div>"
-        for name, value, about in (*_times(report), _memory(report), *_costs(report))
+        for name, value, about in (*_times(report), _memory(report), *_run(report), *_costs(report))
     )
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
     return f'<p>{escape(subject)}</p><dl class="tiles">{tiles}</dl>{warnings}'
@@ -59,6 +59,17 @@ def _memory(report: Report) -> Tile:
     expected, low, high, there = (markup(size(each)) for each in sizes_bytes)
     about = f"{expected} expected ({low} to {high}) of {there} on the fullest stage"
     return "Memory", verdicts[memory.verdict], about
+
+
+def _run(report: Report) -> tuple[Tile, ...]:
+    """Return tiles with the time and the cost of the whole run; none if its length is not stated."""
+    run = report.run
+    if run is None:
+        return ()
+    spent, about = _amount(run.wall_s, lambda value: show_seconds(value, like=run.wall_s.value))
+    tokens = show(sum(phase.phase_tokens for phase in run.phases), "tokens")
+    time: Tile = ("The whole run takes", spent, f"{about}; {tokens}, failures included")
+    return (time,) if run.usd is None else (time, ("The whole run costs", *_amount(run.usd, show_usd)))
 
 
 def _costs(report: Report) -> tuple[Tile, ...]:

@@ -1,0 +1,90 @@
+"""The length of a whole training run: a number of tokens, or samples of a data set and epochs over them.
+
+Answers: on how many tokens does a run train?
+Elsewhere: runs of several phases (phases.py), the days and dollars of a run (economics/run.py).
+"""
+
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from flopcast.spec.batch import Batch
+from flopcast.strict_model import StrictModel
+from flopcast.units import Number, parse_tokens, show
+
+ONE_OF = "tokens or samples"
+
+
+class RunLength(StrictModel):
+    """How much a run trains.
+
+    Attributes
+    ----------
+    tokens : float, optional
+        Tokens of the run or, where epochs are given, of one epoch.
+    samples : int, optional
+        Sequences of one epoch, each as long as the batch says.
+    epochs : float
+        How often the run passes over the data; 1 if it is not given.
+
+    Examples
+    --------
+    >>> RunLength(samples="52k", epochs=3).total_tokens(Batch(seq=512))
+    79872000.0
+    >>> RunLength(tokens="2T").total_tokens(Batch(seq=512))
+    2000000000000.0
+    """
+
+    tokens: float | None = Field(default=None, gt=0)
+    samples: int | None = Field(default=None, ge=1)
+    epochs: Annotated[float, Field(gt=0)] | None = None
+
+    @field_validator("tokens", "samples", mode="before")
+    @classmethod
+    def _written(cls, value: object) -> object:
+        """Return the number that a text means."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_tokens(value)
+        except ValueError:
+            raise ValueError("a number, such as 52000, 52k, 300B or 2T; because it is counted") from None
+
+    @field_validator("samples")
+    @classmethod
+    def _without_tokens(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("tokens") is not None:
+            because = "because each of them states the data"
+            raise ValueError(f"{ONE_OF}, not both; {because}; fix: leave out tokens or samples")
+        return value
+
+    @field_validator("epochs")
+    @classmethod
+    def _of_known_data(cls, value: Number | None, info: ValidationInfo) -> Number | None:
+        known = {"tokens", "samples"} - info.data.keys() or any(info.data.values())
+        if value is not None and not known:
+            because = "because an epoch is a pass over the data"
+            raise ValueError(f"only with {ONE_OF}; {because}; fix: add samples or tokens")
+        return value
+
+    @model_validator(mode="after")
+    def _stated(self) -> "RunLength":
+        if self.tokens is None and self.samples is None:
+            raise ValueError(f"{ONE_OF}; because a run trains on something; fix: add samples or tokens")
+        return self
+
+    def total_tokens(self, batch: Batch) -> Number:
+        """Return the tokens of the whole run, padding included."""
+        of_epoch = self.tokens or (self.samples or 0) * batch.mean_sequence_tokens
+        return of_epoch * (self.epochs or 1.0)
+
+    def text(self) -> str:
+        """Return what was stated: "52,000 samples, 3 epochs".
+
+        >>> RunLength(tokens=1e9, epochs=2.5).text(), RunLength(samples=1).text()
+        ('1.00 Gtokens, 2.5 epochs', '1 sample')
+        """
+        samples = f"{self.samples:,} sample{'' if self.samples == 1 else 's'}" if self.samples else ""
+        data = samples or show(self.tokens or 0.0, "tokens")
+        epochs = "" if self.epochs is None else f", {self.epochs:g} epoch{'' if self.epochs == 1 else 's'}"
+        return data + epochs
