@@ -16,6 +16,7 @@ from page_reader import Page
 from sample_reports import PARTS, report_of, sample_report, with_parts
 
 from flopcast.api import report_page
+from flopcast.cost.factor_kinds import in_words
 from flopcast.files.yaml_text import read_yaml
 from flopcast.library.curves import load_book
 from flopcast.render.page.limits import LEAST_SHOWN
@@ -193,7 +194,7 @@ def test_tables_have_the_numbers_of_the_json(name):
         [seconds / step_s for seconds in told["breakdown"].values()], rel=1e-7
     )
     assert [row[:3] for row in factors] == [
-        [one["name"], one["d_log_step"], one["log_sigma"]] for one in told["factors"]
+        [in_words(one["name"]), one["d_log_step"], one["log_sigma"]] for one in told["factors"]
     ]
     assert [(row[0], row[1], row[2] == "outside", row[3]) for row in curves] == [
         (one["curve"], one["relative_error"], one["extrapolated"], one["source"])

@@ -13,6 +13,7 @@ from conftest import make_job
 from page_reader import Page
 from sample_reports import PARTS, report_of, sample_report
 
+from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.library.curves import load_book
 from flopcast.render.page.limits import LEAST_SHOWN, LIMITS, by_limit, limits, moved
 from flopcast.render.page.limits import axis as limits_axis
@@ -35,7 +36,7 @@ from flopcast.render.page.time_breakdown import parts
 from flopcast.render.report_page import as_html
 from flopcast.report.events import memory_by_category
 from flopcast.search.scaled import GROWN, KEPT, RATIOS, scaled
-from flopcast.timeline.uncertainty import NO_LEVER, interval, saved_share
+from flopcast.timeline.uncertainty import interval, saved_share
 from flopcast.units import show_seconds
 
 EVERY = pytest.mark.parametrize("name", PARTS)
@@ -371,7 +372,7 @@ def test_products_are_bound_by_the_engine_and_norms_by_memory():
 
 def test_ten_percent_faster_saves_what_the_step_says():
     """A step of which a share s scales with a factor lasts 1 - s + s / 1.1 when it is 10 % faster."""
-    factors = [one for one in sample_report("batched").factors if not one.name.startswith(NO_LEVER)]
+    factors = [one for one in sample_report("batched").factors if kind_of(one.name).is_lever]
 
     assert len(factors) > 5
     for factor in factors:
@@ -409,7 +410,7 @@ def test_factors_that_move_nothing_are_folded_and_none_is_left_out(name):
 
     for factor in report.factors:
         place = seen if factor.share * factor.log_sigma_factor >= LEAST_SHOWN else folded
-        assert f">{escape(factor.name)}<" in place, factor.name
+        assert f">{escape(in_words(factor.name))}<" in place, factor.name
 
 
 def test_a_curve_without_prices_has_no_drawing_of_money(curve):

@@ -7,6 +7,7 @@ from all_cases import all_cases
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
 
+from flopcast.cost.factor_kinds import KINDS, kind_of
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
 from flopcast.render.report_text import BAR, WIDTH, as_text, memory_text
@@ -85,32 +86,40 @@ def test_the_widest_unknown_is_printed_with_its_share_and_sigma():
     report = sample_report("one stage")
     first = report.factors[0]
 
-    told = line_of(as_text(report).split("what the uncertainty depends on")[1], first.name)
+    table = as_text(report).split("what the uncertainty depends on")[1]
+    told = next(line for line in table.splitlines() if first.name in line)
 
-    assert told.split()[1:] == [
+    assert told.split(maxsplit=3) == [
         f"{first.share:.0%}",
-        "×",
         f"{first.log_sigma_factor:.0%}",
-        "=",
         f"{first.share * first.log_sigma_factor:.1%}",
+        f"{kind_of(first.name).label} ({first.name})",
     ]
+
+
+@all_cases("name", PARTS)
+def test_every_factor_of_a_report_is_told_in_words(name):
+    for factor in sample_report(name).factors:
+        assert kind_of(factor.name) in KINDS.values()
 
 
 def test_the_weakest_evidence_is_named():
     report = sample_report("one stage")
     weakest = max(report.evidence, key=lambda entry: entry.relative_error)
 
-    told = line_of(as_text(report), "weakest evidence:")
+    told = line_of(as_text(report), "largest mean errors against measurements:")
 
-    assert f"{weakest.curve} ({weakest.relative_error:.0%})" in told
+    owner, _, kernel = weakest.curve.partition("/")
+    assert f"{kernel} on {owner} {weakest.relative_error:.0%}" in told
 
 
 def test_extrapolated_curves_are_named():
     report = sample_report("one stage")
 
-    told = line_of(as_text(report), "outside the measured range:")
+    told = line_of(as_text(report), "shapes outside of the measured range:")
 
-    assert all(entry.curve in told for entry in report.evidence if entry.extrapolated)
+    far = [entry.curve.partition("/") for entry in report.evidence if entry.extrapolated]
+    assert all(f"{kernel} on {owner}" in told for owner, _, kernel in far)
 
 
 def test_numbers_are_told_in_the_units_of_their_kind():

@@ -10,13 +10,13 @@ from conftest import make_job
 from sample_jobs import PARTS, sample_priced
 from workbench import only, priced_job, priced_plans, repriced
 
+from flopcast.cost.factor_kinds import KINDS, kind_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.schedules.base import WEIGHT
 from flopcast.spec.plan import Plan
 from flopcast.timeline.closed_form import micro_batch_seconds, step_terms
 from flopcast.timeline.step import run_step
 from flopcast.timeline.uncertainty import (
-    NO_LEVER,
     Sensitivity,
     difference,
     log_sigma,
@@ -217,7 +217,7 @@ def test_a_factor_that_is_a_tenth_faster_saves_what_is_told(plan):
     checked = 0
 
     for name, factor in told.items():
-        if name.startswith((*NO_LEVER, "host")):
+        if not kind_of(name).is_lever or name.startswith("host"):
             continue
         prices = {
             item: replace(price, alone_s=price.alone_s / 1.1 ** (price.moves * (name in price.names(0))))
@@ -231,7 +231,7 @@ def test_a_factor_that_is_a_tenth_faster_saves_what_is_told(plan):
     assert checked >= 3
 
 
-@all_cases("name", NO_LEVER)
+@all_cases("name", [name for name, kind in KINDS.items() if not kind.is_lever])
 def test_nobody_saves_by_what_no_machine_changes(name):
     assert saved_share(Sensitivity(name=f"{name}[any]", log_sigma_factor=0.1, share=0.5)) == 0.0
     assert saved_share(Sensitivity(name=f"gemm_{name}", log_sigma_factor=0.1, share=0.5)) > 0.0

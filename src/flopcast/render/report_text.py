@@ -5,14 +5,16 @@ Elsewhere: the report as a page (report_page.py) and as JSON data (report_json.p
 Components below 0.05 % of the step are omitted; one character of a bar is 1/24 of the step.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from flopcast.cost.factor_kinds import in_words
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.tables import aligned
 from flopcast.report.memory_report import MemoryReport
-from flopcast.report.report import Report
+from flopcast.report.report import Evidence, Report
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import show, show_seconds, show_usd
@@ -170,22 +172,36 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
 
 def _certainty(report: Report) -> list[str]:
     """Return the factors that widen the interval most, the weakest curves, and extrapolated curves."""
-    head = "what the uncertainty depends on (share of the step × sigma)"
-    lines = [head, *factor_lines(report.factors[:6])]
+    head = "what the uncertainty depends on (one standard deviation each)"
+    lines = [head, *factor_lines(report.factors[:6], "step")]
     worst = sorted(report.evidence, key=lambda e: -e.relative_error)[:3]
-    lines.append("  weakest evidence: " + "; ".join(f"{e.curve} ({e.relative_error:.0%})" for e in worst))
-    outside = [e.curve for e in report.evidence if e.extrapolated]
+    errors = ", ".join(f"{_measured(e)} {e.relative_error:.0%}" for e in worst)
+    lines.append(f"  largest mean errors against measurements: {errors}")
+    outside = [_measured(e) for e in report.evidence if e.extrapolated]
     if outside:
-        lines.append("  outside the measured range: " + ", ".join(outside))
+        lines.append(f"  shapes outside of the measured range: {', '.join(outside)}")
     return lines
 
 
-def factor_lines(factors: Iterable[Sensitivity]) -> Iterator[str]:
-    """Yield share, sigma and their product of factors, without those of less than 0.05 %."""
+def _measured(evidence: Evidence) -> str:
+    """Return what was measured where: "flash_attention on h100-sxm5-80gb"."""
+    owner, _, kernel = evidence.curve.partition("/")
+    return f"{kernel} on {owner}"
+
+
+def factor_lines(factors: Iterable[Sensitivity], whole: str) -> list[str]:
+    """Return a table of share, sigma and their product of factors, without those of less than 0.05 %.
+
+    `whole` is what the factors scale a part of: "step" or "run".
+    """
+    rows = [(f"share of the {whole}", "× uncertainty", f"= effect on the {whole}", "")]
     for one in factors:
         wide = abs(one.share) * one.log_sigma_factor
         if wide >= 0.0005:
-            yield f"  {one.name:44} {one.share:5.0%} × {one.log_sigma_factor:.0%} = {wide:.1%}"
+            rows.append(
+                (f"{one.share:.0%}", f"{one.log_sigma_factor:.0%}", f"{wide:.1%}", in_words(one.name))
+            )
+    return [f"  {line}" for line in aligned(rows, ">>><")]
 
 
 def cost_lines(cost: StepCost, drawn: PowerDraw | None) -> list[str]:

@@ -6,6 +6,7 @@ Elsewhere: the order (search/rank.py), the numbers (search/exact.py).
 
 from collections.abc import Sequence
 
+from flopcast.cost.factor_kinds import in_words
 from flopcast.errors import Problem
 from flopcast.search.exact import Exact
 from flopcast.search.find import SearchResult
@@ -35,9 +36,9 @@ def reason_recommended(result: SearchResult) -> str:
     parts.append(f"its time goes into {_largest(first.played)}")
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
-    levers = ", ".join(f"{name} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION)
+    levers = [f"in {in_words(name)} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
     if levers:
-        parts.append(f"10 % faster, {levers}")
+        parts.append(f"a gain of 10 % {', '.join(levers)}")
     return "; ".join(parts)
 
 

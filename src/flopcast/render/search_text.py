@@ -77,7 +77,8 @@ def _table(result: SearchResult, plans: Sequence[Ranked]) -> list[str]:
     """Return one line per plan, and above them what all plans share."""
     shared = shared_words(plans)
     head = [f"every plan: {' '.join(shared)}"] if shared else []
-    return [*head, *aligned(rows_of(result, plans, shared), num_left=2)]
+    rows = rows_of(result, plans, shared)
+    return [*head, *aligned(rows, "<<" + ">" * (len(rows[0]) - 2))]
 
 
 def rows_of(result: SearchResult, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:

@@ -26,12 +26,10 @@ class PrintedTable:
     caption: str = ""
 
 
-def aligned(rows: Sequence[Sequence[str]], num_left: int | None = None) -> list[str]:
-    """Return rows as lines whose columns are aligned: the first `num_left` (or all) left, others right."""
+def aligned(rows: Sequence[Sequence[str]], signs: str = "") -> list[str]:
+    """Return rows as lines; `signs` has "<" for each column that is aligned left, and ">" for right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    num_left = len(widths) if num_left is None else num_left
-    signs = "<" * num_left + ">" * (len(widths) - num_left)
-    formats = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
+    formats = [f"{sign}{width}" for sign, width in zip(signs or "<" * len(widths), widths, strict=True)]
     return ["  ".join(map(format, row, formats)).rstrip() for row in rows]
 
 

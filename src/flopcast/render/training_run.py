@@ -33,8 +33,8 @@ def as_text(whole: Training) -> str:
         "",
         *_phases(whole),
         "",
-        "what the time hangs on (share × sigma)",
-        *factor_lines(run.wall_s.factors[:5]),
+        "what the uncertainty depends on (one standard deviation each)",
+        *factor_lines(run.wall_s.factors[:5], "run"),
     ]
     assumed = assumption_lines(text for report in whole.reports for text in report.assumptions)
     return "\n".join([*lines, *([""] if assumed else []), *assumed])

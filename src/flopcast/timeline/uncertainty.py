@@ -13,20 +13,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
+from flopcast.cost.factor_kinds import kind_of
 from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.item_prices import Priced
 from flopcast.timeline.step import Timeline
 
 FASTER_RATIO = 1.1  # speed-up by which `saved_share` judges the factors that limit a step
-NO_LEVER = (
-    "jitter",
-    "clock_spread",
-    "unexplained",
-    "uncalibrated",
-    "in_training_derate",
-    "extrapolated",
-    "borrowed",
-)  # factors that no purchase changes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +86,7 @@ def saved_share(factor: Sensitivity) -> float:
     >>> round(saved_share(Sensitivity(name="fabric[ib]", log_sigma_factor=0.1, share=0.22)), 6)
     0.02
     """
-    return 0.0 if factor.name.startswith(NO_LEVER) else factor.share * (1.0 - 1.0 / FASTER_RATIO)
+    return factor.share * (1.0 - 1.0 / FASTER_RATIO) if kind_of(factor.name).is_lever else 0.0
 
 
 def log_sigma(factors: tuple[Sensitivity, ...]) -> float:

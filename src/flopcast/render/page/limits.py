@@ -6,8 +6,10 @@ Elsewhere: factors and their shares (timeline/uncertainty.py), single kernels (r
 """
 
 import math
+from collections.abc import Sequence
 from html import escape
 
+from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
@@ -15,7 +17,7 @@ from flopcast.render.page.drawing import Axis, figure
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, bar, seconds, share, table
 from flopcast.report.report import BUBBLE, JITTER, Report
-from flopcast.timeline.uncertainty import saved_share
+from flopcast.timeline.uncertainty import Sensitivity, saved_share
 from flopcast.units import Number, show_seconds
 
 LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
@@ -69,7 +71,7 @@ def limits(report: Report) -> Section:
     ]
     rows: list[tuple[Cell, ...]] = [
         (
-            factor.name,
+            in_words(factor.name),
             share(factor.share),
             share(factor.log_sigma_factor),
             share(factor.share * factor.log_sigma_factor),
@@ -78,11 +80,14 @@ def limits(report: Report) -> Section:
         for factor in report.factors
     ]
     num_shown = sum(one.share * one.log_sigma_factor >= LEAST_SHOWN for one in report.factors)
-    headings = ("factor", "share of the step", "sigma", "share × sigma", "10 % faster saves")
+    headings = (
+        "factor", "share of the step", "× uncertainty", "= effect on the step", "10 % faster saves"
+    )  # fmt: skip
     caption = (
-        "The factors behind the interval, widest first. The share of a factor is the part of the critical"
-        " path that it scales. Shares overlap, because several factors scale one kernel. The last column"
-        " shows – for factors that better hardware does not change."
+        "The factors behind the interval, widest first; the uncertainty is one standard deviation. The"
+        " share of a factor is the part of the critical path that it scales. Shares overlap, because some"
+        " kernels have several factors. The last column shows – for factors that better hardware does not"
+        " change."
     )
     return Section(
         key="limits",
@@ -121,12 +126,13 @@ def _drawing(report: Report) -> str:
         f"{moved(report, tick)}</text>"
         for tick in across.ticks
     ]
-    for row, one in enumerate(drawn_factors):
+    names = _short_names(drawn_factors)
+    for row, (one, name) in enumerate(zip(drawn_factors, names, strict=True)):
         far = NINETY_PERCENT * abs(one.share) * one.log_sigma_factor
         left, right = across.at(-far), across.at(far)
         middle = row * ROW_HEIGHT + ROW_HEIGHT / 2
         lines.append(
-            f'<text x="{LEFT - 8}" y="{middle + 4.5:.1f}" text-anchor="end">{escape(one.name)}</text>'
+            f'<text x="{LEFT - 8}" y="{middle + 4.5:.1f}" text-anchor="end">{escape(name)}</text>'
             f'<rect class="hue-0" x="{left:.1f}" y="{middle - 7:.1f}" width="{right - left:.1f}"'
             ' height="14"/>'
         )
@@ -136,6 +142,15 @@ def _drawing(report: Report) -> str:
     )
     title = "How much each uncertain factor changes the step"
     return figure("limits-drawing", title, described, base + 28, "".join(lines), escape(described))
+
+
+def _short_names(factors: Sequence[Sensitivity]) -> list[str]:
+    """Return what each factor is; with its name in brackets where that alone tells it from another."""
+    labels = [kind_of(one.name).label for one in factors]
+    return [
+        in_words(one.name) if labels.count(label) > 1 else label
+        for one, label in zip(factors, labels, strict=True)
+    ]
 
 
 def moved(report: Report, tick: Number) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
@@ -32,16 +33,6 @@ from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
 
 LAUNCHES = "launches"
-STANDS_FOR = {
-    "borrowed": "one kernel class runs on another's curve, or one collective on another's",
-    "uncalibrated": "another device's curves, or a data sheet, stand in",
-    "extrapolated": "its shape lies outside of what was measured",
-    "expert_launch": "prior: a launch from C++ costs a fifth of one from Python",
-    "host": "prior: hosts differ by so much",
-    "host_step": "prior: hosts differ by so much",
-    "attention_generation": "ratios of the kernels' papers",
-    "exchange": "kernels alone against calls of the library",
-}
 ORDINARY_JITTER = "median over fastest step in functional tests of Megatron-LM; this cluster states none"
 HOST_KINDS = {
     "synchronise": "host.synchronise_s",
@@ -236,7 +227,8 @@ def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -
     return tuple(
         Input(
             name="factor",
-            text=f"{name} × {priced.factors[name].ratio:.4g} ± {priced.factors[name].log_sigma_factor:.1%}",
+            text=f"{in_words(name)} × {priced.factors[name].ratio:.4g}"
+            f" ± {priced.factors[name].log_sigma_factor:.1%}",
             source=source_of_factor(report, name, sources),
             number=priced.factors[name].ratio,
         )
@@ -257,7 +249,7 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
         return f"the stack: {own}{shared}"
     if kind == JITTER:
         return source_of(job.cluster.jitter.source, "ratio") or ORDINARY_JITTER
-    return STANDS_FOR.get(kind, "the error of its curves")
+    return kind_of(name).rests_on
 
 
 def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
@@ -272,6 +264,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
             unit="s",
             formula="0 of every step: it is the doubt about the ratio of two plans",
             inputs=(replace(sigma, source=source),),
+            note=kind_of(name).label,
         )
     whole = whole_step(report.job, report.priced, report.timeline)
     ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
@@ -300,4 +293,5 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
             Explanation(name=each, amount=amount, unit="s", formula="")
             for each, amount in sorted(scaled.items(), key=lambda pair: -pair[1])
         ),
+        note=kind_of(name).label,
     )

@@ -1,0 +1,144 @@
+"""Kinds of factors: what a reader is told of each, what it rests on, whether better hardware changes it.
+
+Answers: what does `gemm_level[h100-sxm5-80gb]` mean?
+Elsewhere: the factors themselves (factors.py), the files that make them (kernels/kernel_factors.py,
+kernels/clocks.py, price.py, report/report.py, economics/failures.py).
+
+The part of a factor's name before the bracket is its kind, the part inside it is what it belongs to.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FactorKind:
+    """One kind of factors.
+
+    Attributes
+    ----------
+    label : str
+        What is uncertain, in words of the field.
+    meaning : str
+        What a constant of this kind is relative to; empty if no constant is fitted.
+    rests_on : str
+        What its sigma comes from, where neither a site nor whole runs give one.
+    is_lever : bool
+        Whether faster hardware or software changes it.
+    """
+
+    label: str
+    meaning: str = ""
+    rests_on: str = "the error of its curves"
+    is_lever: bool = True
+
+
+KINDS: Mapping[str, FactorKind] = {
+    "gemm_level": FactorKind(
+        label="speed of matrix products",
+        meaning="time of matrix products in training, relative to their curves for this device",
+    ),
+    "attention_level": FactorKind(
+        label="speed of attention kernels",
+        meaning="time of attention kernels in training, relative to their curves for this device",
+    ),
+    "memory_level": FactorKind(
+        label="speed of memory-bound kernels",
+        meaning="time of memory-bound kernels in training, relative to their curves for this device",
+    ),
+    "in_training_derate": FactorKind(
+        label="efficiency of the software in training",
+        meaning="time of products and unfused attention under a stack (clocks, cold caches, kernels),"
+        " relative to the curves",
+        is_lever=False,
+    ),
+    "fabric": FactorKind(
+        label="speed of collectives",
+        meaning="time of collectives in a job, relative to the fabric's measurements or data sheet",
+    ),
+    "borrowed": FactorKind(
+        label="unmeasured operation, priced like a similar one",
+        meaning="time of a kernel or collective without a curve, relative to the curve that it borrows",
+        rests_on="one kernel class runs on another's curve, or one collective on another's",
+        is_lever=False,
+    ),
+    "uncalibrated": FactorKind(
+        label="kernels that are not measured on this device",
+        meaning="time of a device's unmeasured kernels, relative to a fallback device or data sheet",
+        rests_on="another device's curves, or a data sheet, stand in",
+        is_lever=False,
+    ),
+    "extrapolated": FactorKind(
+        label="sizes outside the measured range",
+        meaning="time of kernels or messages outside their measured range, relative to the curve",
+        rests_on="its shape lies outside of what was measured",
+        is_lever=False,
+    ),
+    "attention_generation": FactorKind(
+        label="version of the attention kernel",
+        meaning="time of an earlier attention kernel, relative to the ratio in its paper",
+        rests_on="ratios of the kernels' papers",
+    ),
+    "exchange": FactorKind(
+        label="speed of the all-to-all between experts",
+        meaning="time of the all-to-all of expert tokens, relative to the prediction",
+        rests_on="kernels alone against calls of the library",
+    ),
+    "expert_launch": FactorKind(
+        label="launch time of the products of single experts",
+        meaning="launch time of one product per expert, relative to one launch from Python each",
+        rests_on="prior: a launch from C++ costs a fifth of one from Python",
+    ),
+    "host": FactorKind(label="speed of the host", rests_on="prior: hosts differ by so much"),
+    "host_step": FactorKind(
+        label="work of the host once a step", rests_on="prior: hosts differ by so much"
+    ),
+    "power_limit": FactorKind(
+        label="clocks under the power limit",
+        rests_on="epochs of small networks, measured under power limits",
+    ),
+    "clock": FactorKind(
+        label="effect of the clock that is set", rests_on="prior: no measurement tests a set clock"
+    ),
+    "clock_spread": FactorKind(
+        label="clock differences between devices",
+        rests_on="clocks of equal devices, measured on five clusters (arXiv:2208.11035)",
+        is_lever=False,
+    ),
+    "jitter": FactorKind(label="variation from step to step", is_lever=False),
+    "between_plans": FactorKind(
+        label="differences between plans that nothing else explains",
+        meaning="deviation of the ratio of two plans on one machine that no factor explains",
+    ),
+    "carried": FactorKind(
+        label="constants in another context",
+        meaning="deviation of constants between contexts; widens a constant that is used in a new context",
+    ),
+    "unexplained": FactorKind(
+        label="differences between runs that nothing else explains",
+        meaning="deviation of whole steps that no factor explains; widens only the interval",
+        is_lever=False,
+    ),
+    "failures": FactorKind(label="failures of devices"),
+    "restart": FactorKind(label="time of a restart"),
+    "checkpoint": FactorKind(label="time of writing a checkpoint"),
+}
+
+
+def kind_of(factor: str) -> FactorKind:
+    """Return the kind of a factor by its name; the label of an unknown kind is its own name.
+
+    >>> kind_of("clock_spread[h100-sxm5-80gb]").is_lever, kind_of("of_mine").label
+    (False, 'of mine')
+    """
+    word = factor.partition("[")[0]
+    return KINDS.get(word) or FactorKind(label=word.replace("_", " "))
+
+
+def in_words(factor: str) -> str:
+    """Return what a factor is, with its name in brackets.
+
+    >>> in_words("fabric[infiniband]")
+    'speed of collectives (fabric[infiniband])'
+    """
+    return f"{kind_of(factor).label} ({factor})"
