@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flopcast.accuracy import validate_suite
-    from flopcast.api import compare, predict, predict_memory, report_page
+    from flopcast.api import compare, diagnose, predict, predict_memory, report_page
     from flopcast.best_plans import search_plans
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
     from flopcast.jobs import dump_job, export_job, job, load_job
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     name: f"flopcast.{home}"
     for home, names in {
-        "api": ("compare", "predict", "predict_memory", "report_page"),
+        "api": ("compare", "diagnose", "predict", "predict_memory", "report_page"),
         "best_plans": ("search_plans",),
         "accuracy": ("validate_suite",),
         "errors": ("FlopcastError", "InfeasibleError", "Problem", "SpecError"),
@@ -46,8 +46,8 @@ _HOMES = {
 
 __all__ = [
     "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Predictor", "Problem",
-    "Report", "Site", "Space", "SpecError", "Stack", "compare", "dump_job", "export_job", "job", "load_job",
-    "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
+    "Report", "Site", "Space", "SpecError", "Stack", "compare", "diagnose", "dump_job", "export_job",
+    "job", "load_job", "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

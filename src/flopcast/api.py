@@ -5,12 +5,18 @@ Elsewhere: the best plans (best_plans.py), jobs out of words and files (jobs.py)
 (prediction.py, lab/validation/compare.py).
 """
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from flopcast.library.curves import load_book
 from flopcast.predictor import Predictor
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, versus
 from flopcast.spec.job import Job
+
+if TYPE_CHECKING:
+    from flopcast.lab.diagnosis.suspect import SlowStep
 
 SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
 
@@ -79,6 +85,45 @@ def compare(first: Job | Report, second: Job | Report) -> ReportComparison:
     """
     one, other = (predict(each) if isinstance(each, Job) else each for each in (first, second))
     return versus(one, other)
+
+
+def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "SlowStep":
+    """Find out why a job is slower than it should be.
+
+    Parameters
+    ----------
+    job : as it was meant to run
+    log : the log of a run of it, plain or .gz
+    trace : a trace of the PyTorch profiler (JSON, plain or .gz) or of Nsight Systems (SQLite)
+
+    Returns
+    -------
+    SlowStep
+        The suspects, those that cost most first, each with its evidence and with what to change. Without
+        a log and a trace, only settings of the job are judged.
+
+    Raises
+    ------
+    SpecError
+        As `predict`; or a file cannot be read, or holds no step.
+
+    Examples
+    --------
+    >>> from flopcast.requests.job_files import load_catalog_job
+    >>> found = diagnose(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"))
+    >>> found.suspects[0].name, found.suspects[0].cost_s > 0
+    ('recompute_not_needed', True)
+    """
+    from flopcast.lab.diagnosis.diagnose import diagnose as diagnosed
+    from flopcast.lab.logs.reader import read_log_file
+    from flopcast.lab.traces.any_format import read_trace
+
+    return diagnosed(
+        job,
+        predict,
+        None if log is None else read_log_file(log),
+        None if trace is None else read_trace(trace),
+    )
 
 
 def report_page(report: Report) -> str:

@@ -22,6 +22,7 @@ MISSING = {  # every command that has --json → words that name a file that doe
     "validate": ("--runs", "nowhere.csv"),
     "calibrate constants": ("--runs", "nowhere.csv"),
     "calibrate score": ("--data", "nowhere"),
+    "diagnose": ("nowhere.yaml",),
     "explain": ("step", "nowhere.yaml"),
 }
 

@@ -173,6 +173,7 @@ def test_faults_of_what_is_piped_in_have_their_lines():
         ("predict", *JOB),
         ("memory", *JOB, "--json"),
         ("explain", "step", *JOB),
+        ("diagnose", *JOB),
         ("schema",),
         ("catalog", "devices", "a100-sxm4-80gb"),
         ("compare", *JOB, "plan.micro_batch=2"),

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from flopcast.report.report import Report
 
 MOST_LINES = 20
-DATABASES = (".sqlite", ".sqlite3", ".db")
 TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless ranks wait for a pipeline
 WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
@@ -103,6 +102,8 @@ def _observations(
         step_s = logged_s if step_s is None else step_s
     observations: list[Observation] = []
     if trace is not None:
+        from flopcast.lab.traces.any_format import read_trace
+
         measured = read_trace(trace)
         step_s = measured.step_time_s if step_s is None else step_s
         observations = [
@@ -131,20 +132,6 @@ def _logged_step_s(report: "Report", path: Path) -> float:
     if measured.step is None:
         raise SpecError([_option("--log", str(path), "a log with step times", "this log has none")])
     return measured.step.median_s
-
-
-def read_trace(path: Path) -> "Trace":
-    """Read a trace: a file with a suffix of SQLite is of Nsight, any other of torch.profiler.
-
-    Raises
-    ------
-    SpecError
-        As `read_kineto` and `read_nsys`.
-    """
-    from flopcast.lab.traces.kineto import read_kineto
-    from flopcast.lab.traces.nsys import read_nsys
-
-    return (read_nsys if path.suffix in DATABASES else read_kineto)(path)
 
 
 def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:

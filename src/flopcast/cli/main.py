@@ -36,6 +36,7 @@ COMMANDS = {  # name → (module, one line of help)
     "validate": ("validate", "How accurate are predictions of runs that others measured?"),
     "calibrate": ("calibrate", "Fit curves and constants to measurements."),
     "import": ("imports", "Convert files of other software to a job, a model or measurements."),
+    "diagnose": ("diagnose", "Why is a job slower than it should be, and what would help?"),
     "explain": ("explain", "Where does a number of a prediction come from?"),
     "export": ("export", "Write a job as a file of other software, or its step as a trace."),
     "measure": ("measure", "Benchmark the kernels and collectives of a GPU."),

@@ -6,7 +6,7 @@ import pytest
 from made_up_runs import JOB, judged, run
 
 from flopcast.accuracy import predict_unfitted as predict
-from flopcast.lab.validation.diagnosis import diagnose
+from flopcast.lab.validation.diagnosis import first_suspect
 from flopcast.render.published_tables import runs_as_json, runs_as_markdown
 from flopcast.render.published_text import runs_as_text
 
@@ -16,11 +16,11 @@ REPORT = predict(JOB)
 def test_the_suspect_is_the_factor_of_the_largest_share_times_sigma():
     widest = max(REPORT.factors, key=lambda factor: factor.share * factor.log_sigma_factor)
 
-    assert diagnose(REPORT, 0.1).factor == widest.name
+    assert first_suspect(REPORT, 0.1).factor == widest.name
 
 
 def test_a_right_prediction_needs_nothing_changed():
-    found = diagnose(REPORT, REPORT.step_time_s)
+    found = first_suspect(REPORT, REPORT.step_time_s)
 
     assert found.needed_ratio == pytest.approx(1.0)
     assert found.surprise_ratio == pytest.approx(0.0)
@@ -30,14 +30,14 @@ def test_the_needed_change_makes_the_step_as_measured():
     """Share s of the step times f, and the rest as it is: 1 − s + s · f of the prediction."""
     measured_s = 0.9 * REPORT.step_time_s
 
-    found = diagnose(REPORT, measured_s)
+    found = first_suspect(REPORT, measured_s)
 
     new_s = REPORT.step_time_s * (1 - found.share + found.share * found.needed_ratio)
     assert new_s == pytest.approx(measured_s)
 
 
 def test_an_error_larger_than_the_factors_share_is_not_its_alone():
-    found = diagnose(REPORT, 1e-3 * REPORT.step_time_s)
+    found = first_suspect(REPORT, 1e-3 * REPORT.step_time_s)
 
     assert found.needed_ratio is None
     assert "alone" in found.phrase()
@@ -45,12 +45,12 @@ def test_an_error_larger_than_the_factors_share_is_not_its_alone():
 
 def test_the_error_in_sigmas_is_where_the_interval_ends():
     """The 90 % interval reaches 1.6449 sigma."""
-    assert diagnose(REPORT, REPORT.step_time_low_s).surprise_ratio == pytest.approx(1.6449, abs=1e-4)
-    assert diagnose(REPORT, REPORT.step_time_high_s).surprise_ratio == pytest.approx(-1.6449, abs=1e-4)
+    assert first_suspect(REPORT, REPORT.step_time_low_s).surprise_ratio == pytest.approx(1.6449, abs=1e-4)
+    assert first_suspect(REPORT, REPORT.step_time_high_s).surprise_ratio == pytest.approx(-1.6449, abs=1e-4)
 
 
 def test_the_largest_component_is_named_with_its_share():
-    found = diagnose(REPORT, 0.1)
+    found = first_suspect(REPORT, 0.1)
 
     assert math.isclose(found.component_share * REPORT.step_time_s, max(REPORT.breakdown.values()))
     assert found.component.replace("_", " ") in found.phrase()

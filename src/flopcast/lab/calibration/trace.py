@@ -159,6 +159,12 @@ def exposed_communication_s(trace: Trace) -> float:
     return max(0.0, busy_s - computing_s) if sends.any() else 0.0
 
 
+def busy_seconds_per_step(trace: Trace) -> float:
+    """Return the seconds of a mean step in which the device runs any kernel or copy."""
+    used_s = _covered_s(trace.start_s[trace.used], trace.end_s[trace.used])
+    return used_s / max(1, trace.step_times_s.size)
+
+
 def _covered_s(start_s: Floats, end_s: Floats) -> float:
     """Return the length of the union of intervals."""
     if not start_s.size:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.lab.logs.timers import TimedPart
 from flopcast.units import Number
 
 WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10
@@ -70,6 +71,7 @@ class Log:
     `framework` is a name of `lab.logs.formats.FORMATS`. Sizes of the job are None where the log does not
     state them. Records that were left out while reading are counted: `num_bad` had numbers that cannot be
     (not finite, negative), `num_repeated` said a step again or came from a rank that is not followed.
+    `saved_after` and `evaluated_after` are the steps printed last before a checkpoint and an evaluation.
     """
 
     name: str
@@ -82,6 +84,9 @@ class Log:
     world_size: int | None = None
     num_bad: int = 0
     num_repeated: int = 0
+    timers: tuple[TimedPart, ...] = ()
+    saved_after: tuple[float, ...] = ()
+    evaluated_after: tuple[float, ...] = ()
 
     @property
     def num_restarts(self) -> int:

@@ -27,9 +27,11 @@ from flopcast.files.inputs import Bounded
 from flopcast.lab.logs.facts import facts_of_line, memory_of_line, rank_inside, split_rank
 from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
 from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory
+from flopcast.lab.logs.timers import TimerState
 from flopcast.lab.samples.unpacked import unpacked
 
 MOST_RECORDS = 1_000_000
+MOST_EVENTS = 10_000
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 32
 MOST_LINE_BYTES = 1 << 16  # the start of a longer line is passed over
@@ -39,6 +41,10 @@ NAMES = tuple(field.name for field in fields(LoggedSteps))
 UNLABELLED = -1
 _ENDS = re.compile(rb"([\r\n]+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_SAVES = re.compile(r"\bsav(?:ing|ed?)\b.{0,40}\bcheckpoint", re.IGNORECASE)
+_EVALUATES = re.compile(
+    r"\b(?:validation|eval(?:uation)?)[ _](?:loss|results?)|^\s*evaluating\b", re.IGNORECASE
+)
 _HINTS = ("step", "iter", "loss", "tokens", "samples", "elapsed", "time", "flops", "s/it")
 
 
@@ -115,6 +121,10 @@ class _LogState:
         self.num_bad = dict.fromkeys(FORMATS, 0)
         self.memory: dict[int, dict[str, float]] = {}
         self.facts: dict[str, int] = {}
+        self.timers = TimerState()
+        self.last_step = 0.0
+        self.saved_after: dict[float, None] = {}
+        self.evaluated_after: dict[float, None] = {}
         self.nearest, self.nearest_score = "", 0
         self.num_lines, self.number = 0, 1
         self.nearest_number = self.bad_number = self.binary_number = 0  # 0: there is no such line
@@ -127,6 +137,7 @@ class _LogState:
             self.binary_number = number
         labelled, line = split_rank(line)
         self.facts |= facts_of_line(line)
+        self.timers.take(line)
         if sizes := memory_of_line(line):
             self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, sizes)
         for name, known in FORMATS.items():
@@ -138,7 +149,14 @@ class _LogState:
                 else:
                     self.pending[key] = pending
                 return
+        self._note_event(line)
         self._remember_nearest(line)
+
+    def _note_event(self, line: str) -> None:
+        """Remember the last step before a line that tells of a checkpoint or an evaluation."""
+        for rule, steps in ((_SAVES, self.saved_after), (_EVALUATES, self.evaluated_after)):
+            if len(steps) < MOST_EVENTS and rule.search(line):
+                steps[self.last_step] = None
 
     def _keep_memory(self, rank: int | None, sizes: dict[str, float]) -> None:
         kept = self.memory.setdefault(UNLABELLED if rank is None else rank, {})
@@ -157,6 +175,7 @@ class _LogState:
         elif len(rows) < MOST_RECORDS * (1 + len(NAMES)):
             counted = {"step": len(rows) / (1 + len(NAMES)) + 1}  # where steps have no number
             known = counted | {key: value for key, value in numbers.items() if value or key == "step"}
+            self.last_step = known["step"]
             rows.append(float(rank))
             rows.extend(known.get(field, math.nan) for field in NAMES)
 
@@ -196,6 +215,9 @@ def _read(lines: Iterable[tuple[int, str]], name: str) -> Log:
         world_size=facts.get("world_size"),
         num_bad=reading.num_bad[framework],
         num_repeated=len(rows) - len(kept),
+        timers=reading.timers.parts(),
+        saved_after=tuple(reading.saved_after),
+        evaluated_after=tuple(reading.evaluated_after),
     )
 
 

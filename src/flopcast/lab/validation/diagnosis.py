@@ -46,7 +46,7 @@ class Diagnosis:
         )
 
 
-def diagnose(report: Report, measured_step_time_s: float) -> Diagnosis:
+def first_suspect(report: Report, measured_step_time_s: float) -> Diagnosis:
     """Return the first suspect of a prediction's error; factors are already sorted by share times sigma."""
     named = (factor for factor in report.factors if not factor.name.startswith("unexplained"))
     first = next(named, report.factors[0])

@@ -21,7 +21,7 @@ from flopcast.cost.constant_transfer import Context, context_of
 from flopcast.dtypes import Logs
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.compare import ComparedStep
-from flopcast.lab.validation.diagnosis import Diagnosis, diagnose
+from flopcast.lab.validation.diagnosis import Diagnosis, first_suspect
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
 from flopcast.report.memory_report import MemoryReport
@@ -266,7 +266,7 @@ def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report
         used_fraction=memory.device_used_bytes / memory.capacity_bytes,
         largest_categories=tuple(sorted(memory.by_category, key=lambda k: -memory.by_category[k])[:3]),
         assumptions=(*job.assumptions, *(note for note in notes if note)),
-        likely=diagnose(report, measured_s),
+        likely=first_suspect(report, measured_s),
         audit=audit,
     )
 

@@ -1,0 +1,38 @@
+"""`flopcast diagnose`."""
+
+from pathlib import Path
+
+import click
+
+from flopcast.cli import options
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
+
+
+@click.command("diagnose")
+@options.job_options()
+@click.option("--log", type=options.FILE, help="The log of the run.")
+@click.option(
+    "--trace", type=options.FILE, help="A trace of it: PyTorch profiler (JSON) or Nsight Systems."
+)
+@click.option("--json", "wants_json", is_flag=True, help="Print the diagnosis as JSON.")
+@options.writes_document
+def command(request: JobRequest, log: Path | None, trace: Path | None, wants_json: bool) -> None:
+    """Find out why a job is slower than it should be.
+
+    Describe the job as for `predict`, best by the launch script of the run. The answer is a list of
+    suspects, the most expensive first, each with the evidence for and against it and with what to change.
+    Suspects are settings of the job that cost time; sizes in the log that are not those of the job; pauses,
+    and steps that get slower; and, from the timers of the log or from a trace, the part of the step that
+    takes longer than predicted. Without a log and a trace, only the settings are judged.
+
+    \b
+    flopcast diagnose run.sh --cluster dgx-h100 --gpus 512 --log train.log
+    flopcast diagnose job.yaml --log train.log --trace rank0.json.gz
+    flopcast diagnose llama-3-8b --gpus 64 --plan "dp=64 gbs=512 recompute=full"
+    """
+    from flopcast.api import diagnose
+    from flopcast.render.diagnosis import as_json, as_text
+
+    found = diagnose(resolve(request), log, trace)
+    options.print_found(found, wants_json, as_json, as_text)

@@ -1,0 +1,292 @@
+"""Settings of a job that make its step longer than need be.
+
+Answers: which switch, if it were set otherwise, would save time, and how much?
+Elsewhere: what a log or a trace shows (measured_parts.py, diagnose.py), how a plan is chosen
+(search/default_plan.py).
+
+Each setting is changed alone and predicted. A change that breaks a rule, or that no longer fits, is no
+suspect. A better plan is looked for last; every degree is then free, batch and precision stay.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from flopcast.errors import InfeasibleError, SpecError
+from flopcast.lab.diagnosis.suspect import Suspect
+from flopcast.library.curves import load_book
+from flopcast.report.report import Report
+from flopcast.report.versus import versus
+from flopcast.search.default_plan import choose
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+from flopcast.units import show, show_seconds
+
+LEAST_GAIN, BETTER_GAIN = 0.01, 0.03  # of the step: for a setting, for another plan
+OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
+    "recompute_method",
+    "recompute_layers",
+    "recompute_modules",
+    "recompute_blocks",
+    "partition_activations",
+)
+Predict = Callable[[Job], Report]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A setting: what is wrong with it, how to change it, and the jobs with it changed, the best first.
+
+    `changed` gives no job where the setting is right or means nothing. A better plan changes those with
+    `is_of_plan` too.
+    """
+
+    name: str
+    title: str
+    change: str
+    is_of_plan: bool = False
+    changed: Callable[[Job], tuple[Job, ...]]
+
+
+def _with_stack(job: Job, **changes: object) -> Job:
+    return job.model_copy(update={"stack": job.stack.model_copy(update=changes)})
+
+
+def _with_plan(job: Job, **changes: object) -> Job:
+    return job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
+
+
+def _overlapped_gradients(job: Job) -> tuple[Job, ...]:
+    known, plan = job.stack.gradients, job.plan
+    if plan.data_parallel == 1 or known.overlaps(plan.zero):
+        return ()
+    return (_with_stack(job, gradients=known.model_copy(update={"overlap": True})),)
+
+
+def _overlapped_gather(job: Job) -> tuple[Job, ...]:
+    known, plan = job.stack.gradients, job.plan
+    if plan.data_parallel == 1 or plan.zero not in (1, 2) or known.overlap_gather:
+        return ()
+    return (_with_stack(job, gradients=known.model_copy(update={"overlap_gather": True})),)
+
+
+def _overlapped_tensor(job: Job) -> tuple[Job, ...]:
+    if job.plan.tensor_parallel == 1 or job.stack.tensor_overlap == "chunks":
+        return ()
+    return (_with_stack(job, tensor_overlap="chunks"),)
+
+
+def _overlapped_transfers(job: Job) -> tuple[Job, ...]:
+    known = job.stack.pipeline
+    if job.plan.pipeline_parallel == 1 or job.plan.virtual_stages == 1 or known.transfers == "overlapped":
+        return ()
+    return (_with_stack(job, pipeline=known.model_copy(update={"transfers": "overlapped"})),)
+
+
+def _less_recompute(job: Job) -> tuple[Job, ...]:
+    less = {"full": ("none", "selective"), "selective": ("none",)}.get(job.plan.recompute, ())
+    usual = {name: Plan.model_fields[name].get_default() for name in OF_RECOMPUTE}
+    return tuple(_with_plan(job, recompute=mode, **usual) for mode in less)
+
+
+def _larger_micro_batch(job: Job) -> tuple[Job, ...]:
+    plan = job.plan
+    whole = plan.global_batch // plan.data_parallel
+    return tuple(
+        _with_plan(job, micro_batch=size)
+        for size in (4 * plan.micro_batch, 2 * plan.micro_batch)
+        if whole % size == 0
+    )
+
+
+def _fused_attention(job: Job) -> tuple[Job, ...]:
+    if job.stack.attention_kernel == "flash":
+        return ()
+    return (_with_stack(job, attention_kernel="flash"),)
+
+
+def _newer_attention(job: Job) -> tuple[Job, ...]:
+    if job.stack.attention_kernel != "flash" or job.stack.attention_generation == "newest":
+        return ()
+    return (_with_stack(job, attention_generation="newest"),)
+
+
+def _graphs(job: Job) -> tuple[Job, ...]:
+    known = job.stack.host
+    if "iteration" in known.graphs:
+        return ()
+    return (_with_stack(job, host=known.model_copy(update={"graphs": ("iteration",)})),)
+
+
+SETTINGS = (
+    Setting(
+        name="gradients_not_overlapped",
+        title="The reduction of gradients does not overlap with the backward pass",
+        change="Megatron-LM: --overlap-grad-reduce; in a job file: stack.gradients.overlap=true",
+        changed=_overlapped_gradients,
+    ),
+    Setting(
+        name="parameters_not_overlapped",
+        title="Updated parameters are gathered before the forward pass and not during it",
+        change="Megatron-LM: --overlap-grad-reduce --overlap-param-gather; in a job file:"
+        " stack.gradients.overlap_gather=true",
+        changed=_overlapped_gather,
+    ),
+    Setting(
+        name="tensor_messages_not_overlapped",
+        title="Messages of tensor parallelism do not overlap with matrix products",
+        change="Megatron-LM: --tp-comm-overlap; in a job file: stack.tensor_overlap=chunks",
+        changed=_overlapped_tensor,
+    ),
+    Setting(
+        name="transfers_not_overlapped",
+        title="Transfers between pipeline stages do not overlap with compute",
+        change="Megatron-LM: remove --no-overlap-p2p-communication; in a job file:"
+        " stack.pipeline.transfers=overlapped",
+        changed=_overlapped_transfers,
+    ),
+    Setting(
+        name="recompute_not_needed",
+        is_of_plan=True,
+        title="More activations are recomputed than memory demands",
+        change="Megatron-LM: remove --recompute-activations and --recompute-granularity, or use"
+        " --recompute-granularity selective; in a job file: plan.recompute",
+        changed=_less_recompute,
+    ),
+    Setting(
+        name="micro_batch_small",
+        is_of_plan=True,
+        title="The micro-batch is smaller than memory allows",
+        change="Megatron-LM: --micro-batch-size; in a job file: plan.micro_batch",
+        changed=_larger_micro_batch,
+    ),
+    Setting(
+        name="attention_not_fused",
+        title="Attention is not one fused kernel",
+        change="Megatron-LM: --use-flash-attn; in a job file: stack.attention_kernel=flash",
+        changed=_fused_attention,
+    ),
+    Setting(
+        name="attention_kernel_old",
+        title="The kernel of attention is not the newest for this device",
+        change="update FlashAttention or Transformer Engine; in a job file:"
+        " stack.attention_generation=newest",
+        changed=_newer_attention,
+    ),
+    Setting(
+        name="launches",
+        title="The devices wait for the host to launch kernels",
+        change="CUDA graphs (Megatron-LM: --enable-cuda-graph), or more tokens in a micro-batch",
+        changed=_graphs,
+    ),
+)
+
+
+def slow_settings(report: Report, predict: Predict) -> Iterator[Suspect]:
+    """Yield the settings whose change saves at least LEAST_GAIN of the step and keeps every limit."""
+    for setting in SETTINGS:
+        for job in setting.changed(report.job):
+            suspect = _judged(setting, report, job, predict)
+            if suspect is not None:
+                yield suspect
+                break
+
+
+def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -> Iterator[Suspect]:
+    """Yield the suspect that another plan is faster still than the settings of the plan alone allow.
+
+    Its seconds are those beyond the best of these settings, BETTER_GAIN of the step at least.
+    """
+    job = report.job
+    fixed = {"global_batch": job.plan.global_batch, "precision": job.plan.precision}
+    try:
+        chosen = choose(job, fixed, load_book(job.cluster))
+        faster = predict(job.model_copy(update={"plan": chosen.plan}))
+    except (SpecError, InfeasibleError):
+        return
+    suspect = _faster(report, faster, BETTER_GAIN)
+    known = {setting.name for setting in SETTINGS if setting.is_of_plan}
+    saved_s = max((one.cost_s for one in settings if one.name in known), default=0.0)
+    if suspect is None or suspect.cost_s < saved_s + BETTER_GAIN * report.step_time_s:
+        return
+    yield replace(
+        suspect,
+        name="plan",
+        title="Another plan is faster" + (" still" if saved_s else ""),
+        cost_s=suspect.cost_s - saved_s,
+        low_s=None,
+        high_s=None,
+        evidence=_fall(report, faster, f"the plan {chosen.plan.short()}"),
+        change=f'--plan "{chosen.plan.short()}"; `flopcast search` lists others',
+    )
+
+
+def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Suspect | None:
+    """Return a setting as a suspect; None if its change breaks a rule or saves too little."""
+    try:
+        faster = predict(job)
+    except SpecError:
+        return None
+    suspect = _faster(report, faster, LEAST_GAIN)
+    if suspect is None:
+        return None
+    evidence = _fall(report, faster, _difference(report.job, job))
+    return replace(
+        suspect, name=setting.name, title=setting.title, evidence=evidence, change=setting.change
+    )
+
+
+def _faster(report: Report, faster: Report, least_gain_fraction: float) -> Suspect | None:
+    """Return what a faster job saves, still without a name; None if it saves too little or does not fit."""
+    compared = versus(report, faster)
+    saved_s = report.step_time_s * (1.0 - compared.time_ratio)
+    if saved_s < least_gain_fraction * report.step_time_s or faster.memory.verdict == "does not fit":
+        return None
+    against = []
+    if faster.memory.verdict == "tight":
+        against.append(f"memory is then tight: {show(faster.memory.expected_bytes, 'B')} expected")
+    if not compared.sure:
+        against.append("the interval of the saving contains zero")
+    return Suspect(
+        name="",
+        title="",
+        cost_s=saved_s,
+        low_s=report.step_time_s * (1.0 - compared.high_ratio),
+        high_s=report.step_time_s * (1.0 - compared.low_ratio),
+        basis="predicted" if compared.sure else "unsettled",
+        evidence=(),
+        against=tuple(against),
+        change="",
+    )
+
+
+def _fall(report: Report, faster: Report, change: str) -> tuple[str]:
+    before, after = (show_seconds(one.step_time_s, like=report.step_time_s) for one in (report, faster))
+    return (f"with {change}, the predicted step falls from {before} to {after}",)
+
+
+def _difference(job: Job, changed: Job) -> str:
+    """Return the plan's or the stack's fields that differ, as KEY=VALUE."""
+    for part in ("plan", "stack"):
+        old, new = getattr(job, part), getattr(changed, part)
+        found = [
+            (name, getattr(old, name), getattr(new, name))
+            for name in type(new).model_fields
+            if getattr(old, name) != getattr(new, name)
+        ]
+        if found:
+            return " ".join(f"{part}.{_named(name, before, after)}" for name, before, after in found)
+    return "the same settings"
+
+
+def _named(name: str, before: object, after: object) -> str:
+    fields = getattr(type(after), "model_fields", None)
+    if fields is None:
+        return f"{name}={_text(after)}"
+    inner = [field for field in fields if getattr(before, field) != getattr(after, field)]
+    return " ".join(f"{name}.{field}={_text(getattr(after, field))}" for field in inner)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,93 @@
+"""What may make a step slower than it should be, with seconds and evidence.
+
+Answers: what does a diagnosis consist of?
+Elsewhere: how suspects are found (diagnose.py), how they are shown (render/diagnosis.py).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flopcast.lab.logs.log import SteadyTime
+from flopcast.report.report import Report
+
+Basis = Literal["stated", "measured", "within doubt", "predicted", "unsettled", "possible"]
+CERTAINTY: dict[Basis, float] = {  # by which the seconds of suspects are compared
+    "stated": 1.0,  # the log says it
+    "measured": 1.0,  # the log or the trace shows it
+    "predicted": 0.9,  # a setting of the job: the prediction says what another setting would save
+    "unsettled": 0.4,  # such a setting, but the interval of the saving contains zero
+    "within doubt": 0.4,  # measured, but the prediction is not more certain than that
+    "possible": 0.2,  # nothing measured tells it apart from others
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspect:
+    """One reason for a slow step.
+
+    Attributes
+    ----------
+    name
+        What it is called in JSON.
+    title
+        What it is, as a sentence without its full stop.
+    cost_s
+        Seconds that it adds to a mean step, and that its removal is expected to save; below 0 if the step
+        is shorter for it, as with a smaller batch than the job's.
+    low_s, high_s
+        The 90 % interval of `cost_s`, where it is a prediction; else both are None.
+    basis
+        How the seconds are known.
+    evidence, against
+        Sentences for it, and against it.
+    change
+        What to do.
+    """
+
+    name: str
+    title: str
+    cost_s: float
+    basis: Basis
+    evidence: tuple[str, ...]
+    against: tuple[str, ...] = ()
+    change: str
+    low_s: float | None = None
+    high_s: float | None = None
+
+    @property
+    def rank(self) -> float:
+        """Return the seconds, weighed by how certain they are."""
+        return abs(self.cost_s) * CERTAINTY[self.basis]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class SlowStep:
+    """A diagnosis: a measured step beside the predicted one, and the suspects.
+
+    `report` is the prediction of the job as the log describes it; `step` summarises the steady steps of the
+    log, None without a log or without times in it. `traced_step_s` is the step of the trace. `suspects`
+    come in the order of seconds times certainty. `cleared` are sentences on what was compared and is as
+    predicted; `advice` says what to measure next.
+    """
+
+    report: Report
+    log_name: str = ""
+    framework: str = ""
+    step: SteadyTime | None = None
+    trace_name: str = ""
+    traced_step_s: float | None = None
+    suspects: tuple[Suspect, ...]
+    cleared: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+    @property
+    def measured_s(self) -> float | None:
+        """Return the measured steady step: the log's median, else the trace's step."""
+        return self.step.median_s if self.step else self.traced_step_s
+
+    @property
+    def inside(self) -> bool | None:
+        """Return whether the measured step lies in the 90 % interval of the prediction."""
+        if self.measured_s is None:
+            return None
+        return self.report.step_time_low_s <= self.measured_s <= self.report.step_time_high_s

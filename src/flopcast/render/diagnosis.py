@@ -1,0 +1,99 @@
+"""A diagnosis as text and as JSON.
+
+Answers: what does `flopcast diagnose` print?
+Elsewhere: how suspects are found (lab/diagnosis/diagnose.py).
+"""
+
+from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
+from flopcast.render.report_json import FORMAT_VERSION, fields_of
+from flopcast.units import show_seconds
+
+BASIS = {
+    "stated": "stated by the log",
+    "measured": "measured",
+    "within doubt": "measured, but within the uncertainty of the prediction",
+    "predicted": "predicted",
+    "unsettled": "predicted, but not certain",
+    "possible": "possible, not measured",
+}
+
+
+def as_text(found: SlowStep) -> str:
+    """Return the diagnosis as text, without a final newline: the step, then each suspect, then advice."""
+    report = found.report
+    job = report.job
+    lines = [
+        f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
+        f" {job.cluster.node.device.name}, {job.plan.short()}",
+        *_measured(found),
+    ]
+    if not found.suspects:
+        lines += ["", "no suspects: nothing is known that would make this step shorter"]
+    for place, suspect in enumerate(found.suspects, 1):
+        lines += ["", *_suspect(place, suspect)]
+    if found.cleared:
+        lines += ["", "not longer than predicted", *(f"  {text}" for text in found.cleared)]
+    if found.advice:
+        lines += ["", *(f"next      {text}" for text in found.advice)]
+    return "\n".join(lines)
+
+
+def _measured(found: SlowStep) -> list[str]:
+    """Return the lines on the measured step and the predicted one."""
+    report = found.report
+    low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
+    predicted = f"predicted {show_seconds(report.step_time_s)}   (90 %: {low} to {high})"
+    if found.measured_s is None:
+        return [predicted]
+    source = found.log_name or found.trace_name
+    source += f", {found.framework}" if found.framework else ""
+    line = f"measured  {show_seconds(found.measured_s)} in the median of the steady steps ({source})"
+    if found.step is not None and found.step.num_used > 1:
+        line += f", {show_seconds(found.step.mean_s)} in the mean"
+    ratio = found.measured_s / report.step_time_s - 1.0
+    verdict = "inside the interval" if found.inside else "OUTSIDE the interval"
+    lines = [line, f"{predicted}: the measured step differs by {ratio:+.1%}, {verdict}"]
+    if found.measured_s < report.step_time_low_s:
+        lines.append("note      the run is faster than predicted: check that the job describes this run")
+    return lines
+
+
+def _suspect(place: int, suspect: Suspect) -> list[str]:
+    cost = f"{show_seconds(abs(suspect.cost_s))} a step"
+    if suspect.cost_s < 0:
+        cost += " less"
+    if suspect.low_s is not None and suspect.high_s is not None:
+        low, high = (show_seconds(bound, like=suspect.cost_s) for bound in (suspect.low_s, suspect.high_s))
+        cost += f" (90 %: {low} to {high})"
+    return [
+        f"{place:<3} {suspect.title}",
+        f"    costs     {cost}, {BASIS[suspect.basis]}",
+        *(f"    for       {text}" for text in suspect.evidence),
+        *(f"    against   {text}" for text in suspect.against),
+        f"    change    {suspect.change}",
+    ]
+
+
+def as_json(found: SlowStep) -> dict[str, object]:
+    """Return the diagnosis as JSON data; keys may be added, never renamed.
+
+    Returns
+    -------
+    dict
+        The measured and the predicted step in seconds, and the suspects in their order, each with the
+        fields of `Suspect`. Floats are rounded to nine digits.
+    """
+    report = found.report
+    return {
+        "format_version": FORMAT_VERSION,
+        "model": report.job.model.name,
+        "cluster": report.job.cluster.name,
+        "plan": report.job.plan.short(),
+        "measured_s": found.measured_s,
+        "measured_step": None if found.step is None else fields_of(found.step),
+        "predicted": fields_of(report, "step_time_s", "step_time_low_s", "step_time_high_s"),
+        "inside": found.inside,
+        "suspects": [fields_of(suspect) for suspect in found.suspects],
+        "as_predicted": list(found.cleared),
+        "advice": list(found.advice),
+    }

@@ -1,0 +1,40 @@
+"""`flopcast diagnose`: text and JSON for the same log, and clear errors."""
+
+import json
+
+from command_line import PLAN, WORDS, flopcast
+from conftest import REPOSITORY
+
+JOB = (*WORDS, "--gpus", "8", "--plan", PLAN)
+LOG = REPOSITORY / "tests" / "lab" / "logs" / "megatron-lm.log"
+
+
+def test_text_and_json_name_the_same_suspects_in_the_same_order():
+    text = flopcast("diagnose", *JOB, "--log", LOG)
+    found = json.loads(flopcast("diagnose", *JOB, "--log", LOG, "--json").out)
+
+    assert text.code == 0
+    titles = [line[4:] for line in text.out.splitlines() if line[:1].isdigit()]
+    assert titles == [suspect["title"] for suspect in found["suspects"]]
+    assert found["suspects"][0]["name"] == "other_sequence_length"
+    assert found["measured_s"] == found["measured_step"]["median_s"]
+
+
+def test_without_a_log_the_settings_are_judged():
+    changes = ("plan.recompute=full", "stack.attention_kernel=flash")
+
+    found = json.loads(flopcast("diagnose", *JOB, *changes, "--json").out)
+
+    assert found["measured_s"] is None
+    assert "recompute_not_needed" in [suspect["name"] for suspect in found["suspects"]]
+
+
+def test_a_file_that_is_no_log_or_no_trace_is_refused_by_name(tmp_path):
+    place = tmp_path / "words.txt"
+    place.write_text("nothing of interest\n", encoding="utf-8")
+
+    for option in ("--log", "--trace"):
+        ended = flopcast("diagnose", *JOB, option, place)
+
+        assert ended.code == 1
+        assert "words.txt" in ended.err

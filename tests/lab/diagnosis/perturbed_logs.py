@@ -1,0 +1,137 @@
+"""Logs of Megatron-LM, made from predictions into which a cause of slowness was injected."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flopcast.lab.diagnosis.measured_parts import timed_parts
+
+RECORDS = 150
+JITTER = 0.005
+
+
+@dataclass
+class Run:
+    """What a log is written from: the parts of a step, the steps, what it states of the job."""
+
+    report: object
+    parts: dict
+    steps_s: np.ndarray
+    facts: dict
+    lines: dict = field(default_factory=dict)  # step → further lines
+    fastest: float = 1.0  # compute of the fastest rank over that of the slowest
+
+
+def run_of(report, seed=1):
+    """A run that goes as predicted."""
+    job = report.job
+    parts = timed_parts(report)
+    noise = np.exp(JITTER * np.random.default_rng(seed).standard_normal(RECORDS))
+    facts = {
+        "global_batch_size": job.plan.global_batch,
+        "micro_batch_size": job.plan.micro_batch,
+        "seq_length": job.batch.sequence_length,
+        "world_size": job.cluster.num_devices,
+    }
+    return Run(report=report, parts=parts, steps_s=report.step_time_s * noise, facts=facts)
+
+
+def longer(run, part, share):
+    """One part of every step takes longer, by a share of the step."""
+    extra_s = share * run.report.step_time_s
+    run.parts[part] = run.parts.get(part, 0.0) + extra_s
+    run.steps_s = run.steps_s + extra_s
+
+
+def checkpoints(run):
+    for step in range(25, RECORDS + 1, 25):
+        run.steps_s[step - 1] += 6.0 * run.report.step_time_s
+        run.lines.setdefault(step - 1, []).append(f"saving checkpoint at iteration {step - 1:7d} to /tmp/x")
+
+
+def evaluation(run):
+    for step in range(30, RECORDS + 1, 30):
+        run.steps_s[step - 1] += 6.0 * run.report.step_time_s
+        run.lines.setdefault(step - 1, []).append(
+            f" validation loss at iteration {step - 1} | lm loss value: 2.1E+00 | lm loss PPL: 8.0E+00 |"
+        )
+
+
+def irregular_pauses(run):
+    draw = np.random.default_rng(3)
+    slow = draw.choice(np.arange(20, RECORDS), 9, replace=False)
+    run.steps_s[slow] += draw.uniform(2.0, 5.0, 9) * run.report.step_time_s
+
+
+def slower_at_once(run):
+    run.steps_s[90:] *= 1.4
+
+
+def slower_gradually(run):
+    run.steps_s *= np.linspace(1.0, 1.4, RECORDS)
+
+
+def straggler(run):
+    run.fastest /= 1.25
+    longer(run, "compute", 0.2)
+
+
+def data_loading(run):
+    longer(run, "data", 0.2)
+
+
+def gradient_reduction(run):
+    longer(run, "gradients", 0.3)
+
+
+def compute(run):
+    longer(run, "compute", 0.35)
+
+
+def optimizer(run):
+    longer(run, "optimizer", 0.2)
+
+
+CAUSES = {
+    "checkpoints": checkpoints,
+    "evaluation": evaluation,
+    "irregular_pauses": irregular_pauses,
+    "slower_at_once": slower_at_once,
+    "slower_gradually": slower_gradually,
+    "straggler": straggler,
+    "data_loading": data_loading,
+    "gradient_reduction": gradient_reduction,
+    "compute": compute,
+    "optimizer": optimizer,
+}
+
+
+def log_text(run, *, with_timers=True):
+    """The log as Megatron-LM prints it."""
+    facts = "\n".join(f"  {name} {'.' * (32 - len(name))} {value}" for name, value in run.facts.items())
+    lines = ["------------------------ arguments ------------------------", facts]
+    compute_s = run.parts["compute"]
+    timers = {
+        "forward-compute": (compute_s / 3 + run.parts["data"], run.fastest),
+        "backward-compute": (2 * compute_s / 3, run.fastest),
+        "batch-generator": (run.parts["data"], 1.0),
+        "all-grads-sync": (run.parts["gradients"], 1.0),
+        "optimizer": (run.parts["optimizer"] + run.parts.get("parameters", 0.0), 1.0),
+    }
+    batch = run.facts["global_batch_size"]
+    for step, step_s in enumerate(run.steps_s.tolist(), 1):
+        lines.append(
+            f" [2026-01-05 16:08:{step % 60:02d}] iteration {step:8d}/    2000 |"
+            f" consumed samples: {step * batch:12d} |"
+            f" elapsed time per iteration (ms): {1e3 * step_s:.1f} | learning rate: 3.000000E-05 |"
+            f" global batch size: {batch:5d} | lm loss: 1.080000E+01 | loss scale: 1.0 | grad norm: 1.258 |"
+            " number of skipped iterations:   0 | number of nan iterations:   0 |"
+        )
+        if with_timers:
+            lines.append("(min, max) time across ranks (ms):")
+            lines += [
+                f"    {name} {'.' * (46 - len(name))}: ({1e3 * least * most_s:.2f}, {1e3 * most_s:.2f})"
+                for name, (most_s, least) in timers.items()
+            ]
+        lines += run.lines.get(step, [])
+    return "\n".join(lines) + "\n"
