@@ -22,6 +22,7 @@ PAGES = [README, *DOCS]
 CONCEPTS = [page for page in DOCS if page.parent.name == "concepts"]
 REGISTERS = (FORMULAS, FALLBACK_CLASSES, FAMILIES, FORMATS, KINDS, SCHEDULES, REWRITES)
 FOREIGN = re.compile(r"^```(?:bash|text|yaml|json|python)[^\n]*\n.*?^```$", re.M | re.S)
+CONSOLE = re.compile(r"^```console[^\n]*\n.*?^```$", re.M | re.S)  # prints options of other programs too
 
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]  # the others are made of help itself
 
@@ -79,7 +80,8 @@ def test_every_command_that_a_page_names_exists(page):
 
 @every_written_page
 def test_every_option_that_a_page_names_is_one_of_a_command(page):
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told(page)))
+    text = CONSOLE.sub(lambda block: "\n".join(re.findall(r"^\$ .*", block[0], re.M)), told(page))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
 
     assert named - options(group) == set()
 

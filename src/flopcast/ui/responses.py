@@ -15,9 +15,10 @@ from urllib.parse import urlencode
 
 from flopcast import api, best_plans
 from flopcast.errors import Problem, SpecError
+from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.logs import prediction_check
 from flopcast.lab.logs.reader import read_log
-from flopcast.render import comparison, log_comparison, search_json, search_text
+from flopcast.render import comparison, diagnosis, log_comparison, search_json, search_text
 from flopcast.render.page.evidence import costs, evidence
 from flopcast.render.page.frame import Section
 from flopcast.render.page.limits import limits
@@ -107,11 +108,12 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
 
 
 def log_page(words: Words, _: OnProgress) -> Made:
-    """Return a page that compares a run's log, the field `log`, with its prediction."""
+    """Return a page that compares a run's log, the field `log`, with its prediction, and lists suspects."""
     rest = dict(words)
-    log = read_log(str(rest.pop("log", "")), "log")
-    compared = prediction_check.compare_with_log(api.predict(job_from(rest)), log)
-    html = f'<pre tabindex="0">{escape(log_comparison.as_text(compared))}</pre>'
+    log, job = read_log(str(rest.pop("log", "")), "log"), job_from(rest)
+    compared = log_comparison.as_text(prediction_check.compare_with_log(api.predict(job), log))
+    suspects = diagnosis.as_text(diagnose(job, api.predict, log))
+    html = "".join(f'<pre tabindex="0">{escape(text)}</pre>' for text in (compared, suspects))
     return JSON, json.dumps({"html": html, "fields": {}})
 
 
