@@ -20,6 +20,7 @@ from flopcast.render.page.time_breakdown import parts
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import as_text
 from flopcast.report.events import events, memory_by_category
+from flopcast.report.labels import component_label
 
 MIXED = {  # a model, a division of sixteen devices, modes, a stack
     "experts spread and recomputed, in 8 bits": (
@@ -140,8 +141,8 @@ def test_text_and_page_name_every_part_of_the_step_that_takes_a_hundredth(name):
 
     for part, seconds in shown.breakdown.items():
         if seconds > 0.01 * shown.step_time_s:
-            assert part.replace("_", " ") in text.replace("_", " ")
-            assert part.replace("_", " ") in page.replace("_", " ")
+            assert component_label(part) in text
+            assert component_label(part) in page
     assert "nan" not in text.lower().split()
     assert page.count("<svg") == page.count("</svg>")
 

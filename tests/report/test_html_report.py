@@ -23,6 +23,7 @@ from flopcast.render.page.limits import LEAST_SHOWN
 from flopcast.render.report_json import as_json
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import cost_lines
+from flopcast.report.labels import component_label, memory_label
 from flopcast.requests.job_files import job_of
 from flopcast.search.scaled import scaled
 from flopcast.units import nine_digits
@@ -188,7 +189,7 @@ def test_tables_have_the_numbers_of_the_json(name):
     _, stages = page.table("Allocated: bytes of all tensors")
 
     assert [(row[0], row[1]) for row in components] == [
-        (part.replace("_", " "), seconds) for part, seconds in told["breakdown"].items()
+        (component_label(part), seconds) for part, seconds in told["breakdown"].items()
     ]
     assert [row[2] for row in components] == pytest.approx(
         [seconds / step_s for seconds in told["breakdown"].values()], rel=1e-7
@@ -214,7 +215,7 @@ def test_categories_of_a_stage_are_those_of_the_json_and_add_up(name):
 
     for row, stage in zip(rows, told, strict=True):
         held = dict(zip(headings[1:-1], row[1:-1], strict=True))
-        assert {key.replace("_", " "): size for key, size in stage["by_category"].items()} == {
+        assert {memory_label(key): size for key, size in stage["by_category"].items()} == {
             key: size for key, size in held.items() if size != "–"
         }
         assert sum(size for size in held.values() if size != "–") == pytest.approx(row[-1], rel=1e-8)

@@ -17,6 +17,7 @@ from flopcast.report import events as event_rows
 from flopcast.report.events import events
 from flopcast.report.explain.explanation import with_unit
 from flopcast.report.explain.registry import explain, explainable
+from flopcast.report.labels import component_label
 from flopcast.report.training import training
 from flopcast.report.versus import versus
 from flopcast.spec.operations import Price, Reliability
@@ -121,7 +122,8 @@ def test_components_of_two_stand_by_how_much_they_differ_the_most_first(name):
     told_rows = [row for row in rows_of(versus(PLAIN, OTHERS[name])) if row[0].startswith("  ")]
 
     assert not [row[0] for row in told_rows if "_" in row[0]]
-    names = [row[0].strip().replace(" ", "_") for row in told_rows]
+    keys = {component_label(key): key for part in parts for key in part}
+    names = [keys[row[0].strip()] for row in told_rows]
     gaps = [abs(parts[0].get(each, 0.0) - parts[1].get(each, 0.0)) for each in names]
     assert gaps == sorted(gaps, reverse=True)
     for each, row in zip(names, told_rows, strict=True):

@@ -35,6 +35,7 @@ from flopcast.render.page.time_axis import TIME_UNITS, stacked
 from flopcast.render.page.time_breakdown import parts
 from flopcast.render.report_page import as_html
 from flopcast.report.events import memory_by_category
+from flopcast.report.labels import component_label, memory_label
 from flopcast.search.scaled import GROWN, KEPT, RATIOS, scaled
 from flopcast.timeline.uncertainty import interval, saved_share
 from flopcast.units import show_seconds
@@ -79,7 +80,7 @@ def test_each_component_opens_to_a_table_of_its_operators(name):
 
     for component, inside in parts(report).items():
         if inside:
-            _, rows = page.table(f"{component.replace('_', ' ')}, operator by operator")
+            _, rows = page.table(f"{component_label(component)}, operator by operator")
             shown = [(row[0], row[1]) for row in rows]
             assert shown == [(part.operator, part.phase) for part in inside if part.path_s]
 
@@ -271,7 +272,7 @@ def test_areas_of_every_stage_have_the_hues_that_the_legend_names(name):
         _, levels = memory_by_category(report, stage.stage)
         base = (stage.stage + 1) * ROW_HEIGHT
         found = re.findall(rf'<path class="hue-(\d)" d="M\d+,{base}V', html)
-        wanted = {hue_of.get(category.replace("_", " "), hue_of.get("others")) for category in levels}
+        wanted = {hue_of.get(memory_label(category), hue_of.get("others")) for category in levels}
         assert {int(hue) for hue in found} == wanted
 
 

@@ -50,7 +50,7 @@ def test_the_first_is_told_what_limits_it_and_what_would_help():
     sentence = reason_recommended(found(BEST, played(12.0, COMMON, tp=2, dp=4)))
 
     assert "ahead of every other plan" in sentence
-    assert "mlp (60%) and attention (30%)" in sentence
+    assert "MLP (60%) and attention with projections (30%)" in sentence
     assert f"in speed of matrix products (gemm_level[a100]) saves {0.5 * (1 - 1 / 1.1):.1%}" in sentence
 
 

@@ -8,6 +8,7 @@ from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_json import FORMAT_VERSION, with_bounds
 from flopcast.render.report_json import as_json as report_as_json
 from flopcast.render.tables import aligned
+from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, settled
 from flopcast.spec.job import Job
@@ -118,7 +119,7 @@ def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
     pairs.sort(key=lambda row: (-abs(row[1] - row[2]), row[0]))
     least_s = 0.005 * max(first.step_time_s, second.step_time_s)
     return [
-        ("  " + name.replace("_", " "), show_seconds(one), show_seconds(other))
+        ("  " + component_label(name), show_seconds(one), show_seconds(other))
         for name, one, other in pairs
         if max(one, other) >= least_s
     ]

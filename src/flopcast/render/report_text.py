@@ -13,6 +13,7 @@ from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.tables import aligned
+from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Evidence, Report
 from flopcast.spec.job import Job
@@ -126,25 +127,24 @@ def _verdict(memory: MemoryReport) -> str:
 
 def _times(report: Report) -> list[str]:
     """Return the breakdown of the busiest stage's time, with bars."""
-    lines = ["where the time goes (on the busiest stage)"]
+    rows = []
     for name, seconds in report.breakdown.items():
         share = seconds / report.step_time_s
         if share >= 0.0005:
             bar = BAR * max(1, round(share * WIDTH)) if share > 0.02 else ""
-            lines.append(f"  {name.replace('_', ' '):20} {show_seconds(seconds):>9}  {share:6.1%}  {bar}")
-    return lines
+            rows.append((component_label(name), show_seconds(seconds), f"{share:.1%}", bar))
+    head = "where the time goes (on the busiest stage)"
+    return [head, *(f"  {line}" for line in aligned(rows, "<>><"))]
 
 
 def _memory(memory: MemoryReport) -> list[str]:
     """Return the memory by category, largest first, then the allocated, reserved and device totals."""
-    lines = ["peak memory of the fullest stage"]
-    for name, size in sorted(memory.by_category.items(), key=lambda pair: -pair[1]):
-        lines.append(f"  {name.replace('_', ' '):20} {show(size, 'B'):>9}")
-    lines.append(
-        f"  {'allocated':20} {show(memory.allocated_bytes, 'B'):>9}   reserved"
-        f" {show(memory.reserved_bytes, 'B')}, device {show(memory.device_used_bytes, 'B')}"
-    )
-    return lines
+    sizes = sorted(memory.by_category.items(), key=lambda pair: -pair[1])
+    rows = [(memory_label(name), show(size, "B")) for name, size in sizes]
+    rows.append(("allocated", show(memory.allocated_bytes, "B")))
+    *lines, last = aligned(rows, "<>")
+    beyond = f"reserved {show(memory.reserved_bytes, 'B')}, device {show(memory.device_used_bytes, 'B')}"
+    return ["peak memory of the fullest stage", *(f"  {line}" for line in lines), f"  {last}   {beyond}"]
 
 
 def memory_text(job: Job, memory: MemoryReport) -> str:
@@ -248,7 +248,9 @@ def _energy(cost: StepCost) -> list[str]:
     step, power, many = cost.energy.step_j, cost.energy.device_power_w, cost.many_tokens_kwh * 1000
     low, high = many.bounds
     low_w, high_w = power.bounds
-    busy = ", ".join(f"{name} {share:.0%}" for name, share in cost.energy.busy.items() if share >= 0.005)
+    busy = ", ".join(
+        f"{work_label(name)} {share:.0%}" for name, share in cost.energy.busy.items() if share >= 0.005
+    )
     return [
         f"energy    {show(step.value, 'J')} per step, {show(many.value, 'Wh')} per 1e12 tokens (90 %:"
         f" {show(low, 'Wh')} to {show(high, 'Wh')}), building included",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from flopcast.cost.factor_kinds import in_words
 from flopcast.errors import Problem
+from flopcast.report.labels import component_label
 from flopcast.search.exact import Exact
 from flopcast.search.find import SearchResult
 from flopcast.search.memory_limit import used_memory_ratio
@@ -155,7 +156,7 @@ def ratio_interval(one: Ranked) -> str:
 def _largest(played: Exact) -> str:
     """Return the two largest components of the busiest stage."""
     shares = sorted(((s / played.step_time_s, name) for name, s in played.breakdown.items()), reverse=True)
-    return " and ".join(f"{name.replace('_', ' ')} ({share:.0%})" for share, name in shares[:2])
+    return " and ".join(f"{component_label(name)} ({share:.0%})" for share, name in shares[:2])
 
 
 def _lost(one: Exact, first: Exact, *, gains: bool) -> str:
@@ -168,12 +169,12 @@ def _lost(one: Exact, first: Exact, *, gains: bool) -> str:
     least = SMALLEST_FRACTION * first.step_time_s
     word = "less" if gains else "more"
     reasons = [
-        f"{show_seconds(abs(more[name]))} {word} in {name.replace('_', ' ')}"
+        f"{show_seconds(abs(more[name]))} {word} in {component_label(name)}"
         for name in order[:2]
         if sign * more[name] > least
     ]
     if not reasons:
         return ""
     other = order[-1]
-    back = f", {show_seconds(abs(more[other]))} {'more' if gains else 'less'} in {other.replace('_', ' ')}"
+    back = f", {show_seconds(abs(more[other]))} {'more' if gains else 'less'} in {component_label(other)}"
     return " and ".join(reasons) + (back if -sign * more[other] > least else "")

@@ -19,6 +19,7 @@ from flopcast.economics.amount import amount_of
 from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, step_cost
+from flopcast.report.labels import component_label
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
 from flopcast.spec.job import Job
@@ -162,7 +163,7 @@ class Report:
             ("MFU", share(self.metrics.mfu_ratio), f"{attained} per device, full attention counted"),
             ("memory", size(self.memory.expected_bytes), f"{self.memory.need}: {self.memory.verdict}"),
             *(
-                (name.replace("_", " "), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")
+                (component_label(name), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")
                 for name, spent_s in [*self.breakdown.items()][:LARGEST]
             ),
             *(("warning", "–", text) for text in self.warnings),

@@ -21,6 +21,7 @@ from flopcast.render.page.style import HUES
 from flopcast.render.page.table import Cell, size, table
 from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
 from flopcast.report.events import memory_by_category
+from flopcast.report.labels import memory_label
 from flopcast.report.memory_report import StageMemory
 from flopcast.report.report import Report
 from flopcast.units import show
@@ -63,7 +64,7 @@ def memory(report: Report) -> Section:
             height=height * len(stages),
             end_s=end_s,
         ),
-        legend([(hue, name.replace("_", " ")) for hue, name in enumerate(names)]),
+        legend([(hue, memory_label(name)) for hue, name in enumerate(names)]),
     )
     return Section(
         key="memory",
@@ -122,7 +123,7 @@ def _categories(report: Report) -> str:
             size(stage.by_category[name]) if name in stage.by_category else "–" for name in names
         ]
         rows.append((f"{stage.stage}", *held, size(stage.allocated_bytes)))
-    headings = ("stage", *(name.replace("_", " ") for name in names), "allocated")
+    headings = ("stage", *(memory_label(name) for name in names), "allocated")
     return table("Memory of one rank of each stage at its peak.", headings, rows)
 
 

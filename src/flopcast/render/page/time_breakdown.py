@@ -17,6 +17,7 @@ from flopcast.render.page.drawing import WIDTH, figure, legend
 from flopcast.render.page.frame import Section
 from flopcast.render.page.style import HUES
 from flopcast.render.page.table import bar, markup, seconds, share, table
+from flopcast.report.labels import component_label
 from flopcast.report.report import LAUNCH, Report
 from flopcast.units import show_seconds
 
@@ -67,7 +68,7 @@ def where(report: Report) -> Section:
     inside = parts(report)
     rows = [
         (
-            component.replace("_", " "),
+            component_label(component),
             seconds(spent_s),
             share(spent_s / report.step_time_s),
             bar(spent_s / report.step_time_s, _hue(number)),
@@ -98,19 +99,19 @@ def _drawing(report: Report) -> str:
     left, drawn = 0.0, []
     for number, (name, spent_s) in enumerate(report.breakdown.items()):
         width = spent_s / report.step_time_s * WIDTH
-        label = f"{name.replace('_', ' ')}: {show_seconds(spent_s)} ({spent_s / report.step_time_s:.1%})"
+        label = f"{component_label(name)}: {show_seconds(spent_s)} ({spent_s / report.step_time_s:.1%})"
         drawn.append(
             f'<rect class="hue-{_hue(number)}" x="{left:.2f}" y="0" width="{width:.2f}"'
             f' height="{BAR_HEIGHT}"><title>{escape(label)}</title></rect>'
         )
         left += width
     named = [
-        (_hue(number), f"{name.replace('_', ' ')} {spent_s / report.step_time_s:.0%}")
+        (_hue(number), f"{component_label(name)} {spent_s / report.step_time_s:.0%}")
         for number, (name, spent_s) in enumerate(report.breakdown.items())
         if spent_s >= LEAST_NAMED * report.step_time_s
     ]
     described = f"The step of {show_seconds(report.step_time_s)} as a bar: " + ", ".join(
-        f"{name.replace('_', ' ')} {spent_s / report.step_time_s:.1%}"
+        f"{component_label(name)} {spent_s / report.step_time_s:.1%}"
         for name, spent_s in report.breakdown.items()
     )
     return figure(
@@ -133,7 +134,7 @@ def _component(report: Report, component: str, inside: tuple[OperatorTime, ...])
         if part.path_s
     ]
     headings = ("operator", "pass", "runs as", "time", "share of the step")
-    name = component.replace("_", " ")
+    name = component_label(component)
     summary = f"{escape(name)}: {markup(seconds(spent_s))}, {markup(share(spent_s / report.step_time_s))}"
     operators = table(f"{name}, operator by operator.", headings, rows)
     return f"<details><summary>{summary}</summary>{operators}</details>"

@@ -1,0 +1,79 @@
+"""Labels: how readers are told of components of a step, categories of memory and kinds of work.
+
+Answers: what does text say for the key `mlp`, `layer_at_work` or `products`?
+Elsewhere: the keys themselves, which JSON has (layers/, memory/categories.py, spec/operations.py), and
+labels of factors (cost/factor_kinds.py).
+
+A label tells components, which hold whole parts of a model, from kinds of work, which hold kernels: the
+component `attention` has matrix products too. A key that has no label, such as one of your own layer, is
+shown with blanks.
+"""
+
+from collections.abc import Mapping
+
+COMPONENTS: Mapping[str, str] = {
+    "attention": "attention with projections",
+    "mlp": "MLP",
+    "experts": "experts with router",
+    "head": "output layer and loss",
+    "embedding": "embedding",
+    "mtp": "projections of multi-token prediction",
+    "norm": "norms",
+    "residual": "residual additions",
+    "linears": "linear layers",
+    "passes": "memory-bound passes",
+    "casts": "casts to low precision",
+    "gradients": "sums and norm of gradients",
+    "parameters": "copies of gathered parameters",
+    "optimizer": "optimizer",
+    "host": "launches and the host",
+    "jitter": "variation from step to step",
+    "pipeline_bubble": "pipeline bubble",
+    "tp_communication": "exposed TP communication",
+    "cp_communication": "exposed CP communication",
+    "ep_communication": "exposed EP communication",
+    "dp_communication": "exposed DP communication",
+    "pp_communication": "exposed PP communication",
+}
+MEMORY: Mapping[str, str] = {
+    "narrow_weights": "weights in low precision",
+    "workspace": "workspaces of libraries",
+    "buffers": "buffers that are reused",
+    "stage_outputs": "outputs sent to other stages",
+    "weight_gradients_waiting": "inputs of later weight gradients",
+    "layer_at_work": "temporary tensors of one layer",
+    "main_gradients": "gradients in fp32",
+    "update": "temporary tensors of the optimizer",
+}
+WORK: Mapping[str, str] = {
+    "products": "matrix products",
+    "attention": "attention kernels",
+    "memory": "other kernels",
+}
+
+
+def component_label(key: str) -> str:
+    """Return the label of a component of the step.
+
+    >>> component_label("tp_communication"), component_label("my_layer")
+    ('exposed TP communication', 'my layer')
+    """
+    return COMPONENTS.get(key) or key.replace("_", " ")
+
+
+def memory_label(key: str) -> str:
+    """Return the label of a category of memory.
+
+    >>> memory_label("optimizer_states"), memory_label("layer_at_work")
+    ('optimizer states', 'temporary tensors of one layer')
+    """
+    return MEMORY.get(key) or key.replace("_", " ")
+
+
+def work_label(key: str) -> str:
+    """Return the label of a kind of work, as power and energy know it.
+
+    >>> work_label("products"), work_label("waiting")
+    ('matrix products', 'waiting')
+    """
+    return WORK.get(key) or key
