@@ -176,10 +176,11 @@ def test_the_text_of_a_run_holds_its_numbers():
     assert seconds_in(line_of(text, "time")) == pytest.approx(made.wall_s.value, rel=CLOSE)
     goodput = line_of(text, "goodput")
     assert float(re.search(r"([\d.]+)%", goodput)[1]) == pytest.approx(100 * made.goodput[0], abs=0.051)
-    stopped = float(re.search(r"([\d.e+]+) interruptions", goodput)[1])
+    failures = line_of(text, "failures")
+    stopped = float(re.search(r"([\d.e+]+) interruptions", failures)[1])
     assert stopped == pytest.approx(made.wall_s.value / 7200, rel=CLOSE)
-    assert seconds_in(goodput.partition("one every")[2]) == 7200
-    checkpoint = goodput.partition("a checkpoint every")[2]
+    assert seconds_in(failures.partition("one every")[2]) == 7200
+    checkpoint = failures.partition("a checkpoint every")[2]
     assert seconds_in(checkpoint) == pytest.approx(made.phases[0].lost.interval_s, rel=CLOSE)
     assert usd_in(line_of(text, "cost")) == pytest.approx(made.usd.value, rel=CLOSE)
     assert amount_in(line_of(text, "energy"), "Wh") == pytest.approx(made.joules.value / 3600, rel=CLOSE)

@@ -174,3 +174,18 @@ def test_an_uncalibrated_report_warns_in_its_first_lines():
     report = predict(make_job(), CurveBook(curves={}))
 
     assert line_of(as_text(report), "warning ").startswith("warning   uncalibrated")
+
+
+@all_cases("base", ["model", "nf4"])
+def test_a_job_with_adapters_says_what_is_trained(base):
+    adapters = {"rank": 8, "targets": ["q", "v"], "base_dtype": base}
+    job = make_job(model={"base": "megatron-1.7b", "adapters": adapters})
+    report = report_of(job)
+
+    lines = as_text(report).splitlines()
+
+    assert lines[2].startswith(f"trains    {show(job.model.trained_parameters(), 'parameters')} of ")
+    assert lines[3] == "adapters  rank 8 on q, v" + (
+        "" if base == "model" else "; frozen weights stored in nf4"
+    )
+    assert not any(line.startswith("trains") for line in as_text(sample_report("one stage")).splitlines())

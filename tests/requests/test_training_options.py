@@ -133,7 +133,7 @@ def test_predict_and_run_say_the_same_of_a_run():
 
     assert predicted == {key: ran[key] for key in predicted}
     assert "\nthe whole run: 52,000 samples, 3 epochs\n" in text
-    assert all(f"\n  {line}\n" in text for line in lines[1:6])
+    assert all(f"\n  {line}\n" in text for line in lines[1:7])
 
 
 def test_a_comparison_tells_the_time_and_the_cost_of_both_runs():

@@ -208,5 +208,6 @@ def test_a_choice_is_told_with_how_much_slower_the_next_is():
 
     assert alone.sentence() == "plan chosen: the fastest of 1 that fit, of 7 possible"
     assert ahead.sentence() == (
-        f"plan chosen: the fastest of 3 that fit, of 7 possible; next is {second.short()}, 12.5% slower"
+        "plan chosen: the fastest of 3 that fit, of 7 possible;"
+        f" the next best is {second.short()}, 12.5% slower"
     )

@@ -23,6 +23,7 @@ from flopcast.units import show, show_seconds, show_usd
 BAR = "█"
 WIDTH = 24
 NO_PRICE = "unknown: set the price of a device by --price '2.10 USD/h', or by cluster.price of a job"
+FEW = 0.01  # interruptions: fewer are not told
 WORTH_TELLING = 0.01  # share of the energy; smaller savings are below the accuracy of the estimate
 NO_POWER = "unknown: board_power_w of the device is not stated"
 
@@ -61,23 +62,24 @@ def _answer(report: Report) -> list[str]:
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
         f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
-        f" device, full attention counted; HFU {metrics.hfu_ratio:.1%})",
+        f" device, masked attention counted in full; HFU {metrics.hfu_ratio:.1%})",
         f"memory    {report.memory.need}: {_verdict(report.memory)}",
     ]
-    if trained := _trained(job):
-        lines.insert(2, f"trains    {trained}")
+    lines[2:2] = _trained(job)
     return lines + [f"warning   {text}" for text in report.warnings]
 
 
-def _trained(job: Job) -> str:
-    """Return how many parameters are trained, in which adapters; "" if all are."""
+def _trained(job: Job) -> list[str]:
+    """Return how many parameters are trained, and in which adapters; nothing if all are."""
     adapters, model = job.model.adapters, job.model
     if adapters is None:
-        return ""
+        return []
     trained, total = (show(n, "parameters") for n in (model.trained_parameters(), model.parameters()))
-    weights = "" if adapters.base_dtype == "model" else f"; frozen weights in {adapters.base_dtype}"
-    targets = ", ".join(adapters.targets)
-    return f"{trained} of {total}, in adapters of rank {adapters.rank} on {targets}{weights}"
+    frozen = "" if adapters.base_dtype == "model" else f"; frozen weights stored in {adapters.base_dtype}"
+    return [
+        f"trains    {trained} of {total}, in adapters",
+        f"adapters  rank {adapters.rank} on {', '.join(adapters.targets)}{frozen}",
+    ]
 
 
 def _run(report: Report) -> list[str]:
@@ -89,17 +91,18 @@ def _run(report: Report) -> list[str]:
 
 
 def run_lines(run: TrainingRun) -> list[str]:
-    """Return one line each for tokens, time, goodput, cost and energy of a run, with their intervals."""
+    """Return a line each for tokens, time, goodput, failures, cost and energy of a run, with intervals."""
     share, low_share, high_share = run.goodput
     lost = run.phases[0].lost
+    failures = f"under {FEW}" if run.num_failures < FEW else f"{run.num_failures:.3g}"
     low, high = (show_seconds(bound, like=run.wall_s.value) for bound in run.wall_s.bounds)
     return [
         f"tokens    {show(sum(phase.phase_tokens for phase in run.phases), 'tokens')} in"
         f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
         f"time      {show_seconds(run.wall_s.value)}   (90 %: {low} to {high})",
-        f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%}); {run.num_failures:.3g}"
-        f" interruptions, one every {show_seconds(lost.time_between_failures_s)}; a checkpoint every"
-        f" {show_seconds(lost.interval_s)}",
+        f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%})",
+        f"failures  {failures} interruptions, one every {show_seconds(lost.time_between_failures_s)}; a"
+        f" checkpoint every {show_seconds(lost.interval_s)}",
         f"cost      {_run_money(run)}",
         f"energy    {_run_energy(run)}",
     ]
@@ -143,7 +146,8 @@ def _memory(memory: MemoryReport) -> list[str]:
     rows = [(memory_label(name), show(size, "B")) for name, size in sizes]
     rows.append(("allocated", show(memory.allocated_bytes, "B")))
     *lines, last = aligned(rows, "<>")
-    beyond = f"reserved {show(memory.reserved_bytes, 'B')}, device {show(memory.device_used_bytes, 'B')}"
+    reserved, used = show(memory.reserved_bytes, "B"), show(memory.device_used_bytes, "B")
+    beyond = f"reserved by the allocator {reserved}, in use on the device {used}"
     return ["peak memory of the fullest stage", *(f"  {line}" for line in lines), f"  {last}   {beyond}"]
 
 

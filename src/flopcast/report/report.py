@@ -160,7 +160,11 @@ class Report:
         rows: list[tuple[Cell, ...]] = [
             ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
             ("rate", rate(self.metrics.tokens_per_s, "tokens/s"), f"{per_device} per device"),
-            ("MFU", share(self.metrics.mfu_ratio), f"{attained} per device, full attention counted"),
+            (
+                "MFU",
+                share(self.metrics.mfu_ratio),
+                f"{attained} per device, masked attention counted in full",
+            ),
             ("memory", size(self.memory.expected_bytes), f"{self.memory.need}: {self.memory.verdict}"),
             *(
                 (component_label(name), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")

@@ -85,7 +85,7 @@ class ChosenPlan:
         text = f"{start}: the fastest of {self.fitting} {fit}, of {self.possible} possible"
         if self.next_best is None:
             return text
-        return f"{text}; next is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
+        return f"{text}; the next best is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
 
 
 def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan:

@@ -41,7 +41,7 @@ def _times(report: Report) -> tuple[Tile, ...]:
         (
             "MFU",
             markup(share(metrics.mfu_ratio)),
-            f"{attained} TFLOP/s per device, full attention counted;"
+            f"{attained} TFLOP/s per device, masked attention counted in full;"
             f" HFU {markup(share(metrics.hfu_ratio))}",
         ),
     )

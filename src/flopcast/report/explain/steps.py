@@ -69,7 +69,7 @@ def explain_mfu(report: Report) -> Explanation:
     device = job.cluster.node.device
     engine = product_engine(job.plan.precision)
     inputs = (
-        rate("model FLOP", metrics.model_flop, "FLOP", "full attention counted"),
+        rate("model FLOP", metrics.model_flop, "FLOP", "masked attention counted in full"),
         lasting("step", report.step_time_s),
         Input(name="devices", text=str(job.cluster.num_devices), number=job.cluster.num_devices),
         rate(f"peak, {engine}", metrics.peak_flop_per_s, "FLOP/s", source_of(device.source, "peak")),
