@@ -28,7 +28,7 @@ def search_plans(
     Parameters
     ----------
     jobs : Job, or several that differ in their cluster or stack
-        Their plans give the fields that the space does not name (optimizer, rank order).
+        Their plans give the fields that the space does not name (global batch, optimizer, rank order).
     space : Space
         What may vary; by default every degree and option that the stack has.
     objectives : names of search.objectives.OBJECTIVES
@@ -57,13 +57,21 @@ def search_plans(
         total_tokens = several[0].run_tokens
     question = Question(
         jobs=several,
-        space=space or Space(),
+        space=_with_batch(space or Space(), several),
         objectives=tuple(objectives),
         total_tokens=total_tokens or 0.0,
         deadline_s=deadline_s,
         budget_usd=budget_usd,
     )
     return answer(question, told)
+
+
+def _with_batch(space: Space, jobs: Sequence[Job]) -> Space:
+    """Return the space with the global batch of the jobs, unless it names some or they differ."""
+    batches = {job.plan.global_batch for job in jobs}
+    if space.global_batch or len(batches) != 1:
+        return space
+    return space.model_copy(update={"global_batch": tuple(batches)})
 
 
 def answer(question: Question, told: OnProgress | None = None) -> SearchResult:

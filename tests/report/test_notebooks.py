@@ -1,10 +1,16 @@
-"""Report._repr_html_: what a notebook shows of a report."""
+"""Results as a notebook shows them, and as they are printed."""
 
 from all_cases import all_cases
 from page_reader import Page
 from sample_reports import PARTS, sample_report, with_parts
 
+from flopcast.best_plans import search_plans
+from flopcast.library.curves import load_book
 from flopcast.render.report_json import as_json
+from flopcast.report.versus import versus
+from flopcast.search.find import find
+from flopcast.search.question import Question
+from flopcast.search.space import Space
 
 
 @all_cases("name", PARTS)
@@ -39,3 +45,31 @@ def test_it_is_small_runs_nothing_and_trusts_no_text():
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "style", "link", "img"})
     assert hostile in page.text("caption")
     assert len(text) < 3000
+
+
+def test_a_result_prints_as_the_table_of_a_notebook_and_names_itself_in_a_line():
+    one, other = sample_report("one stage"), sample_report("jitter")
+    space = Space(gbs=one.job.plan.global_batch, tp=1, cp=1, mbs=1)
+    results = (one, versus(one, other), find(Question(jobs=(one.job,), space=space), load_book))
+    for result in results:
+        caption, heading, *lines = str(result).splitlines()
+        page = Page(result._repr_html_())
+
+        assert page.wrong == page.open == []
+        ((shown, (headings, *rows)),) = page.tables.items()
+        assert shown == caption
+        assert heading.split() == " ".join(headings).split()
+        assert len(lines) == len(rows) > 0
+        assert repr(result) == f"<{type(result).__name__}: {caption}>"
+
+
+def test_a_search_in_python_keeps_the_batch_of_the_job():
+    job = sample_report("one stage").job
+    batch = job.plan.global_batch
+
+    kept, other = (
+        search_plans(job, Space(tp=1, cp=1, mbs=1, **words)) for words in ({}, {"gbs": 2 * batch})
+    )
+
+    assert {each.played.plan.global_batch for each in kept.plans} == {batch}
+    assert {each.played.plan.global_batch for each in other.plans} == {2 * batch}

@@ -22,6 +22,7 @@ from flopcast.economics.step import StepCost, step_cost
 from flopcast.report.labels import component_label
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
+from flopcast.report.summary import Summarised, Summary
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
@@ -47,8 +48,8 @@ class Evidence:
     extrapolated: bool
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Report:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Report(Summarised):
     """One prediction. Times include jitter; the breakdown sums to the step.
 
     Parts that take time to work out (rates, shares, intervals, memory, money and energy) are computed when
@@ -150,9 +151,9 @@ class Report:
             self.timeline, self.priced, self.job.cluster, self.job.site, self.cost.energy.busy
         )
 
-    def _repr_html_(self) -> str:
-        """Return the answer as one HTML table for notebooks, without a style or a script."""
-        from flopcast.render.page.table import Cell, rate, seconds, share, size, table
+    def summary(self) -> Summary:
+        """Return the answer as a table."""
+        from flopcast.render.page.table import Cell, rate, seconds, share, size
 
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
         per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
@@ -173,8 +174,9 @@ class Report:
             *(("warning", "–", text) for text in self.warnings),
         ]
         job = self.job
-        title = f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}"
-        return table(f"{title}: {job.plan.short()}", ("of", "predicted", "more"), rows)
+        machine = f"{job.cluster.num_devices} × {job.cluster.node.device.name}"
+        caption = f"{job.model.name} on {machine}: {job.plan.short()}"
+        return Summary(caption=caption, headings=("of", "predicted", "more"), rows=rows)
 
 
 def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:

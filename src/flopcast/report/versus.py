@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 from flopcast.economics.amount import Amount
 from flopcast.report.report import Report
+from flopcast.report.summary import Summarised, Summary
 from flopcast.timeline.uncertainty import difference, holds_one, own_log_sigma_factor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportComparison:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ReportComparison(Summarised):
     """Two reports, and the ratio of the second's time per token to the first's, with its 90 % interval.
 
     A ratio of 0.9 means that the second job needs 10 % less time per token. `sure` is True if the interval
@@ -37,6 +38,24 @@ class ReportComparison:
     def sure(self) -> bool:
         """Return whether both ends of the interval lie on one side of 1."""
         return not holds_one(self.low_ratio, self.high_ratio)
+
+    def summary(self) -> Summary:
+        """Return both jobs beside each other, with the ratio of what they need per token."""
+        from flopcast.render.page.table import Cell, rate, seconds, share, size
+
+        both = (self.first, self.second)
+        ratio = f"{self.time_ratio - 1:+.1%}, 90 %: {self.low_ratio - 1:+.1%} to {self.high_ratio - 1:+.1%}"
+        rows: list[tuple[Cell, ...]] = [
+            ("plan", *(one.job.plan.short() for one in both), ""),
+            ("step", *(seconds(one.step_time_s) for one in both), ""),
+            ("rate", *(rate(one.metrics.tokens_per_s, "tokens/s") for one in both), ""),
+            ("time per token", "", "", ratio if self.sure else f"{ratio}; the order is not settled"),
+            ("MFU", *(share(one.metrics.mfu_ratio) for one in both), ""),
+            ("memory", *(size(one.memory.expected_bytes) for one in both), ""),
+        ]
+        caption = " and ".join(f"{one.job.model.name} on {one.job.cluster.name}" for one in both)
+        headings = ("of", "first", "second", "second against first")
+        return Summary(caption=caption, headings=headings, rows=rows)
 
 
 def versus(first: Report, second: Report) -> ReportComparison:

@@ -14,6 +14,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.report.summary import Summarised, Summary
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans
 from flopcast.search.memory_limit import used_memory_ratio
@@ -37,6 +38,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
 NEARLY_RATIO = 1.01
+SHOWN_PLANS = 10  # if a result is printed
 MOST_RESULTS = 4096  # that the parts of one search share
 USUAL_ORDER = Plan().rank_order
 
@@ -59,8 +61,8 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class SearchResult:
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
+class SearchResult(Summarised):
     """The answer of a search.
 
     Attributes
@@ -101,6 +103,31 @@ class SearchResult:
     settings: tuple[Setting, ...] = ()
     thinned: bool
     partial: bool
+
+    def summary(self) -> Summary:
+        """Return the first SHOWN_PLANS plans, or the nearest where nothing is feasible."""
+        from flopcast.render.page.table import Cell, size
+
+        first, plans = self.question.first, self.plans[:SHOWN_PLANS] or self.nearest[:1]
+        rows: list[tuple[Cell, ...]] = [
+            (
+                str(place),
+                one.played.job.plan.short(),
+                one.played.job.cluster.name,
+                first.show(first.shown(one.losses[0].value)),
+                f"{one.ratio - 1:+.1%}{' =' if one.equal else ''}",
+                size(one.played.device_used_bytes),
+            )
+            for place, one in enumerate(plans, 1)
+        ]
+        job = self.question.jobs[0]
+        caption = (
+            f"{job.model.name}: {self.candidates} plans, {self.feasible} feasible, {self.played} simulated"
+        )
+        if not self.plans:
+            caption += "; the nearest, which is not feasible"
+        headings = ("", "plan", "cluster", first.key, "against the best", "memory")
+        return Summary(caption=caption, headings=headings, rows=rows)
 
 
 def find(

@@ -52,6 +52,13 @@ def rate(value: Number, unit: str) -> Quantity:
     return Quantity(value, show(value, unit))
 
 
+def shown(cell: Cell) -> str:
+    """Return the content of a cell as text; markup has none."""
+    if isinstance(cell, Quantity):
+        return cell.shown
+    return cell if isinstance(cell, str) else ""
+
+
 def markup(cell: Cell) -> str:
     """Return the content of a cell as HTML.
 
