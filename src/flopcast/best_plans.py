@@ -29,6 +29,7 @@ def search_plans(
     ----------
     jobs : Job, or several that differ in their cluster or stack
         Their plans give the fields that the space does not name (global batch, optimizer, rank order).
+        A list of the stages' blocks is kept only if the space names this number of stages and no other.
     space : Space
         What may vary; by default every degree and option that the stack has.
     objectives : names of search.objectives.OBJECTIVES
@@ -52,18 +53,27 @@ def search_plans(
     >>> found.candidates >= found.possible >= found.feasible >= len(found.plans) - found.refined > 0
     True
     """
-    several = (jobs,) if isinstance(jobs, Job) else tuple(jobs)
+    space = space or Space()
+    several = tuple(_without_list(job, space) for job in ((jobs,) if isinstance(jobs, Job) else jobs))
     if total_tokens is None and several:
         total_tokens = several[0].run_tokens
     question = Question(
         jobs=several,
-        space=_with_batch(space or Space(), several),
+        space=_with_batch(space, several),
         objectives=tuple(objectives),
         total_tokens=total_tokens or 0.0,
         deadline_s=deadline_s,
         budget_usd=budget_usd,
     )
     return answer(question, told)
+
+
+def _without_list(job: Job, space: Space) -> Job:
+    """Return the job without the list of its stages' blocks if the space may have other stages."""
+    stages = (space.pipeline_parallel, space.virtual_stages)
+    if stages == ((job.plan.pipeline_parallel,), (job.plan.virtual_stages,)):
+        return job
+    return job.model_copy(update={"plan": job.plan.model_copy(update={"stage_layers": ()})})
 
 
 def _with_batch(space: Space, jobs: Sequence[Job]) -> Space:

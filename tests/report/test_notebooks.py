@@ -73,3 +73,20 @@ def test_a_search_in_python_keeps_the_batch_of_the_job():
 
     assert {each.played.plan.global_batch for each in kept.plans} == {batch}
     assert {each.played.plan.global_batch for each in other.plans} == {2 * batch}
+
+
+def test_a_search_in_python_keeps_a_list_of_stages_only_where_it_names_these_stages():
+    job = sample_report("one stage").job
+    layers = sum(block.count for block in job.model.blocks)
+    plan = job.plan.model_copy(
+        update={"pipeline_parallel": 2, "data_parallel": job.plan.data_parallel // 2}
+        | {"stage_layers": (layers // 2 + 1, layers - layers // 2 - 1)}
+    )
+    listed = job.model_copy(update={"plan": plan})
+    free, named = (
+        search_plans(listed, Space(pp=pp, vpp=1, tp=1, cp=1, mbs=1, refine=False)) for pp in ((1, 2), (2,))
+    )
+
+    assert {each.played.plan.pipeline_parallel for each in free.plans} == {1, 2}
+    assert {each.played.plan.stage_layers for each in free.plans} == {()}
+    assert {each.played.plan.stage_layers for each in named.plans} == {plan.stage_layers}
