@@ -162,11 +162,18 @@ def test_an_import_assumes_no_cluster(tmp_path):
     assert "without cluster: add --cluster NAME" in ended.err
 
 
-def test_a_measured_run_needs_the_cluster_that_it_ran_on():
-    ended = flopcast("calibrate", "from-run", "llama-3-8b", "--gpus", 8, "--observed-step", "5 s")
+def test_a_measured_run_needs_the_cluster_that_it_ran_on(tmp_path):
+    setup = ("llama-3-8b", "--gpus", 16, "--plan", PLAN)
+    log = tmp_path / "train.log"
+    log.write_text("", encoding="utf-8")
 
-    assert ended.code == 1
-    assert "give --cluster" in ended.err
+    calibrated = flopcast("calibrate", "from-run", *setup, "--observed-step", "5 s")
+    diagnosed = flopcast("diagnose", *setup, "--log", log)
+
+    assert (calibrated.code, diagnosed.code) == (1, 1)
+    assert "give --cluster" in calibrated.err
+    assert "give --cluster" in diagnosed.err
+    assert "  cluster dgx-h100; set --cluster to change it" in flopcast("diagnose", *setup).out
 
 
 def test_an_export_tells_what_was_assumed_beside_the_file():

@@ -24,7 +24,8 @@ def command(request: JobRequest, log: Path | None, trace: Path | None, wants_jso
     suspects, the most expensive first, each with the evidence for and against it and with what to change.
     Suspects are settings of the job that cost time; sizes in the log that are not those of the job; pauses,
     and steps that get slower; and, from the timers of the log or from a trace, the part of the step that
-    takes longer than predicted. Without a log and a trace, only the settings are judged.
+    takes longer than predicted. Without a log and a trace, only the settings are judged. A
+    measured run needs its --cluster, unless the file names it.
 
     \b
     flopcast diagnose run.sh --cluster dgx-h100 --gpus 512 --log train.log
@@ -34,5 +35,6 @@ def command(request: JobRequest, log: Path | None, trace: Path | None, wants_jso
     from flopcast.api import diagnose
     from flopcast.render.diagnosis import as_json, as_text
 
-    found = diagnose(resolve(request), log, trace)
+    is_measured = log is not None or trace is not None  # then on a cluster that must be known
+    found = diagnose(resolve(request, assume_cluster=not is_measured), log, trace)
     options.print_found(found, wants_json, as_json, as_text)

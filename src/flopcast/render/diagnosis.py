@@ -5,6 +5,7 @@ Elsewhere: how suspects are found (lab/diagnosis/diagnose.py).
 """
 
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
+from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_json import FORMAT_VERSION, fields_of
 from flopcast.units import show_seconds
 
@@ -19,7 +20,7 @@ BASIS = {
 
 
 def as_text(found: SlowStep) -> str:
-    """Return the diagnosis as text, without a final newline: the step, then each suspect, then advice."""
+    """Return the diagnosis as text: the step, each suspect, advice, and what was assumed."""
     report = found.report
     job = report.job
     lines = [
@@ -35,7 +36,8 @@ def as_text(found: SlowStep) -> str:
         lines += ["", "not longer than predicted", *(f"  {text}" for text in found.cleared)]
     if found.advice:
         lines += ["", *(f"next      {text}" for text in found.advice)]
-    return "\n".join(lines)
+    assumed = assumption_lines(report.assumptions)
+    return "\n".join([*lines, *([""] if assumed else []), *assumed])
 
 
 def _measured(found: SlowStep) -> list[str]:
