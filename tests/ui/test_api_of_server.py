@@ -3,9 +3,13 @@
 import json
 
 import pytest
+from conftest import REPOSITORY
 from server_at_hand import asked, data
 
 from flopcast.api import predict
+from flopcast.lab.diagnosis.diagnose import diagnose
+from flopcast.lab.logs.reader import read_log
+from flopcast.render.diagnosis import as_json as as_diagnosis
 from flopcast.render.report_json import as_json
 from flopcast.ui.openapi import OPERATIONS
 from flopcast.ui.request_fields import job_from
@@ -49,6 +53,16 @@ def test_the_best_plan_of_a_search_is_the_one_that_prediction_gives(server):
     assert report["step_time_s"] == pytest.approx(best["step_time_s"], rel=1e-8)
 
 
+def test_a_diagnosis_is_that_of_the_command_line(server):
+    text = (REPOSITORY / "tests" / "lab" / "logs" / "megatron-lm.log").read_text(encoding="utf-8")
+
+    status, found = data(server, "diagnose", JOB | {"log": text})
+
+    expected = diagnose(job_from(JOB), predict, read_log(text, "log"))
+    assert status == 200
+    assert found == json.loads(json.dumps(as_diagnosis(expected)))
+
+
 def test_the_same_job_twice_is_no_faster(server):
     _, compared = data(server, "compare", {"a": JOB, "b": JOB})
 
@@ -64,6 +78,8 @@ def test_the_same_job_twice_is_no_faster(server):
         ("compare", {"a": JOB, "c": JOB}, "c"),
         ("search", JOB | {"objectives": "speed"}, "objective"),
         ("memory", JOB | {"model": ["a"]}, "model"),
+        ("diagnose", JOB | {"log": "no log"}, "log"),
+        ("diagnose", JOB | {"log": 7}, "log"),
     ],
 )
 def test_faults_are_data(server, name, body, field):

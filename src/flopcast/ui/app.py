@@ -28,7 +28,7 @@ from flopcast.ui import page
 from flopcast.ui.chosen_plan import PLAN_FIELDS, filled, requested
 from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json, refusal
 from flopcast.ui.limits import WAITING, Limits, busy
-from flopcast.ui.openapi import described
+from flopcast.ui.openapi import OPERATIONS, described
 from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
 
 LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
@@ -139,7 +139,7 @@ def _routes(desk: Desk) -> list[Route]:
     gifts = [Route(path, partial(_file, desk, *made)) for path, made in FILES.items()]
     data = [
         Route(f"/api/v1/{name}", partial(_data, desk, f"api.{name}"), methods=["POST"])
-        for name in ("predict", "memory", "compare", "search")
+        for name in OPERATIONS
     ]
     return [
         *pages,

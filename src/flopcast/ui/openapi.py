@@ -16,6 +16,7 @@ OPERATIONS = {
     "predict": ("One training step: time, rate, memory, money, energy, each with its interval", "Job"),
     "memory": ("What must fit on each device, and whether it does", "Job"),
     "compare": ("Two jobs, and the interval of their ratio", "Pair"),
+    "diagnose": ("Why a job is slower than it should be: suspects with seconds and evidence", "Run"),
     "search": ("The best plans of a space, ranked by the intervals of their differences", "Question"),
 }
 REFUSALS = {
@@ -29,6 +30,7 @@ FREE: dict[str, object] = {
     "changes": {"type": "string", "description": 'KEY=VALUE, separated by spaces: "stack.launches=graph"'},
     "job": {"type": "object", "description": "a job, as in a job file; the words change it"},
 }
+LOG = {"type": "string", "description": "the log of a run of the job, as text"}
 Schema = dict[str, object]
 
 
@@ -36,8 +38,10 @@ def described() -> Schema:
     """Return the document."""
     several = _words(OF_JOB, several=("gpus",)) | _words(OF_PLAN, several=OF_PLAN)
     pair = {side: {"$ref": "#/components/schemas/Job"} for side in ("a", "b")}
+    of_job = _words(OF_JOB) | _words(OF_PLAN) | FREE
     schemas: Schema = {
-        "Job": _object(_words(OF_JOB) | _words(OF_PLAN) | FREE) | {"additionalProperties": False},
+        "Job": _object(of_job) | {"additionalProperties": False},
+        "Run": _object(of_job | {"log": LOG}) | {"additionalProperties": False},
         "Question": _object(several | FREE | _words(OF_SEARCH)) | {"additionalProperties": False},
         "Pair": _object(pair, required=["a", "b"]) | {"additionalProperties": False},
         "Refusal": _refusal(),

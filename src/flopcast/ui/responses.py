@@ -14,7 +14,7 @@ from html import escape
 from urllib.parse import urlencode
 
 from flopcast import api, best_plans
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.logs import prediction_check
 from flopcast.lab.logs.reader import read_log
@@ -143,6 +143,19 @@ def compare_data(words: Words, _: OnProgress) -> Made:
     return JSON, _json(comparison.as_json(_compared(words)[0]))
 
 
+def diagnose_data(words: Words, _: OnProgress) -> Made:
+    """Return suspects for a slow job, as `flopcast diagnose --json`; `log` is the text of a log."""
+    rest = dict(words)
+    text = rest.pop("log", "")
+    if not isinstance(text, str):
+        raise spec_error(
+            "log", text, "a text", "the log of a run is what it printed", "give it as a string"
+        )
+    job = job_from(rest)
+    found = diagnose(job, api.predict, read_log(text, "log") if text else None)
+    return JSON, _json(diagnosis.as_json(found))
+
+
 def search_data(words: Words, on_progress: OnProgress) -> Made:
     """Return plans, as `flopcast search --json`."""
     result, seconds, screening_s = _found(words, on_progress)
@@ -168,6 +181,7 @@ TASKS: Mapping[str, Callable[[Words, OnProgress], Made]] = {
     "api.predict": predict_data,
     "api.memory": memory_data,
     "api.compare": compare_data,
+    "api.diagnose": diagnose_data,
     "api.search": search_data,
     "file.job": job_file,
     "file.report": report_file,
