@@ -12,7 +12,7 @@ from flopcast.workers.executor import SerialExecutor
 from flopcast.workers.ledger import open_ledger
 from flopcast.workers.process_executor import ProcessExecutor
 from flopcast.workers.run import answer
-from flopcast.workers.tasks import Task, done_elsewhere
+from flopcast.workers.tasks import PLAY, Task, done_elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,27 @@ def test_a_search_that_is_broken_off_plays_what_it_has_screened_and_keeps_no_par
     assert found.candidates == sum(chunk.number for chunk in search(20).parts[:2])
     assert found.plans
     assert set(kept) == {"0/screen/0", "0/screen/1"}
+
+
+@pytest.mark.parametrize("played", [0, 1])
+def test_a_search_that_is_broken_off_while_it_plays_ranks_what_it_has(tmp_path, played):
+    class Interrupted(SerialExecutor):
+        def next_done(self):
+            if calls.count(PLAY) == played and self._tasks[0].kind == PLAY:
+                calls.append("interrupted")
+                raise KeyboardInterrupt
+            calls.append(self._tasks[0].kind)
+            return super().next_done()
+
+    calls = []
+    with open_ledger(tmp_path / "ledger.sqlite", "question", "program") as ledger:
+        found = answer(search(1000), Interrupted(), ledger, quiet)
+
+    assert calls.count("interrupted") == 1
+    assert found.partial
+    assert found.candidates == search(1000).num_plans
+    assert len(found.plans) >= 1
+    assert found.refined == 0
 
 
 def test_a_task_that_kills_every_worker_is_told(monkeypatch):

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from flopcast.workers.ledger import Ledger
     from flopcast.workers.search_tasks import Search
 
-MANY_PLANS = 16_384  # with this many plans or more, further processes save more than their start costs
+MANY_PLANS = 16_384  # with this many plans or more, new interpreters save more than their start costs
+SOME_PLANS = 1_024  # the same for copies of this process, which start at once
 
 OPTIONS = (
     click.option(
@@ -74,7 +75,10 @@ def _executor(num_plans: int, workers: object, dask: object) -> "AbstractExecuto
         from flopcast.workers.dask_executor import DaskExecutor
 
         return DaskExecutor(dask)
-    size = workers if isinstance(workers, int) else num_cores() if num_plans >= MANY_PLANS else 1
+    from flopcast.workers.worker_process import can_fork
+
+    many = num_plans >= (SOME_PLANS if can_fork() else MANY_PLANS)
+    size = workers if isinstance(workers, int) else num_cores() if many else 1
     if size == 1:
         from flopcast.workers.executor import SerialExecutor
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 
 from flopcast.search import find
 from flopcast.search.find import SearchResult
-from flopcast.search.settings import probed_each
+from flopcast.search.settings import CandidatesBySetting, probed_each
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import Ledger
 from flopcast.workers.search_tasks import Search, Steps
@@ -47,7 +47,8 @@ def run(
     Raises
     ------
     KeyboardInterrupt
-        Of several searches. A single one then plays what it has screened, and its answer is partial.
+        Of several searches. A single one goes on with what it has: it plays what it has screened, or ranks
+        what it has played, and its answer is partial.
     """
     state = _Run(executor, ledger, on_progress)
     waiting = deque(enumerate(searches))
@@ -59,7 +60,7 @@ def run(
             try:
                 place = state.wait()
             except KeyboardInterrupt:
-                if len(searches) > 1 or not state.can_break_off:
+                if len(searches) > 1:
                     raise
                 place = state.break_off()
             yield from state.deliver(place)
@@ -72,7 +73,13 @@ def answer(
     if isinstance(executor, SerialExecutor) and ledger is None:
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
-    probes = probed_each(search.question, book_of, KEPT)
+    try:
+        probes = probed_each(search.question, book_of, KEPT)
+    except KeyboardInterrupt:  # before anything is screened
+        nothing = [None] * len(search.question.given)
+        return find.decided(
+            search.question, CandidatesBySetting.empty(search.question), nothing, partial=True
+        )
     first = find.first_look(search.question, probes, search.num_plans)
     if first.best:
         on_progress(first)
@@ -164,13 +171,8 @@ class _Run:
         self.on_progress(RunSummary(task=task, weight=one.search.weights[name], kept=False))
         return place
 
-    @property
-    def can_break_off(self) -> bool:
-        """Return whether the finished tasks are of use without the rest, as while plans are screened."""
-        return all(task.kind == SCREEN for _, task in (*self.ready, *self.given.values()))
-
     def break_off(self) -> int:
-        """End the screening of the only search, which then plays plans of the part that was screened."""
+        """End this part of the only search, which goes on with the results that it has."""
         self.broken_off = True
         self.executor.forget()
         self.ready.clear()

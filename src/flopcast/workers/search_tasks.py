@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 
 from flopcast.search.chunk_text import question_text, read_candidates, read_exact, read_variants
-from flopcast.search.chunks import Chunk, chunks
+from flopcast.search.chunks import Chunk, chunks, played
 from flopcast.search.exact import Exact, groups
 from flopcast.search.find import SearchResult, asked_variants, best_so_far, decided
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
@@ -21,11 +21,23 @@ from flopcast.search.question import Question
 from flopcast.search.settings import CandidatesBySetting, all_refined, to_refine
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
-from flopcast.workers.tasks import PLAY, REFINE, SCREEN, Task, jobs_of, play_task, refine_task, screen_task
+from flopcast.workers.tasks import (
+    KEPT,
+    PLAY,
+    REFINE,
+    SCREEN,
+    Task,
+    book_of,
+    jobs_of,
+    play_task,
+    refine_task,
+    screen_task,
+)
 
+FEW_PLAYED = 4  # plans that a search simulates that was broken off before any of them was
 REFINED_TOGETHER = 6  # plans whose variants one task makes: neighbours share much
 Steps = Generator[tuple[Task, ...], Mapping[str, str], SearchResult]
-PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact]]
+PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact | None]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,10 +126,15 @@ class Search:
                 )
         self.screened.clear()
         every = yield from self._played(text, candidates_by_setting)
-        return decided(self.question, candidates_by_setting, every, partial=len(left) < len(tasks))
+        partial = len(left) < len(tasks) or None in every
+        return decided(self.question, candidates_by_setting, every, partial=partial)
 
     def _played(self, text: str, candidates_by_setting: CandidatesBySetting) -> PlayTasks:
-        """Yield everything that was kept, simulated, in order; variants are made at the same time."""
+        """Yield everything that was kept, simulated, in order; variants are made at the same time.
+
+        Plans whose results are missing, because the search was broken off, are None; variants are then left
+        out. If no plan was simulated by then, the best few are simulated here.
+        """
         asked = asked_variants(self.question)
         parts = to_refine(candidates_by_setting, asked)
         each = [one for part in parts for one in part.each]
@@ -133,13 +150,18 @@ class Search:
             ),
             *_plays(text, playing, best, place_of),
         )
+        first = _exact(left, playing, best)
+        if len(left) < len(refining) + len(playing):
+            if not any(first):
+                first[:FEW_PLAYED] = played(best[:FEW_PLAYED], book_of, KEPT)
+            return [*first, *[None] * len(self.question.given)]
         found = chain.from_iterable(
             read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
         )
         more = [*all_refined(candidates_by_setting, asked, parts, found), *self.question.given]
         others = self._named(PLAY, groups(more), first=len(playing))
         later = (yield _plays(text, others, more, place_of)) if more else {}
-        return [*_exact(left, playing, best), *_exact(later, others, more)]
+        return [*first, *_exact(later, others, more)]
 
     def _named(
         self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0
@@ -174,11 +196,13 @@ def _strips(number: int) -> tuple[tuple[int, ...], ...]:
 
 def _exact(
     left: Mapping[str, str], tasks: Mapping[str, tuple[int, ...]], jobs: Sequence[Job]
-) -> list[Exact]:
+) -> list[Exact | None]:
+    """Return the simulated plans in the order of their jobs; None where a result is missing."""
     found: dict[int, Exact] = {}
     for name, members in tasks.items():
-        found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
-    return [found[place] for place in range(len(jobs))]
+        if name in left:
+            found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
+    return [found.get(place) for place in range(len(jobs))]
 
 
 def search_of(question: Question, name: str = "0") -> Search:
