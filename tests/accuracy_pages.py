@@ -41,14 +41,14 @@ WAYS = {  # choice of constants → its name in the README, the option of the co
     "others": (
         "left out: constants of the other sources",
         "--leave-one-source-out",
-        "[left out](docs/accuracy/left-out.md)",
+        "[left out](left-out.md)",
     ),
     "generations": (
         "left out: constants of the other device generations",
         "--leave-one-generation-out",
-        "[generations](docs/accuracy/generations.md)",
+        "[generations](generations.md)",
     ),
-    "catalogue": ("fitted: the constants that predictions use", "", "[runs](docs/accuracy/runs.md)"),
+    "catalogue": ("fitted: the constants that predictions use", "", "[runs](runs.md)"),
 }
 PAGES = {"catalogue": "runs.md", "others": "left-out.md", "generations": "generations.md"}
 FIRST_SCORES = {  # of 75 development runs, before anything was corrected (docs/accuracy/journal.md)
@@ -119,6 +119,7 @@ def pages(measured):
 def values(measured):
     """Return the text between each pair of marks, by name: tables, and single numbers in sentences."""
     found = {
+        "summary": summary_table(measured),
         "suites": suites_table(measured),
         "published": published_table(measured),
         "development": development_table(measured),
@@ -144,6 +145,22 @@ def errors_of(rows):
 def of_family(rows, family):
     """The rows of one family."""
     return [row for row in rows if row.family == family]
+
+
+def summary_table(measured):
+    """Return the median error of each kind of score, and how many runs lie inside their interval."""
+    first = FIRST_SCORES
+    cells = [f"{first[family][1]} of {first[family][0]}" for family in ("dense", "experts")]
+    lines = ["| | dense | mixtures of experts |", "|---|--:|--:|", f"| blind | {' | '.join(cells)} |"]
+    for way, told in (("others", "left out"), ("none", "never fitted"), ("catalogue", "fitted")):
+        cells = []
+        for family in ("dense", "experts"):
+            members = of_family(measured.published.judged(way).rows, family)
+            found = of_rows(members)
+            inside = percent(found["coverage"], 0)
+            cells.append(f"{percent(found['median'])} of {len(members)}, {inside} inside")
+        lines.append(f"| {told} | {' | '.join(cells)} |")
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def suites_table(measured):
