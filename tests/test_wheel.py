@@ -1,6 +1,8 @@
 """The wheel: it builds, installs into an empty environment, and answers there without the checkout."""
 
+import re
 import sys
+import tomllib
 import venv
 import zipfile
 
@@ -100,3 +102,14 @@ def test_the_installed_command_says_what_the_checkout_says(installed, tmp_path):
     there = run(installed / "bin" / "flopcast", *words, cwd=tmp_path)
 
     assert there == run(sys.executable, "-m", "flopcast", *words, cwd=tmp_path)
+
+
+def test_the_container_copies_what_an_installation_needs_and_installs_an_extra_that_exists():
+    text = (REPOSITORY / "Containerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    copied = {word for line in re.findall(r"^COPY (.*)$", text, re.M) for word in line.split()[:-1]}
+
+    assert all((REPOSITORY / name).exists() for name in copied)
+    assert {"src", "pyproject.toml", project["readme"], *project["license-files"]} <= copied
+    assert set(re.findall(r"\.\[(\w+)\]", text)) <= set(project["optional-dependencies"])
+    assert re.search(r'^ENTRYPOINT \["(\w+)"\]$', text, re.M)[1] in project["scripts"]
