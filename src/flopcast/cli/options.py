@@ -132,7 +132,7 @@ def writes_document(command: Command) -> Command:
 
 def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
     """Yield the runs of a table; show the progress on stderr if it is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield from runs
         return
     with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as shown:

@@ -33,15 +33,20 @@ class Clock:
 
     def show(self, since_s: float, text: str) -> None:
         """Show a line, unless the last one was shown a moment ago; `since_s` counts from the start."""
-        if sys.stderr.isatty() and since_s - self._shown_s > SHOW_EACH_S:
+        if _on_terminal() and since_s - self._shown_s > SHOW_EACH_S:
             self._shown_s = since_s
             width = _width()
             click.echo(f"\r{text[:width]:{width}}", err=True, nl=False)
 
     def clear(self) -> None:
         """Clear the line."""
-        if sys.stderr.isatty():
+        if _on_terminal():
             click.echo("\r" + " " * _width() + "\r", err=True, nl=False)
+
+
+def _on_terminal() -> bool:
+    """Return whether stderr is a terminal; a process may have been started without any stderr."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _width() -> int:

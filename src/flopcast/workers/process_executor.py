@@ -16,7 +16,7 @@ from threading import Thread
 from flopcast.errors import InternalError, SpecError, spec_error
 from flopcast.workers.executor import AbstractExecutor
 from flopcast.workers.tasks import Task
-from flopcast.workers.worker_process import can_fork, start_process
+from flopcast.workers.worker_process import can_fork, interrupts_held, start_process
 
 DEATHS = 3  # of workers at one task: then it is the task
 
@@ -67,8 +67,9 @@ class ProcessExecutor(AbstractExecutor):
         for worker in self._workers:
             worker.end()
             self._tasks.put(None)
-        for worker, thread in zip(self._workers, self._threads, strict=True):
+        for thread in self._threads:
             thread.join()
+        for worker in self._workers:
             worker.end()  # one that was being replaced
             worker.release()
 
@@ -77,13 +78,26 @@ class ProcessExecutor(AbstractExecutor):
         return tuple(worker.process.pid for worker in self._workers)
 
     def _start(self) -> None:
-        """Start the processes, then a thread for each: a process with threads cannot be copied."""
-        self._workers = [_Worker() for _ in range(self._size)]
-        self._threads = [
-            Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._workers
-        ]
-        for thread in self._threads:
-            thread.start()
+        """Start the processes, then a thread for each: a process with threads cannot be copied.
+
+        Ctrl-C waits until all of them are known, so that `close` ends all of them.
+
+        Raises
+        ------
+        SpecError
+            The system allows no further process, thread or file.
+        """
+        with interrupts_held():
+            try:
+                while len(self._workers) < self._size:
+                    self._workers.append(_Worker())
+                for worker in self._workers:
+                    thread = Thread(target=self._serve, args=(worker,), daemon=True)
+                    thread.start()
+                    self._threads.append(thread)
+            except (OSError, RuntimeError) as error:  # RuntimeError: no further thread
+                self.close()
+                raise _too_many(self._size, error) from None
 
     def _serve(self, worker: "_Worker") -> None:
         """Let one worker do tasks until there are no more."""
@@ -93,6 +107,8 @@ class ProcessExecutor(AbstractExecutor):
             except (SpecError, InternalError) as error:
                 if not worker.closed:
                     self._done.put(error)
+            except OSError as error:  # no process can take the place of one that was killed
+                self._done.put(_too_many(self._size, error))
 
     def _answer(self, worker: "_Worker", task: Task) -> str:
         """Return the result of a task; a worker that was killed is replaced, a few times."""
@@ -144,6 +160,13 @@ class _Worker:
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(OSError):  # what was not written has no reader
                 pipe.close()  # type: ignore[union-attr]
+
+
+def _too_many(size: int, error: Exception) -> SpecError:
+    """Return the fault of workers that the system does not start."""
+    allowed = "as many processes as this system lets you start"
+    because = f"it does not start another one: {error}"
+    return spec_error("--workers", size, allowed, because, f"--workers {max(1, size // 2)}")
 
 
 def _deadly(task: Task, size: int) -> SpecError:

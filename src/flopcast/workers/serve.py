@@ -30,12 +30,19 @@ def serve(lines: Iterable[str], answers: TextIO) -> None:
         os._exit(0)
 
 
+def print_to_stderr() -> None:
+    """Let what a task prints go to stderr, so that it does not mix with results; to nowhere without one."""
+    if sys.__stderr__ is None:  # closed when this process started; its number may be that of another file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.dup2(2, 1)
+
+
 def main() -> None:
     """Serve what stdin asks for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # first: what is imported next takes a while
     collect_rarely()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a task prints must not mix with results
+    print_to_stderr()
     serve(sys.stdin, answers)
 
 

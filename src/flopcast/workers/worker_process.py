@@ -4,8 +4,8 @@ Answers: how does a worker of this machine start?
 Elsewhere: what it does (serve.py), who hands out tasks and replaces workers (process_executor.py).
 
 A copy (fork) starts in milliseconds and has all that this process has read and worked out. A process with
-several threads must not be copied, since a lock of another thread would stay locked, and macOS does not
-support it: a new interpreter, which needs half a second, takes its place.
+several threads, also those of a library, must not be copied, since a lock of another thread would stay
+locked, and macOS does not support it: a new interpreter, which needs half a second, takes its place.
 """
 
 import os
@@ -13,12 +13,16 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
 import flopcast
-from flopcast.workers.serve import serve
+from flopcast.workers.serve import print_to_stderr, serve
+
+STDIN, ANSWERS = 0, 3  # numbers of the two files that a copy uses besides stdout and stderr
+MOST_FILES = 1 << 16  # that a copy closes where the system does not list those that are open
 
 
 class WorkerProcess(Protocol):
@@ -56,33 +60,69 @@ class ForkedProcess:
         """Wait for its end and return its exit code, negative if a signal ended it."""
         with self._lock:  # several threads may wait for it, and it can be asked for its status once
             if self._exit_code is None:
-                self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                try:
+                    self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                except ChildProcessError:  # this process ignores SIGCHLD, so that nobody knows the status
+                    self._exit_code = -signal.SIGKILL
         return self._exit_code
 
 
 def can_fork() -> bool:
     """Return whether this process can be copied."""
-    return hasattr(os, "fork") and sys.platform != "darwin" and threading.active_count() == 1
+    return hasattr(os, "fork") and sys.platform != "darwin" and _num_threads() == 1
+
+
+def _num_threads() -> int:
+    """Return the number of threads, with those that libraries have started where the system lists them."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_process() -> WorkerProcess:
-    """Start a worker, as a copy of this process if that is possible."""
+    """Start a worker, as a copy of this process if that is possible.
+
+    Raises
+    ------
+    OSError
+        The system allows no further process or file.
+    """
     return _forked() if can_fork() else _new_interpreter()
 
 
 def _forked() -> ForkedProcess:
     """Return a copy of this process that serves tasks until its stdin ends."""
     tasks, to_worker = os.pipe()
-    from_worker, answers = os.pipe()
+    try:
+        from_worker, answers = os.pipe()
+    except OSError:
+        _close(tasks, to_worker)
+        raise
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # or both processes would write what waits in it
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    pid = os.fork()
+        with suppress(OSError, ValueError, AttributeError):  # it may be closed, or there is none
+            stream.flush()  # or both processes would write what waits in it
+    try:
+        pid = os.fork()
+    except OSError:
+        _close(tasks, to_worker, from_worker, answers)
+        raise
     if pid == 0:
-        _serve_and_exit(tasks, answers, before)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.close(tasks)
-    os.close(answers)
+        _serve_and_exit(tasks, answers)
+    _close(tasks, answers)
     return ForkedProcess(
         pid=pid,
         stdin=os.fdopen(to_worker, "w", encoding="utf-8"),
@@ -90,22 +130,29 @@ def _forked() -> ForkedProcess:
     )
 
 
-def _serve_and_exit(tasks: int, answers: int, mask: set[int | signal.Signals]) -> None:
+def _close(*files: int) -> None:
+    for file in files:
+        os.close(file)
+
+
+def _serve_and_exit(tasks: int, answers: int) -> None:
     """Serve in a copy, and end it without whatever this process has planned for its own end.
 
     All other files are closed: a ledger would stay locked, and other workers would not see that the process
-    that they work for has ended.
+    that they work for has ended. Signals that this process handles end the copy, but for Ctrl-C.
     """
     code = 1
     try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.dup2(tasks, 0)
-        os.dup2(2, 1)  # what a task prints must not mix with results
-        os.dup2(answers, 3)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        os.dup2(tasks, STDIN)
+        print_to_stderr()
+        os.dup2(answers, ANSWERS)
+        _close_above(ANSWERS)
         sys.stdout = sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="replace")
-        serve(os.fdopen(0, encoding="utf-8"), os.fdopen(3, "w", encoding="utf-8"))
+        serve(os.fdopen(STDIN, encoding="utf-8"), os.fdopen(ANSWERS, "w", encoding="utf-8"))
         code = 0
     except BaseException:
         import traceback
@@ -115,6 +162,15 @@ def _serve_and_exit(tasks: int, answers: int, mask: set[int | signal.Signals]) -
         with suppress(BaseException):
             sys.stderr.flush()
         os._exit(code)
+
+
+def _close_above(last: int) -> None:
+    """Close every file with a higher number."""
+    try:
+        highest = max(map(int, os.listdir("/dev/fd")))
+    except (OSError, ValueError):
+        highest = MOST_FILES
+    os.closerange(last + 1, highest + 1)
 
 
 def _new_interpreter() -> "subprocess.Popen[str]":
