@@ -7,7 +7,7 @@ from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.units import SUFFIXES, parse_quantity, show, show_seconds, units_of
+from flopcast.units import SUFFIXES, parse_quantity, show, show_memory, show_seconds, units_of
 
 BYTES, RATE, SECONDS = ("B",), ("B/s", "bit/s"), ("s", "min", "h", "d")
 ALL_UNITS = sorted({unit for units in SUFFIXES.values() for unit in units})
@@ -181,6 +181,20 @@ def test_a_thousandth_of_a_byte_is_refused_because_megabytes_were_meant(text):
 @settings(max_examples=60, deadline=None)
 def test_what_is_shown_is_read_back_to_the_digits_shown(value, unit):
     assert parse_quantity(show(value, unit), (unit,)) == pytest.approx(value, rel=0.0051)
+
+
+@given(value=st.floats(1.0, 1e18))
+def test_memory_that_is_shown_is_read_back_to_the_digits_shown(value):
+    shown = show_memory(value)
+
+    assert parse_quantity(shown, BYTES) == pytest.approx(value, rel=0.0051)
+    assert leading_number(shown).count("e") == 0 or value < 1000
+
+
+@all_cases(("prefix", "power"), IEC.items())
+def test_memory_has_the_prefix_of_its_power_of_two(prefix, power):
+    assert show_memory(80 * 2**power) == f"80.0 {prefix}B"
+    assert show_memory(999.6 * 2 ** (power - 10)) == f"0.976 {prefix}B"
 
 
 @all_cases(

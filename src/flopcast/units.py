@@ -133,6 +133,22 @@ def show(value: Number, unit: str, digits: int = 3) -> str:
     return f"{_digits(value / 1000.0**power, digits)} {prefix}{unit}"
 
 
+def show_memory(size_bytes: Number) -> str:
+    """Return the size of memory with a binary prefix and three digits.
+
+    Devices are sold by binary units: a card of "80 GB" has 80 GiB.
+
+    >>> show_memory(85899345920), show_memory(64e6), show_memory(0)
+    ('80.0 GiB', '61.0 MiB', '0 B')
+    """
+    size, prefix = float(size_bytes), ""
+    for larger in ("Ki", "Mi", "Gi", "Ti", "Pi"):
+        if abs(size) < 999.5:
+            break
+        size, prefix = size / 1024.0, larger
+    return f"{_digits(size, 3)} {prefix}B" if prefix else f"{size:g} B"
+
+
 def exactly(value: Number, unit: str) -> str:
     """Return the shortest text that `parse_quantity` reads as this exact value; `unit` is an SI unit.
 

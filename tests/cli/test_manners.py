@@ -157,7 +157,7 @@ def test_a_model_alone_may_be_piped_in():
     )
 
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("llama, dp=8")
+    assert ended.out.startswith("llama on dgx-h100: 8 × ")
 
 
 def test_faults_of_what_is_piped_in_have_their_lines():

@@ -130,7 +130,7 @@ def test_the_table_shows_as_many_plans_as_asked_and_a_sentence_for_each():
     assert "searched " in ended.out
     assert "\n  3  " in ended.out
     assert "\n  4  " not in ended.out
-    assert "the front: no plan is better in step time and memory at once" in ended.out
+    assert "the front: no plan is better in step time and memory in use at once" in ended.out
 
 
 def test_every_played_plan_is_a_row_of_the_table_that_is_written(tmp_path):
@@ -165,7 +165,7 @@ def test_where_nothing_fits_the_nearest_plan_is_named_and_the_code_is_two():
 
     assert ended.code == 2
     assert "no plan is feasible; the nearest" in ended.out
-    assert "GB more" in ended.out
+    assert "GiB more" in ended.out
 
 
 def test_where_no_plan_is_possible_the_rules_that_the_nearest_breaks_are_told():

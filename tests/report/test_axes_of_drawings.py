@@ -17,8 +17,8 @@ LAWS = settings(max_examples=80)
 positive = st.floats(1e-9, 1e12)
 
 
-def axis(low, high, *, start=0.0, end=1000.0, logarithmic=False, marked=()):
-    return Axis(low=low, high=high, start=start, end=end, logarithmic=logarithmic, marked=marked)
+def axis(low, high, *, start=0.0, end=1000.0, logarithmic=False, **rest):
+    return Axis(low=low, high=high, start=start, end=end, logarithmic=logarithmic, **rest)
 
 
 @LAWS
@@ -83,6 +83,14 @@ def test_a_logarithmic_axis_has_lines_at_powers_of_ten_and_few_of_them_at_2_and_
 )
 def test_lines_that_are_asked_for_are_those_inside(marked, shown):
     assert axis(1.5, 5.0, marked=marked).ticks == shown
+
+
+@all_cases("logarithmic", [False, True])
+def test_an_axis_of_memory_has_lines_at_the_round_values_of_its_unit(logarithmic):
+    plain = axis(3.0, 70.0, logarithmic=logarithmic)
+    memory = axis(3.0 * 2**30, 70.0 * 2**30, logarithmic=logarithmic, unit=2.0**30)
+
+    assert memory.ticks == [tick * 2**30 for tick in plain.ticks]
 
 
 @LAWS

@@ -327,8 +327,8 @@ def test_the_text_tells_the_difference_of_each_quantity():
     assert line_of(text, "step").startswith("step      50.0 ms measured,")
     assert f"({off:+.1%})" in line_of(text, "step")
     assert "counted as megatron-core (off by +0." in line_of(text, "rate")
-    assert "4.83 GB measured" in line_of(text, "allocated")  # 4608 · 2²⁰ bytes
-    assert "5.37 GB measured" in line_of(text, "reserved")
+    assert "4.50 GiB measured" in line_of(text, "allocated")  # 4608 · 2²⁰ bytes
+    assert "5.00 GiB measured" in line_of(text, "reserved")
 
 
 def test_the_text_is_plain_and_of_readable_width():

@@ -279,7 +279,7 @@ def test_executions_times_one_of_them_are_what_an_operator_takes(name):
     [
         (0.0125, "s", "12.5 ms"),
         (3 * 86400, "s", "3.00 d"),
-        (2.5e9, "B", "2.50 GB"),
+        (2.5 * 2**30, "B", "2.50 GiB"),
         (0.41237, "", "0.4124"),
     ],
 )

@@ -109,7 +109,7 @@ def test_columns_of_quantities_stand_to_the_right_and_rows_are_named():
     [
         (seconds(0.25), '<data value="0.25">250 ms</data>'),
         (share(1 / 3), '<data value="0.333333333">33.3%</data>'),
-        (size(80e9), '<data value="8e+10">80.0 GB</data>'),
+        (size(80 * 2**30), '<data value="8.58993459e+10">80.0 GiB</data>'),
         (rate(1.5e6, "tokens/s"), '<data value="1500000">1.50 Mtokens/s</data>'),
         (Quantity(2.0, "<2>"), '<data value="2">&lt;2&gt;</data>'),
         ("a & b", "a &amp; b"),

@@ -146,7 +146,7 @@ def test_a_drawing_is_told_in_words():
         "img",
         f"{first.get('id')} {second.get('id')}",
     )
-    assert first.text == "step time against memory of 4 plans"
+    assert first.text == "step time against memory in use of 4 plans"
     assert "orange the recommended one" in second.text
 
 
@@ -154,9 +154,9 @@ def test_names_of_both_axes_stand_beside_their_ticks():
     tree = ElementTree.fromstring(as_svg(found(*PLANS)))
 
     texts = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[-2:] == ["step time", "memory"]
+    assert texts[-2:] == ["step time", "memory in use"]
     assert {"10.0 s", "12.0 s", "20.0 s"} <= set(texts)
-    assert any(text.endswith(" GB") for text in texts)
+    assert any(text.endswith(" GiB") for text in texts)
 
 
 def test_the_page_of_a_search_allows_its_style_alone():

@@ -35,7 +35,14 @@ def test_an_interval_stands_beside_what_it_bounds():
     """Step time, its interval, memory: an interval behind memory would be read as that of memory."""
     head = next(line for line in as_text(found(*PLANS)).splitlines() if "step time" in line)
 
-    assert re.split(r"\s{2,}", head.strip()) == ["plan", "step time", "90 %", "memory", "vs best", "90 %"]
+    assert re.split(r"\s{2,}", head.strip()) == [
+        "plan",
+        "step time",
+        "90 %",
+        "vs best",
+        "90 %",
+        "expected memory",
+    ]
     (low, high), value = re.findall(r"([\d.]+) s to ([\d.]+) s", rows(as_text(found(*PLANS)))[0])[0], 10.0
     assert float(low) < value < float(high)
 
@@ -108,7 +115,7 @@ def test_the_front_is_shown_where_it_is_asked_for():
     plain, whole = (as_text(found(*PLANS), 2, with_front=front) for front in (False, True))
 
     assert "the front:" not in plain
-    assert "the front: no plan is better in step time and memory at once" in whole
+    assert "the front: no plan is better in step time and memory in use at once" in whole
     assert len(rows(whole)) == 2 + len(PLANS)
 
 

@@ -17,7 +17,7 @@ from flopcast.search.default_plan import PLAYED, ChosenPlan, choose
 from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
 from flopcast.spec.plan import Plan, batch_plans
-from flopcast.units import show
+from flopcast.units import show_memory
 
 JOB = make_job()
 DEVICE_BYTES = JOB.cluster.node.device.memory_bytes
@@ -184,7 +184,7 @@ def test_a_model_that_is_too_large_is_told_by_its_smallest_plan_and_how_many_dev
     assert least.short() in text
     assert "of 2 possible plans" in text
     assert "about 3 times the devices" in text  # 2.4, rounded up
-    assert f"{show(2.4 * DEVICE_BYTES, 'B')} of {show(DEVICE_BYTES, 'B')}" in text
+    assert f"{show_memory(2.4 * DEVICE_BYTES)} of {show_memory(DEVICE_BYTES)}" in text
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_a_setting_without_a_plan_says_why(mixed):
         ("pytorch-ddp", 1, True),
         ("pytorch-ddp", 8, True),
     ]
-    assert "GB more" in small["why"]
-    assert "GB more" in alone["why"]
+    assert "GiB more" in small["why"]
+    assert "GiB more" in alone["why"]
     assert "plan.zero = 1" in unable["why"]
     assert [one["best"] is None for one in (small, alone, unable)] == [True] * 3
 

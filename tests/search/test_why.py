@@ -14,6 +14,7 @@ from flopcast.render.search_text import as_text
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 
+GIB = 2.0**30
 QUESTION = Question(jobs=(JOB,))
 COMMON = factor("gemm_level[a100]", 0.1, 0.5)
 BEST = played(10.0, COMMON, breakdown={"mlp": 6.0, "attention": 3.0, "pipeline_bubble": 1.0})
@@ -75,23 +76,23 @@ def test_a_simpler_plan_says_how_far_it_is_behind():
 
 def test_a_plan_that_does_not_fit_is_told_how_many_bytes_it_lacks():
     device_bytes = JOB.cluster.node.device.memory_bytes
-    large = played(8.0, COMMON, used_bytes=device_bytes + 7e9)
+    large = played(8.0, COMMON, used_bytes=device_bytes + 7 * GIB)
 
     sentence = reason_infeasible(found(BEST, nearest=[large]).nearest[0], QUESTION)
 
     assert "20.0% faster than the best" in sentence
-    assert "needs 7.00 GB more" in sentence
-    assert "GB more (does not fit: " in sentence
+    assert "needs 7.00 GiB more" in sentence
+    assert "GiB more (does not fit: " in sentence
 
 
 def test_a_tight_plan_lacks_what_its_high_end_lacks_and_names_the_option():
     device_bytes = JOB.cluster.node.device.memory_bytes
-    tight = played(8.0, COMMON, used_bytes=0.99 * device_bytes, high_bytes=device_bytes + 3e9)
+    tight = played(8.0, COMMON, used_bytes=0.99 * device_bytes, high_bytes=device_bytes + 3 * GIB)
 
     sentence = reason_infeasible(found(BEST, nearest=[tight]).nearest[0], QUESTION)
 
-    assert "needs 3.00 GB more" in sentence
-    assert "GB more (tight: " in sentence
+    assert "needs 3.00 GiB more" in sentence
+    assert "GiB more (tight: " in sentence
     assert sentence.endswith("--headroom 1 takes such plans)")
 
 
@@ -102,7 +103,7 @@ def test_a_plan_beyond_the_headroom_of_the_user_lacks_the_headroom():
 
     sentence = reason_infeasible(found(BEST, nearest=[large], question=narrow).nearest[0], narrow)
 
-    assert f"needs {0.1 * device_bytes / 1e9:.2f} GB more" in sentence
+    assert f"needs {0.1 * device_bytes / GIB:.2f} GiB more" in sentence
     assert "80% of" in sentence
 
 

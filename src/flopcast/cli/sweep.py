@@ -117,10 +117,12 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
     """Return one line per scenario: the values that vary, and the recommended plan or why none fits."""
     from flopcast.cli.sweep_file import AXES
     from flopcast.render.tables import aligned
-    from flopcast.units import show, show_seconds
+    from flopcast.units import show, show_memory, show_seconds
 
     several = [name for name in AXES if len({str(answer[name]) for answer in answers}) > 1]
-    rows = [[*(SHORT.get(name, name) for name in several), "step", "90 %", "rate", "memory", "plan"]]
+    rows = [
+        [*(SHORT.get(name, name) for name in several), "step", "90 %", "rate", "expected memory", "plan"]
+    ]
     for answer in answers:
         row = [str(answer[name]) for name in several]
         if not answer["plans"]:
@@ -132,7 +134,7 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
         row += [show_seconds(step_s)]
         row += [f"{show_seconds(best['low_s'], step_s)} to {show_seconds(best['high_s'], step_s)}"]
         tight = "" if best["memory_verdict"] == "fits" else f" {best['memory_verdict']}"
-        memory = show(best["peak_memory_bytes"], "B") + tight
+        memory = show_memory(best["expected_memory_bytes"]) + tight
         row += [show(best["tokens_per_s"], "tokens/s"), memory, best["short"]]
         rows.append(row)
     plans = sum(answer["candidates"] for answer in answers)

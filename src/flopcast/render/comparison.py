@@ -12,7 +12,7 @@ from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, settled
 from flopcast.spec.job import Job
-from flopcast.units import nine_digits, show, show_seconds, show_usd
+from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
 
 LABELS = ("A", "B")
 
@@ -95,7 +95,7 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("rate", show(report.metrics.tokens_per_s, "tokens/s")),
         ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
-        ("memory", f"{show(memory.expected_bytes, 'B')}, {verdict}"),
+        ("memory", f"{show_memory(memory.expected_bytes)} expected, {verdict}"),
         ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h per device"),
         ("cost of 1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
         ("energy of 1e12 tokens", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),

@@ -4,10 +4,15 @@ Answers: what does `flopcast predict --log` print about the measured run?
 Elsewhere: what is compared with what (lab/logs/prediction_check.py).
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from flopcast.lab.logs.prediction_check import LogComparison
 from flopcast.render.report_json import FORMAT_VERSION, fields_of
 from flopcast.report.flop_conventions import CONVENTIONS, WORST_MISMATCH
-from flopcast.units import Number, show, show_seconds
+from flopcast.units import Number, show, show_memory, show_seconds
+
+Shown = Callable[[Number], str]
 
 
 def as_text(measured: LogComparison) -> str:
@@ -37,16 +42,16 @@ def as_text(measured: LogComparison) -> str:
         )
     rate, predicted = measured.measured_device_flop_per_s, measured.predicted_device_flop_per_s
     if match and rate and predicted:
-        line = _line("rate", rate, predicted, "FLOP/s")
+        line = _line("rate", rate, predicted, partial(show, unit="FLOP/s"))
         lines.append(f"{line} per device, counted as {match.name} (off by {match.mismatch_ratio:+.1%})")
     elif match and rate:
         lines.append(
             f"rate      {show(rate, 'FLOP/s')} per device measured; no known formula counts FLOP within"
             f" {WORST_MISMATCH:.0%}; the nearest is {match.name} ({match.mismatch_ratio:+.1%})"
         )
-    for name, theirs, ours, unit in _pairs(measured):
+    for name, theirs, ours, shown in _pairs(measured):
         if theirs is not None:
-            lines.append(_line(name, theirs, ours, unit))
+            lines.append(_line(name, theirs, ours, shown))
     return "\n".join(lines + [f"warning   {text}" for text in measured.warnings])
 
 
@@ -63,17 +68,18 @@ def _used(measured: LogComparison) -> str:
     return line
 
 
-def _pairs(measured: LogComparison) -> tuple[tuple[str, float | None, float, str], ...]:
-    """Return the other quantities as name, measured, predicted, unit."""
+def _pairs(measured: LogComparison) -> tuple[tuple[str, float | None, float, Shown], ...]:
+    """Return the other quantities as name, measured, predicted, and how they are shown."""
+    tokens = partial(show, unit="tokens/s")
     return (
-        ("tokens", measured.measured_tokens_per_s, measured.predicted_tokens_per_s, "tokens/s"),
-        ("allocated", measured.measured_allocated_bytes, measured.predicted_allocated_bytes, "B"),
-        ("reserved", measured.measured_reserved_bytes, measured.predicted_reserved_bytes, "B"),
+        ("tokens", measured.measured_tokens_per_s, measured.predicted_tokens_per_s, tokens),
+        ("allocated", measured.measured_allocated_bytes, measured.predicted_allocated_bytes, show_memory),
+        ("reserved", measured.measured_reserved_bytes, measured.predicted_reserved_bytes, show_memory),
     )
 
 
-def _line(name: str, theirs: Number, ours: Number, unit: str) -> str:
-    return f"{name:10}{show(theirs, unit)} measured, {show(ours, unit)} predicted ({_off(ours, theirs)})"
+def _line(name: str, theirs: Number, ours: Number, shown: Shown) -> str:
+    return f"{name:10}{shown(theirs)} measured, {shown(ours)} predicted ({_off(ours, theirs)})"
 
 
 def _off(ours: Number, theirs: Number) -> str:

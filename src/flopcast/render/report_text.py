@@ -18,7 +18,7 @@ from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Evidence, Report
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
-from flopcast.units import show, show_seconds, show_usd
+from flopcast.units import show, show_memory, show_seconds, show_usd
 
 BAR = "█"
 WIDTH = 24
@@ -52,21 +52,27 @@ def as_text(report: Report) -> str:
 def _answer(report: Report) -> list[str]:
     """Return the lines of the answer: job, step time, rate, MFU, memory and warnings."""
     job, metrics = report.job, report.metrics
-    devices = job.cluster.num_devices
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     lines = [
-        f"{job.model.name} on {job.cluster.name}: {devices} × {job.cluster.node.device.name},"
-        f" {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch.text()}",
+        *_subject(job),
         f"step      {show_seconds(report.step_time_s)}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
         f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
         f" device, masked attention counted in full; HFU {metrics.hfu_ratio:.1%})",
-        f"memory    {report.memory.need}: {_verdict(report.memory)}",
+        _need(report.memory),
     ]
     lines[2:2] = _trained(job)
     return lines + [f"warning   {text}" for text in report.warnings]
+
+
+def _subject(job: Job) -> list[str]:
+    """Return the lines that name the job: model, machine and stack; plan and length of sequences."""
+    machine = f"{job.cluster.num_devices} × {job.cluster.node.device.name}"
+    return [
+        f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
+        f"plan      {job.plan.short()}  {job.batch.text()}",
+    ]
 
 
 def _trained(job: Job) -> list[str]:
@@ -124,8 +130,9 @@ def _run_energy(run: TrainingRun) -> str:
     return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
 
 
-def _verdict(memory: MemoryReport) -> str:
-    return memory.verdict if memory.fits else memory.verdict.upper()
+def _need(memory: MemoryReport) -> str:
+    verdict = memory.verdict if memory.fits else memory.verdict.upper()
+    return f"memory    {memory.need}: {verdict}"
 
 
 def _times(report: Report) -> list[str]:
@@ -141,34 +148,37 @@ def _times(report: Report) -> list[str]:
 
 
 def _memory(memory: MemoryReport) -> list[str]:
-    """Return the memory by category, largest first, then the allocated, reserved and device totals."""
-    sizes = sorted(memory.by_category.items(), key=lambda pair: -pair[1])
-    rows = [(memory_label(name), show(size, "B")) for name, size in sizes]
-    rows.append(("allocated", show(memory.allocated_bytes, "B")))
-    *lines, last = aligned(rows, "<>")
-    reserved, used = show(memory.reserved_bytes, "B"), show(memory.device_used_bytes, "B")
-    beyond = f"reserved by the allocator {reserved}, in use on the device {used}"
-    return ["peak memory of the fullest stage", *(f"  {line}" for line in lines), f"  {last}   {beyond}"]
+    """Return the memory by category, largest first, then the totals, each with what it contains."""
+    driver = "the driver's context and communication buffers"
+    sizes = [(memory_label(name), size, "") for name, size in memory.by_category.items()]
+    totals = [
+        ("allocated", memory.allocated_bytes, "sum of these"),
+        ("expected need", memory.expected_bytes, f"allocated, and {driver}"),
+        ("reserved", memory.reserved_bytes, "allocated, and what the allocator caches"),
+        ("in use on the device", memory.device_used_bytes, f"reserved, and {driver}"),
+    ]
+    rows = sorted(sizes, key=lambda row: -row[1]) + totals
+    lines = aligned([(name, show_memory(size), note) for name, size, note in rows], "<><")
+    return ["peak memory of the fullest stage", *(f"  {line}" for line in lines)]
 
 
 def memory_text(job: Job, memory: MemoryReport) -> str:
     """Return the memory of a job, stage by stage, as text; it needs no measured curves.
 
-    The verdict in the second line, the fullest stage by category, a table of all stages, what was assumed.
+    The job in two lines, the verdict, the fullest stage by category, a table of all stages, assumptions.
     """
     lines = [
-        f"{job.model.name}, {job.plan.short()}, {job.batch.text()},"
-        f" {job.stack.label} on {job.cluster.node.device.name}",
-        f"{memory.need}: {_verdict(memory)}",
+        *_subject(job),
+        _need(memory),
         "",
         *_memory(memory),
         "",
-        f"{'stage':>5} {'fullest at':>10} {'allocated':>10} {'reserved':>10} {'device':>10}",
+        f"{'stage':>5} {'fullest at':>10} {'allocated':>10} {'reserved':>10} {'in use':>10}",
     ]
     for stage in memory.per_stage:
         lines.append(
-            f"{stage.stage:5} {stage.moment:>10} {show(stage.allocated_bytes, 'B'):>10}"
-            f" {show(stage.reserved_bytes, 'B'):>10} {show(stage.device_used_bytes, 'B'):>10}"
+            f"{stage.stage:5} {stage.moment:>10} {show_memory(stage.allocated_bytes):>10}"
+            f" {show_memory(stage.reserved_bytes):>10} {show_memory(stage.device_used_bytes):>10}"
         )
     assumed = assumption_lines(job.assumptions)
     return "\n".join([*lines, *([""] if assumed else []), *assumed])

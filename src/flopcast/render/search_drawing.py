@@ -79,14 +79,14 @@ def _axis(result: SearchResult, place: int) -> Axis:
 
     By logarithms where they differ more than tenfold, as fast and frugal plans of a front do.
     """
-    value = _values(result, place)
+    value, unit = _values(result, place), result.question.asked[place].axis_unit
     values = [value(one) for one in result.plans]
     low, high = min(values), max(values)
     start, end = (EDGE, WIDTH - 30) if place == 0 else (HEIGHT - 60, 20)
     if 0 < low * WIDE_RATIO < high:
-        return Axis(low=low / 1.1, high=high * 1.1, start=start, end=end, logarithmic=True)
+        return Axis(low=low / 1.1, high=high * 1.1, start=start, end=end, logarithmic=True, unit=unit)
     margin = 0.05 * (high - low) or 0.05 * high or 1.0
-    return Axis(low=low - margin, high=high + margin, start=start, end=end)
+    return Axis(low=low - margin, high=high + margin, start=start, end=end, unit=unit)
 
 
 def _line(result: SearchResult, across: Axis, up: Axis) -> str:

@@ -18,7 +18,7 @@ from flopcast.search.rank import Ranked
 from flopcast.search.settings import Setting
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
-from flopcast.units import show, show_seconds
+from flopcast.units import show_memory, show_seconds
 
 SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
 
@@ -81,18 +81,18 @@ def _needs(played: Exact, question: Question) -> str:
 
 def _memory(played: Exact, headroom_fraction: float | None) -> str:
     """Return by how much a plan exceeds the memory that it may use."""
-    there = show(played.capacity_bytes, "B")
+    there = show_memory(played.capacity_bytes)
     if headroom_fraction is not None:
-        more = show(played.device_used_bytes - headroom_fraction * played.capacity_bytes, "B")
-        used = show(played.device_used_bytes, "B")
+        more = show_memory(played.device_used_bytes - headroom_fraction * played.capacity_bytes)
+        used = show_memory(played.device_used_bytes)
         part = f"{headroom_fraction:.0%} of {there} may be used"
         return f"{more} more: {used} on its fullest stage, where {part}"
-    expected, high = show(played.expected_bytes, "B"), show(played.high_bytes, "B")
+    expected, high = show_memory(played.expected_bytes), show_memory(played.high_bytes)
     tight = played.verdict == "tight"
     lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes
     way_out = "; --headroom 1 takes such plans" if tight else ""
     return (
-        f"{show(lacked_bytes, 'B')} more ({played.verdict}: {expected} expected and up to {high} on its"
+        f"{show_memory(lacked_bytes)} more ({played.verdict}: {expected} expected and up to {high} on its"
         f" fullest stage, of {there}{way_out})"
     )
 

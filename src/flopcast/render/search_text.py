@@ -15,7 +15,7 @@ from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
 from flopcast.spec.job import Job
-from flopcast.units import show
+from flopcast.units import show, show_memory
 
 TOP = 20
 NOTHING_ELSE = "–"  # of a plan whose words all others have too
@@ -73,44 +73,52 @@ def question_lines(result: SearchResult) -> list[str]:
     return lines
 
 
-def _table(result: SearchResult, plans: Sequence[Ranked]) -> list[str]:
+def _table(result: SearchResult, plans: Sequence[Ranked], *, front: bool = False) -> list[str]:
     """Return one line per plan, and above them what all plans share."""
     shared = shared_words(plans)
     head = [f"every plan: {' '.join(shared)}"] if shared else []
-    rows = rows_of(result, plans, shared)
+    rows = rows_of(result, plans, shared, front=front)
     return [*head, *aligned(rows, "<<" + ">" * (len(rows[0]) - 2))]
 
 
-def rows_of(result: SearchResult, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
+def rows_of(
+    result: SearchResult, plans: Sequence[Ranked], shared: Sequence[str], *, front: bool = False
+) -> list[list[str]]:
     """Return the names of columns, then one row per plan.
 
-    A plan has its objectives, the first with its interval, the ratio to the best with its, and memory.
-    `shared` are words of a plan that are left out, because all plans have them (`shared_words`).
+    A plan has the objectives that are named, all of them on a `front`, the first with its interval, the
+    ratio to the best with its, and memory if it is no objective: the expected need as `predict` has it or,
+    under a headroom, what is in use on the device. `shared` are words of a plan that are left out, because
+    all plans have them (`shared_words`).
     """
-    objectives = result.question.asked
+    headroom = result.question.space.headroom_fraction
+    objectives = result.question.asked if front else result.question.named
+    of_memory = OBJECTIVES["memory"] in objectives
     several = len({name_of(one.played.job, result.question) for one in result.plans}) > 1
     head = ["", "plan", *(["cluster"] if several else [])]
     first, *others = [objective_name(one) for one in objectives]
     head += [first, "90 %", *others, "vs best", "90 %"]
-    head += [] if OBJECTIVES["memory"] in objectives else ["memory"]
+    heading = "expected memory" if headroom is None else objective_name(OBJECTIVES["memory"])
+    head += [] if of_memory else [heading]
     rows = [head]
     for number, one in enumerate(plans, 1):
         row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
         row += [name_of(one.played.job, result.question)] if several else []
-        first, *others = values_of(result, one)
+        first, *others = values_of(result, one)[: len(objectives)]
         low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
         row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
         row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
         row += [search_reasons.ratio_interval(one) if one.ratio != 1 else ""]
-        row += [] if OBJECTIVES["memory"] in objectives else [_memory_used(one)]
+        row += [] if of_memory else [_memory(one, in_use=headroom is not None)]
         rows.append(row)
     return rows
 
 
-def _memory_used(one: Ranked) -> str:
-    """Return the memory that the driver shows, and the verdict unless the plan fits."""
-    used, verdict = show(one.played.device_used_bytes, "B"), one.played.verdict
-    return used if verdict == "fits" else f"{used} {verdict}"
+def _memory(one: Ranked, *, in_use: bool) -> str:
+    """Return the memory in use or the expected need, and the verdict unless the plan fits."""
+    played = one.played
+    size = show_memory(played.device_used_bytes if in_use else played.expected_bytes)
+    return size if played.verdict == "fits" else f"{size} {played.verdict}"
 
 
 def shared_words(plans: Sequence[Ranked]) -> list[str]:
@@ -132,7 +140,8 @@ def values_of(result: SearchResult, one: Ranked) -> list[str]:
 
 def objective_name(objective: Objective) -> str:
     """Return the name of a column; the unit is in its cells."""
-    return next(name for name, one in OBJECTIVES.items() if one is objective).replace("_", " ")
+    name = next(name for name, one in OBJECTIVES.items() if one is objective)
+    return objective.label or name.replace("_", " ")
 
 
 def _reasons(result: SearchResult, plans: Sequence[Ranked]) -> list[str]:
@@ -174,12 +183,15 @@ def settings_rows(result: SearchResult) -> list[tuple[str, str]]:
 
 
 def _best_there(one: Ranked, result: SearchResult) -> str:
-    """Return the best plan of a setting: its objectives, how far it is behind, and its short form."""
-    behind = "best"
+    """Return the best plan of a setting: its objectives, memory, how far it is behind, its short form."""
+    named, in_use = result.question.named, result.question.space.headroom_fraction is not None
+    values, behind = values_of(result, one)[: len(named)], "best"
+    if OBJECTIVES["memory"] not in named:
+        values.append(f"{_memory(one, in_use=in_use)} {'in use' if in_use else 'expected'}")
     if one.ratio != 1:
         settled = "; the order is not settled" if one.equal else ""
         behind = f"{one.ratio - 1:+.1%}, 90 %: {search_reasons.ratio_interval(one)}{settled}"
-    return f"{', '.join(values_of(result, one))} ({behind}): {one.played.plan.short()}"
+    return f"{', '.join(values)} ({behind}): {one.played.plan.short()}"
 
 
 def _settings(result: SearchResult) -> list[str]:
@@ -196,7 +208,10 @@ def _settings(result: SearchResult) -> list[str]:
 def _front(result: SearchResult) -> list[str]:
     """Return the table of the plans that no other plan beats in all objectives."""
     names = " and ".join(objective_name(objective) for objective in result.question.asked)
-    return [f"the front: no plan is better in {names} at once", *_table(result, result.on_front)]
+    return [
+        f"the front: no plan is better in {names} at once",
+        *_table(result, result.on_front, front=True),
+    ]
 
 
 def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:

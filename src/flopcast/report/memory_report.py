@@ -16,7 +16,7 @@ from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
 from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.verdict import Verdict, verdict
 from flopcast.spec.cluster import Cluster
-from flopcast.units import show
+from flopcast.units import show_memory
 from flopcast.workload.program import Programs
 
 
@@ -88,11 +88,9 @@ class MemoryReport:
     @property
     def need(self) -> str:
         """Return the expected need, its 90 % interval and the device's memory, as text."""
-        low, high = (show(size_bytes, "B") for size_bytes in (self.low_bytes, self.high_bytes))
-        there = show(self.capacity_bytes, "B")
-        return (
-            f"{show(self.expected_bytes, 'B')} expected ({low} to {high}) of {there} on the fullest stage"
-        )
+        sizes_bytes = self.expected_bytes, self.low_bytes, self.high_bytes, self.capacity_bytes
+        expected, low, high, there = map(show_memory, sizes_bytes)
+        return f"{expected} expected (90 %: {low} to {high}) of {there} on the fullest stage"
 
 
 @lru_cache(maxsize=8)  # a command often needs the memory before the prediction

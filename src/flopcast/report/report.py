@@ -26,7 +26,7 @@ from flopcast.report.summary import Summarised, Summary
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
-from flopcast.units import show, show_seconds
+from flopcast.units import show, show_memory, show_seconds
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
 LARGEST = 3  # components that a notebook shows
@@ -287,8 +287,8 @@ def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
     elif memory.verdict == "tight":
         free = memory.capacity_bytes - memory.expected_bytes
         warnings.append(
-            f"tight: {show(free, 'B')} are left of the expected need, and up to"
-            f" {show(memory.high_bytes, 'B')} may be used; the run may end out of memory, or empty the"
+            f"tight: the expected need leaves {show_memory(free)} free, but up to"
+            f" {show_memory(memory.high_bytes)} may be used; the run may end out of memory, or empty the"
             " allocator's cache on the way, which costs time that is not counted"
         )
     if metrics.mfu_ratio > 1:

@@ -30,7 +30,7 @@ from flopcast.search.top_candidates import Candidate, TopCandidates
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
-from flopcast.units import Number, show
+from flopcast.units import Number, show_memory
 from flopcast.workload.suggested_fixes import advised
 
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -262,7 +262,7 @@ def _too_large(smallest: Candidate, possible: int) -> str:
     return (
         f"no plan fits: of {possible} possible plans for {smallest.job.model.name} on"
         f" {cluster.num_devices} × {cluster.node.device.name}, the smallest is\n"
-        f"  {plan.short()}\nwhich needs {show(needed, 'B')} of {show(there, 'B')} on its fullest"
+        f"  {plan.short()}\nwhich needs {show_memory(needed)} of {show_memory(there)} on its fullest"
         f" stage.\nUse about {np.ceil(needed / there):.0f} times the devices, larger ones, a shorter"
         " sequence, or a smaller model."
     )

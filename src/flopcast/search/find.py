@@ -116,7 +116,7 @@ class SearchResult(Summarised):
                 one.played.job.cluster.name,
                 first.show(first.shown(one.losses[0].value)),
                 f"{one.ratio - 1:+.1%}{' =' if one.equal else ''}",
-                size(one.played.device_used_bytes),
+                size(one.played.expected_bytes),
             )
             for place, one in enumerate(plans, 1)
         ]
@@ -126,7 +126,7 @@ class SearchResult(Summarised):
         )
         if not self.plans:
             caption += "; the nearest, which is not feasible"
-        headings = ("", "plan", "cluster", first.key, "against the best", "memory")
+        headings = ("", "plan", "cluster", first.key, "against the best", "expected memory")
         return Summary(caption=caption, headings=headings, rows=rows)
 
 

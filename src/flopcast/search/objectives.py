@@ -21,7 +21,7 @@ from flopcast.search.exact import Exact
 from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S
 from flopcast.timeline.uncertainty import Sensitivity, interval
-from flopcast.units import Number, show, show_seconds, show_usd
+from flopcast.units import Number, show, show_memory, show_seconds, show_usd
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -73,6 +73,10 @@ class Objective:
         What has to be known: "tokens" of the run, the "price" of a device, its "power".
     per_step : bool
         Whether steps of different batches cannot be compared by it.
+    label : str
+        What text calls it, where that is not its name.
+    axis_unit : number
+        What round values on an axis are multiples of.
     """
 
     key: str
@@ -84,6 +88,8 @@ class Objective:
     inverse: bool = False
     needs: tuple[str, ...] = ()
     per_step: bool = False
+    label: str = ""
+    axis_unit: Number = 1.0
 
     def shown(self, loss: Number) -> Number:
         """Return the loss as it is shown; the function is its own inverse."""
@@ -196,9 +202,11 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "memory": Objective(
         key="peak_memory_bytes",
+        label="memory in use",
         comparative="larger",
         gain="smaller",
-        show=lambda value: show(value, "B"),
+        show=show_memory,
+        axis_unit=2.0**30,
         estimate=lambda of, _: of.used_bytes,
         exact=lambda played, _: Loss(value=played.device_used_bytes),
     ),

@@ -66,6 +66,11 @@ class Question:
             raise SpecError(problems)
 
     @property
+    def named(self) -> tuple[Objective, ...]:
+        """Return the objectives that the user names."""
+        return tuple(OBJECTIVES[name] for name in dict.fromkeys(self.objectives))
+
+    @property
     def asked(self) -> tuple[Objective, ...]:
         """Return the objectives; a single objective is joined by memory."""
         names = self.objectives if len(self.objectives) > 1 else (*self.objectives, "memory")

@@ -96,7 +96,7 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
             f'<figure><div class="scroll">{drawing(result)}</div><figcaption>{LEGEND}</figcaption></figure>'
         )
         html += _plans("The best plans", result, result.plans[:SHOWN_PLANS], words)
-        front = _plans("No plan is better in everything", result, result.on_front, words)
+        front = _plans("No plan is better in everything", result, result.on_front, words, front=True)
         html += (
             f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
         )
@@ -194,10 +194,12 @@ def warm() -> None:
     as_json(api.predict(job))
 
 
-def _plans(caption: str, result: SearchResult, plans: Sequence[Ranked], words: Words) -> str:
+def _plans(
+    caption: str, result: SearchResult, plans: Sequence[Ranked], words: Words, *, front: bool = False
+) -> str:
     """Return plans as a table; each links to its prediction and explains its rank."""
     shared = search_text.shared_words(plans)
-    head, *rows = search_text.rows_of(result, plans, shared)
+    head, *rows = search_text.rows_of(result, plans, shared, front=front)
     lines: list[tuple[str | Markup, ...]] = [
         (row[0], Markup(_link(row[1], one, words) + _why(one, result)), *row[2:])
         for row, one in zip(rows, plans, strict=True)

@@ -9,7 +9,7 @@ Lengths are in units of the drawing, which scales with the page; y increases dow
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from flopcast.units import Number
@@ -22,7 +22,7 @@ FEW_RATIO = 500.0  # a logarithmic axis whose ends differ by more shows only pow
 class Axis:
     """An axis with values from `low` to `high`, drawn from `start` to `end`, linear or logarithmic.
 
-    `marked` are the values with a grid line; by default, round values are chosen.
+    `marked` are the values with a grid line; by default, round multiples of `unit` are chosen.
     """
 
     low: Number
@@ -31,6 +31,7 @@ class Axis:
     end: Number
     logarithmic: bool = False
     marked: tuple[Number, ...] = ()
+    unit: Number = 1.0
 
     def at(self, value: Number) -> float:
         """Return where a value is drawn; values beyond an end are drawn at the end."""
@@ -48,6 +49,9 @@ class Axis:
         """
         if self.marked:
             return [tick for tick in self.marked if self.low <= tick <= self.high]
+        if self.unit != 1.0:
+            plain = replace(self, low=self.low / self.unit, high=self.high / self.unit, unit=1.0)
+            return [tick * self.unit for tick in plain.ticks]
         if self.logarithmic and self.high > 3.0 * self.low:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             each = (1.0,) if self.high > FEW_RATIO * self.low else (1.0, 2.0, 5.0)

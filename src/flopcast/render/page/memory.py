@@ -24,7 +24,7 @@ from flopcast.report.events import memory_by_category
 from flopcast.report.labels import memory_label
 from flopcast.report.memory_report import StageMemory
 from flopcast.report.report import Report
-from flopcast.units import show
+from flopcast.units import show_memory
 
 MOST_CORNERS = 12_000  # of all areas together
 MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 90, 12
@@ -51,8 +51,9 @@ def memory(report: Report) -> Section:
         drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
     title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
     described = (
-        f"One row per stage, on one scale; the line marks the {show(report.memory.capacity_bytes, 'B')} of"
-        " the device. Of moments too close to distinguish, the fullest is drawn."
+        "One row per stage, on one scale; the line marks the memory of the device,"
+        f" {show_memory(report.memory.capacity_bytes)}. Of moments too close to distinguish, the fullest is"
+        " drawn."
     )
     figure = over_time(
         "memory-drawing",
@@ -139,10 +140,10 @@ def _stages(report: Report) -> str:
         )
         for stage in report.memory.per_stage
     ]
-    headings = ("stage", "fullest at", "allocated", "reserved", "device")
+    headings = ("stage", "fullest at", "allocated", "reserved", "in use")
     caption = (
-        "Allocated: bytes of all tensors; reserved: bytes that the allocator holds; device: bytes that the"
-        f" driver shows as used, of {show(report.memory.capacity_bytes, 'B')}."
+        "Allocated: bytes of all tensors; reserved: bytes that the allocator holds; in use: bytes that the"
+        f" driver shows as used, of {show_memory(report.memory.capacity_bytes)}."
     )
     return table(caption, headings, rows)
 

@@ -21,7 +21,7 @@ import numpy as np
 from flopcast.operators.base import AbstractOperator
 from flopcast.render.page.drawing import Axis, figure, grid, label, line, mark, names, spanning
 from flopcast.render.page.frame import Section
-from flopcast.render.page.table import Cell, rate, seconds, share, size, table
+from flopcast.render.page.table import Cell, rate, seconds, share, table
 from flopcast.report.report import Report
 from flopcast.units import Number, show
 
@@ -197,7 +197,7 @@ def _table(points: tuple[KernelPoint, ...]) -> str:
                 one.phase,
                 one.kernel,
                 rate(one.flop, "FLOP") if one.flop > 0 else "–",
-                size(one.moved_bytes),
+                rate(one.moved_bytes, "B"),
                 seconds(one.alone_s),
                 "engine" if one.compute_s > one.memory_s else "memory",
                 share(one.bound_share),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from flopcast.units import Number, show, show_seconds
+from flopcast.units import Number, show, show_memory, show_seconds
 
 LEAST_SORTED = 4  # rows that are worth a button to sort them
 
@@ -43,8 +43,8 @@ def share(value: Number) -> Quantity:
 
 
 def size(value: Number) -> Quantity:
-    """Return bytes as a quantity."""
-    return Quantity(value, show(value, "B"))
+    """Return bytes of memory as a quantity."""
+    return Quantity(value, show_memory(value))
 
 
 def rate(value: Number, unit: str) -> Quantity:

@@ -7,7 +7,7 @@ Elsewhere: which numbers can be explained (registry.py), the explanation of each
 
 from dataclasses import dataclass
 
-from flopcast.units import show, show_seconds
+from flopcast.units import show, show_memory, show_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,4 +44,6 @@ def with_unit(amount: float | int, unit: str) -> str:
     """Return a number with its unit."""
     if unit == "s":
         return show_seconds(amount)
+    if unit == "B":
+        return show_memory(amount)
     return show(amount, unit) if unit else f"{amount:.4g}"

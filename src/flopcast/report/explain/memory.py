@@ -9,7 +9,7 @@ from flopcast.memory import categories
 from flopcast.report.explain.explanation import Explanation, Input
 from flopcast.report.explain.kernels import element_at
 from flopcast.report.report import Report
-from flopcast.units import show
+from flopcast.units import show_memory
 
 KINDS = (
     categories.STANDING,
@@ -38,25 +38,21 @@ def explain_memory(report: Report) -> Explanation:
         formula="its categories at the fullest moment: what the framework has handed out",
         inputs=(
             Input(name="stage", text=f"{stage.stage}, in its {stage.moment} pass"),
-            Input(name="reserved", text=show(memory.reserved_bytes, "B"), source=fragments),
-            Input(
-                name="device used",
-                text=show(memory.device_used_bytes, "B"),
-                source="context, communicators",
+            _size("reserved", memory.reserved_bytes, fragments),
+            _size("device used", memory.device_used_bytes, "context, communicators"),
+            _size(
+                "expected need",
+                memory.expected_bytes,
+                f"90 %: {show_memory(memory.low_bytes)} to {show_memory(memory.high_bytes)}",
             ),
-            Input(
-                name="expected need",
-                text=show(memory.expected_bytes, "B"),
-                source=f"90 %: {show(memory.low_bytes, 'B')} to {show(memory.high_bytes, 'B')}",
-            ),
-            Input(
-                name="capacity",
-                text=show(memory.capacity_bytes, "B"),
-                source=report.job.cluster.node.device.name,
-            ),
+            _size("capacity", memory.capacity_bytes, report.job.cluster.node.device.name),
         ),
         parts=parts,
     )
+
+
+def _size(name: str, size_bytes: float, source: str) -> Input:
+    return Input(name=name, text=show_memory(size_bytes), source=source, number=size_bytes)
 
 
 def explain_category(report: Report, name: str) -> Explanation:
@@ -94,7 +90,7 @@ def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
     each = sum(count * kept for _, count, kept in layers)
     return (
         *(
-            Input(name=kind, text=f"{count:g} × {show(kept, 'B')} a micro-batch")
+            Input(name=kind, text=f"{count:g} × {show_memory(kept)} a micro-batch")
             for kind, count, kept in layers
             if count and kept
         ),
