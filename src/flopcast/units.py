@@ -210,6 +210,19 @@ def nine_digits(value: Number) -> float:
 LARGE = {"T": 1e12, "B": 1e9, "M": 1e6}
 
 
+def show_count(value: Number) -> str:
+    """Return a number of parameters as people say it.
+
+    >>> show_count(8.03e9), show_count(999_960), show_count(1200)
+    ('8.03 B', '1.00 M', '1,200')
+    """
+    rounded = float(f"{value:.3g}")
+    for letter, scale in LARGE.items():
+        if rounded >= scale:
+            return f"{_digits(rounded / scale, 3)} {letter}"
+    return f"{value:,.0f}"
+
+
 def show_usd(value: Number) -> str:
     """Return dollars as text with three significant digits.
 

@@ -5,8 +5,11 @@ from all_cases import all_cases
 from conftest import make_job
 from sample_reports import report_of, sample_report
 
+from flopcast.render.comparison import as_text as compared
 from flopcast.render.report_json import as_json, with_bounds
+from flopcast.render.report_page import as_html
 from flopcast.render.report_text import as_text
+from flopcast.report.versus import versus
 from flopcast.spec.operations import Price
 from flopcast.units import show_usd
 
@@ -107,3 +110,18 @@ def test_an_unknown_amount_keeps_its_keys():
 )
 def test_dollars_are_shown_as_people_write_them(usd, text):
     assert show_usd(usd) == text
+
+
+@all_cases("run", [{"tokens": "1T"}, {"samples": 52000}])
+def test_only_pretraining_of_unknown_length_is_quoted_for_1e12_tokens(run):
+    """A run of known length has a cost of its own, beside that of a step."""
+    known = report_of(make_job(run=run))
+
+    text, page, pair = as_text(known), as_html(known), compared(versus(known, known), ("a", "b"))
+
+    for told in (text, page, pair):
+        assert "1e12 tokens" not in told
+    assert f"{show_usd(known.cost.step_usd.value)} per step (90 %: " in text
+    assert show_usd(known.run.usd.value) in text
+    for told in (as_text(sample_report("one stage")), as_html(sample_report("one stage"))):
+        assert "1e12 tokens" in told

@@ -260,7 +260,7 @@ def test_the_page_tells_money_and_energy_in_the_words_of_the_text():
 
     page = as_html(report)
 
-    told = [line.split(maxsplit=1)[1] for line in cost_lines(report.cost, report.watts)[1:]]
+    told = [line.split(maxsplit=1)[1] for line in cost_lines(report)[1:]]
     assert len(told) == 7
     assert all(escape(line) in page for line in told)
 

@@ -12,7 +12,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
 from flopcast.render.report_text import BAR, WIDTH, as_text, memory_text
 from flopcast.report.labels import component_label
-from flopcast.units import show, show_memory, show_seconds
+from flopcast.units import show, show_count, show_memory, show_seconds
 
 
 def line_of(text, start):
@@ -184,7 +184,7 @@ def test_a_job_with_adapters_says_what_is_trained(base):
 
     lines = as_text(report).splitlines()
 
-    assert lines[2].startswith(f"trains    {show(job.model.trained_parameters(), 'parameters')} of ")
+    assert lines[2].startswith(f"trains    {show_count(job.model.trained_parameters())} of ")
     assert lines[3] == "adapters  rank 8 on q, v" + (
         "" if base == "model" else "; frozen weights stored in nf4"
     )

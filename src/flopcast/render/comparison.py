@@ -69,7 +69,8 @@ def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
     """Return the rows that describe the jobs and their results; "same" replaces an equal description."""
     described = zip(_description(first.job), _description(second.job), strict=True)
     rows = [(name, one, "same" if one == other else other) for (name, one), (_, other) in described]
-    answers = zip(_answers(first), _answers(second), strict=True)
+    quoted = first.job.has_open_length or second.job.has_open_length
+    answers = zip(_answers(first, quoted=quoted), _answers(second, quoted=quoted), strict=True)
     return rows + [(name, one, other) for (name, one), (_, other) in answers]
 
 
@@ -83,11 +84,19 @@ def _description(job: Job) -> list[tuple[str, str]]:
     ]
 
 
-def _answers(report: Report) -> list[tuple[str, str]]:
-    """Return the results of one job by name: step, interval, rate, MFU, memory, price, cost, energy."""
+def _answers(report: Report, *, quoted: bool) -> list[tuple[str, str]]:
+    """Return the results of one job by name: step, interval, rate, MFU, memory, price, cost, energy.
+
+    Cost and energy are those of 1e12 tokens if they are `quoted`, else of a step.
+    """
     memory = report.memory
     verdict = memory.verdict if memory.fits else memory.verdict.upper()
-    price, usd, kwh = report.cost.price, report.cost.many_tokens_usd, report.cost.many_tokens_kwh
+    cost = report.cost
+    joules = None if cost.energy is None else cost.energy.step_j
+    usd, joules = (
+        cost.per_many_tokens(one) if one is not None and quoted else one for one in (cost.step_usd, joules)
+    )
+    of = "1e12 tokens" if quoted else "a step"
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     return [
         ("step", show_seconds(report.step_time_s)),
@@ -96,9 +105,12 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
         ("memory", f"{show_memory(memory.expected_bytes)} expected, {verdict}"),
-        ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h per device"),
-        ("cost of 1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
-        ("energy of 1e12 tokens", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),
+        (
+            "price",
+            "unknown" if cost.price is None else f"{cost.price.device_usd_per_hour:g} USD/h per device",
+        ),
+        (f"cost of {of}", "unknown" if usd is None else show_usd(usd.value)),
+        (f"energy of {of}", "unknown" if joules is None else show(joules.value / 3600, "Wh")),
     ]
 
 

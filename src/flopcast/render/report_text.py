@@ -5,9 +5,10 @@ Elsewhere: the report as a page (report_page.py) and as JSON data (report_json.p
 Components below 0.05 % of the step are omitted; one character of a bar is 1/24 of the step.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from flopcast.cost.factor_kinds import in_words
+from flopcast.economics.amount import Amount
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
@@ -18,7 +19,7 @@ from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Evidence, Report
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
-from flopcast.units import show, show_memory, show_seconds, show_usd
+from flopcast.units import Number, show, show_count, show_memory, show_seconds, show_usd
 
 BAR = "█"
 WIDTH = 24
@@ -42,7 +43,7 @@ def as_text(report: Report) -> str:
         _run(report),
         _times(report),
         _memory(report.memory),
-        cost_lines(report.cost, report.watts),
+        cost_lines(report),
         _certainty(report),
         assumption_lines(report.assumptions),
     )
@@ -80,10 +81,10 @@ def _trained(job: Job) -> list[str]:
     adapters, model = job.model.adapters, job.model
     if adapters is None:
         return []
-    trained, total = (show(n, "parameters") for n in (model.trained_parameters(), model.parameters()))
+    trained, total = (show_count(n) for n in (model.trained_parameters(), model.parameters()))
     frozen = "" if adapters.base_dtype == "model" else f"; frozen weights stored in {adapters.base_dtype}"
     return [
-        f"trains    {trained} of {total}, in adapters",
+        f"trains    {trained} of {total} parameters, in adapters",
         f"adapters  rank {adapters.rank} on {', '.join(adapters.targets)}{frozen}",
     ]
 
@@ -218,22 +219,25 @@ def factor_lines(factors: Iterable[Sensitivity], whole: str) -> list[str]:
     return [f"  {line}" for line in aligned(rows, ">>><")]
 
 
-def cost_lines(cost: StepCost, drawn: PowerDraw | None) -> list[str]:
-    """Return one line each for cost, price, energy, power, and how busy the devices are."""
-    price = [] if cost.price is None else [f"  price     {cost.price.text()}"]
-    lines = [*_energy(cost), *([] if drawn is None else _power_limits(drawn))]
-    return ["cost and energy", f"  cost      {_money(cost)}", *price, *(f"  {line}" for line in lines)]
+def cost_lines(report: Report) -> list[str]:
+    """Return one line each for cost, price, energy, power, and how busy the devices are.
+
+    Cost and energy are those of a step and, if the job has an open length, of 1e12 tokens.
+    """
+    cost, drawn, quoted = report.cost, report.watts, report.job.has_open_length
+    usd = NO_PRICE if cost.step_usd is None else _of_tokens(cost, cost.step_usd, show_usd, quoted=quoted)
+    price = [] if cost.price is None else [f"price     {cost.price.text()}"]
+    limits = [] if drawn is None else _power_limits(drawn)
+    lines = [f"cost      {usd}", *price, *_energy(cost, quoted=quoted), *limits]
+    return ["cost and energy", *(f"  {line}" for line in lines)]
 
 
-def _money(cost: StepCost) -> str:
-    many = cost.many_tokens_usd
-    if cost.step_usd is None or many is None:
-        return NO_PRICE
-    low, high = many.bounds
-    return (
-        f"{show_usd(cost.step_usd.value)} per step, {show_usd(many.value)} per 1e12 tokens (90 %:"
-        f" {show_usd(low)} to {show_usd(high)})"
-    )
+def _of_tokens(cost: StepCost, of_step: Amount, shown: Callable[[Number], str], *, quoted: bool) -> str:
+    """Return an amount per step and, if `quoted`, per 1e12 tokens, the last with its interval."""
+    last, words = (cost.per_many_tokens(of_step), "per 1e12 tokens") if quoted else (of_step, "per step")
+    low, high = last.bounds
+    first = f"{shown(of_step.value)} per step, " if quoted else ""
+    return f"{first}{shown(last.value)} {words} (90 %: {shown(low)} to {shown(high)})"
 
 
 def _power_limits(drawn: PowerDraw) -> list[str]:
@@ -255,19 +259,18 @@ def _least(drawn: PowerDraw) -> str:
     )
 
 
-def _energy(cost: StepCost) -> list[str]:
+def _energy(cost: StepCost, *, quoted: bool) -> list[str]:
     """Return lines about the energy of the building and the mean power of a device."""
-    if cost.energy is None or cost.many_tokens_kwh is None:
+    if cost.energy is None:
         return [f"energy    {NO_POWER}"]
-    step, power, many = cost.energy.step_j, cost.energy.device_power_w, cost.many_tokens_kwh * 1000
-    low, high = many.bounds
+    power = cost.energy.device_power_w
+    energy = _of_tokens(cost, cost.energy.step_j, lambda joules: show(joules / 3600, "Wh"), quoted=quoted)
     low_w, high_w = power.bounds
     busy = ", ".join(
         f"{work_label(name)} {share:.0%}" for name, share in cost.energy.busy.items() if share >= 0.005
     )
     return [
-        f"energy    {show(step.value, 'J')} per step, {show(many.value, 'Wh')} per 1e12 tokens (90 %:"
-        f" {show(low, 'Wh')} to {show(high, 'Wh')}), building included",
+        f"energy    {energy}, building included",
         f"power     {power.value:.0f} W per device on average (90 %: {low_w:.0f} to {high_w:.0f})",
         f"busy      {busy}",
     ]

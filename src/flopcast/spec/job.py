@@ -57,6 +57,11 @@ class Job(StrictModel):
         return self.model.adapters is not None or samples is not None
 
     @property
+    def has_open_length(self) -> bool:
+        """Return whether the job is pretraining of unknown length: its costs are those of 1e12 tokens."""
+        return not self.fine_tunes and self.run_tokens is None
+
+    @property
     def by_kind(self) -> tuple[tuple[float, "Job"], ...]:
         """Return the job as if all its micro-batches were of one kind, once for each kind, with its share.
 

@@ -16,12 +16,12 @@ from flopcast.spec.job_file import job_text
 
 def costs(report: Report) -> Section:
     """Return the section about cost, price, energy and power, with the lines of the text report."""
-    pairs = [line.split(maxsplit=1) for line in cost_lines(report.cost, report.watts)[1:]]
+    pairs = [line.split(maxsplit=1) for line in cost_lines(report)[1:]]
     rows = [(name, value) for name, value in pairs]
     return Section(
         key="costs",
         heading="What it costs",
-        html=table("Cost and energy of one step and of 1e12 tokens.", ("quantity", "value"), rows),
+        html=table("Cost and energy of the devices, and their power.", ("quantity", "value"), rows),
     )
 
 

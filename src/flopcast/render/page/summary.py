@@ -57,7 +57,7 @@ def _memory(report: Report) -> Tile:
     }
     sizes_bytes = memory.expected_bytes, memory.low_bytes, memory.high_bytes, memory.capacity_bytes
     expected, low, high, there = (markup(size(each)) for each in sizes_bytes)
-    about = f"{expected} expected ({low} to {high}) of {there} on the fullest stage"
+    about = f"{expected} expected (90 %: {low} to {high}) of {there} on the fullest stage"
     return "Memory", verdicts[memory.verdict], about
 
 
@@ -73,18 +73,19 @@ def _run(report: Report) -> tuple[Tile, ...]:
 
 
 def _costs(report: Report) -> tuple[Tile, ...]:
-    """Return tiles with the cost and energy of 1e12 tokens, which are comparable between batches."""
-    cost = report.cost
+    """Return tiles with the cost and energy of 1e12 tokens; of a step, where the length is not open."""
+    cost, quoted = report.cost, report.job.has_open_length
+    of = "1e12 tokens" if quoted else "one step"
     if cost.step_usd is None:
         money: Tile = ("Cost", "unknown", "the price of a device is not stated")
     else:
-        amount, about = _amount(cost.per_many_tokens(cost.step_usd), show_usd)
-        money = ("Cost of 1e12 tokens", amount, about)
+        usd = cost.per_many_tokens(cost.step_usd) if quoted else cost.step_usd
+        money = (f"Cost of {of}", *_amount(usd, show_usd))
     if cost.energy is None:
         return money, ("Energy", "unknown", "the device's board power is not stated")
-    joules = cost.per_many_tokens(cost.energy.step_j)
+    joules = cost.per_many_tokens(cost.energy.step_j) if quoted else cost.energy.step_j
     amount, about = _amount(joules * (1 / 3.6e6), lambda value: show(value * 1000, "Wh"))
-    return money, ("Energy of 1e12 tokens", amount, f"{about}, building included")
+    return money, (f"Energy of {of}", amount, f"{about}, building included")
 
 
 def _amount(amount: Amount, show_value: Callable[[Number], str]) -> tuple[str, str]:
