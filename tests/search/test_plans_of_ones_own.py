@@ -79,7 +79,7 @@ def test_what_lacks_room_is_told_with_what_it_would_gain():
 
     told = reason_infeasible(other, QUESTION)
 
-    assert told.startswith("would be 20.0% faster than the best; needs")
+    assert told.startswith("would be 20.0% faster than the best, but needs")
     assert reason_infeasible(other, QUESTION, alone=True).startswith("the nearest needs")
 
 

@@ -11,7 +11,8 @@ from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.search.find import ranked
 from flopcast.search.question import Question
-from flopcast.search.rank import simplicity
+from flopcast.search.rank import grouped, simplicity
+from flopcast.timeline.uncertainty import difference
 
 QUESTION = Question(jobs=(JOB,))
 KERNELS = factor("gemm_level[a100]", 0.3)  # wide, but common to all plans
@@ -142,3 +143,30 @@ def test_any_plans_are_ranked_by_their_losses_behind_one_that_ties_with_the_best
     assert all(one.ratio == pytest.approx(loss / best) for one, loss in zip(order, losses, strict=True))
     tied = [one for one in order if one.equal and one.ratio <= TIED_RATIO]
     assert simplicity(order[0].played) == min(simplicity(one.played) for one in tied)
+
+
+@settings(max_examples=50)
+@given(
+    drawn=st.lists(
+        st.tuples(st.floats(1.0, 1.2), st.floats(0.0, 1.0), st.integers(0, 3), st.sampled_from([2, 4])),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_groups_hold_every_plan_once_beside_a_plan_that_is_tied_with_it(drawn):
+    plans = ranked(
+        QUESTION,
+        [played(step_s, fabric(share), zero=zero, tp=tp, dp=8 // tp) for step_s, share, zero, tp in drawn],
+    )
+
+    groups = grouped(plans)
+
+    assert sorted(map(id, plans)) == sorted(id(one) for group in groups for one in group)
+    for first, *others in groups:
+        for one in others:
+            ratio = one.losses[0].value / first.losses[0].value
+            low, high = difference(one.losses[0].factors, first.losses[0].factors, math.log(ratio))
+            assert low <= 1.0 <= high
+            own, theirs = one.played.plan, first.played.plan
+            assert own.model_copy(update={"zero": theirs.zero}) == theirs
+            assert plans.index(first) < plans.index(one)

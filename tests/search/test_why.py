@@ -70,7 +70,7 @@ def test_a_simpler_plan_says_how_far_it_is_behind():
 
     sentence = reason_recommended(found(intricate, BEST))
 
-    assert "of 2 that cannot be told apart the simplest near the best" in sentence
+    assert "simplest of 2 tied plans within 2% of the best, " in sentence
     assert "1.0% slower than the best" in sentence
 
 
@@ -117,13 +117,21 @@ def test_a_deadline_that_is_missed_is_told_with_what_is_missing():
     assert 12.0 <= float(more.group(1)) < 12.5  # half a day, and what failures take
 
 
-def test_the_table_tells_common_words_once_and_marks_what_is_equal():
-    text = as_text(found(BEST, played(10.0, COMMON, tp=2, dp=4), played(12.0, COMMON, tp=4, dp=2)))
+def test_every_line_has_its_plan_as_an_option_and_tied_plans_are_marked():
+    plans = [BEST, played(10.0, COMMON, tp=2, dp=4), played(12.0, COMMON, tp=4, dp=2)]
 
-    assert "every plan: mbs=1 gbs=16 precision=fp16" in text
-    assert re.search(r"^1 = +dp=8 ", text, re.M)
-    assert re.search(r"^2 = +dp=4 tp=2 ", text, re.M)
-    assert re.search(r"^3 +dp=2 tp=4 .*\+20\.0%", text, re.M)
+    text = as_text(found(*plans))
+
+    marked = re.findall(r'^\d( =)? .* --plan "(.+)"$', text, re.M)
+    shorts = [one.plan.short() for one in plans]
+    assert marked == list(zip((" =", " =", ""), shorts, strict=True))
+    assert re.search(r"^3 .*\+20\.0%", text, re.M)
+
+
+def test_the_best_of_several_tied_plans_far_from_the_others_is_no_simplest():
+    far = played(10.5, COMMON, factor("fabric[x]", 0.1, 0.3), dp=1, tp=8)
+
+    assert reason_recommended(found(BEST, far)).startswith("the best of 2 tied plans; ")
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,13 @@ DRAWINGS = (".html", ".svg")
 def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
     """Find the best plans for a model on a cluster.
 
-    Every plan of a space is screened, and the best 64 are simulated exactly and ranked. Plans
-    that cannot be told apart from the best, by the interval of the difference, are marked "="; of those
-    within 2 % the simplest comes first. If you name several clusters, sizes or stacks, the answer holds the
-    best plan for each, or the reason why there is none. --plan fixes fields of the plan or lists the values
-    that they may take; all other fields are free. The plan of a job file fixes the global batch, precision
-    and optimizer.
+    Every plan of a space is screened, and the best 64 are simulated exactly and ranked. Plans that are tied
+    with the best, because the 90 % interval of their ratio contains 1, are marked "="; of those within 2 %
+    the simplest comes first. Variants in virtual stages, ZeRO stage or rank order are counted below the
+    plan that they are tied with. If you name several clusters, sizes or stacks, the answer holds the best
+    plan for each, or the reason why there is none. --plan fixes fields of the plan or lists the values that
+    they may take; all other fields are free. The plan of a job file fixes the global batch, precision and
+    optimizer.
 
     \b
     flopcast search llama-3-8b --gpus 64

@@ -20,9 +20,9 @@ HEIGHT, EDGE = 560, 104
 WIDE_RATIO = 10.0  # of the largest value to the smallest: linear, all but one mark would share a corner
 HUES = {"plan": 7, "equal": 2, "front": 0, "first": 1}  # those that matter most last, on top
 LEGEND = (
-    "A mark is a plan, simulated exactly: orange the recommended one, green those that cannot be told"
-    " apart from the best, blue the front, grey the others. Lines: 90 % interval of the ratio to the"
-    " best. Point at a mark for its plan."
+    "A mark is a plan, simulated exactly: orange the recommended one, green those that are tied with the"
+    " best, blue the front, grey the others. Lines: 90 % interval of the ratio to the best. Point at a mark"
+    " for its plan."
 )
 
 

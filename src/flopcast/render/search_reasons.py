@@ -6,6 +6,7 @@ Elsewhere: the order (search/rank.py), the numbers (search/exact.py).
 
 from collections.abc import Sequence
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.cost.factor_kinds import in_words
 from flopcast.errors import Problem
 from flopcast.report.labels import component_label
@@ -26,21 +27,26 @@ SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not 
 def reason_recommended(result: SearchResult) -> str:
     """Return why the plan is recommended, what its time is spent on, and what would make it faster."""
     first = result.plans[0]
-    equal = sum(one.equal for one in result.plans)
-    best = min(result.plans, key=lambda one: one.losses[0].value)
-    parts = []
-    if equal > 1:
-        distance = "and the best itself" if first is best else _behind(first, result.question.first)
-        parts.append(f"of {equal} that cannot be told apart the simplest near the best, {distance}")
-    else:
-        parts.append("ahead of every other plan")
-    parts.append(f"its time goes into {_largest(first.played)}")
+    parts = [_place_of_first(result), f"its time goes into {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
     levers = [f"in {in_words(name)} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
     if levers:
         parts.append(f"a gain of 10 % {', '.join(levers)}")
     return "; ".join(parts)
+
+
+def _place_of_first(result: SearchResult) -> str:
+    """Return how the recommended plan compares with the plans that are tied with the best."""
+    first = result.plans[0]
+    tied = [one for one in result.plans if one.equal]
+    near = sum(one.ratio <= TIED_RATIO for one in tied)
+    if len(tied) == 1:
+        return "ahead of every other plan"
+    if near == 1:
+        return f"the best of {len(tied)} tied plans"
+    distance = "and the best" if first.ratio == 1.0 else _behind(first, result.question.first)
+    return f"simplest of {near} tied plans within {TIED_RATIO - 1:.0%} of the best, {distance}"
 
 
 def sentence_of(one: Ranked, result: SearchResult) -> str:
@@ -50,11 +56,17 @@ def sentence_of(one: Ranked, result: SearchResult) -> str:
 
 
 def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
-    """Return why a feasible plan comes after the first."""
+    """Return how far a feasible plan is behind, and what it takes more of than the first."""
+    start = f"{'tied: ' if one.equal else ''}{_behind(one, question.first)}"
+    if one.ratio == 1.0:
+        start = "the best, but not as simple as the first"
+    return "; ".join(part for part in (start, reason_lost(one, first)) if part)
+
+
+def reason_lost(one: Ranked, first: Ranked) -> str:
+    """Return the components in which a plan differs from the first; nothing if it differs in none."""
     ahead = one.equal and one.losses[0].value < first.losses[0].value
-    start = f"cannot be told apart: {_behind(one, question.first)}" if one.equal else ""
-    lost = _lost(one.played, first.played, gains=ahead)
-    return "; ".join(part for part in (start or _behind(one, question.first), lost) if part)
+    return _lost(one.played, first.played, gains=ahead)
 
 
 def reason_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> str:
@@ -62,7 +74,7 @@ def reason_infeasible(one: Ranked, question: Question, *, alone: bool = False) -
     need = f"needs {_needs(one.played, question)}"
     if alone:
         return f"the nearest {need}"
-    return f"would be {1 - one.ratio:.1%} {question.first.gain} than the best; {need}"
+    return f"would be {1 - one.ratio:.1%} {question.first.gain} than the best, but {need}"
 
 
 def _needs(played: Exact, question: Question) -> str:
@@ -86,7 +98,7 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
         more = show_memory(played.device_used_bytes - headroom_fraction * played.capacity_bytes)
         used = show_memory(played.device_used_bytes)
         part = f"{headroom_fraction:.0%} of {there} may be used"
-        return f"{more} more: {used} on its fullest stage, where {part}"
+        return f"{more} more: {used} in use on its fullest stage, where {part}"
     expected, high = show_memory(played.expected_bytes), show_memory(played.high_bytes)
     tight = played.verdict == "tight"
     lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes
@@ -101,6 +113,8 @@ def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
     """Return how far the user's own plan is behind the best, in which components, and what it breaks."""
     if one.ratio < 1.0:
         reason = f"{1 - one.ratio:.1%} {question.first.gain} than the best of the space"
+    elif one.ratio == 1.0:
+        reason = "the best of the space"
     else:
         reason = reason_slower(one, first, question)
     needs = _needs(one.played, question)
@@ -143,8 +157,6 @@ def broken_rules(problems: Sequence[Problem]) -> str:
 
 def _behind(one: Ranked, objective: Objective) -> str:
     """Return how far a plan is behind the best, with the interval."""
-    if one.ratio == 1.0:
-        return "the best itself"
     return f"{one.ratio - 1:.1%} {objective.comparative} than the best (90 %: {ratio_interval(one)})"
 
 

@@ -13,11 +13,13 @@ from flopcast.render.tables import aligned
 from flopcast.search.find import SearchResult
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.question import Question
-from flopcast.search.rank import Ranked
+from flopcast.search.rank import Ranked, grouped
 from flopcast.spec.job import Job
 from flopcast.units import show, show_memory
 
+Group = Sequence[Ranked]  # a plan and its variants
 TOP = 20
+VARIANTS = 3  # of a plan that are shown; JSON and CSV have all
 NOTHING_ELSE = "–"  # of a plan whose words all others have too
 NEAREST = 3  # that are shown; JSON has all
 
@@ -29,8 +31,9 @@ def as_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -
     """
     parts = [question_lines(result)]
     if result.plans:
-        parts.append(_table(result, result.plans[:top]))
-        parts.append(_reasons(result, result.plans[:top]))
+        groups = grouped(result.plans)[:top]
+        parts.append(_table(result, groups))
+        parts.append(_reasons(result, groups))
         parts.append(_given(result))
     parts.append(_settings(result))
     if result.plans:
@@ -62,9 +65,9 @@ def question_lines(result: SearchResult) -> list[str]:
     room = "" if part is None else f" ({part:.0%} of the memory)"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.text()}",
-        f"searched  {result.candidates} plans: {result.possible} possible, {result.feasible} fit"
+        f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.feasible:,} fit"
         f"{room}, {result.played} simulated exactly"
-        + (f", {result.refined} of them variants of the best" if result.refined else ""),
+        + (f", {result.refined} of them refine the best" if result.refined else ""),
     ]
     if result.partial:
         lines.append("warning   interrupted: only a part of the space was searched")
@@ -73,12 +76,46 @@ def question_lines(result: SearchResult) -> list[str]:
     return lines
 
 
-def _table(result: SearchResult, plans: Sequence[Ranked], *, front: bool = False) -> list[str]:
-    """Return one line per plan, and above them what all plans share."""
-    shared = shared_words(plans)
-    head = [f"every plan: {' '.join(shared)}"] if shared else []
-    rows = rows_of(result, plans, shared, front=front)
-    return [*head, *aligned(rows, "<<" + ">" * (len(rows[0]) - 2))]
+def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False) -> list[str]:
+    """Return a line for the first plan of each group, the plan at its end, and one for its variants."""
+    rows = rows_of(result, [first for first, *_ in groups], (), front=front)
+    numbers, plans, *others = zip(*rows, strict=True)
+    head, *options = plans
+    columns = [numbers, *others, (head, *map(_option, options))]
+    signs = "<" + "".join("<" if head == "cluster" else ">" for head, *_ in others) + "<"
+    heading, *lines = aligned(list(zip(*columns, strict=True)), signs)
+    told = [heading]
+    for line, group in zip(lines, groups, strict=True):
+        variants = variants_of(group)
+        told += [line, f"      and {variants}"] if variants else [line]
+    return told
+
+
+def _option(short: str) -> str:
+    """Return a plan as an option that can be copied."""
+    return f'--plan "{short}"'
+
+
+def variants_of(group: Group) -> str:
+    """Return how many variants a plan has, and in which words the next ones differ; "" for none."""
+    first, *others = group
+    told = [f"{_changes(one, first)} ({_behind(one)})" for one in others[:VARIANTS]]
+    told += [f"{len(others) - VARIANTS} more"] if len(others) > VARIANTS else []
+    count = f"{len(others)} variants" if len(others) > 1 else "1 variant"
+    return f"{count} tied with it: {'; '.join(told)}" if others else ""
+
+
+def _changes(one: Ranked, first: Ranked) -> str:
+    """Return the words of a plan that another does not have, and the names of those that it lacks."""
+    words, known = (each.played.plan.short().split() for each in (one, first))
+    own, theirs = ({word.partition("=")[0] for word in each} for each in (words, known))
+    gone = " and ".join(sorted(theirs - own))
+    new = [word for word in words if word not in known]
+    return " ".join([*new, f"without {gone}"] if gone else new)
+
+
+def _behind(one: Ranked) -> str:
+    return f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"
 
 
 def rows_of(
@@ -107,7 +144,7 @@ def rows_of(
         first, *others = values_of(result, one)[: len(objectives)]
         low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
         row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
-        row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
+        row += [_behind(one)]
         row += [search_reasons.ratio_interval(one) if one.ratio != 1 else ""]
         row += [] if of_memory else [_memory(one, in_use=headroom is not None)]
         rows.append(row)
@@ -144,10 +181,14 @@ def objective_name(objective: Objective) -> str:
     return objective.label or name.replace("_", " ")
 
 
-def _reasons(result: SearchResult, plans: Sequence[Ranked]) -> list[str]:
-    head = "why (time relative to the first plan; = cannot be told apart from the best)"
-    sentences = (search_reasons.sentence_of(one, result) for one in plans)
-    return [head, *(f"{number:3}  {sentence}" for number, sentence in enumerate(sentences, 1))]
+def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
+    """Return the sentence on the first plan, and what each of the others takes more time in."""
+    first = result.plans[0]
+    lines = ["why (time against plan 1; = is tied: the 90 % interval of its ratio to the best contains 1)"]
+    for number, (one, *_) in enumerate(groups, 1):
+        lost = search_reasons.reason_lost(one, first) or "no component differs by 0.2% of the step"
+        lines.append(f"{number:3}  {search_reasons.sentence_of(one, result) if one is first else lost}")
+    return lines
 
 
 def _given(result: SearchResult) -> list[str]:
@@ -157,7 +198,8 @@ def _given(result: SearchResult) -> list[str]:
     lines = ["as given"]
     for one in result.given:
         shown, *_ = values_of(result, one)
-        lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job, result.question)}: {shown}")
+        name = name_of(one.played.job, result.question)
+        lines.append(f"  {_option(one.played.plan.short())} on {name}: {shown}")
         lines.append(f"    {search_reasons.gap_to_best(one, result.plans[0], result.question)}")
     return lines
 
@@ -191,7 +233,7 @@ def _best_there(one: Ranked, result: SearchResult) -> str:
     if one.ratio != 1:
         settled = "; the order is not settled" if one.equal else ""
         behind = f"{one.ratio - 1:+.1%}, 90 %: {search_reasons.ratio_interval(one)}{settled}"
-    return f"{', '.join(values)} ({behind}): {one.played.plan.short()}"
+    return f"{', '.join(values)} ({behind}): {_option(one.played.plan.short())}"
 
 
 def _settings(result: SearchResult) -> list[str]:
@@ -210,7 +252,7 @@ def _front(result: SearchResult) -> list[str]:
     names = " and ".join(objective_name(objective) for objective in result.question.asked)
     return [
         f"the front: no plan is better in {names} at once",
-        *_table(result, result.on_front, front=True),
+        *_table(result, [(one,) for one in result.on_front], front=True),
     ]
 
 
@@ -236,16 +278,16 @@ def nearest(result: SearchResult) -> list[str]:
         breaks = search_reasons.broken_rules(result.rejected.problems)
         return [
             "no plan is possible; the nearest",
-            f"  {result.rejected.plan.short()}",
+            f"  {_option(result.rejected.plan.short())}",
             f"    breaks {breaks}",
         ]
     if not result.nearest:
         return []
     alone = not result.plans
-    lines = ["no plan is feasible; the nearest" if alone else "better, but not possible"]
+    lines = ["no plan is feasible; the nearest" if alone else "better plans that break a limit"]
     for one in _not_too_far(result.nearest):
         several = len(tuple(result.question.sized())) > 1
         where = f" on {name_of(one.played.job, result.question)}" if several else ""
-        lines.append(f"  {one.played.plan.short()}{where}")
+        lines.append(f"  {_option(one.played.plan.short())}{where}")
         lines.append(f"    {search_reasons.reason_infeasible(one, result.question, alone=alone)}")
     return lines

@@ -1,6 +1,7 @@
 """Played plans in order: the best first, and with it all that cannot be told apart from it.
 
-Answers: which plan is recommended, how far behind is every other, and is that settled?
+Answers: which plan is recommended, how far behind is every other, is that settled, and which plans are
+variants of one another?
 Elsewhere: what plans are ranked by (objectives.py), why one is behind (render/search_reasons.py).
 
 What two plans share cancels in their ratio, so a difference is surer than either value. Where its 90 %
@@ -17,8 +18,11 @@ from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.search.exact import Exact
 from flopcast.search.objectives import Loss
 from flopcast.search.question import Question
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import RECIPES
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
 from flopcast.timeline.uncertainty import difference, holds_one
 from flopcast.units import Number
 
@@ -36,6 +40,7 @@ OPTIONS = (
     "offload",
     "rank_order",
 )  # of a plan, each simpler at its default
+VARIED = ("virtual_stages", "stage_layers", "zero", "rank_order")  # in which variants of one plan differ
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -79,6 +84,41 @@ def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
     near = [one for one in found if one.equal and one.ratio <= TIED_RATIO]
     first = min(near, key=lambda one: simplicity(one.played))
     return (first, *(one for one in found if one is not first))
+
+
+def grouped(plans: Sequence[Ranked]) -> tuple[tuple[Ranked, ...], ...]:
+    """Return plans in groups, each a plan and its variants: tied with it, and different only in `VARIED`.
+
+    Parameters
+    ----------
+    plans : ranked plans, in their order
+
+    Returns
+    -------
+    tuple of tuples of Ranked
+        Groups in the order of their first plans. Every plan is in one group.
+    """
+    usual = {name: getattr(Plan(), name) for name in VARIED}
+    found: list[list[Ranked]] = []
+    alike: dict[tuple[Cluster, Stack, Site, Plan], list[list[Ranked]]] = {}
+    for one in plans:
+        job = one.played.job
+        groups = alike.setdefault(
+            (job.cluster, job.stack, job.site, job.plan.model_copy(update=usual)), list[list[Ranked]]()
+        )
+        own = next((group for group in groups if _tied(one, group[0])), None)
+        if own is None:
+            own = list[Ranked]()
+            groups.append(own)
+            found.append(own)
+        own.append(one)
+    return tuple(map(tuple, found))
+
+
+def _tied(one: Ranked, other: Ranked) -> bool:
+    """Return whether nothing that is known says which of two plans is better."""
+    ours, theirs = one.losses[0], other.losses[0]
+    return holds_one(*difference(ours.factors, theirs.factors, math.log(ours.value / theirs.value)))
 
 
 def losses_of(question: Question, played: Exact) -> tuple[Loss, ...]:

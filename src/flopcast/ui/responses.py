@@ -30,10 +30,11 @@ from flopcast.render.page.time_breakdown import where
 from flopcast.render.report_json import FORMAT_VERSION, as_json, memory_as_json
 from flopcast.render.search_drawing import LEGEND, drawing
 from flopcast.render.search_reasons import sentence_of
+from flopcast.render.search_text import Group
 from flopcast.report import versus
 from flopcast.report.report import Report
 from flopcast.search.find import Progress, SearchResult
-from flopcast.search.rank import Ranked
+from flopcast.search.rank import Ranked, grouped
 from flopcast.spec.job_file import job_text
 from flopcast.spec.plan import Plan
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, brought_from, job_from, question_from
@@ -95,8 +96,9 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
         html += (
             f'<figure><div class="scroll">{drawing(result)}</div><figcaption>{LEGEND}</figcaption></figure>'
         )
-        html += _plans("The best plans", result, result.plans[:SHOWN_PLANS], words)
-        front = _plans("No plan is better in everything", result, result.on_front, words, front=True)
+        html += _plans("The best plans", result, grouped(result.plans)[:SHOWN_PLANS], words)
+        alone = [(one,) for one in result.on_front]
+        front = _plans("No plan is better in everything", result, alone, words, front=True)
         html += (
             f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
         )
@@ -195,23 +197,26 @@ def warm() -> None:
 
 
 def _plans(
-    caption: str, result: SearchResult, plans: Sequence[Ranked], words: Words, *, front: bool = False
+    caption: str, result: SearchResult, groups: Sequence[Group], words: Words, *, front: bool = False
 ) -> str:
-    """Return plans as a table; each links to its prediction and explains its rank."""
+    """Return plans as a table; each links to its prediction, explains its rank and names its variants."""
+    plans = [first for first, *_ in groups]
     shared = search_text.shared_words(plans)
     head, *rows = search_text.rows_of(result, plans, shared, front=front)
     lines: list[tuple[str | Markup, ...]] = [
-        (row[0], Markup(_link(row[1], one, words) + _why(one, result)), *row[2:])
-        for row, one in zip(rows, plans, strict=True)
+        (row[0], Markup(_link(row[1], group[0], words) + _why(group, result)), *row[2:])
+        for row, group in zip(rows, groups, strict=True)
     ]
     if shared:
         caption = f"{caption}. Every plan: {' '.join(shared)}"
     return f'<div class="plans">{table(caption, ("rank", *head[1:]), lines)}</div>'
 
 
-def _why(one: Ranked, result: SearchResult) -> str:
-    """Return the reasons for a plan's rank, below the plan."""
-    return f"<small>{escape(sentence_of(one, result))}</small>"
+def _why(group: Group, result: SearchResult) -> str:
+    """Return the reasons for a plan's rank, and its variants, below the plan."""
+    variants = search_text.variants_of(group)
+    texts = [sentence_of(group[0], result), *([variants] if variants else [])]
+    return f"<small>{escape('; '.join(texts))}</small>"
 
 
 def _link(text: str, one: Ranked, words: Words) -> str:
