@@ -1,17 +1,24 @@
 """Timers in logs: every way in which Megatron-LM, GPT-NeoX and DeepSpeed print them."""
 
+import numpy as np
 import pytest
 from all_cases import all_cases
 
-from flopcast.lab.logs.timers import TimerState
+from flopcast.lab.logs.timers import TimerState, parts_in
 
 
-def parts_of(text):
-    """The timed parts of a text, by name."""
-    state = TimerState()
+def timers_of(text):
+    """The timers of a text, in which a line "step N" prints a step."""
+    state, step = TimerState(), 0
     for line in text.splitlines():
-        state.take(line)
-    return {timed.part: timed for timed in state.parts()}
+        step = int(line.removeprefix("step ")) if line.startswith("step ") else step
+        state.take(line, step)
+    return state.timers()
+
+
+def parts_of(text, steps=()):
+    """The timed parts of a text in some steps, by name."""
+    return parts_in(timers_of(text), np.array(steps, dtype=float))
 
 
 WAYS = {
@@ -45,6 +52,25 @@ def test_the_median_leaves_out_the_first_tenth():
     text = "".join(WAYS["most"].replace("412.11", str(ms)) for ms in (9000, *[400] * 19, 5000))
 
     assert parts_of(text)["forward"].most_s == pytest.approx(0.4)
+
+
+def test_a_timer_counts_in_the_steps_that_are_asked_for():
+    block = "step {}\nmax time across ranks (ms):\n    optimizer ...: {}\n"
+    text = "".join(block.format(step, 10 * step) for step in range(1, 11))
+
+    assert parts_of(text, [3, 4, 5])["optimizer"].most_s == pytest.approx(0.04)
+    assert parts_of(text, [9])["optimizer"].most_s == pytest.approx(0.09)
+
+
+def test_timers_of_deepspeed_hold_the_reduction_in_the_backward_and_zeros_are_no_times():
+    """DeepSpeed prints bwd, of which bwd_inner and bwd_allreduce are parts; a pipeline leaves some at 0."""
+    row = "time (ms) | fwd: 55.1 | bwd: 180.8 | bwd_inner: 13.3 | bwd_allreduce: 167.0 | step: 83.6"
+
+    found = parts_of(f"{row}\ntime (ms) | optimizer: 0.00 | batch generator: 0.00\n")
+
+    assert {part: one.most_s for part, one in found.items()} == pytest.approx(
+        {"forward": 0.0551, "reducing_backward": 0.1808, "optimizer": 0.0836}
+    )
 
 
 def test_of_several_timers_of_one_part_the_longest_counts():

@@ -31,6 +31,7 @@ from flopcast.spec.stack import (
     Sharding,
     Stack,
 )
+from flopcast.spec.switches import Switches
 
 JOB = make_job()
 CLUSTER = catalog.cluster("selene", 2)
@@ -71,6 +72,7 @@ EXAMPLES = {
     SiteRun: SiteRun(ratio=1.03, log_sigma_factor=0.02),
     Source: Source(title="a data sheet"),
     Stack: JOB.stack,
+    Switches: Switches(software="Megatron-LM", micro_batch="--micro-batch-size"),
     Sustained: Sustained(ratio=1.17, log_sigma_factor=0.06),
     Tier: TIER,
 }

@@ -52,6 +52,8 @@ def _measured(found: SlowStep) -> list[str]:
     line = f"measured  {show_seconds(found.measured_s)} in the median of the steady steps ({source})"
     if found.step is not None and found.step.num_used > 1:
         line += f", {show_seconds(found.step.mean_s)} in the mean"
+    if not found.describes_run:
+        return [line, f"{predicted} for the job, which has other sizes than the run: no time is compared"]
     ratio = found.measured_s / report.step_time_s - 1.0
     verdict = "inside the interval" if found.inside else "OUTSIDE the interval"
     lines = [line, f"{predicted}: the measured step differs by {ratio:+.1%}, {verdict}"]
@@ -60,16 +62,22 @@ def _measured(found: SlowStep) -> list[str]:
     return lines
 
 
+def _cost(suspect: Suspect) -> str:
+    """Return the seconds of a suspect with their interval."""
+    cost_s = suspect.cost_s
+    if cost_s is None:
+        return "an unknown time"
+    cost = f"{show_seconds(abs(cost_s))} a step{' less' if cost_s < 0 else ''}"
+    if suspect.low_s is None or suspect.high_s is None:
+        return cost
+    low, high = (show_seconds(bound, like=cost_s) for bound in (suspect.low_s, suspect.high_s))
+    return f"{cost} (90 %: {low} to {high})"
+
+
 def _suspect(place: int, suspect: Suspect) -> list[str]:
-    cost = f"{show_seconds(abs(suspect.cost_s))} a step"
-    if suspect.cost_s < 0:
-        cost += " less"
-    if suspect.low_s is not None and suspect.high_s is not None:
-        low, high = (show_seconds(bound, like=suspect.cost_s) for bound in (suspect.low_s, suspect.high_s))
-        cost += f" (90 %: {low} to {high})"
     return [
         f"{place:<3} {suspect.title}",
-        f"    costs     {cost}, {BASIS[suspect.basis]}",
+        f"    costs     {_cost(suspect)}, {BASIS[suspect.basis]}",
         *(f"    for       {text}" for text in suspect.evidence),
         *(f"    against   {text}" for text in suspect.against),
         f"    change    {suspect.change}",
@@ -94,6 +102,7 @@ def as_json(found: SlowStep) -> dict[str, object]:
         "measured_s": found.measured_s,
         "measured_step": None if found.step is None else fields_of(found.step),
         "predicted": fields_of(report, "step_time_s", "step_time_low_s", "step_time_high_s"),
+        "describes_run": found.describes_run,
         "inside": found.inside,
         "suspects": [fields_of(suspect) for suspect in found.suspects],
         "as_predicted": list(found.cleared),

@@ -17,6 +17,7 @@ from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.model import Source
 from flopcast.spec.plan_fields import RankOrder
 from flopcast.spec.precision import NarrowProducts
+from flopcast.spec.switches import Switches
 from flopcast.strict_model import StrictModel
 
 
@@ -243,6 +244,7 @@ class Stack(StrictModel):
     memory: Memory = Memory()
     derate: Derate = Derate()
     narrow: NarrowProducts = NarrowProducts()
+    switches: Switches = Switches()
     source: tuple[Source, ...] = ()
 
     @property

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flopcast.lab.diagnosis.measured_parts import timed_parts
+from flopcast.lab.diagnosis.timer_suspects import stage_ratio, timed_parts
+from flopcast.report.report import BUBBLE
 
 RECORDS = 150
 JITTER = 0.005
@@ -19,13 +20,14 @@ class Run:
     steps_s: np.ndarray
     facts: dict
     lines: dict = field(default_factory=dict)  # step → further lines
-    fastest: float = 1.0  # compute of the fastest rank over that of the slowest
+    slower_s: float = 0.0  # what the slowest rank computes longer than others of its stage
 
 
 def run_of(report, seed=1):
     """A run that goes as predicted."""
     job = report.job
     parts = timed_parts(report)
+    parts["stages"] += report.step_time_s - report.clean_step_time_s  # jitter, for which ranks wait
     noise = np.exp(JITTER * np.random.default_rng(seed).standard_normal(RECORDS))
     facts = {
         "global_batch_size": job.plan.global_batch,
@@ -72,8 +74,8 @@ def slower_gradually(run):
 
 
 def straggler(run):
-    run.fastest /= 1.25
-    longer(run, "compute", 0.2)
+    run.slower_s = 0.2 * run.report.step_time_s
+    run.steps_s = run.steps_s + run.slower_s
 
 
 def data_loading(run):
@@ -85,14 +87,23 @@ def gradient_reduction(run):
 
 
 def compute(run):
+    """All stages compute longer, and wait longer for each other in proportion."""
+    before_s = run.parts["compute"]
     longer(run, "compute", 0.35)
+    slower = run.parts["compute"] / before_s - 1.0
+    longer(run, "stages", slower * run.report.breakdown.get(BUBBLE, 0.0) / run.report.step_time_s)
+
+
+def stage_waits(run):
+    """Transfers between stages take longer."""
+    longer(run, "stages", 0.3)
 
 
 def optimizer(run):
     longer(run, "optimizer", 0.2)
 
 
-CAUSES = {
+ANYWHERE = {
     "checkpoints": checkpoints,
     "evaluation": evaluation,
     "irregular_pauses": irregular_pauses,
@@ -104,19 +115,27 @@ CAUSES = {
     "compute": compute,
     "optimizer": optimizer,
 }
+OF_STAGES = {"stage_waits": stage_waits}
+CAUSES = ANYWHERE | OF_STAGES
 
 
 def log_text(run, *, with_timers=True):
     """The log as Megatron-LM prints it."""
     facts = "\n".join(f"  {name} {'.' * (32 - len(name))} {value}" for name, value in run.facts.items())
     lines = ["------------------------ arguments ------------------------", facts]
-    compute_s = run.parts["compute"]
-    timers = {
-        "forward-compute": (compute_s / 3 + run.parts["data"], run.fastest),
-        "backward-compute": (2 * compute_s / 3, run.fastest),
-        "batch-generator": (run.parts["data"], 1.0),
-        "all-grads-sync": (run.parts["gradients"], 1.0),
-        "optimizer": (run.parts["optimizer"] + run.parts.get("parameters", 0.0), 1.0),
+    compute_s, data_s = run.parts["compute"], run.parts["data"]
+    least_s, most_s = compute_s / stage_ratio(run.report), compute_s + run.slower_s
+    parameters_s = run.parts.get("parameters", 0.0)
+    alike = {
+        "forward-backward": most_s + data_s + run.parts["gradients"] + run.parts["stages"],
+        "batch-generator": data_s,
+        "all-grads-sync": run.parts["gradients"],
+        "params-all-gather": parameters_s,
+        "optimizer": run.parts["optimizer"] + parameters_s,
+    }
+    timers = {name: (seconds, seconds) for name, seconds in alike.items()} | {
+        "forward-compute": (least_s / 3 + data_s, most_s / 3 + data_s),
+        "backward-compute": (2 * least_s / 3, 2 * most_s / 3),
     }
     batch = run.facts["global_batch_size"]
     for step, step_s in enumerate(run.steps_s.tolist(), 1):
@@ -130,8 +149,8 @@ def log_text(run, *, with_timers=True):
         if with_timers:
             lines.append("(min, max) time across ranks (ms):")
             lines += [
-                f"    {name} {'.' * (46 - len(name))}: ({1e3 * least * most_s:.2f}, {1e3 * most_s:.2f})"
-                for name, (most_s, least) in timers.items()
+                f"    {name} {'.' * (46 - len(name))}: ({1e3 * least_s:.2f}, {1e3 * most_s:.2f})"
+                for name, (least_s, most_s) in timers.items()
             ]
         lines += run.lines.get(step, [])
     return "\n".join(lines) + "\n"

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from all_cases import all_cases
+from judged import without_plans
 
 from flopcast.api import predict
 from flopcast.jobs import job
-from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.traces.kineto import kineto_trace
 from flopcast.lab.validation.step_parts import components
 
@@ -40,7 +40,7 @@ def trace_of(seconds, idle_s=0.0):
 
 
 def first_of(seconds, idle_s=0.0):
-    return diagnose(JOB, predict, trace=trace_of(seconds, idle_s)).suspects[0]
+    return without_plans(JOB, trace=trace_of(seconds, idle_s)).suspects[0]
 
 
 def predicted():
@@ -50,7 +50,7 @@ def predicted():
 
 
 def test_a_trace_that_is_as_predicted_has_no_measured_suspect():
-    told = diagnose(JOB, predict, trace=trace_of(predicted()))
+    told = without_plans(JOB, trace=trace_of(predicted()))
 
     assert [one.name for one in told.suspects if one.basis not in ("predicted", "unsettled")] == []
     assert len(told.cleared) == 5
@@ -81,3 +81,61 @@ def test_time_in_which_nothing_runs_is_the_hosts():
 
     assert first.name == "idle_device"
     assert first.cost_s == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_trace_without_steps_is_compared_only_if_it_may_be_one_step():
+    def told(number):
+        events = [
+            {"ph": "X", "cat": "kernel", "name": KERNELS[part], "ts": 1e6 * start_s, "dur": 1e6 * spent_s}
+            | {"args": {"device": 0, "stream": 7}}
+            for start_s, part, spent_s in in_a_row(predicted(), number)
+        ]
+        return without_plans(JOB, trace=kineto_trace([json.dumps({"traceEvents": events})], "rank0.json"))
+
+    one, five = told(1), told(5)
+
+    assert len(one.cleared) == 4
+    assert five.cleared == ()
+    assert any("names no steps" in advice for advice in five.advice)
+    assert [each.name for each in five.suspects if each.basis == "measured"] == []
+
+
+def in_a_row(seconds, number):
+    """Start, part and seconds of kernels of so many steps."""
+    start_s = 0.0
+    for _ in range(number):
+        for part, spent_s in seconds.items():
+            yield start_s, part, spent_s
+            start_s += spent_s
+
+
+def test_kernels_that_are_hardly_slower_are_no_clock():
+    """Products and attention are 6 % slower, but they are a small part of the step."""
+    usual = predicted()
+    slow = {
+        part: spent_s * (1.06 if part in ("gemm", "attention") else 1.0) for part, spent_s in usual.items()
+    }
+    shares = {part: 0.1 if part in ("gemm", "attention") else 1.0 for part in usual}
+
+    told = without_plans(JOB, trace=trace_of({part: slow[part] * shares[part] for part in slow}))
+
+    assert "clocks" not in [one.name for one in told.suspects if one.basis == "measured"]
+    assert all(one.cost_s > 0.0 for one in told.suspects)
+
+
+def test_a_stage_that_computes_less_waits_longer_and_that_is_as_predicted():
+    one = job(
+        model="llama-2-7b",
+        cluster="dgx-a100:4",
+        stack="megatron-core-2025",
+        plan="dp=8 pp=4 gbs=128 zero=1",
+    )
+    report = predict(one)
+    busiest = {part: seconds for part, seconds in components(report).items() if part in KERNELS}
+    less_s = 0.1 * sum(seconds for part, seconds in busiest.items() if part != "communication")
+    waits_s = busiest["communication"] + report.breakdown["pipeline_bubble"] + less_s
+    other = {part: 0.9 * seconds for part, seconds in busiest.items()} | {"communication": waits_s}
+
+    told = without_plans(one, trace=trace_of(other))
+
+    assert [each.name for each in told.suspects if each.basis not in ("predicted", "unsettled")] == []

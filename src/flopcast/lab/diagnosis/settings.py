@@ -4,15 +4,16 @@ Answers: which switch, if it were set otherwise, would save time, and how much?
 Elsewhere: what a log or a trace shows (measured_parts.py, diagnose.py), how a plan is chosen
 (search/default_plan.py).
 
-Each setting is changed alone and predicted. A change that breaks a rule, or that no longer fits, is no
-suspect. A better plan is looked for last; every degree is then free, batch and precision stay.
+Each setting is changed alone and predicted. A change that breaks a rule, that no longer fits, or for which
+the software of the job has no switch (spec/switches.py), is no suspect. A better plan is looked for last;
+every degree that the software has is then free, batch, precision and optimizer stay.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flopcast.errors import InfeasibleError, SpecError
-from flopcast.lab.diagnosis.suspect import Suspect
+from flopcast.lab.diagnosis.suspect import Predict, Suspect
 from flopcast.library.curves import load_book
 from flopcast.report.report import Report
 from flopcast.report.versus import versus
@@ -29,20 +30,20 @@ OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
     "recompute_blocks",
     "partition_activations",
 )
-Predict = Callable[[Job], Report]
+OF_TRAINING = ("global_batch", "precision", "optimizer")  # what another plan must not change
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """A setting: what is wrong with it, how to change it, and the jobs with it changed, the best first.
+    """A setting: what is wrong with it, its switch, and the jobs with it changed, the best first.
 
-    `changed` gives no job where the setting is right or means nothing. A better plan changes those with
-    `is_of_plan` too.
+    `switch` is a field of `Switches`. `changed` gives no job where the setting is right or means nothing. A
+    better plan changes those with `is_of_plan` too.
     """
 
     name: str
     title: str
-    change: str
+    switch: str
     is_of_plan: bool = False
     changed: Callable[[Job], tuple[Job, ...]]
 
@@ -58,6 +59,8 @@ def _with_plan(job: Job, **changes: object) -> Job:
 def _overlapped_gradients(job: Job) -> tuple[Job, ...]:
     known, plan = job.stack.gradients, job.plan
     if plan.data_parallel == 1 or known.overlaps(plan.zero):
+        return ()
+    if job.stack.switches.overlaps_alone and (plan.zero == 0 or plan.pipeline_parallel > 1):
         return ()
     return (_with_stack(job, gradients=known.model_copy(update={"overlap": True})),)
 
@@ -121,61 +124,57 @@ SETTINGS = (
     Setting(
         name="gradients_not_overlapped",
         title="The reduction of gradients does not overlap with the backward pass",
-        change="Megatron-LM: --overlap-grad-reduce; in a job file: stack.gradients.overlap=true",
+        switch="overlap_gradients",
         changed=_overlapped_gradients,
     ),
     Setting(
         name="parameters_not_overlapped",
         title="Updated parameters are gathered before the forward pass and not during it",
-        change="Megatron-LM: --overlap-grad-reduce --overlap-param-gather; in a job file:"
-        " stack.gradients.overlap_gather=true",
+        switch="overlap_gather",
         changed=_overlapped_gather,
     ),
     Setting(
         name="tensor_messages_not_overlapped",
         title="Messages of tensor parallelism do not overlap with matrix products",
-        change="Megatron-LM: --tp-comm-overlap; in a job file: stack.tensor_overlap=chunks",
+        switch="overlap_tensor",
         changed=_overlapped_tensor,
     ),
     Setting(
         name="transfers_not_overlapped",
         title="Transfers between pipeline stages do not overlap with compute",
-        change="Megatron-LM: remove --no-overlap-p2p-communication; in a job file:"
-        " stack.pipeline.transfers=overlapped",
+        switch="overlap_transfers",
         changed=_overlapped_transfers,
     ),
     Setting(
         name="recompute_not_needed",
         is_of_plan=True,
         title="More activations are recomputed than memory demands",
-        change="Megatron-LM: remove --recompute-activations and --recompute-granularity, or use"
-        " --recompute-granularity selective; in a job file: plan.recompute",
+        switch="recompute",
         changed=_less_recompute,
     ),
     Setting(
         name="micro_batch_small",
         is_of_plan=True,
         title="The micro-batch is smaller than memory allows",
-        change="Megatron-LM: --micro-batch-size; in a job file: plan.micro_batch",
+        switch="micro_batch",
         changed=_larger_micro_batch,
     ),
     Setting(
         name="attention_not_fused",
         title="Attention is not one fused kernel",
-        change="Megatron-LM: --use-flash-attn; in a job file: stack.attention_kernel=flash",
+        switch="attention_kernel",
         changed=_fused_attention,
     ),
     Setting(
         name="attention_kernel_old",
         title="The kernel of attention is not the newest for this device",
-        change="update FlashAttention or Transformer Engine; in a job file:"
-        " stack.attention_generation=newest",
+        switch="attention_generation",
         changed=_newer_attention,
     ),
     Setting(
         name="launches",
         title="The devices wait for the host to launch kernels",
-        change="CUDA graphs (Megatron-LM: --enable-cuda-graph), or more tokens in a micro-batch",
+        switch="graphs",
         changed=_graphs,
     ),
 )
@@ -183,7 +182,8 @@ SETTINGS = (
 
 def slow_settings(report: Report, predict: Predict) -> Iterator[Suspect]:
     """Yield the settings whose change saves at least LEAST_GAIN of the step and keeps every limit."""
-    for setting in SETTINGS:
+    known = report.job.stack.switches
+    for setting in (one for one in SETTINGS if known.can(one.switch)):
         for job in setting.changed(report.job):
             suspect = _judged(setting, report, job, predict)
             if suspect is not None:
@@ -197,7 +197,7 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
     Its seconds are those beyond the best of these settings, BETTER_GAIN of the step at least.
     """
     job = report.job
-    fixed = {"global_batch": job.plan.global_batch, "precision": job.plan.precision}
+    fixed = {name: getattr(job.plan, name) for name in (*OF_TRAINING, *job.stack.switches.fixed)}
     try:
         chosen = choose(job, fixed, load_book(job.cluster))
         faster = predict(job.model_copy(update={"plan": chosen.plan}))
@@ -205,14 +205,15 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
         return
     suspect = _faster(report, faster, BETTER_GAIN)
     known = {setting.name for setting in SETTINGS if setting.is_of_plan}
-    saved_s = max((one.cost_s for one in settings if one.name in known), default=0.0)
-    if suspect is None or suspect.cost_s < saved_s + BETTER_GAIN * report.step_time_s:
+    saved_s = max((one.cost_s or 0.0 for one in settings if one.name in known), default=0.0)
+    gain_s = 0.0 if suspect is None else suspect.cost_s or 0.0
+    if suspect is None or gain_s < saved_s + BETTER_GAIN * report.step_time_s:
         return
     yield replace(
         suspect,
         name="plan",
         title="Another plan is faster" + (" still" if saved_s else ""),
-        cost_s=suspect.cost_s - saved_s,
+        cost_s=gain_s - saved_s,
         low_s=None,
         high_s=None,
         evidence=_fall(report, faster, f"the plan {chosen.plan.short()}"),
@@ -229,9 +230,13 @@ def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Sus
     suspect = _faster(report, faster, LEAST_GAIN)
     if suspect is None:
         return None
-    evidence = _fall(report, faster, _difference(report.job, job))
+    difference, switch = _difference(report.job, job), job.stack.switches.text(setting.switch)
     return replace(
-        suspect, name=setting.name, title=setting.title, evidence=evidence, change=setting.change
+        suspect,
+        name=setting.name,
+        title=setting.title,
+        evidence=_fall(report, faster, difference),
+        change=f"{switch}; in a job file: {difference}" if switch else f"in a job file: {difference}",
     )
 
 

@@ -50,13 +50,14 @@ class Pauses:
 class Slowing:
     """A run whose steps get slower, from `before_s` to `after_s`.
 
-    `since_step` is the step at which the level changed; None if the steps got slower gradually. `lost_s`
-    is what this adds to a mean step, against the steps before.
+    `since_step` is the step at which the level changed, and `place` its record; None if the steps got
+    slower gradually. `lost_s` is what this adds to a mean step, against the steps before.
     """
 
     before_s: float
     after_s: float
     since_step: int | None
+    place: int | None
     lost_s: float
 
 
@@ -132,16 +133,19 @@ def slowing_of(steps: Counts, times_s: Floats) -> Slowing | None:
     line, along = _line(binned_s)
     if level <= 0.0 or min(two_levels, line) > LEAST_SHARE * level:
         return None
+    since: int | None
+    place: int | None
     if two_levels <= line:
         first = int(starts[split])
         before_s, after_s = float(np.median(times_s[:first])), float(np.median(times_s[first:]))
-        since, lost_s = int(steps[first]), (after_s - before_s) * (len(times_s) - first) / len(times_s)
+        since, place = int(steps[first]), first
+        lost_s = (after_s - before_s) * (len(times_s) - first) / len(times_s)
     else:
-        before_s, after_s, since = float(along[0]), float(along[-1]), None
+        before_s, after_s, since, place = float(along[0]), float(along[-1]), None, None
         lost_s = (after_s - before_s) / 2.0
     if after_s < (1.0 + LEAST_RISE) * before_s:
         return None
-    return Slowing(before_s=before_s, after_s=after_s, since_step=since, lost_s=lost_s)
+    return Slowing(before_s=before_s, after_s=after_s, since_step=since, place=place, lost_s=lost_s)
 
 
 def _off(values_s: Floats, model_s: Floats) -> float:

@@ -4,12 +4,16 @@ Answers: what does a diagnosis consist of?
 Elsewhere: how suspects are found (diagnose.py), how they are shown (render/diagnosis.py).
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from flopcast.lab.logs.log import SteadyTime
 from flopcast.report.report import Report
+from flopcast.spec.job import Job
 
+Predict = Callable[[Job], Report]
 Basis = Literal["stated", "measured", "within doubt", "predicted", "unsettled", "possible"]
 CERTAINTY: dict[Basis, float] = {  # by which the seconds of suspects are compared
     "stated": 1.0,  # the log says it
@@ -33,7 +37,7 @@ class Suspect:
         What it is, as a sentence without its full stop.
     cost_s
         Seconds that it adds to a mean step, and that its removal is expected to save; below 0 if the step
-        is shorter for it, as with a smaller batch than the job's.
+        is shorter for it, as with a smaller batch than the job's; None if that is unknown.
     low_s, high_s
         The 90 % interval of `cost_s`, where it is a prediction; else both are None.
     basis
@@ -46,7 +50,7 @@ class Suspect:
 
     name: str
     title: str
-    cost_s: float
+    cost_s: float | None
     basis: Basis
     evidence: tuple[str, ...]
     against: tuple[str, ...] = ()
@@ -56,21 +60,23 @@ class Suspect:
 
     @property
     def rank(self) -> float:
-        """Return the seconds, weighed by how certain they are."""
-        return abs(self.cost_s) * CERTAINTY[self.basis]
+        """Return the seconds, weighed by how certain they are; unknown seconds come first."""
+        return math.inf if self.cost_s is None else abs(self.cost_s) * CERTAINTY[self.basis]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SlowStep:
     """A diagnosis: a measured step beside the predicted one, and the suspects.
 
-    `report` is the prediction of the job as the log describes it; `step` summarises the steady steps of the
-    log, None without a log or without times in it. `traced_step_s` is the step of the trace. `suspects`
-    come in the order of seconds times certainty. `cleared` are sentences on what was compared and is as
-    predicted; `advice` says what to measure next.
+    `report` is the prediction of the job with the sizes that the log states. `describes_run` is False if
+    flopcast cannot predict these: then it is that of the job alone, and nothing measured is compared with
+    it. `step` summarises the steady steps of the log, None without a log or without times in it.
+    `traced_step_s` is the step of the trace. `suspects` come in the order of seconds times certainty.
+    `cleared` are sentences on what was compared and is as predicted; `advice` says what to measure next.
     """
 
     report: Report
+    describes_run: bool = True
     log_name: str = ""
     framework: str = ""
     step: SteadyTime | None = None
@@ -88,6 +94,6 @@ class SlowStep:
     @property
     def inside(self) -> bool | None:
         """Return whether the measured step lies in the 90 % interval of the prediction."""
-        if self.measured_s is None:
+        if self.measured_s is None or not self.describes_run:
             return None
         return self.report.step_time_low_s <= self.measured_s <= self.report.step_time_high_s

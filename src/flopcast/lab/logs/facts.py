@@ -9,6 +9,7 @@ Bytes leave as such: "MB" and "GB" of these frameworks are powers of 1024. Where
 (deepspeed/runtime/utils.py) and its ThroughputTimer, MetricsProcessor.log of torchtitan.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from flopcast.lab.logs.formats import MLLOG, NUMBER, mlperf_event, number
 MIB, GIB = 1024.0**2, 1024.0**3
 ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"
 RESERVED, MAX_RESERVED = "reserved_bytes", "max_reserved_bytes"
+MOST_AXES = 6  # of a device mesh
 MOST, MOST_BYTES = 2.0**40, 2.0**60  # what is larger is no size of a job, no memory of a rank
 ALL = (ALLOCATED, MAX_ALLOCATED, RESERVED, MAX_RESERVED)
 
@@ -111,6 +113,10 @@ MLPERF_FACTS = {  # key of an event → name
     "global_batch_size": "global_batch",
     "max_sequence_length": "sequence_length",
 }
+_MESH = re.compile(
+    r"Building (?:device mesh with parallelism: (.+)|\d+-D device mesh with \[.*?\], \[(.+)\])"
+)
+_DEGREE = re.compile(r"\b(?:pp|dp_replicate|dp_shard|cp|tp)=(\d+)")  # experts are on ranks of these
 _FACTS = [(name, cue, re.compile(rule)) for name, rules in FACTS.items() for cue, rule in rules]
 _RANK_PREFIX = re.compile(r"\s*(?:\[(?:rank|default)\s*(\d{1,7})\]:|(\d{1,7}):\s|\S*worker-(\d{1,7}):)\s?")
 _RANK_INSIDE = re.compile(r"\[Rank (\d{1,7})\]")
@@ -128,12 +134,30 @@ def facts_of_line(line: str) -> dict[str, int]:
         name, value = MLPERF_FACTS.get(str(event.get("key")), ""), event.get("value")
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST
         return {name: value} if name and whole and isinstance(value, int) else {}
+    if devices := _mesh_devices(line):
+        facts["world_size"] = devices
     for name, cue, rule in _FACTS:
         match = rule.search(line) if cue in line else None
         size = number(match.group(1)) if match else 0.0
         if 0 < size < MOST:
             facts[name] = int(size)
     return facts
+
+
+def _mesh_devices(line: str) -> int:
+    """Return the devices of the mesh that torchtitan builds; 0 for other lines.
+
+    >>> _mesh_devices("Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=8, tp=1, ep=4")
+    16
+    >>> _mesh_devices("Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]")
+    8
+    """
+    match = _MESH.search(line) if "device mesh with" in line else None
+    if not match:
+        return 0
+    degrees = _DEGREE.findall(match[1]) if match[1] else re.findall(r"\d+", match[2])
+    devices = math.prod(map(int, degrees[:MOST_AXES])) if degrees else 0
+    return devices if devices < MOST else 0
 
 
 def split_rank(line: str) -> tuple[int | None, str]:

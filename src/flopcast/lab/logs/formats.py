@@ -47,12 +47,14 @@ class LogLine:
 class LogFormat:
     """A framework's way to print steps: texts of which a line must hold one, its reader, and an example.
 
-    `read` gives None for a line that only resembles the format.
+    `read` gives None for a line that only resembles the format. `software` is who prints so, as in
+    `Switches.software` (spec/switches.py); () if that may be anything.
     """
 
     cues: tuple[str, ...]
     read: Callable[[str], LogLine | None]
     example: str
+    software: tuple[str, ...] = ()
 
 
 _PAIR = re.compile(rf"\s*([^:=]+?)\s*[:=]\s*{NUMBER}")
@@ -238,52 +240,64 @@ def _is_number(value: object) -> bool:
 
 
 ELAPSED = ("elapsed time per iteration", "elapsed_time_per_iteration")
+ENGINE = ("DeepSpeed", "Megatron-DeepSpeed", "GPT-NeoX")  # programs that call DeepSpeed's engine
 FORMATS = {
     "gpt-neox": LogFormat(
         cues=ELAPSED,
         read=_gpt_neox,
         example="samples/sec: … | iteration 10/ 100 | elapsed time per iteration (ms): … |",
+        software=("GPT-NeoX",),
     ),
     "megatron-deepspeed": LogFormat(
         cues=ELAPSED,
         read=_megatron_deepspeed,
         example="iteration 10/ 100 | … | elapsed time per iteration (ms): … | samples per second: … |",
+        software=("Megatron-DeepSpeed",),
     ),
     "megatron-lm": LogFormat(
         cues=(*ELAPSED, "MODEL_TFLOP/s/GPU"),
         read=_megatron_lm,
         example="iteration 10/ 100 | … | elapsed time per iteration (ms): … |",
+        software=("Megatron-LM", "Megatron-Bridge", "NeMo"),
     ),
     "nemo": LogFormat(
         cues=("train_step_timing in s:",),
         read=_nemo,
         example="Training epoch 0, iteration 10/100 | … | global_step: 10 | train_step_timing in s: …",
+        software=("NeMo",),
     ),
     "nemo-progress-bar": LogFormat(
         cues=("train_step_timing in s=",),
         read=_ruled(_BAR, step=1.0, step_time_s=1.0),  # NeMo 1, printed again and again
         example="Epoch 0: 10%| | 10/100 […, global_step=9.000, …, train_step_timing in s=…]",
+        software=("NeMo",),
     ),
     "torchtitan": LogFormat(
         cues=("tps: ", "wps: "),
         # tokens per second of one device (tps, once wps); the step time is not printed
         read=_ruled(_TITAN, step=1.0, device_tokens_per_s=1.0, device_flop_per_s=1e12),
         example="step: 10  loss: …  memory: …GiB(…%)  tps: …  tflops: …  mfu: …%",
+        software=("torchtitan",),
     ),
     "deepspeed-pipeline": LogFormat(
         cues=("iter time (s):",),
         # PipelineEngine: mean time of the steps since the last line
         read=_ruled(_PIPELINE, step=1.0, step_time_s=1.0, samples_per_s=1.0),
         example="steps: 10 loss: … iter time (s): … samples/sec: …",
+        software=ENGINE,
     ),
     "deepspeed": LogFormat(
         cues=("SamplesPerSec=",),
         # ThroughputTimer: the current rate, or in its first releases the mean since the start
         read=_ruled(_THROUGHPUT, step=1.0, samples_per_s=1.0),
         example="global_step=10, RunningAvgSamplesPerSec=…, CurrSamplesPerSec=…",
+        software=ENGINE,
     ),
     "deepspeed-timers": LogFormat(
-        cues=("time (ms) |",), read=_deepspeed_timers, example="time (ms) | fwd: … | bwd: … | step: …"
+        cues=("time (ms) |",),
+        read=_deepspeed_timers,
+        example="time (ms) | fwd: … | bwd: … | step: …",
+        software=ENGINE,
     ),
     "hugging-face-trainer": LogFormat(
         cues=("'train_runtime'", "Total optimization steps"),
@@ -299,5 +313,6 @@ FORMATS = {
         cues=("iter latency:", "samples/second:"),
         read=_deepspeed_profiler,
         example="iter latency: … s, then in a line of its own samples/second: …",
+        software=ENGINE,
     ),
 }

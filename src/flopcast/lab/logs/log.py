@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.lab.logs.timers import TimedPart
+from flopcast.lab.logs.timers import Timer
 from flopcast.units import Number
 
 WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10
@@ -84,7 +84,7 @@ class Log:
     world_size: int | None = None
     num_bad: int = 0
     num_repeated: int = 0
-    timers: tuple[TimedPart, ...] = ()
+    timers: tuple[Timer, ...] = ()
     saved_after: tuple[float, ...] = ()
     evaluated_after: tuple[float, ...] = ()
 

@@ -37,6 +37,7 @@ MOST_BYTES = 1 << 32
 MOST_LINE_BYTES = 1 << 16  # the start of a longer line is passed over
 MOST_UNBROKEN_BYTES = 1 << 26
 LIMITS = (1e-12, 1e24)  # seconds, rates and counts of any step, in SI units
+LONGEST_STEP_S = 1e7  # four months
 NAMES = tuple(field.name for field in fields(LoggedSteps))
 UNLABELLED = -1
 _ENDS = re.compile(rb"([\r\n]+)")
@@ -137,9 +138,16 @@ class _LogState:
             self.binary_number = number
         labelled, line = split_rank(line)
         self.facts |= facts_of_line(line)
-        self.timers.take(line)
         if sizes := memory_of_line(line):
             self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, sizes)
+        is_step = self._take_step(labelled, line)
+        self.timers.take(line, int(self.last_step))
+        if not is_step:
+            self._note_event(line)
+            self._remember_nearest(line)
+
+    def _take_step(self, labelled: int | None, line: str) -> bool:
+        """Read a line of a step; return whether it is one."""
         for name, known in FORMATS.items():
             if any(cue in line for cue in known.cues) and (line_read := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
@@ -148,9 +156,8 @@ class _LogState:
                     self._keep_step(*key, pending)
                 else:
                     self.pending[key] = pending
-                return
-        self._note_event(line)
-        self._remember_nearest(line)
+                return True
+        return False
 
     def _note_event(self, line: str) -> None:
         """Remember the last step before a line that tells of a checkpoint or an evaluation."""
@@ -169,7 +176,7 @@ class _LogState:
         if numbers.get(NUM_STEPS) and RUNTIME in numbers:
             numbers["step_time_s"] = numbers[RUNTIME] / numbers[NUM_STEPS]
         right = all(value == 0 or LIMITS[0] < value < LIMITS[1] for value in numbers.values())
-        if not right or numbers.get("step_time_s") == 0:
+        if not right or not 0 < numbers.get("step_time_s", 1.0) < LONGEST_STEP_S:
             self.num_bad[name] += 1
             self.bad_number = self.bad_number or self.number
         elif len(rows) < MOST_RECORDS * (1 + len(NAMES)):
@@ -215,7 +222,7 @@ def _read(lines: Iterable[tuple[int, str]], name: str) -> Log:
         world_size=facts.get("world_size"),
         num_bad=reading.num_bad[framework],
         num_repeated=len(rows) - len(kept),
-        timers=reading.timers.parts(),
+        timers=reading.timers.timers(),
         saved_after=tuple(reading.saved_after),
         evaluated_after=tuple(reading.evaluated_after),
     )

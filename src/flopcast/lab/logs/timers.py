@@ -1,42 +1,73 @@
 """Timers in training logs: how long each part of a step took, on the fastest and the slowest rank.
 
-Answers: how long did forward, backward, the reduction of gradients, the optimizer and the data loader take?
+Answers: how long did forward, backward, the reduction of gradients, the optimizer and the data loader take,
+in which steps; how long did checkpoints and evaluations take?
 Elsewhere: printed steps (formats.py), the comparison of these parts with a prediction (lab/diagnosis).
 
 Megatron-LM prints a block of lines behind a step: "(min, max) time across ranks (ms):", "max time across
 ranks (ms):", or "times across ranks (ms):" with a line for each rank, as `--timing-log-option` says
-(megatron/core/timers.py). GPT-NeoX, older Megatron-LM and DeepSpeed print "time (ms) | forward: 392.51 |".
+(megatron/core/timers.py). Checkpoints and evaluations have blocks of their own, and the time of an
+iteration leaves them out (megatron/training/training.py, `interval-time`). GPT-NeoX, older Megatron-LM and
+DeepSpeed print "time (ms) | forward: 392.51 |". DeepSpeed reduces gradients inside of its backward timer,
+and prints zeros for timers that a pipeline does not use.
 """
 
 import re
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from flopcast.dtypes import Counts, Floats
 from flopcast.lab.logs.formats import NUMBER, number
 
-Part = Literal["data", "forward", "backward", "passes", "gradients", "parameters", "optimizer"]
+Part = Literal[
+    "data",
+    "forward",
+    "backward",
+    "reducing_backward",  # with the reduction of gradients
+    "passes",  # forward and backward, with the reduction of gradients and waiting for other stages
+    "gradients",
+    "further_gradients",  # of weights that ranks or stages share, after the others
+    "parameters",
+    "optimizer",
+    "checkpoints",
+    "evaluation",
+]
 PARTS: dict[str, Part] = {  # the timer's name, hyphens for blanks and underscores → the part of a step
     "batch-generator": "data",
     "batch-input": "data",
     "forward-compute": "forward",
     "forward": "forward",
+    "fwd": "forward",
     "backward-compute": "backward",
-    "backward": "backward",
-    "forward-backward": "passes",  # both, with the reduction of gradients and waiting for other stages
+    "backward": "reducing_backward",
+    "bwd": "reducing_backward",
+    "forward-backward": "passes",
     "all-grads-sync": "gradients",
     "grads-all-reduce": "gradients",
     "grads-reduce-scatter": "gradients",
+    "layernorm-grads-all-reduce": "further_gradients",
+    "non-tensor-parallel-grads-all-reduce": "further_gradients",
+    "embedding-grads-all-reduce": "further_gradients",
     "backward-params-all-reduce": "gradients",
-    "backward-allreduce": "gradients",
+    "backward-layernorm-all-reduce": "further_gradients",
+    "backward-embedding-all-reduce": "further_gradients",
     "params-all-gather": "parameters",
+    "backward-gather-model-params": "parameters",
     "optimizer": "optimizer",
+    "step": "optimizer",
+    "save-checkpoint": "checkpoints",
+    "save-checkpoint-non-persistent": "checkpoints",
+    "evaluate": "evaluation",
 }
+OF_A_NEWER_RELEASE = "all-grads-sync"  # where the optimizer's timer holds that of the parameters
 MOST_RECORDS = 1_000_000
 WARM_UP_SHARE = 0.1
 LONGEST_S = 1e6
+_CUE = "across ranks (ms)"
 _BLOCK = re.compile(r"^\s*(\(min, max\) time|max time|times) across ranks \(ms\)")
 _PAIR = re.compile(rf"^\s+([a-z][\w-]*) \.+: \({NUMBER}, {NUMBER}\)")
 _MOST = re.compile(rf"^\s+([a-z][\w-]*) \.+: {NUMBER}\s*$")
@@ -46,31 +77,72 @@ _ROW = "time (ms) |"
 _CELL = re.compile(rf"\s*([a-z][\w -]*?):\s*{NUMBER}\s*$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimedPart:
-    """Seconds of one part of a step: medians over the printed steps without the first tenth.
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Timer:
+    """What one timer printed, all (records,).
 
-    `least_s` is of the fastest rank and `most_s` of the slowest; both are the same where the log holds one
-    number. `slowest_rank` is the rank that was slowest most often, if the log prints every rank.
+    `step` is the step printed last before it. `least_s` is of the fastest rank and `most_s` of the slowest;
+    both are the same where the log holds one number. `slowest_rank` is the rank that was slowest most
+    often, if the log prints every rank.
     """
 
+    name: str
+    part: Part
+    step: Counts
+    least_s: Floats
+    most_s: Floats
+    slowest_rank: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedPart:
+    """Median seconds of one part of a step; fields as those of `Timer`."""
+
+    name: str
     part: Part
     least_s: float
     most_s: float
-    num_records: int
     slowest_rank: int | None = None
+
+
+def parts_in(timers: Iterable[Timer], steps: Counts) -> dict[Part, TimedPart]:
+    """Return the parts that timers show in some steps; of several timers of one part, the longest counts.
+
+    Parameters
+    ----------
+    steps : numbers of steps, in any order; a timer that printed in none of them counts as a whole, without
+        its first tenth
+    """
+    found: dict[Part, TimedPart] = {}
+    for timer in timers:
+        used = np.isin(timer.step, steps)
+        if not used.any():
+            used = np.arange(len(timer.step)) >= min(WARM_UP_SHARE * len(timer.step), len(timer.step) - 1)
+        most_s = float(np.median(timer.most_s[used]))
+        if timer.part not in found or found[timer.part].most_s < most_s:
+            found[timer.part] = TimedPart(
+                name=timer.name,
+                part=timer.part,
+                least_s=float(np.median(timer.least_s[used])),
+                most_s=most_s,
+                slowest_rank=timer.slowest_rank,
+            )
+    return found
 
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """What one timer printed: seconds of the fastest and the slowest rank; how often each was slowest."""
+    """What one timer printed: steps, seconds of the fastest and the slowest rank; who was slowest."""
 
+    step: "array[float]" = field(default_factory=lambda: array("d"))
     least: "array[float]" = field(default_factory=lambda: array("d"))
     most: "array[float]" = field(default_factory=lambda: array("d"))
     slowest: dict[int, int] = field(default_factory=dict)
 
-    def keep(self, least_s: float, most_s: float) -> None:
-        if 0.0 <= least_s <= most_s < LONGEST_S and len(self.least) < MOST_RECORDS:
+    def keep(self, step: int, least_s: float, most_s: float) -> None:
+        possible = 0.0 <= least_s <= most_s < LONGEST_S and most_s > 0.0
+        if possible and len(self.step) < MOST_RECORDS:
+            self.step.append(step)
             self.least.append(least_s)
             self.most.append(most_s)
 
@@ -81,18 +153,19 @@ class TimerState:
     def __init__(self) -> None:
         """Begin without timers."""
         self._rows: dict[str, _Rows] = {}
-        self._in_block = False
+        self._in_block, self._step = False, 0
         self._name, self._ranks = "", dict[int, float]()
 
-    def take(self, line: str) -> None:
-        """Read a line; most lines hold no timer."""
+    def take(self, line: str, step: int) -> None:
+        """Read a line; most lines hold no timer. `step` is the step printed last."""
         if _ROW in line:
+            self._step = step
             for cell in line.partition(_ROW)[2].split("|"):
                 if match := _CELL.match(cell):
                     self._keep(match[1], _seconds(match[2]), _seconds(match[2]))
-        elif _BLOCK.match(line):
+        elif _CUE in line and _BLOCK.match(line):
             self._end_ranks()
-            self._in_block = True
+            self._in_block, self._step = True, step
         elif self._in_block:
             self._take_in_block(line)
 
@@ -117,7 +190,7 @@ class TimerState:
         if known not in PARTS:
             return None
         rows = self._rows.setdefault(known, _Rows())
-        rows.keep(least_s, most_s)
+        rows.keep(self._step, least_s, most_s)
         return rows
 
     def _end_ranks(self) -> None:
@@ -129,29 +202,19 @@ class TimerState:
                 rows.slowest[slowest] = rows.slowest.get(slowest, 0) + 1
         self._name, self._ranks = "", {}
 
-    def parts(self) -> tuple[TimedPart, ...]:
-        """Return the parts that were timed; of several timers of one part, the longest counts."""
+    def timers(self) -> tuple[Timer, ...]:
+        """Return every timer that printed a time."""
         self._end_ranks()
-        found: dict[Part, TimedPart] = {}
-        for name, rows in self._rows.items():
-            if rows.least:
-                part = _timed(PARTS[name], rows)
-                if part.part not in found or found[part.part].most_s < part.most_s:
-                    found[part.part] = part
-        return tuple(found.values())
+        return tuple(_timer(name, rows) for name, rows in self._rows.items() if rows.step)
 
 
 def _seconds(text: str) -> float:
     return 1e-3 * number(text)
 
 
-def _timed(part: Part, rows: _Rows) -> TimedPart:
-    first = min(int(np.ceil(WARM_UP_SHARE * len(rows.least))), len(rows.least) - 1)
+def _timer(name: str, rows: _Rows) -> Timer:
     slowest = max(rows.slowest, key=lambda rank: rows.slowest[rank]) if rows.slowest else None
-    return TimedPart(
-        part=part,
-        least_s=float(np.median(rows.least[first:])),
-        most_s=float(np.median(rows.most[first:])),
-        num_records=len(rows.least) - first,
-        slowest_rank=slowest,
+    step, least_s, most_s = (np.array(column) for column in (rows.step, rows.least, rows.most))
+    return Timer(
+        name=name, part=PARTS[name], step=step, least_s=least_s, most_s=most_s, slowest_rank=slowest
     )

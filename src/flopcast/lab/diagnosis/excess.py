@@ -1,0 +1,79 @@
+"""Parts of a step that take longer than predicted.
+
+Answers: by how much does a measured part exceed its prediction, and is the prediction as certain as that?
+Elsewhere: which parts timers have (timer_suspects.py), which a trace has (trace_suspects.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.lab.diagnosis.suspect import Basis, Suspect
+from flopcast.report.report import Report
+from flopcast.units import show_seconds
+
+LEAST_EXCESS = 0.02  # of the step
+ROUNDING = 1e-9  # of the step: less is the rounding of a difference
+CLOCKS = (
+    "compare clocks and power of the devices with their limits (nvidia-smi -q -d CLOCK,POWER; rocm-smi)"
+)
+NETWORK = "measure collectives alone between these nodes (nccl-tests, rccl-tests)"
+UNSURE = "the prediction of this part is not more certain than that"
+Found = tuple[list[Suspect], list[str]]  # suspects, and sentences on what is as predicted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excess:
+    """How a part that is too long is called and explained."""
+
+    name: str
+    part: str  # "the reduction of gradients"
+    title: str
+    change: str
+    against: tuple[str, ...] = ()
+
+
+def doubt_of(report: Report) -> float:
+    """Return by which fraction the step may be longer than predicted, to the end of its interval."""
+    return report.step_time_high_s / report.step_time_s - 1.0
+
+
+def compared(
+    report: Report,
+    measured: Mapping[str, float],
+    predicted: Mapping[str, float],
+    named: Mapping[str, Excess],
+    seen: str,
+) -> Found:
+    """Return what exceeds its prediction by LEAST_EXCESS of the step, and sentences on what does not.
+
+    Parameters
+    ----------
+    measured, predicted : seconds of a step by part
+    named : parts that are compared; others are left out
+    seen : who says it: "the trace shows"
+    """
+    doubt = doubt_of(report)
+    suspects, cleared = [], []
+    for part, seconds in measured.items():
+        if part not in named:
+            continue
+        found_s = seconds if seconds > ROUNDING * report.step_time_s else 0.0
+        ours_s, excess = max(0.0, predicted.get(part, 0.0)), named[part]
+        extra_s = found_s - ours_s
+        text = f"{seen} {show_seconds(found_s)} for {excess.part}, and {show_seconds(ours_s)} are predicted"
+        if extra_s < LEAST_EXCESS * report.step_time_s:
+            cleared.append(text)
+            continue
+        basis: Basis = "within doubt" if extra_s < doubt * ours_s else "measured"
+        suspects.append(
+            Suspect(
+                name=excess.name,
+                title=excess.title,
+                cost_s=extra_s,
+                basis=basis,
+                evidence=(text,),
+                against=(*excess.against, *((UNSURE,) if basis == "within doubt" else ())),
+                change=excess.change,
+            )
+        )
+    return suspects, cleared

@@ -1,0 +1,239 @@
+"""Suspects that the step times of a run show: pauses, and steps that get slower.
+
+Answers: what do checkpoints, evaluations and other pauses cost, since when is the run slower and which part
+of its steps is it, and how long do steps take without all that?
+Elsewhere: patterns of step times (step_series.py), timers (lab/logs/timers.py), the prediction
+(timer_suspects.py).
+
+A record of a log may be the mean of several steps. Newer releases of Megatron-LM leave checkpoints and
+evaluations out of the time of an iteration, and print timers for them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.lab.diagnosis.step_series import Pauses, Slowing, pauses_of, slowing_of
+from flopcast.lab.diagnosis.suspect import Suspect
+from flopcast.lab.logs.log import Log, SteadyTime, steady_records
+from flopcast.lab.logs.timers import Part, parts_in
+from flopcast.spec.job import Job
+from flopcast.units import show_seconds
+
+LEAST_PAUSES = 0.01  # of a mean step, in all pauses together
+FIRST_SHARE, FEWEST_FIRST = 0.1, 3  # records at either end of a run that gets slower gradually
+LEAST_PART = 0.2  # of what steps get slower by
+PARTS: dict[Part, str] = {  # of a step that may get slower, as they are called
+    "data": "data loading",
+    "forward": "forward",
+    "backward": "backward",
+    "reducing_backward": "backward",
+    "passes": "forward and backward",
+    "gradients": "the reduction of gradients",
+    "parameters": "the gather of parameters",
+    "optimizer": "the optimizer",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PauseKind:
+    """What long steps have in common: how they are called, what shows it, and what to do."""
+
+    name: str
+    title: str
+    evidence: str
+    change: str
+
+
+EVALUATIONS = PauseKind(
+    name="evaluation",
+    title="The run pauses for evaluations",
+    evidence="the log prints one at these steps",
+    change="evaluate less often, or on less data",
+)
+IRREGULAR = PauseKind(
+    name="irregular_pauses",
+    title="Some steps are much longer than others, without a pattern",
+    evidence="they come at uneven distances",
+    change="look at the data loader and the file system first, then at the network and at garbage"
+    " collection",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Series:
+    """What the step times of a run show.
+
+    `level_s` is the step without pauses and before the run became slower; `steps` are the numbers of the
+    steps that take so long.
+    """
+
+    suspects: tuple[Suspect, ...]
+    level_s: float
+    steps: Counts
+
+
+def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
+    """Return what the steady records of a log show."""
+    sequences, length = job.plan.global_batch, job.batch.mean_sequence_tokens
+    times_s = log.times_s(sequences, length, job.cluster.num_devices)
+    used = steady_records(log.steps.step, log.steps.global_batch) & np.isfinite(times_s)
+    steps, times_s = log.steps.step[used], times_s[used]
+    each = steps_of_a_record(steps)
+    pauses = pauses_of(steps, times_s)
+    suspects = list(_paused(job, log, pauses, (len(steps), each), step.mean_s))
+    known = {suspect.name for suspect in suspects}
+    suspects += [one for one in _timed_pauses(job, log, steps, step.mean_s) if one.name not in known]
+    others = np.delete(np.arange(len(steps)), pauses.place)
+    steps, times_s = steps[others], times_s[others]
+    slowing = slowing_of(steps, times_s)
+    if slowing is None:
+        return Series(suspects=tuple(suspects), level_s=step.median_s, steps=steps)
+    early, late = _ends(steps, slowing)
+    suspects.append(_slower(log, slowing, early, late))
+    return Series(suspects=tuple(suspects), level_s=slowing.before_s, steps=early)
+
+
+def steps_of_a_record(steps: Counts) -> int:
+    """Return of how many steps a record is the mean: the usual distance of the numbers that are printed.
+
+    >>> steps_of_a_record(np.array([10.0, 20.0, 30.0, 20.0, 30.0])), steps_of_a_record(np.ones(1))
+    (10, 1)
+    """
+    distances = np.diff(steps)
+    forward = distances[distances > 0]
+    return max(1, round(float(np.median(forward)))) if forward.size else 1
+
+
+def _paused(
+    job: Job, log: Log, pauses: Pauses, records: tuple[int, int], mean_s: float
+) -> Iterator[Suspect]:
+    """Yield suspects of long steps: checkpoints, evaluations, and what the log does not explain.
+
+    `records` is how many records there are, and of how many steps each.
+    """
+    number, each = records
+    saved, evaluated = (near(pauses.steps, after, each) for after in (log.saved_after, log.evaluated_after))
+    others = pauses.part(~(saved | evaluated))
+    for part, kind in (
+        (pauses.part(saved), _checkpoints(job)),
+        (pauses.part(evaluated & ~saved), EVALUATIONS),
+        (others, IRREGULAR if others.every is None else _regular(others.every)),
+    ):
+        lost_s = float(part.extra_s.sum()) / number
+        if lost_s > LEAST_PAUSES * mean_s:
+            means = f", which are means of {each} steps," if each > 1 else ""
+            count = f"{len(part.steps)} of {number} {'records' if each > 1 else 'steps'}{means}"
+            longest = f"the longest pause adds {show_seconds(float(part.extra_s.max()) * each)}"
+            yield Suspect(
+                name=kind.name,
+                title=kind.title,
+                cost_s=lost_s,
+                basis="measured",
+                evidence=(f"{count} are much longer than their neighbours; {longest}", kind.evidence),
+                change=kind.change,
+            )
+
+
+def _timed_pauses(job: Job, log: Log, steps: Counts, mean_s: float) -> Iterator[Suspect]:
+    """Yield suspects of checkpoints and evaluations that have timers, and are in no step time."""
+    distances = np.diff(steps)
+    num_steps = float(distances[distances > 0].sum()) + steps_of_a_record(steps)
+    for part, kind in (("checkpoints", _checkpoints(job)), ("evaluation", EVALUATIONS)):
+        for timer in log.timers:
+            pauses_s = timer.most_s[(timer.step >= steps.min()) & (timer.step <= steps.max())]
+            lost_s = float(pauses_s.sum()) / num_steps
+            if timer.part == part and lost_s > LEAST_PAUSES * mean_s:
+                usual = show_seconds(float(np.median(pauses_s)))
+                yield Suspect(
+                    name=kind.name,
+                    title=kind.title,
+                    cost_s=lost_s,
+                    basis="measured",
+                    evidence=(
+                        f"the timer {timer.name} shows {len(pauses_s)} of {usual} in {num_steps:.0f} steps",
+                        "the step times leave them out",
+                    ),
+                    change=kind.change,
+                )
+
+
+def _checkpoints(job: Job) -> PauseKind:
+    switch = job.stack.switches.text("async_checkpoints")
+    return PauseKind(
+        name="checkpoints",
+        title="The run pauses for checkpoints",
+        evidence="the log saves one at these steps",
+        change=f"save less often, or asynchronously{f' ({switch})' if switch else ''}",
+    )
+
+
+def _regular(every: int) -> PauseKind:
+    return PauseKind(
+        name="regular_pauses",
+        title=f"The run pauses every {every} steps, as for checkpoints or evaluations",
+        evidence=f"they are {every} steps apart",
+        change="save checkpoints less often or asynchronously, and evaluate less often",
+    )
+
+
+def near(steps: Counts, after: Sequence[float], most: int) -> np.ndarray:
+    """Return which steps are at most so many steps away from one of the others; a mask.
+
+    >>> near(np.array([8.0, 20.0]), [7.0, 15.0], 1).tolist()
+    [True, False]
+    """
+    if not after:
+        return np.zeros(len(steps), dtype=bool)
+    others = np.sort(np.array(after))
+    place = np.clip(np.searchsorted(others, steps), 1, len(others)) - 1
+    later = np.minimum(place + 1, len(others) - 1)
+    apart = np.minimum(np.abs(others[place] - steps), np.abs(others[later] - steps))
+    found: np.ndarray = apart <= most
+    return found
+
+
+def _ends(steps: Counts, slowing: Slowing) -> tuple[Counts, Counts]:
+    """Return the steps before the run became slower, and those after it."""
+    if slowing.since_step is not None:
+        return steps[: slowing.place], steps[slowing.place :]
+    number = max(FEWEST_FIRST, round(FIRST_SHARE * len(steps)))
+    return steps[:number], steps[-number:]
+
+
+def _slower(log: Log, slowing: Slowing, early: Counts, late: Counts) -> Suspect:
+    at_once = slowing.since_step is not None
+    how = f"since step {slowing.since_step}" if at_once else "gradually"
+    suspect = Suspect(
+        name="slower_at_once" if at_once else "slower_gradually",
+        title=f"The steps became slower during the run, {how}",
+        cost_s=slowing.lost_s,
+        basis="measured",
+        evidence=(
+            f"steps take {show_seconds(slowing.before_s)} at first and"
+            f" {show_seconds(slowing.after_s)} later",
+        ),
+        change="look for a node, link or device that changed at that step, or for other jobs on the"
+        " same network and storage"
+        if at_once
+        else "look for clocks that fall with temperature, for memory that fragments, and for"
+        " sequences that get longer",
+    )
+    risen = _risen(log, early, late, LEAST_PART * (slowing.after_s - slowing.before_s))
+    return replace(suspect, evidence=(*suspect.evidence, *risen))
+
+
+def _risen(log: Log, early: Counts, late: Counts, least_s: float) -> tuple[str, ...]:
+    """Return a sentence on the parts that take longer later, if timers show any."""
+    before, after = parts_in(log.timers, early), parts_in(log.timers, late)
+    if "forward" in before:
+        before.pop("passes", None)  # which holds it
+    rises = [
+        f"{name} from {show_seconds(first.most_s)} to {show_seconds(last.most_s)}"
+        for part, name in PARTS.items()
+        if (first := before.get(part)) and (last := after.get(part))
+        if last.most_s - first.most_s > least_s
+    ]
+    return (f"its timers rise: {', '.join(rises)}",) if rises else ()

@@ -1,0 +1,238 @@
+"""Parts of a step that the log times beside the predicted ones.
+
+Answers: which part of the step takes longer than predicted, and do some ranks compute longer than others?
+Elsewhere: timers (lab/logs/timers.py), traces (trace_suspects.py).
+
+Predicted parts are those of the busiest stage, as the slowest rank shows them. In Megatron-LM, the timers
+of forward and backward leave out what a stage waits for others; "forward-backward" holds that, and the
+reduction of gradients, which has a timer of its own. That timer shows what the backward pass does not hide,
+as the prediction does.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK, Excess, Found, compared
+from flopcast.lab.diagnosis.suspect import Suspect
+from flopcast.lab.logs.timers import OF_A_NEWER_RELEASE, Part, TimedPart
+from flopcast.operators.item import Item
+from flopcast.report.report import BUBBLE, Report
+from flopcast.units import show_seconds
+
+STRAGGLER_RATIO = 1.04  # slowest over fastest rank, beyond what stages of unequal work explain
+LONGEST_RATIO = 1.1  # of a timer over the step that holds it
+BESIDE = ("checkpoints", "evaluation")  # parts that no step holds
+SEEN = "the timers of the log show"
+OF_TIMERS: Mapping[str, Excess] = {
+    "data": Excess(
+        name="data_loading",
+        part="the data loader",
+        title="The step waits for data",
+        change="use more workers and prefetch in the data loader, or move the data to faster storage",
+    ),
+    "gradients": Excess(
+        name="gradient_reduction",
+        part="the reduction of gradients",
+        title="The reduction of gradients takes longer than predicted",
+        change=f"{NETWORK}; look for a slow link or network card, and for a card that nothing uses",
+        against=("a rank that computes longer than others makes all others wait in this reduction",),
+    ),
+    "parameters": Excess(
+        name="parameter_gather",
+        part="the gather of parameters",
+        title="The gather of updated parameters takes longer than predicted",
+        change=f"{NETWORK}; look for a slow link or network card",
+    ),
+    "optimizer": Excess(
+        name="optimizer",
+        part="the optimizer",
+        title="The optimizer takes longer than predicted",
+        change="use a fused optimizer, and look for work that runs in every step, such as logging norms",
+    ),
+    "compute": Excess(
+        name="compute",
+        part="forward and backward",
+        title="Forward and backward take longer than predicted",
+        change=f"{CLOCKS}, and give a trace with --trace to see which kernels are slow",
+    ),
+    "stages": Excess(
+        name="stage_waits",
+        part="waiting for other stages and transfers between them",
+        title="Waiting for other stages, or transfers between them, take longer than predicted",
+        change=f"{NETWORK} of neighbouring stages; look for a stage that computes longer than it should",
+    ),
+    "passes": Excess(
+        name="passes",
+        part="forward, backward and waiting for other stages",
+        title="Forward, backward and waiting for other stages take longer than predicted",
+        change="print the timers of forward and backward too, or give a trace with --trace",
+    ),
+    "reducing_passes": Excess(
+        name="passes",
+        part="forward, backward and the reduction of gradients",
+        title="Forward, backward and the reduction of gradients take longer than predicted",
+        change="give a trace with --trace",
+    ),
+    "between": Excess(
+        name="between_steps",
+        part="the time between the optimizer and the next forward pass",
+        title="Time passes between the optimizer and the next forward pass",
+        change="look for work of the host in every step: data loading, logging, garbage collection",
+    ),
+}
+
+
+def timed_suspects(report: Report, timers: Mapping[Part, TimedPart], step_s: float) -> Found:
+    """Return parts that timers show to be longer than predicted, and sentences on the others.
+
+    Parameters
+    ----------
+    step_s : the measured steady step
+    """
+    straggler = _straggler(report, timers)
+    slower_s = straggler.cost_s or 0.0 if straggler is not None else 0.0
+    staged = report.job.plan.pipeline_parallel > 1
+    measured, predicted = _measured(timers, step_s, slower_s, staged=staged), _predicted(report, timers)
+    bubble_s, compute_s = report.breakdown.get(BUBBLE, 0.0), predicted["compute"]
+    predicted["stages"] += bubble_s * max(0.0, measured.get("compute", 0.0) / compute_s - 1.0)
+    suspects, cleared = compared(report, measured, predicted, OF_TIMERS, SEEN)
+    if bubble_s > 0:
+        suspects = [_with_bubble(one, bubble_s / compute_s) for one in suspects]
+    return [*suspects, *([straggler] if straggler is not None else [])], cleared
+
+
+def _with_bubble(suspect: Suspect, bubble_ratio: float) -> Suspect:
+    """Return the suspect that compute is slow with what stages wait longer for each other because of it."""
+    if suspect.name != OF_TIMERS["compute"].name or suspect.cost_s is None:
+        return suspect
+    evidence = (*suspect.evidence, "stages wait longer for each other in proportion, which is counted too")
+    return replace(suspect, cost_s=suspect.cost_s * (1.0 + bubble_ratio), evidence=evidence)
+
+
+def longer_than_step(timers: Mapping[Part, TimedPart], step_s: float) -> tuple[str, ...]:
+    """Return the timers that are longer than the step that holds them, by name: those of another unit."""
+    inside = (timed for part, timed in timers.items() if part not in BESIDE)
+    return tuple(timed.name for timed in inside if timed.most_s > LONGEST_RATIO * step_s)
+
+
+def timed_parts(report: Report) -> dict[str, float]:
+    """Return predicted seconds of a step by the parts that timers have, on the busiest stage.
+
+    "stages" is what it waits for other stages, and transfers between them. The parts sum to the step
+    without jitter.
+    """
+    seconds: dict[str, float] = defaultdict(float)
+    for share in report.timeline.bottleneck_attribution:
+        seconds[_part_of(share.item)] += share.path_s
+    seconds["stages"] += report.breakdown.get(BUBBLE, 0.0)
+    seconds["data"] = 0.0
+    return dict(seconds)
+
+
+def _part_of(item: Item | None) -> str:
+    """Return the part of an item; names are those of workload/gradient_reduction.py and realise.py."""
+    if item is None:
+        return "compute"
+    first, _, rest = item.name.partition(".")
+    if first == "gradients":
+        if rest.startswith("gather_parameters"):
+            return "parameters"
+        if rest.startswith("accumulate"):
+            return "compute"
+        return "optimizer" if rest.startswith(("norm", "overflow")) else "gradients"
+    if first in ("hop", "receive") or item.name == "host.transfer":
+        return "stages"
+    return {"optimizer": "optimizer", "host": "between"}.get(first, "compute")
+
+
+def _predicted(report: Report, timers: Mapping[Part, TimedPart]) -> dict[str, float]:
+    """Return predicted parts; what has no timer of its own counts to the timer that holds it.
+
+    Jitter makes ranks wait for each other.
+    """
+    seconds = defaultdict(float, timed_parts(report))
+    seconds["stages"] += report.step_time_s - report.clean_step_time_s
+    if "parameters" not in timers:
+        seconds["optimizer"] += seconds.pop("parameters", 0.0)
+    seconds["passes"] = seconds["compute"] + seconds["stages"]
+    seconds["reducing_passes"] = seconds["passes"] + seconds["gradients"]
+    return seconds
+
+
+def _measured(
+    timers: Mapping[Part, TimedPart], step_s: float, slower_s: float, *, staged: bool
+) -> dict[str, float]:
+    """Return measured seconds by part: of the slowest rank, but of the fastest for what waits for it.
+
+    Parameters
+    ----------
+    slower_s : what the slowest rank computes longer than others, without which compute is given
+    staged : whether there are pipeline stages
+    """
+    most_s: Mapping[Part, float] = {part: timed.most_s for part, timed in timers.items()}
+    least_s: Mapping[Part, float] = {part: timed.least_s for part, timed in timers.items()}
+    data_s, found = most_s.get("data", 0.0), dict[str, float]()
+    gradients_s = least_s.get("gradients", 0.0) + least_s.get("further_gradients", 0.0)
+    passes_s = most_s.get("passes")
+    if "forward" in most_s and "reducing_backward" in most_s:
+        passes_s = most_s["forward"] + most_s["reducing_backward"]
+    if "data" in most_s:
+        found["data"] = data_s
+    if "gradients" in least_s:
+        found["gradients"] = gradients_s
+    if "forward" in most_s and "backward" in most_s:
+        found["compute"] = most_s["forward"] + most_s["backward"] - data_s - slower_s
+        if passes_s is not None and staged and "gradients" in least_s:
+            found["stages"] = passes_s - most_s["forward"] - most_s["backward"] - gradients_s
+    elif passes_s is not None:
+        reduces = "gradients" not in least_s
+        part = "reducing_passes" if reduces else "passes" if staged else "compute"
+        found[part] = passes_s - data_s - gradients_s
+    inside_s = 0.0
+    if "parameters" in least_s:
+        found["parameters"] = inside_s = least_s["parameters"]
+    if "optimizer" in most_s:
+        holds_it = "gradients" in timers and timers["gradients"].name == OF_A_NEWER_RELEASE
+        found["optimizer"] = most_s["optimizer"] - (inside_s if holds_it else 0.0)
+        if passes_s is not None:
+            found["between"] = step_s - passes_s - found["optimizer"] - inside_s
+    return {part: max(0.0, seconds) for part, seconds in found.items()}
+
+
+def _straggler(report: Report, timers: Mapping[Part, TimedPart]) -> Suspect | None:
+    """Return the suspect of ranks that compute longer than others by more than their stages explain."""
+    both = [timers[part] for part in ("forward", "backward") if part in timers]
+    if not both or any(timed.most_s <= timed.least_s for timed in both):
+        return None
+    data = timers.get("data")
+    least_s = sum(timed.least_s for timed in both) - (data.least_s if data is not None else 0.0)
+    most_s = sum(timed.most_s for timed in both) - (data.most_s if data is not None else 0.0)
+    expected = stage_ratio(report)
+    if least_s <= 0 or most_s < STRAGGLER_RATIO * expected * least_s:
+        return None
+    unequal = f", of which unequal stages explain {expected:.2f}" if expected > 1.005 else ""
+    rank = next((timed.slowest_rank for timed in both if timed.slowest_rank is not None), None)
+    who = "the slowest rank" if rank is None else f"rank {rank}, most often the slowest,"
+    switch = report.job.stack.switches.text("rank_timers")
+    return Suspect(
+        name="straggler",
+        title="Some ranks compute longer than others, and all others wait for them",
+        cost_s=most_s - expected * least_s,
+        basis="measured",
+        evidence=(
+            f"{who} computes {show_seconds(most_s)} a step and the fastest {show_seconds(least_s)}:"
+            f" a ratio of {most_s / least_s:.2f}{unequal}",
+        ),
+        change=f"find the slow rank{f' ({switch})' if switch else ''}, and compare its clocks, temperature"
+        " and power with those of the others",
+    )
+
+
+def stage_ratio(report: Report) -> float:
+    """Return the predicted compute of the longest stage over that of the shortest."""
+    classes = report.priced.programs.stages.of(0).chunk_class
+    run = report.timeline.run
+    passes = [one for one in (run.forward, run.backward, run.weight) if one is not None]
+    seconds = [sum(float(one.duration_s[1, 0, chunks].sum()) for one in passes) for chunks in classes]
+    return max(seconds) / min(seconds) if min(seconds) > 0 else 1.0

@@ -1,0 +1,117 @@
+"""Kernels of a traced step beside the predicted ones.
+
+Answers: which kind of kernel takes longer than predicted, and how long does the device run nothing?
+Elsewhere: traces (lab/calibration/trace.py), predicted kinds (lab/validation/step_parts.py), timers of a
+log (timer_suspects.py).
+
+Predicted seconds are those of the busiest stage.
+"""
+
+from collections.abc import Mapping
+
+from flopcast.cost.factors import HOST
+from flopcast.lab.calibration.kernel_names import ATTENTION, COMMUNICATION, GEMM, MEMORY
+from flopcast.lab.calibration.trace import Trace, busy_seconds_per_step, seconds_per_step
+from flopcast.lab.diagnosis.excess import (
+    CLOCKS,
+    LEAST_EXCESS,
+    NETWORK,
+    UNSURE,
+    Excess,
+    Found,
+    compared,
+    doubt_of,
+)
+from flopcast.lab.diagnosis.suspect import Suspect
+from flopcast.lab.validation.step_parts import components
+from flopcast.report.report import BUBBLE, Report
+
+ALIKE_RATIO = 1.1  # kernels that are slower by ratios this close have one cause
+SLOW_RATIO = 1.05
+OF_THE_CORE = (GEMM, ATTENTION)
+COMPUTE = (GEMM, ATTENTION, MEMORY)
+SEEN = "the trace shows"
+MOST_STEPS = 2.0  # of a trace without annotated steps that is one step
+OF_TRACES: Mapping[str, Excess] = {
+    GEMM: Excess(
+        name="products",
+        part="matrix products",
+        title="Matrix products are slower than predicted",
+        change=f"{CLOCKS}, and the library's version with a newer one",
+    ),
+    ATTENTION: Excess(
+        name="attention",
+        part="attention",
+        title="Attention is slower than predicted",
+        change="check which attention kernel runs: the trace names it",
+    ),
+    MEMORY: Excess(
+        name="memory_bound",
+        part="kernels bound by memory",
+        title="Kernels bound by memory take longer than predicted",
+        change="look for unfused elementwise kernels, and compile or fuse them",
+    ),
+    COMMUNICATION: Excess(
+        name="communication",
+        part="communication that nothing hides",
+        title="Communication that nothing hides takes longer than predicted",
+        change=f"{NETWORK}, and compare traces of several ranks: the rank that waits least is the slow one",
+        against=("a collective also waits for the slowest rank, and a receive for the neighbouring stage",),
+    ),
+    HOST: Excess(
+        name="idle_device",
+        part="time in which the device runs nothing",
+        title="The device waits for the host",
+        change="launch fewer kernels (larger micro-batches, fused or compiled kernels, CUDA graphs), and"
+        " look for synchronisation and data loading",
+    ),
+}
+
+
+def traced_suspects(report: Report, trace: Trace) -> Found:
+    """Return parts that a trace shows to be longer than predicted, and sentences on the others.
+
+    Matrix products and attention that are slower by about one ratio are one suspect: the clock. A stage
+    that computes less than the busiest one waits longer for others, which is as predicted.
+    """
+    measured, predicted = seconds_per_step(trace), components(report)
+    waits_s = report.breakdown.get(BUBBLE, 0.0)  # for other stages, inside of receives
+    if report.job.plan.pipeline_parallel > 1:
+        waits_s += sum(max(0.0, predicted.get(part, 0.0) - measured.get(part, 0.0)) for part in COMPUTE)
+    predicted[COMMUNICATION] = predicted.get(COMMUNICATION, 0.0) + waits_s
+    if trace.step_time_s is not None:
+        measured[HOST] = max(0.0, trace.step_time_s - busy_seconds_per_step(trace))
+    clocks = _clocks(report, measured, predicted)
+    if clocks is not None:
+        measured = {part: seconds for part, seconds in measured.items() if part not in OF_THE_CORE}
+    suspects, cleared = compared(report, measured, predicted, OF_TRACES, SEEN)
+    return [*suspects, *([clocks] if clocks is not None else [])], cleared
+
+
+def _clocks(
+    report: Report, measured: Mapping[str, float], predicted: Mapping[str, float]
+) -> Suspect | None:
+    """Return one suspect for products and attention that are slower alike, by LEAST_EXCESS together."""
+    if not all(measured.get(part) and predicted.get(part) for part in OF_THE_CORE):
+        return None
+    ratios = {part: measured[part] / predicted[part] for part in OF_THE_CORE}
+    extra_s = sum(measured[part] - predicted[part] for part in OF_THE_CORE)
+    alike = max(ratios.values()) < ALIKE_RATIO * min(ratios.values())
+    if min(ratios.values()) < SLOW_RATIO or not alike or extra_s < LEAST_EXCESS * report.step_time_s:
+        return None
+    each = " and ".join(f"{OF_TRACES[part].part} × {ratio:.2f}" for part, ratio in ratios.items())
+    doubt_s = sum(predicted[part] for part in OF_THE_CORE) * doubt_of(report)
+    return Suspect(
+        name="clocks",
+        title="Matrix products and attention are slower by about the same ratio, as at a lower clock",
+        cost_s=extra_s,
+        basis="measured" if extra_s >= doubt_s else "within doubt",
+        evidence=(f"{SEEN} {each} of the predicted time",),
+        against=() if extra_s >= doubt_s else (UNSURE,),
+        change=f"{CLOCKS}, and with those of a device that is not slow",
+    )
+
+
+def is_one_step(trace: Trace, step_s: float) -> bool:
+    """Return whether a trace has annotated steps, or may be a single step of about `step_s`."""
+    return trace.step_time_s is not None or trace.span_s < MOST_STEPS * step_s
