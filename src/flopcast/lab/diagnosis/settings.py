@@ -20,7 +20,7 @@ from flopcast.report.versus import versus
 from flopcast.search.default_plan import choose
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
-from flopcast.units import show, show_seconds
+from flopcast.units import show_memory, show_seconds
 
 LEAST_GAIN, BETTER_GAIN = 0.01, 0.03  # of the step: for a setting, for another plan
 OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
@@ -248,7 +248,7 @@ def _faster(report: Report, faster: Report, least_gain_fraction: float) -> Suspe
         return None
     against = []
     if faster.memory.verdict == "tight":
-        against.append(f"memory is then tight: {show(faster.memory.expected_bytes, 'B')} expected")
+        against.append(f"memory is then tight: {show_memory(faster.memory.expected_bytes)} expected")
     if not compared.sure:
         against.append("the interval of the saving contains zero")
     return Suspect(
