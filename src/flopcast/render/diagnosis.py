@@ -63,21 +63,21 @@ def _measured(found: SlowStep) -> list[str]:
 
 
 def _cost(suspect: Suspect) -> str:
-    """Return the seconds of a suspect with their interval."""
-    cost_s = suspect.cost_s
+    """Return the seconds of a suspect with their interval, and how they are known."""
+    cost_s, basis = suspect.cost_s, BASIS[suspect.basis]
     if cost_s is None:
-        return "an unknown time"
+        return "unknown"
     cost = f"{show_seconds(abs(cost_s))} a step{' less' if cost_s < 0 else ''}"
     if suspect.low_s is None or suspect.high_s is None:
-        return cost
+        return f"{cost}, {basis}"
     low, high = (show_seconds(bound, like=cost_s) for bound in (suspect.low_s, suspect.high_s))
-    return f"{cost} (90 %: {low} to {high})"
+    return f"{cost} (90 %: {low} to {high}), {basis}"
 
 
 def _suspect(place: int, suspect: Suspect) -> list[str]:
     return [
         f"{place:<3} {suspect.title}",
-        f"    costs     {_cost(suspect)}, {BASIS[suspect.basis]}",
+        f"    costs     {_cost(suspect)}",
         *(f"    for       {text}" for text in suspect.evidence),
         *(f"    against   {text}" for text in suspect.against),
         f"    change    {suspect.change}",

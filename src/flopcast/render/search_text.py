@@ -266,6 +266,8 @@ def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
 def nearest(result: SearchResult) -> list[str]:
     """Return better plans that break a limit; if no plan is feasible, the nearest ones."""
     if result.partial and not result.plans:
+        if not result.candidates:
+            return ["the search was interrupted before any part of the space was searched"]
         return ["nothing that was searched so far is feasible"]
     if not result.candidates:
         sized = result.question.sized()

@@ -50,7 +50,7 @@ class PauseKind:
 EVALUATIONS = PauseKind(
     name="evaluation",
     title="The run pauses for evaluations",
-    evidence="the log prints one at these steps",
+    evidence="the log prints an evaluation at these steps",
     change="evaluate less often, or on less data",
 )
 IRREGULAR = PauseKind(
@@ -165,7 +165,7 @@ def _checkpoints(job: Job) -> PauseKind:
     return PauseKind(
         name="checkpoints",
         title="The run pauses for checkpoints",
-        evidence="the log saves one at these steps",
+        evidence="the log saves a checkpoint at these steps",
         change=f"save less often, or asynchronously{f' ({switch})' if switch else ''}",
     )
 

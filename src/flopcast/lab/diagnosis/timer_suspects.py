@@ -174,7 +174,10 @@ def _measured(
     least_s: Mapping[Part, float] = {part: timed.least_s for part, timed in timers.items()}
     data_s, found = most_s.get("data", 0.0), dict[str, float]()
     gradients_s = least_s.get("gradients", 0.0) + least_s.get("further_gradients", 0.0)
+    newer = "gradients" in timers and timers["gradients"].name == OF_A_NEWER_RELEASE
     passes_s = most_s.get("passes")
+    if passes_s is not None and not newer:  # older releases reduce behind both passes
+        passes_s += gradients_s
     if "forward" in most_s and "reducing_backward" in most_s:
         passes_s = most_s["forward"] + most_s["reducing_backward"]
     if "data" in most_s:
@@ -193,8 +196,7 @@ def _measured(
     if "parameters" in least_s:
         found["parameters"] = inside_s = least_s["parameters"]
     if "optimizer" in most_s:
-        holds_it = "gradients" in timers and timers["gradients"].name == OF_A_NEWER_RELEASE
-        found["optimizer"] = most_s["optimizer"] - (inside_s if holds_it else 0.0)
+        found["optimizer"] = most_s["optimizer"] - (inside_s if newer else 0.0)
         if passes_s is not None:
             found["between"] = step_s - passes_s - found["optimizer"] - inside_s
     return {part: max(0.0, seconds) for part, seconds in found.items()}

@@ -63,7 +63,7 @@ PARTS: dict[str, Part] = {  # the timer's name, hyphens for blanks and underscor
     "save-checkpoint-non-persistent": "checkpoints",
     "evaluate": "evaluation",
 }
-OF_A_NEWER_RELEASE = "all-grads-sync"  # where the optimizer's timer holds that of the parameters
+OF_A_NEWER_RELEASE = "all-grads-sync"  # inside "forward-backward", and "params-all-gather" in "optimizer"
 MOST_RECORDS = 1_000_000
 WARM_UP_SHARE = 0.1
 LONGEST_S = 1e6
