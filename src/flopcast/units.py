@@ -211,7 +211,7 @@ LARGE = {"T": 1e12, "B": 1e9, "M": 1e6}
 
 
 def show_count(value: Number) -> str:
-    """Return a number of parameters as people say it.
+    """Return a number of parameters or tokens as people say it.
 
     >>> show_count(8.03e9), show_count(999_960), show_count(1200)
     ('8.03 B', '1.00 M', '1,200')

@@ -108,7 +108,7 @@ def test_text_and_json_tell_the_same_run():
 
     text, data = as_text(told), as_json(told)
 
-    assert "10.0 Gtokens" in text
+    assert "10.0 B in" in text
     assert "ramp" in text
     assert "main" in text
     assert data["tokens"] == 1e10

@@ -108,7 +108,7 @@ def test_the_weakest_evidence_is_named():
     report = sample_report("one stage")
     weakest = max(report.evidence, key=lambda entry: entry.relative_error)
 
-    told = line_of(as_text(report), "largest mean errors against measurements:")
+    told = line_of(as_text(report), "least accurate speeds, by mean error:")
 
     owner, _, kernel = weakest.curve.partition("/")
     assert f"{kernel} on {owner} {weakest.relative_error:.0%}" in told

@@ -185,7 +185,7 @@ def test_the_batch_of_a_fine_tune_is_told_as_assumed():
     tuned = job("llama-3.2-1b", gpus=8, seq=1024, samples=1000, plan="auto tp=1 pp=1 mbs=2 recompute=none")
 
     assert tuned.plan.global_batch == 128
-    assert "global_batch 128 (131 ktokens, as in recipes of fine-tuning)" in tuned.assumptions
+    assert "global_batch 128 (131,072 tokens, as in recipes of fine-tuning)" in tuned.assumptions
 
 
 @all_cases(

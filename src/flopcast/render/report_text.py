@@ -104,7 +104,7 @@ def run_lines(run: TrainingRun) -> list[str]:
     failures = f"under {FEW}" if run.num_failures < FEW else f"{run.num_failures:.3g}"
     low, high = (show_seconds(bound, like=run.wall_s.value) for bound in run.wall_s.bounds)
     return [
-        f"tokens    {show(sum(phase.phase_tokens for phase in run.phases), 'tokens')} in"
+        f"tokens    {show_count(sum(phase.phase_tokens for phase in run.phases))} in"
         f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
         f"time      {show_seconds(run.wall_s.value)}   (90 %: {low} to {high})",
         f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%})",
@@ -191,7 +191,7 @@ def _certainty(report: Report) -> list[str]:
     lines = [head, *factor_lines(report.factors[:6], "step")]
     worst = sorted(report.evidence, key=lambda e: -e.relative_error)[:3]
     errors = ", ".join(f"{_measured(e)} {e.relative_error:.0%}" for e in worst)
-    lines.append(f"  largest mean errors against measurements: {errors}")
+    lines.append(f"  least accurate speeds, by mean error: {errors}")
     outside = [_measured(e) for e in report.evidence if e.extrapolated]
     if outside:
         lines.append(f"  shapes outside of the measured range: {', '.join(outside)}")

@@ -186,7 +186,7 @@ def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
     first = result.plans[0]
     lines = ["why (time against plan 1; = is tied: the 90 % interval of its ratio to the best contains 1)"]
     for number, (one, *_) in enumerate(groups, 1):
-        lost = search_reasons.reason_lost(one, first) or "no component differs by 0.2% of the step"
+        lost = search_reasons.reason_lost(one, first) or "no component takes longer"
         lines.append(f"{number:3}  {search_reasons.sentence_of(one, result) if one is first else lost}")
     return lines
 

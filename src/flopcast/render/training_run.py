@@ -18,7 +18,7 @@ from flopcast.render.report_json import (
 from flopcast.render.report_text import factor_lines, run_lines
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S, Training
-from flopcast.units import nine_digits, show, show_seconds, show_usd
+from flopcast.units import nine_digits, show_count, show_seconds, show_usd
 
 
 def as_text(whole: Training) -> str:
@@ -45,7 +45,7 @@ def _phases(whole: Training) -> list[str]:
     for phase, report in zip(whole.run.phases, whole.reports, strict=True):
         usd = "" if phase.usd is None else show_usd(phase.usd.value)
         lines.append(
-            f"{phase.name:12} {show(phase.phase_tokens, ''):>12} {phase.num_steps:9,.0f}"
+            f"{phase.name:12} {show_count(phase.phase_tokens):>12} {phase.num_steps:9,.0f}"
             f" {show_seconds(report.step_time_s):>9} {show_seconds(phase.wall_s.value):>9} {usd:>9}"
             f"  {report.job.plan.short()} {report.job.batch.text()}"
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from flopcast.errors import Problem
 from flopcast.spec.job import Job
-from flopcast.units import show
+from flopcast.units import show_count
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
@@ -50,7 +50,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     if "global_batch" not in fixed:
         tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens
         recipe = ", as in recipes of fine-tuning" if job.fine_tunes else ""
-        assumptions.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')}{recipe})")
+        assumptions.append(f"global_batch {choice.plan.global_batch} ({show_count(tokens)} tokens{recipe})")
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
 
 

@@ -175,6 +175,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "cost": Objective(
         key="cost_usd_per_1e12_tokens",
+        label="cost of 1e12 tokens",
         comparative="dearer",
         gain="cheaper",
         show=show_usd,
@@ -193,6 +194,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "energy": Objective(
         key="energy_kwh_per_1e12_tokens",
+        label="energy of 1e12 tokens",
         comparative="more energy",
         gain="less energy",
         show=lambda value: show(1000 * value, "Wh"),

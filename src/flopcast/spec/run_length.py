@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flopcast.spec.batch import Batch
 from flopcast.strict_model import StrictModel
-from flopcast.units import Number, parse_tokens, show
+from flopcast.units import Number, parse_tokens, show_count
 
 ONE_OF = "tokens or samples"
 
@@ -82,9 +82,9 @@ class RunLength(StrictModel):
         """Return what was stated: "52,000 samples, 3 epochs".
 
         >>> RunLength(tokens=1e9, epochs=2.5).text(), RunLength(samples=1).text()
-        ('1.00 Gtokens, 2.5 epochs', '1 sample')
+        ('1.00 B tokens, 2.5 epochs', '1 sample')
         """
         samples = f"{self.samples:,} sample{'' if self.samples == 1 else 's'}" if self.samples else ""
-        data = samples or show(self.tokens or 0.0, "tokens")
+        data = samples or f"{show_count(self.tokens or 0.0)} tokens"
         epochs = "" if self.epochs is None else f", {self.epochs:g} epoch{'' if self.epochs == 1 else 's'}"
         return data + epochs

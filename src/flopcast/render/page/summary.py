@@ -10,7 +10,7 @@ from html import escape
 from flopcast.economics.amount import Amount
 from flopcast.render.page.table import Quantity, markup, rate, seconds, share, size
 from flopcast.report.report import Report
-from flopcast.units import Number, show, show_seconds, show_usd
+from flopcast.units import Number, show, show_count, show_seconds, show_usd
 
 Tile = tuple[str, str, str]  # a name, the answer as HTML, what is said about it as HTML
 
@@ -67,7 +67,7 @@ def _run(report: Report) -> tuple[Tile, ...]:
     if run is None:
         return ()
     spent, about = _amount(run.wall_s, lambda value: show_seconds(value, like=run.wall_s.value))
-    tokens = show(sum(phase.phase_tokens for phase in run.phases), "tokens")
+    tokens = f"{show_count(sum(phase.phase_tokens for phase in run.phases))} tokens"
     time: Tile = ("The whole run takes", spent, f"{about}; {tokens}, failures included")
     return (time,) if run.usd is None else (time, ("The whole run costs", *_amount(run.usd, show_usd)))
 

@@ -30,7 +30,7 @@ def explain_memory(report: Report) -> Explanation:
     )
     stage = report.memory.per_stage[_fullest(report)]
     software = report.job.stack.memory
-    fragments = f"{software.fragmentation_fraction:.0%} of fragments"
+    fragments = f"fragments: {software.fragmentation_fraction:.0%}"
     return Explanation(
         name="memory",
         amount=memory.allocated_bytes,
