@@ -15,7 +15,16 @@ from sample_reports import PARTS, report_of, sample_report
 
 from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.library.curves import load_book
-from flopcast.render.page.limits import LEAST_SHOWN, LIMITS, by_limit, limits, moved
+from flopcast.render.page.limits import (
+    LEAST_SHOWN,
+    LEFT,
+    LIMITS,
+    MOST_DRAWN,
+    by_limit,
+    limits,
+    moved,
+    short_names,
+)
 from flopcast.render.page.limits import axis as limits_axis
 from flopcast.render.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
 from flopcast.render.page.pipeline import (
@@ -389,6 +398,14 @@ def test_bars_of_factors_are_as_wide_as_their_intervals(name):
 
     wide = [factor.share * factor.log_sigma_factor for factor in report.factors[: len(widths)]]
     assert np.array(widths) / widths[0] == pytest.approx(np.array(wide) / wide[0], abs=2e-3)
+
+
+@EVERY
+def test_names_of_factors_in_the_drawing_differ_and_are_short_enough_for_it(name):
+    named = short_names(sample_report(name).factors[:MOST_DRAWN])
+
+    assert len(set(named)) == len(named)
+    assert max(map(len, named)) <= LEFT / 6.5  # dots of a character
 
 
 def test_the_axis_of_factors_tells_the_step_at_the_ends_of_their_intervals():

@@ -63,7 +63,7 @@ KINDS: Mapping[str, FactorKind] = {
         is_lever=False,
     ),
     "uncalibrated": FactorKind(
-        label="kernels that are not measured on this device",
+        label="kernels not measured on this device",
         meaning="time of a device's unmeasured kernels, relative to a fallback device or data sheet",
         rests_on="another device's curves, or a data sheet, stand in",
         is_lever=False,

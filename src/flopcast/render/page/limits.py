@@ -126,7 +126,7 @@ def _drawing(report: Report) -> str:
         f"{moved(report, tick)}</text>"
         for tick in across.ticks
     ]
-    names = _short_names(drawn_factors)
+    names = short_names(drawn_factors)
     for row, (one, name) in enumerate(zip(drawn_factors, names, strict=True)):
         far = NINETY_PERCENT * abs(one.share) * one.log_sigma_factor
         left, right = across.at(-far), across.at(far)
@@ -144,12 +144,13 @@ def _drawing(report: Report) -> str:
     return figure("limits-drawing", title, described, base + 28, "".join(lines), escape(described))
 
 
-def _short_names(factors: Sequence[Sensitivity]) -> list[str]:
-    """Return what each factor is; with its name in brackets where that alone tells it from another."""
+def short_names(factors: Sequence[Sensitivity]) -> list[str]:
+    """Return what each factor is, with the kernels or the fabric that it belongs to if others are alike."""
     labels = [kind_of(one.name).label for one in factors]
+    owners = [one.name.partition("[")[2].removesuffix("]").rpartition(": ")[2] for one in factors]
     return [
-        in_words(one.name) if labels.count(label) > 1 else label
-        for one, label in zip(factors, labels, strict=True)
+        f"{label}: {owner}" if labels.count(label) > 1 else label
+        for label, owner in zip(labels, owners, strict=True)
     ]
 
 
