@@ -4,6 +4,7 @@ import re
 import sys
 from html.parser import HTMLParser
 from os import environ
+from shutil import which
 
 import pytest
 from all_cases import all_cases
@@ -83,6 +84,29 @@ def test_what_a_page_of_the_site_shows_can_be_searched_for(site):
 
     assert "How many GPUs do I need?" in index
     assert "plan.tensor_parallel" in index
+
+
+def test_a_page_that_is_opened_as_a_file_without_a_network_searches_the_site(site):
+    driver = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")
+    chromium = which("chromium") or which("chromium-browser") or which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    with driver.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_context(offline=True).new_page()
+        complaints = []
+        page.on("console", lambda said: complaints.append(said.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto((site / "howto/fits.html").as_uri())
+
+        page.locator(".md-search__input").click()
+        page.keyboard.type("power limit cost")
+        page.locator(".md-search-result__link[href*='howto/power.html']").first.click()
+        page.wait_for_url("**/howto/power.html*")
+
+        assert page.get_by_role("heading", level=1).inner_text().startswith("What does a power limit cost")
+        assert complaints == []
+        browser.close()
 
 
 @all_cases("question", QUESTIONS)
