@@ -32,8 +32,9 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "dtypes": set(),
     "kept_results": set(),
     "garbage": set(),
+    "field_text": set(),
     "operators": {"errors", "units", "dtypes", "kept_results"},
-    "strict_model": {"units"},
+    "strict_model": {"field_text", "units"},
     "layers": {"operators", "strict_model"},
     "schedules": {"dtypes", "errors", "strict_model"},
     "spec": {"layers", "schedules"},
@@ -46,7 +47,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "report": {"economics", "memory", "render/page/table"},  # a notebook shows a report as a table
     "prediction": {"report"},
     "search": {"prediction"},
-    "files": {"errors", "units"},
+    "files": {"errors", "field_text", "units"},
     "interop/hugging_face": {"files", "spec"},
     "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
     "interop/tracing": {"layers"},

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from flopcast.field_text import field_text, noun_text
 from flopcast.units import units_of
 
 P = ParamSpec("P")
@@ -50,10 +51,12 @@ class StrictModel(BaseModel):
     ) -> JsonSchemaValue:
         """Return the schema of what a file holds."""
         schema = handler.resolve_ref_schema(handler(core_schema))
+        schema["description"] = noun_text(cls)
         properties = schema.get("properties", {})
         for name, field in cls.model_fields.items():
             if name in properties:
-                properties[name] = _as_written(name, properties[name])
+                described = properties[name] | {"description": field_text(cls, name)}
+                properties[name] = _as_written(name, described)
                 if isinstance(field.validation_alias, AliasChoices):
                     for alias in field.validation_alias.choices:
                         properties[str(alias)] = properties[name]
@@ -93,6 +96,8 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
     For `json_schema_extra` of the noun that holds the fields.
     """
 
+    base = {"type": "string", "description": "Name of the catalogue entry."}
+
     def extend(schema: dict[str, Any]) -> None:
         for name in fields:
             schema["properties"][name] = {
@@ -100,8 +105,8 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
                     {"type": "string", "description": "a name of the catalogue, or a short form"},
                     {
                         "type": "object",
-                        "description": "a catalogue entry, and what differs from it",
-                        "properties": {"base": {"type": "string"}},
+                        "description": "a catalogue entry, and the fields that differ from it",
+                        "properties": {"base": base},
                         "required": ["base"],
                     },
                     schema["properties"][name],

@@ -232,6 +232,31 @@ def test_the_schema_of_jobs_is_plain_json_and_knows_every_part():
     assert set(schema["required"]) == {"model", "cluster", "plan", "stack", "batch"}
 
 
+def properties(schema, path=""):
+    """Every property in a schema, by its path."""
+    for name, each in schema.get("properties", {}).items():
+        yield f"{path}.{name}", each
+    for name, each in schema.items():
+        for index, part in enumerate(each if isinstance(each, list) else [each]):
+            if isinstance(part, dict):
+                yield from properties(part, f"{path}.{name}[{index}]")
+
+
+def test_every_property_of_the_schema_has_a_description():
+    described = dict(properties(Job.model_json_schema()))
+
+    assert len(described) > 400
+    assert [path for path, each in described.items() if not each.get("description")] == []
+
+
+def test_a_description_is_the_whole_entry_of_the_docstring_without_its_headings():
+    nouns = Job.model_json_schema()["$defs"]
+
+    assert nouns["NodeGroup"]["description"] == "A number of equal nodes."
+    assert nouns["NodeGroup"]["properties"]["count"]["description"] == "Number of nodes."
+    assert not any("----" in each["description"] for each in nouns.values())
+
+
 def test_the_schema_lets_parts_be_named_as_job_files_do():
     parts = Job.model_json_schema()["properties"]
 

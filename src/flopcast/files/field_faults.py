@@ -5,9 +5,7 @@ Elsewhere: which values are refused, and on which line they are (validate.py), w
 in spec/ and layers/: descriptions of fields, docstrings of classes).
 """
 
-import inspect
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
 
@@ -15,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from flopcast.field_text import field_text
 from flopcast.files.nearest_names import nearest
 from flopcast.units import units_of
 
@@ -139,14 +138,5 @@ def _meaning(owner: type[BaseModel] | None, field: str) -> str:
     """Return what a field means, from its noun's docstring or its description; "" if neither says it."""
     if owner is None:
         return ""
-    text = next(_documented(owner, field), owner.model_fields[field].description)
+    text = re.split(r"(?<=[^.][.;]) ", field_text(owner, field))[0].rstrip(".;:")
     return f"{field} means: {text}" if text else ""
-
-
-def _documented(owner: type[BaseModel], field: str) -> Iterator[str]:
-    """Yield the first sentence of the docstring's entry of a field, if there is one."""
-    doc = inspect.getdoc(owner) or ""
-    for entry in re.finditer(r"^([\w, ]+) : .*\n((?:    .*\n?)+)", doc, flags=re.MULTILINE):
-        if field in entry[1].replace(" ", "").split(","):
-            text = " ".join(entry[2].split())
-            yield re.split(r"(?<=[^.][.;]) ", text)[0].rstrip(".;:")

@@ -41,22 +41,28 @@ FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter besid
 
 
 class Adapters(StrictModel):
-    """The linears of every block that have an adapter, and its rank.
+    """Low-rank adapters (LoRA) of linears, in every block.
 
-    `q`, `k`, `v`, `gate` and `up` have an adapter each, as separate matrices do (Hugging Face PEFT,
-    torchtune); `qkv` and `gate_up` are one beside the fused matrix (Megatron-LM's `linear_qkv` and
-    `linear_fc1`). `dropout` acts on an adapter's input, which is then kept apart.
-
-    With `base_dtype: nf4` the linears of blocks are stored in 4 bits with quantised scales and written out
-    in 16 before each use; tables, norms and head stay as they are.
+    Attributes
+    ----------
+    rank : int
+        Rank of the adapters: the elements between the two matrices of an adapter.
+    targets : tuple of str
+        Linears with an adapter. `q`, `k`, `v`, `gate` and `up` have one each, as separate matrices do
+        (Hugging Face PEFT, torchtune); `qkv` and `gate_up` have one for the fused matrix (Megatron-LM's
+        `linear_qkv` and `linear_fc1`).
+    dropout : float
+        Probability of dropout on the input of an adapter. Above 0, the adapter keeps an input of its own.
+    base_dtype : str
+        How frozen linears of blocks are stored: as the model's other weights, or in 4 bits with quantised
+        scales ("nf4"), which are expanded to 16 bits before each use. Embedding, norms and head stay in 16
+        bits.
     """
 
-    rank: int = Field(ge=1, description="elements between the two products of an adapter")
-    targets: tuple[Target, ...] = Field(min_length=1, description="linears with an adapter")
+    rank: int = Field(ge=1)
+    targets: tuple[Target, ...] = Field(min_length=1)
     dropout: Probability = 0.0
-    base_dtype: Literal["model", "nf4"] = Field(
-        default="model", description="how frozen linears are stored"
-    )
+    base_dtype: Literal["model", "nf4"] = "model"
 
     @model_validator(mode="after")
     def _one_adapter_for_a_matrix(self) -> "Adapters":

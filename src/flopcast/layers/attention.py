@@ -33,51 +33,73 @@ CORE = "core_attention"  # the group that selective recompute runs again
 class Attention(AbstractMixer):
     """Softmax attention with `heads` query heads and `kv_heads` key/value heads.
 
-    Equal numbers make multi-head attention, one key/value head multi-query (arXiv:1911.02150),
-    anything between grouped-query attention (arXiv:2305.13245).
+    Equal numbers make multi-head attention, one key/value head multi-query attention (arXiv:1911.02150),
+    and anything between them grouped-query attention (arXiv:2305.13245).
 
-    `head_size` frees the inner width, heads · head size, from the hidden width (Gemma: 16 · 256 inside
-    3072). `rotary_fraction` is the part of each head that rotary positions turn: 1 for Llama, 0.25 for
-    GPT-NeoX, 0 for learned or no positions; `rotary_scaled` scales what is turned (YaRN). `dropout` acts
-    on the softmax output; dropout on the layer's result belongs to the block, as does the add of
-    `out_bias`: both follow the sum over ranks.
-
-    `qk_norm` puts root-mean-square norms on queries and keys, before rotary positions: over each head
-    with one scale for all heads (Qwen3, Gemma 3) or with none ("unscaled": Llama 4), or over the whole
-    width (OLMo 2), which tensor parallelism cuts, so that ranks exchange their sums. `alibi` adds a slope
-    to the scores and has no weights; `softcap` bends them by c · tanh(scores / c). Both are passes over the
-    scores where these are written, and free inside a fused attention kernel.
-
-    `window` is how many tokens a query sees at most, itself among them; `window_kind` which ones
-    (layers/windows.py). A fused kernel skips all others, written scores hold them. `sinks` gives every
-    head one learned logit more in the softmax, which takes weight that no token gets (GPT-OSS): a weight,
-    and no time that is counted.
+    Attributes
+    ----------
+    heads : int
+        Number of query heads.
+    kv_heads : int, optional
+        Number of key/value heads; by default as many as query heads.
+    head_size : int, optional
+        Elements of one head; by default hidden / heads. Gemma has 16 heads of 256 with 3072 hidden
+        elements.
+    qkv_bias : bool
+        Whether the projections of queries, keys and values have a bias.
+    out_bias : bool
+        Whether the output projection has a bias. The block adds it after the sum over ranks.
+    rotary_fraction : float
+        Part of each head that rotary positions rotate: 1 for Llama, 0.25 for GPT-NeoX, 0 for other
+        positions.
+    rotary_scaled : bool
+        Whether the rotated part is multiplied by a number (YaRN).
+    causal : bool
+        Whether a token attends only to itself and earlier tokens.
+    dropout : float
+        Probability of dropout on the attention scores after the softmax.
+    qk_norm : str
+        Root-mean-square norms of queries and keys before rotary positions: over each head with one scale
+        for all heads ("per_head": Qwen3, Gemma 3) or without a scale ("unscaled": Llama 4), or over the
+        whole width ("whole": OLMo 2), for which tensor-parallel ranks exchange their sums.
+    alibi : bool
+        Whether a slope is added to the scores. It costs time only if attention is not fused.
+    softcap : bool
+        Whether scores are limited by c · tanh(scores / c). It costs time only if attention is not fused.
+    window : int, optional
+        Largest number of tokens that a query attends to, itself included; by default all. A fused kernel
+        skips the others; without fusion, they are computed and masked.
+    window_kind : str
+        Which tokens a window contains (layers/windows.py).
+    sinks : bool
+        Whether every head has a learned logit in the softmax that belongs to no token (GPT-OSS). It counts
+        as a weight and costs no time.
 
     References
     ----------
-    Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1. Norms of
-    queries and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118,
-    section 2. Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2. Scaled rotary
-    positions: arXiv:2309.00071, section 3.4.
+    Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1. Norms of queries
+    and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118, section 2.
+    Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2. Scaled rotary positions:
+    arXiv:2309.00071, section 3.4.
     """
 
     kind: Literal["attention"] = "attention"
     in_tensor_region: ClassVar[bool] = True  # the block gathers its input and sums its result
     heads: int = Field(ge=1)
-    kv_heads: int | None = Field(default=None, ge=1, description="default: as many as heads")
-    head_size: int | None = Field(default=None, ge=1, description="default: hidden / heads")
+    kv_heads: int | None = Field(default=None, ge=1)
+    head_size: int | None = Field(default=None, ge=1)
     qkv_bias: bool = False
     out_bias: bool = False
-    rotary_fraction: float = Field(default=1.0, ge=0, le=1, description="of each head; 0: none")
-    rotary_scaled: bool = Field(default=False, description="turned heads are scaled by one number")
+    rotary_fraction: float = Field(default=1.0, ge=0, le=1)
+    rotary_scaled: bool = False
     causal: bool = True
     dropout: Probability = 0.0
     qk_norm: Literal["none", "per_head", "unscaled", "whole"] = "none"
     alibi: bool = False
     softcap: bool = False
-    window: int | None = Field(default=None, ge=1, description="tokens that a query sees; default: all")
+    window: int | None = Field(default=None, ge=1)
     window_kind: WindowKind = "sliding"
-    sinks: bool = Field(default=False, description="one learned logit a head beside the scores")
+    sinks: bool = False
 
     @model_validator(mode="after")
     def _windows_are_causal(self) -> "Attention":

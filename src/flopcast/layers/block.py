@@ -72,13 +72,30 @@ FeedForward = Annotated[
 
 
 class Block(AbstractLayer):
-    """One decoder block, with one norm for each half or two.
+    """One decoder block: a mixer and a feed-forward layer, with one or two norms for each.
 
-    `norm_bias` gives layer norms a bias (root-mean-square norms have none); without `norm_scale` norms have
-    no weights at all (OLMo, arXiv:2402.00838, section 2.1). `norm_placement` is the place of the norms;
-    parallel halves have them before (OLMo 2: arXiv:2501.00656). `dropout` acts on the result of each half,
-    before the residual sum; dropout inside attention is the mixer's own. `count` is the number of equal
-    blocks in a row: weights and items are always those of one.
+    Attributes
+    ----------
+    mixer : Attention, LatentAttention or Traced
+        The attention layer.
+    feed_forward : Mlp, Experts or NoFeedForward
+        The feed-forward layer.
+    norm : str
+        Kind of the norms: layer norm or root-mean-square norm.
+    norm_bias : bool
+        Whether layer norms have a bias; root-mean-square norms have none.
+    norm_scale : bool
+        Whether norms have weights. OLMo's have none (arXiv:2402.00838, section 2.1).
+    norm_placement : str
+        Place of the norms relative to mixer and feed-forward layer. If the two run in parallel, it is
+        "before" (after: OLMo 2, arXiv:2501.00656).
+    residual : str
+        Whether the feed-forward layer follows the mixer ("sequential") or has the same input ("parallel"),
+        after a norm of its own or after the mixer's ("parallel_shared_norm").
+    dropout : float
+        Probability of dropout on the results of mixer and feed-forward layer, before the residual sum.
+    count : int
+        Number of equal blocks in a row. Weights and items are always those of one block.
 
     Examples
     --------
@@ -102,7 +119,7 @@ class Block(AbstractLayer):
     norm_placement: Literal["before", "after", "around"] = "before"
     residual: Literal["sequential", "parallel", "parallel_shared_norm"] = "sequential"
     dropout: Probability = 0.0
-    count: int = Field(default=1, ge=1, description="equal blocks in a row")
+    count: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _norms_of_parallel_halves_stand_before(self) -> "Block":

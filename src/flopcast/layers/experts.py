@@ -42,23 +42,13 @@ from flopcast.operators.messages import AllGather, ReduceScatter
 
 
 class Experts(AbstractLayer):
-    """`num_experts` feed-forwards of width `expert_hidden`; every token uses `top_k` of them.
+    """A mixture of experts: `num_experts` feed-forward layers, of which every token uses `top_k`.
 
-    `shared_experts` more, of width `shared_hidden` each (default: as the others), take every token;
-    together they are one dense MLP. `shared_gate` scales its result by a sigmoid of one number a token
-    (Qwen1.5-MoE). The router is one product to as many scores as there are experts, then `router`,
-    "softmax" or "sigmoid", in `router_dtype`: the model's, or "fp32". `auxiliary_loss` is the pass that
-    keeps loads even. `router_bias` and `expert_bias` (of both linears of every expert) are GPT-OSS's;
-    so is `gate_clamp`, which cuts both halves of a gate's input at a bound.
-    `selection_bias` adds a number to each expert's score before the choice, one that follows the loads and
-    no gradient (arXiv:2412.19437, section 2.1.2). With `expert_groups`, a token chooses its experts among
-    those of `top_groups` groups of neighbours, so that it goes to fewer ranks.
-
-    `capacity_factor` is the capacity of an expert over its mean load; tokens above it are dropped (0:
-    none). With `pads_to_capacity` every expert gets exactly as many rows, padded where fewer tokens choose
-    it, and padding travels and is multiplied as tokens are (arXiv:2101.03961, section 2.2).
-    `load_imbalance_ratio` is the load of the fullest expert over the mean one. Left out, it is what chance
-    alone makes of even routing, an estimate from below: trained routers are less even (expert_load.py).
+    The router is one GEMM with a score for each expert. Shared experts together are one dense MLP. A
+    selection bias follows the loads and no gradient (arXiv:2412.19437, section 2.1.2). Padding up to the
+    capacity is sent and multiplied like tokens (arXiv:2101.03961, section 2.2). Biases and `gate_clamp` are
+    GPT-OSS's. Without `load_imbalance_ratio`, routing is random, and too even for trained routers
+    (expert_load.py).
 
     Examples
     --------
@@ -72,25 +62,35 @@ class Experts(AbstractLayer):
 
     kind: Literal["experts"] = "experts"
     in_tensor_region: ClassVar[bool] = False
-    num_experts: int = Field(ge=1)
-    top_k: int = Field(ge=1)
+    num_experts: int = Field(ge=1, description="number of experts, without shared ones")
+    top_k: int = Field(ge=1, description="number of experts that each token uses")
     expert_hidden: int = Field(ge=1, description="inner width of one expert")
-    activation: Literal["gelu", "silu", "relu", "relu2", "swiglu", "geglu"] = "swiglu"
-    shared_experts: int = Field(default=0, ge=0)
-    shared_hidden: int | None = Field(default=None, ge=1, description="of one; default: expert_hidden")
-    shared_gate: bool = False
-    router: Literal["softmax", "sigmoid"] = "softmax"
-    router_dtype: Literal["model", "fp32"] = "model"
-    selection_bias: bool = False
-    expert_groups: int = Field(default=1, ge=1, description="groups of which a token chooses some")
-    top_groups: int = Field(default=1, ge=1, description="groups that a token chooses experts in")
-    auxiliary_loss: bool = True
-    router_bias: bool = False
-    expert_bias: bool = False
-    gate_clamp: bool = Field(default=False, description="a gate's inputs are cut at a bound")
-    capacity_factor: float = Field(default=0.0, ge=0, description="0: no token is dropped")
-    pads_to_capacity: bool = Field(default=False, description="every expert gets as many rows")
-    load_imbalance_ratio: float | None = Field(default=None, ge=1, description="fullest expert over mean")
+    activation: Literal["gelu", "silu", "relu", "relu2", "swiglu", "geglu"] = Field(
+        default="swiglu", description="activation function of an expert"
+    )
+    shared_experts: int = Field(default=0, ge=0, description="number of experts that every token uses")
+    shared_hidden: int | None = Field(
+        default=None, ge=1, description="inner width of one shared expert; by default expert_hidden"
+    )
+    shared_gate: bool = Field(default=False, description="a sigmoid scales the output of shared experts")
+    router: Literal["softmax", "sigmoid"] = Field(default="softmax", description="turns logits into scores")
+    router_dtype: Literal["model", "fp32"] = Field(
+        default="model", description="number format of the router"
+    )
+    selection_bias: bool = Field(default=False, description="scores have a bias that balances the loads")
+    expert_groups: int = Field(default=1, ge=1, description="number of groups of neighbouring experts")
+    top_groups: int = Field(default=1, ge=1, description="groups from which a token chooses its experts")
+    auxiliary_loss: bool = Field(default=True, description="an auxiliary loss balances the loads")
+    router_bias: bool = Field(default=False, description="the router has a bias")
+    expert_bias: bool = Field(default=False, description="both linears of every expert have a bias")
+    gate_clamp: bool = Field(default=False, description="both inputs of a gated activation are clamped")
+    capacity_factor: float = Field(
+        default=0.0, ge=0, description="capacity of an expert over its mean load; 0: no token is dropped"
+    )
+    pads_to_capacity: bool = Field(default=False, description="every expert is padded to its capacity")
+    load_imbalance_ratio: float | None = Field(
+        default=None, ge=1, description="load of the fullest expert over the mean load"
+    )
 
     @model_validator(mode="after")
     def _a_token_picks_different_experts(self) -> "Experts":

@@ -46,13 +46,28 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 class LatentAttention(AbstractMixer):
-    """Softmax attention of `heads` heads over keys and values made out of `kv_lora_rank` numbers a token.
+    """Softmax attention over keys and values that are projected up from a latent (DeepSeek).
 
-    A head's queries and keys are `qk_nope_head_size` elements that are projected up and
-    `qk_rope_head_size` that are rotated; the rotated part of the keys is one for all heads. Values and
-    context have `value_head_size` elements. Queries come out of a latent of their own, or straight out of
-    the residual stream where `q_lora_rank` is left out (DeepSeek-V2-Lite). Norms of latents are
+    The queries and keys of a head have `qk_nope_head_size` elements that are projected up and
+    `qk_rope_head_size` that are rotated; all heads share the rotated part of the keys. Norms of latents are
     root-mean-square; no projection has a bias.
+
+    Attributes
+    ----------
+    heads : int
+        Number of heads.
+    q_lora_rank : int, optional
+        Elements of the latent of queries. By default, queries have no latent (DeepSeek-V2-Lite).
+    kv_lora_rank : int
+        Elements of the latent of keys and values, without the rotated part of the keys.
+    qk_nope_head_size : int
+        Elements of a head's queries and keys that are not rotated.
+    qk_rope_head_size : int
+        Elements of a head's queries and keys that are rotated.
+    value_head_size : int
+        Elements of a head's values and output.
+    dropout : float
+        Probability of dropout on the attention scores after the softmax.
 
     Examples
     --------
@@ -67,10 +82,10 @@ class LatentAttention(AbstractMixer):
     kind: Literal["latent_attention"] = "latent_attention"
     in_tensor_region: ClassVar[bool] = False
     heads: int = Field(ge=1)
-    q_lora_rank: int | None = Field(default=None, ge=1, description="of queries; default: no latent")
-    kv_lora_rank: int = Field(ge=1, description="latent of keys and values, rotated part not counted")
-    qk_nope_head_size: int = Field(ge=1, description="of queries and keys, not rotated")
-    qk_rope_head_size: int = Field(ge=1, description="of queries and keys, rotated")
+    q_lora_rank: int | None = Field(default=None, ge=1)
+    kv_lora_rank: int = Field(ge=1)
+    qk_nope_head_size: int = Field(ge=1)
+    qk_rope_head_size: int = Field(ge=1)
     value_head_size: int = Field(ge=1)
     dropout: Probability = 0.0
 

@@ -20,12 +20,17 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 
 
 class Mlp(AbstractLayer):
-    """`down(activation(up(x)))`; gated activations multiply two halves of a wider `up`.
+    """A feed-forward layer, `down(activation(up(x)))`; gated activations multiply two halves of `up`.
 
-    `ffn_hidden` is the width between the two linears: 4 · hidden for GPT, about 8/3 · hidden for gated
-    MLPs, so that three matrices hold what two held (arXiv:2002.05202, section 2). `bias` gives both
-    linears one; the second is added by the block, after the sum over ranks. "relu2" is a squared ReLU
-    (arXiv:2109.08668).
+    Attributes
+    ----------
+    ffn_hidden : int
+        Width between the two linears: 4 · hidden for GPT, about 8/3 · hidden for gated MLPs, whose three
+        matrices then have as many parameters as the two of GPT (arXiv:2002.05202, section 2).
+    activation : str
+        Activation function; "relu2" is a squared ReLU (arXiv:2109.08668), "swiglu" and "geglu" are gated.
+    bias : bool
+        Whether both linears have a bias. The block adds the second one after the sum over ranks.
     """
 
     kind: Literal["mlp"] = "mlp"

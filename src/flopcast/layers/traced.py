@@ -30,16 +30,36 @@ PROBES = (1024.0, 2048.0)  # tokens of a sequence: FLOP are a polynomial of seco
 
 
 class TracedWeight(StrictModel):
-    """A weight of one block; `active`, of a stack of experts, what one token uses of it."""
+    """A weight of one block.
+
+    Attributes
+    ----------
+    name : str
+        Name of the weight in the trace.
+    elements : int
+        Number of elements.
+    active : int, optional
+        Elements that one token uses, if the weight holds several experts; by default all.
+    divided : bool
+        Whether tensor-parallel ranks divide the weight.
+    """
 
     name: str
     elements: int = Field(ge=1)
     active: int | None = Field(default=None, ge=1)
-    divided: bool = Field(default=False, description="tensor parallelism divides it")
+    divided: bool = False
 
 
 class WholeProduct(StrictModel):
-    """The weight of a product that tensor parallelism does not divide, and the reason."""
+    """A GEMM that tensor parallelism does not divide, and the reason.
+
+    Attributes
+    ----------
+    weight : str
+        Name of the weight.
+    because : str
+        Why the GEMM is not divided.
+    """
 
     weight: str
     because: str
@@ -49,18 +69,31 @@ COMPONENTS = {"attention": "attention", "grouped_matmul": "experts", "pass": "pa
 
 
 class Traced(AbstractMixer):
-    """A whole block as its mixer: weights, and operators in the order in which they run.
+    """A whole block that was traced: its weights, and its operators in the order in which they run.
 
-    A trace does not record dropout, windows or masks; attention in one kernel is causal. A tensor-parallel
-    degree must divide `units`, which is 1 if no product can be divided. Files of older versions have no
-    `units`: their traces did not record which product uses which weight.
+    A trace does not record dropout, windows or masks; attention in one kernel is causal.
+
+    Attributes
+    ----------
+    heads : int
+        Always 1: the operators of the trace contain the heads.
+    units : int, optional
+        Number of heads and columns that tensor-parallel ranks share: the tensor-parallel degree must divide
+        it. It is 1 if no GEMM can be divided. Older files do not have it, because their traces did not
+        record which GEMM uses which weight.
+    whole_products : tuple of WholeProduct
+        GEMMs that tensor parallelism does not divide.
+    weights_of_block : tuple of TracedWeight
+        The weights of the block.
+    operators : tuple of operators
+        The operators of the forward pass in order.
     """
 
     kind: Literal["traced"] = "traced"
     in_tensor_region: ClassVar[bool] = False
     is_whole_block: ClassVar[bool] = True
-    heads: int = Field(default=1, ge=1, le=1, description="the trace has heads in its operators")
-    units: int | None = Field(default=None, ge=1, description="heads and columns that ranks share")
+    heads: int = Field(default=1, ge=1, le=1)
+    units: int | None = Field(default=None, ge=1)
     whole_products: tuple[WholeProduct, ...] = ()
     weights_of_block: tuple[TracedWeight, ...] = Field(min_length=1)
     operators: tuple[TracedOperator, ...] = Field(min_length=1)

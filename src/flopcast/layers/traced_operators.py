@@ -22,19 +22,36 @@ from flopcast.units import Number
 
 
 class Size(StrictModel):
-    """A polynomial in sequences b and tokens of a sequence s; a plain number is a constant.
+    """A polynomial in the sequences b and the tokens s of each sequence; a plain number is a constant.
 
+    Attributes
+    ----------
+    constant : int or float
+        The constant term.
+    sequences : int or float
+        Coefficient of b.
+    length : int or float
+        Coefficient of s.
+    tokens : int or float
+        Coefficient of b · s.
+    square : int or float
+        Coefficient of s².
+    pairs : int or float
+        Coefficient of b · s².
+
+    Examples
+    --------
     >>> from flopcast.layers.traced_operators import Size
     >>> Size.model_validate(4096).constant, Size(tokens=2).at(2.0, 512.0)
     (4096, 2048.0)
     """
 
     constant: Number = 0.0
-    sequences: Number = Field(default=0.0, description="times b")
-    length: Number = Field(default=0.0, description="times s")
-    tokens: Number = Field(default=0.0, description="times b · s")
-    square: Number = Field(default=0.0, description="times s²")
-    pairs: Number = Field(default=0.0, description="times b · s²")
+    sequences: Number = 0.0
+    length: Number = 0.0
+    tokens: Number = 0.0
+    square: Number = 0.0
+    pairs: Number = 0.0
 
     @model_validator(mode="before")
     @classmethod
@@ -54,11 +71,21 @@ class Size(StrictModel):
 
 
 class TracedTensor(StrictModel):
-    """A tensor that is kept for the backward pass, or that divided operators read, and its elements."""
+    """A tensor that is kept for the backward pass, or that divided operators read.
+
+    Attributes
+    ----------
+    name : str
+        Name of the tensor in the trace.
+    elements : Size
+        Number of elements.
+    divided : bool
+        Whether each tensor-parallel rank holds only a part of it.
+    """
 
     name: str
     elements: Size
-    divided: bool = Field(default=False, description="each tensor-parallel rank holds a part of it")
+    divided: bool = False
 
     def of(self, split: Split) -> Counts:
         """Return the elements on one rank, shape (plans, 1)."""
@@ -69,16 +96,28 @@ class TracedTensor(StrictModel):
 class AbstractTracedOperator(StrictModel):
     """The fields that all operators of a trace have.
 
-    A GEMM with a weight [k, n] that is divided by columns writes n / ranks columns. An operator that is
-    sharded by rows sums over k / ranks, so the ranks must add their outputs. An operator "within" works on
-    the heads of its rank. `enters` names tensors that are whole on every rank, but whose gradients are
-    partial sums.
+    Attributes
+    ----------
+    name : str
+        Name of the operator.
+    inputs : tuple of str
+        Names of the tensors that it reads.
+    output : str
+        Name of the tensor that it writes.
+    weight : str
+        Name of the weight of a GEMM, if it has one.
+    division : str
+        How tensor parallelism divides the operator. "column": a GEMM with a weight [k, n] writes n / ranks
+        columns. "row": it sums over k / ranks, and the ranks add their outputs. "within": it works on the
+        heads of its rank. "whole": every rank runs all of it.
+    enters : tuple of TracedTensor
+        Inputs that are whole on every rank, but whose gradients are partial sums.
     """
 
     name: str
     inputs: tuple[str, ...]
     output: str
-    weight: str = Field(default="", description="of a product: the name of the weight, if it has one")
+    weight: str = ""
     division: Literal["whole", "column", "row", "within"] = "whole"
     enters: tuple[TracedTensor, ...] = ()
 
@@ -92,7 +131,17 @@ class AbstractTracedOperator(StrictModel):
 
 
 class TracedPass(AbstractTracedOperator):
-    """Passes over tensors in one kernel: it moves `moved` elements, of which `divided` are in shards."""
+    """Passes over tensors in one memory-bound kernel.
+
+    Attributes
+    ----------
+    moved : Size
+        Elements that are read and written.
+    divided : Size
+        Elements of `moved` that belong to divided tensors.
+    keeps : tuple of TracedTensor
+        Tensors that are kept for the backward pass.
+    """
 
     kind: Literal["pass"] = "pass"
     moved: Size
@@ -108,7 +157,17 @@ class TracedPass(AbstractTracedOperator):
 
 
 class TracedMatmul(AbstractTracedOperator):
-    """`out[m, n] = x[m, k] @ w[k, n]`."""
+    """A GEMM: `out[m, n] = x[m, k] @ w[k, n]`.
+
+    Attributes
+    ----------
+    m : Size
+        Rows of the output.
+    n : Size
+        Columns of the output.
+    k : Size
+        Length of the sum.
+    """
 
     kind: Literal["matmul"] = "matmul"
     m: Size
@@ -127,14 +186,28 @@ class TracedMatmul(AbstractTracedOperator):
 
 
 class TracedBatchedMatmul(AbstractTracedOperator):
-    """`batch` products of [m, k] and [k, n], neither of them a weight, such as attention scores."""
+    """Batched products of [m, k] and [k, n] without a weight, such as attention scores.
+
+    Attributes
+    ----------
+    batch : Size
+        Number of products.
+    m : Size
+        Rows of each output.
+    n : Size
+        Columns of each output.
+    k : Size
+        Length of the sum.
+    scores : bool
+        Whether the output is large and the sum short (attention scores) or the reverse.
+    """
 
     kind: Literal["batched_matmul"] = "batched_matmul"
     batch: Size
     m: Size
     n: Size
     k: Size
-    scores: bool = Field(description="true: a large output and a short sum; false: the reverse")
+    scores: bool = Field()
 
     def work(self, split: Split) -> AbstractOperator:
         """Return the products on one micro-batch."""
@@ -152,13 +225,25 @@ class TracedBatchedMatmul(AbstractTracedOperator):
 
 
 class TracedAttention(AbstractTracedOperator):
-    """Causal attention in one kernel, of `heads` and `kv_heads`; values may have a size of their own."""
+    """Causal attention in one kernel.
+
+    Attributes
+    ----------
+    heads : int
+        Number of query heads.
+    kv_heads : int
+        Number of key/value heads.
+    head_size : int
+        Elements of one head's queries and keys.
+    value_head_size : int, optional
+        Elements of one head's values; by default `head_size`.
+    """
 
     kind: Literal["attention"] = "attention"
     heads: int = Field(ge=1)
     kv_heads: int = Field(ge=1)
     head_size: int = Field(ge=1)
-    value_head_size: int | None = Field(default=None, ge=1, description="default: head_size")
+    value_head_size: int | None = Field(default=None, ge=1)
 
     def work(self, split: Split) -> AbstractOperator:
         """Return the kernel on one micro-batch."""
@@ -175,7 +260,19 @@ class TracedAttention(AbstractTracedOperator):
 
 
 class TracedGroupedMatmul(AbstractTracedOperator):
-    """Products of `groups` weights of shape [k, n] with `rows` rows in all, spread evenly."""
+    """Products of `groups` weights of shape [k, n] with `rows` rows in all, spread evenly.
+
+    Attributes
+    ----------
+    groups : int
+        Number of weights.
+    rows : Size
+        Rows over all groups.
+    n : Size
+        Columns of each output.
+    k : Size
+        Length of the sum.
+    """
 
     kind: Literal["grouped_matmul"] = "grouped_matmul"
     groups: int = Field(ge=1)

@@ -43,14 +43,14 @@ class Row:
 
 
 class OwnSchedule(StrictModel, AbstractSchedule):
-    """A schedule that a user has written down.
+    """A schedule that a user has written.
 
     Attributes
     ----------
     name : str
-        What reports call it: its file.
+        Name in reports: that of its file.
     tasks : tuple of str
-        The tasks of each stage, one text a stage.
+        The tasks of each stage, one text per stage.
 
     Examples
     --------

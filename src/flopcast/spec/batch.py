@@ -17,17 +17,17 @@ Rows = tuple[int, ...]  # which of the kinds each micro-batch of a step is, firs
 
 
 class MicroBatch(StrictModel):
-    """One micro-batch of a step, or several alike that follow each other.
+    """One micro-batch of a step, or several equal ones that follow each other.
 
     Attributes
     ----------
     sequence_length : int, optional
-        Tokens of each of its sequences, "seq" for short; by default what its documents add up to, or the
-        batch's. The plan's `micro_batch` says how many sequences it has.
+        Tokens of each sequence of the micro-batch ("seq" for short); by default the sum of its documents,
+        or the batch's length. The plan's `micro_batch` says how many sequences there are.
     documents : tuple of int
-        Tokens of each document of such a sequence, as in Batch.
+        Tokens of each document of a sequence, as in Batch.
     count : int
-        How many micro-batches of this kind follow each other.
+        Number of consecutive micro-batches of this kind.
     """
 
     sequence_length: int | None = Field(
@@ -38,14 +38,14 @@ class MicroBatch(StrictModel):
 
 
 class RankBatch(StrictModel):
-    """The micro-batches of some data-parallel ranks in a step; these ranks all run the same.
+    """The micro-batches of a step on some data-parallel ranks, which all run the same.
 
     Attributes
     ----------
     micro_batches : tuple of MicroBatch
-        In the order of the step, of each of these ranks.
+        The micro-batches of each of these ranks, in order.
     count : int
-        How many data-parallel ranks run these.
+        Number of data-parallel ranks that run them.
     """
 
     micro_batches: tuple[MicroBatch, ...] = Field(min_length=1)
@@ -53,43 +53,31 @@ class RankBatch(StrictModel):
 
 
 class Batch(StrictModel):
-    """Sequences of one fixed length, each of one document or of several; or micro-batches that differ.
+    """Sequences of one length, each of one document or of several; or micro-batches that differ.
 
     Attributes
     ----------
     sequence_length : int
-        Tokens of one sequence, "seq" for short. All are counted, padding too. Where micro-batches differ,
-        no sequence is longer.
+        Tokens of one sequence ("seq" for short), padding included. If micro-batches differ, this is the
+        length of the longest sequence.
     documents : tuple of int
-        Tokens of each document of a packed sequence, where masks keep documents apart: attention then
-        costs Σ length², not sequence_length². They fill the sequence; padding is a document of its own.
+        Tokens of each document of a packed sequence, if attention masks separate the documents. Attention
+        then costs Σ length² instead of sequence_length². Documents fill the sequence; padding is a document
+        too.
     packed : bool
-        Whether sequences are packed: said by documents already, refused without them.
+        Whether sequences are packed. `documents` imply it; true without documents is an error.
     micro_batches : tuple of MicroBatch
-        The micro-batches of a step, in order, where they differ: the same on all data-parallel ranks.
+        The micro-batches of a step in order, if they differ from each other but not between data-parallel
+        ranks.
     ranks : tuple of RankBatch
-        The same, where data-parallel ranks differ too: a step ends with the slowest of them.
-
-    Examples
-    --------
-    >>> Batch(seq=4096).mean_document_tokens, Batch(seq=4096, documents=(1024, 3072)).mean_document_tokens
-    (4096.0, 2560.0)
-    >>> long_tail = Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {}))
-    >>> [kind.sequence_length for kind in long_tail.kinds], long_tail.rows
-    ([512, 4096], ((0, 0, 0, 1),))
+        The micro-batches of each data-parallel rank, if ranks differ. A step ends with the slowest rank.
     """
 
     sequence_length: int = Field(ge=1, validation_alias=AliasChoices("sequence_length", "seq"))
-    documents: Documents = Field(
-        default=(), description="tokens of each document of a packed sequence; default: one document"
-    )
+    documents: Documents = ()
     packed: bool = False
-    micro_batches: tuple[MicroBatch, ...] = Field(
-        default=(), description="those of a step, in order, where they differ; default: all alike"
-    )
-    ranks: tuple[RankBatch, ...] = Field(
-        default=(), description="micro-batches of data-parallel ranks that differ; default: all alike"
-    )
+    micro_batches: tuple[MicroBatch, ...] = ()
+    ranks: tuple[RankBatch, ...] = ()
 
     @property
     def lengths(self) -> tuple[int, ...]:

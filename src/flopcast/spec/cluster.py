@@ -8,19 +8,27 @@ machine sustains (spec/site.py). Bandwidths count one direction per device; peak
 from pydantic import ConfigDict, Field, model_validator
 
 from flopcast.operators.exchanges import OF_LIBRARIES
-from flopcast.spec.model import Source
+from flopcast.spec.model import Sources
 from flopcast.spec.operations import Facility, Power, Price, Reliability
 from flopcast.strict_model import FractionByName, PositiveByName, StrictModel, nameable
 
 
 class Sustained(StrictModel):
-    """Time of a GEMM on a busy device over the time that its curve gives.
+    """How much longer a GEMM takes on a busy device than its curve says.
 
     Benchmarks time each GEMM for milliseconds, before the power limit lowers the clock. A training step
-    keeps the device busy for seconds (cost/kernels/sustained.py). `log_sigma_factor` is the sigma of the
-    ratio's logarithm. `long_kernel_share` is the share of this logarithm that is left for GEMMs of 2 ms and
-    more. These reach the power limit while they are timed, so a device's own curve contains the rest. The
-    share is 1 where the curve belongs to another device, which has more power for each FLOP.
+    keeps the device busy for seconds (cost/kernels/sustained.py).
+
+    Attributes
+    ----------
+    ratio : float
+        Time of a GEMM on a busy device over the time that its curve gives.
+    long_kernel_share : float
+        Share of the logarithm of `ratio` that applies to GEMMs of 2 ms and more. These reach the power
+        limit while a benchmark times them, so a device's own curve contains the rest. The share is 1 where
+        the curve belongs to another device, which has more power for each FLOP.
+    log_sigma_factor : float
+        Standard deviation of the logarithm of `ratio`.
     """
 
     ratio: float = Field(default=1.0, ge=1)
@@ -33,67 +41,69 @@ class Device(StrictModel):
 
     Attributes
     ----------
-    memory_bytes : float
-        Capacity as the driver shows it, error correction included.
-    memory_bytes_per_s : float
-        Peak bandwidth between memory and compute units; curves say which part of it kernels reach.
-    peak_flop_per_s : mapping of float
-        Dense matrix peak by dtype. Data sheets print the sparse figure in large type: it is twice this.
+    name : str
+        Name of the device, as `flopcast catalog devices` lists it.
     generation : str
-        The architecture, such as "hopper": constants fitted on runs of one generation are less sure on
+        Architecture, such as "hopper". Constants that were fitted on one generation are less certain on
         another (cost/constant_transfer.py).
+    memory_bytes : float
+        Memory capacity as the driver shows it, with error correction switched on.
+    memory_bytes_per_s : float
+        Peak memory bandwidth. Curves say which part of it kernels reach.
+    peak_flop_per_s : mapping of float
+        Peak rate of dense matrix products, by dtype. The larger figure that data sheets print for sparse
+        products is twice this rate.
     multiprocessors : int
-        Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
+        Number of streaming multiprocessors. The tiles of a GEMM run on them in waves.
     clock_hz : float or None
-        The highest clock of the multiprocessors. If it is not known (None), borrowed memory-bound curves
+        Highest clock of the multiprocessors; None if it is not known. Borrowed memory-bound curves then
         keep their share of the bandwidth (cost/kernels/curve_conversion.py).
     cache_bytes : float
         Size of the last-level cache; 0 if it is not known.
     kernel_launch_s : float
-        The shortest time of any kernel, which is that of an empty one.
+        Time of an empty kernel, which is the shortest time of any kernel.
     one_narrow_layout : bool
-        Whether 8-bit engines multiply operands in one layout only, both along the sum: then a tensor that
-        is used along both of its dimensions needs a transposed copy (Hopper, Ada).
+        Whether the 8-bit tensor cores read their operands in one memory layout only. A tensor that is used
+        along both of its dimensions then needs a transposed copy (Hopper, Ada).
     writes_results_after : bool
-        Whether products of experts in 8 and 4 bits write their 16-bit results after them rather than
-        beside them (Blackwell; cost/kernels/narrow_results.py).
+        Whether grouped GEMMs in 8 and 4 bits write their 16-bit results after the products instead of at
+        the same time (Blackwell; cost/kernels/narrow_results.py).
     collective_slowdown_fraction : float
-        The fraction of its speed that compute loses while a collective runs beside it. The default
-        lies between the share of multiprocessors that NCCL's 24 blocks occupy (24 of 132 on H100, 0.18; of
-        108 on A100, 0.22) and the loss of a GEMM of one whole wave on H100 (0.41: 80 % of the peak alone,
-        47 % beside an all-gather; forums.developer.nvidia.com, topic 337991).
+        Fraction of its speed that compute loses while a collective runs at the same time. The default lies
+        between the share of multiprocessors that NCCL's 24 blocks occupy (24 of 132 on H100, 0.18; of 108
+        on A100, 0.22) and the loss of a GEMM of one whole wave on H100 (0.41: 80 % of the peak alone, 47 %
+        during an all-gather; forums.developer.nvidia.com, topic 337991).
     sustained : Sustained
         How much longer GEMMs take on a busy device than their curves say.
-    board_power_w, power : float or None, Power
-        The board's power limit, without which no energy is predicted, and the power of each kind of work.
-    curves, relatives : str, tuple of str
-        The device whose measured curves are used, and devices whose curves replace missing ones, nearest
-        first. The efficiency of a relative is used, not its seconds; memory-bound curves are converted
-        (cost/kernels/curve_conversion.py).
+    board_power_w : float or None
+        Board power limit from the data sheet. Without it, flopcast predicts no energy.
+    power : Power
+        Power of each kind of work, as fractions of the board power.
+    curves : str
+        Name of the device whose measured curves are used; "" for the device itself.
+    relatives : tuple of str
+        Devices whose curves replace missing ones, the most similar first. flopcast uses the efficiency of a
+        relative and not its seconds, and converts memory-bound curves (cost/kernels/curve_conversion.py).
     """
 
     name: str
-    generation: str = Field(default="", description="architecture, such as hopper")
+    generation: str = ""
     memory_bytes: float = Field(gt=0)
     memory_bytes_per_s: float = Field(gt=0)
-    peak_flop_per_s: PositiveByName = Field(description="dense, by dtype")
+    peak_flop_per_s: PositiveByName
     multiprocessors: int = Field(ge=1)
-    clock_hz: float | None = Field(default=None, gt=0, description="the highest of multiprocessors")
-    cache_bytes: float = Field(default=0.0, ge=0, description="of the last cache before memory")
-    kernel_launch_s: float = Field(gt=0, description="shortest time of an empty kernel")
-    one_narrow_layout: bool = Field(default=False, description="8-bit engines read one layout of operands")
-    writes_results_after: bool = Field(
-        default=False, description="narrow products write their results after them"
-    )
-    collective_slowdown_fraction: float = Field(
-        default=0.3, ge=0, le=1, description="compute lost beside collectives"
-    )
+    clock_hz: float | None = Field(default=None, gt=0)
+    cache_bytes: float = Field(default=0.0, ge=0)
+    kernel_launch_s: float = Field(gt=0)
+    one_narrow_layout: bool = False
+    writes_results_after: bool = False
+    collective_slowdown_fraction: float = Field(default=0.3, ge=0, le=1)
     sustained: Sustained = Sustained()
-    board_power_w: float | None = Field(default=None, gt=0, description="the data sheet's; for energy")
+    board_power_w: float | None = Field(default=None, gt=0)
     power: Power = Power()
-    curves: str = Field(default="", description="whose curves are used; default: its own")
-    relatives: tuple[str, ...] = Field(default=(), description="whose curves replace missing ones")
-    source: tuple[Source, ...] = ()
+    curves: str = ""
+    relatives: tuple[str, ...] = ()
+    source: Sources = ()
 
     def peak(self, dtype: str) -> float:
         """Return dense FLOP/s of a dtype; if unlisted, of fp32, or else of the slowest listed dtype."""
@@ -110,60 +120,67 @@ class Device(StrictModel):
 class Host(StrictModel):
     """The processor that launches kernels.
 
-    An eager framework issues every kernel from one Python thread, so single-thread speed decides whether
-    a device waits for its host. Only the ratio to the reference host is known, and it scales the host's
-    times of a stack.
+    An eager framework issues every kernel from one Python thread, so single-thread speed decides whether a
+    device waits for its host. A host scales all host times of a stack by one ratio.
+
+    Attributes
+    ----------
+    name : str
+        Name of the host, as `flopcast catalog hosts` lists it.
+    speed_ratio : float
+        Single-thread speed relative to an AMD EPYC 7763.
     """
 
     name: str
-    speed_ratio: float = Field(default=1.0, gt=0, description="single-thread speed; EPYC 7763 = 1")
-    source: tuple[Source, ...] = ()
+    speed_ratio: float = Field(default=1.0, gt=0)
+    source: Sources = ()
 
 
 class Tier(StrictModel):
-    """One level of the network. `devices` share it without leaving it; 0 means the whole cluster.
+    """One level of the network, which joins groups of `devices` devices.
 
     A tier is not a node: where a fast fabric spans several nodes, its `devices` are more than a node has.
 
     Attributes
     ----------
+    name : str
+        Name of the tier in reports, such as "nvlink".
+    devices : int
+        Number of devices that reach each other through this tier; 0 means the whole cluster.
     bytes_per_s : float
-        Hardware bandwidth of one direction and one device: 300 GB/s for NVLink 3, which is sold as 600.
-        Of network cards, all of a node's over its devices: several cards of one device add up, and one that
-        devices share counts in equal parts, for a rank that uses it alone too (an underestimate of that).
-        Rails: ranks of equal index in their nodes talk card to card, in one leaf where there are leaves of
-        rails; what goes to other indices is taken to change rail inside a node (NCCL's PXN) or in a network
-        that blocks no more than `oversubscription_ratio` says.
+        Hardware bandwidth of one device in one direction: 300 GB/s for NVLink 3, which is sold as 600. For
+        network cards, it is the bandwidth of all cards of a node divided by the devices of the node, even
+        if a single rank could use a shared card alone. Ranks of equal index in their nodes are assumed to
+        be on one rail. Traffic to another index changes rail inside a node (NCCL's PXN), or crosses a
+        network that blocks no more than `oversubscription_ratio` says.
     latency_s : float
-        One hop, software included; a collective pays it for each level of a tree over its ranks.
-    oversubscription_ratio : float
-        What the devices of the tier below can send together over what their uplinks into this one carry.
-        It slows what leaves a block in all directions at once (an exchange of tokens, stages of a
-        pipeline), and a ring where blocks are single nodes.
-    in_network_reduction : bool
-        Whether switches add up what they pass on (SHARP). Refused so far.
-    attained_fraction : float
-        Of `bytes_per_s`, for large messages where the fabric has no measured curve.
-    library_fraction : mapping of float
-        The same of single collectives of libraries that publish their own measurements, by collective, one
-        of OF_LIBRARIES; it comes before any curve.
+        Latency of one hop, software included. A collective pays it for each level of a tree over its ranks.
     fabric : str
-        Whose collective curves are used. Two clusters of equal hardware may run over different fabrics:
-        the transport of the library belongs to the fabric.
+        Name of the fabric whose collective curves are used. Two clusters of equal hardware may run over
+        different fabrics, because the transport of the library belongs to the fabric.
+    oversubscription_ratio : float
+        Bandwidth of the devices below the tier over the bandwidth of their uplinks into it. It slows
+        traffic that leaves a block in all directions at once (an all-to-all of tokens, transfers between
+        pipeline stages), and a ring if each block is a single node.
+    in_network_reduction : bool
+        Whether switches reduce the data that they forward (SHARP). Not supported yet: true raises an error.
+    attained_fraction : float
+        Fraction of `bytes_per_s` that large messages reach if the fabric has no measured curve.
+    library_fraction : mapping of float
+        Fraction of `bytes_per_s` that a library's own collective reaches, by collective (one of
+        OF_LIBRARIES), as the library's authors measured it. It has precedence over curves.
     """
 
     name: str
     devices: int = Field(ge=0)
-    bytes_per_s: float = Field(gt=0, description="one direction, per device")
-    latency_s: float = Field(ge=0, description="one hop")
-    fabric: str = Field(default="", description="whose collective curves are used")
-    oversubscription_ratio: float = Field(default=1.0, ge=1, description="devices over uplinks, in bytes/s")
-    in_network_reduction: bool = Field(default=False, description="switches add up; refused so far")
-    attained_fraction: float = Field(default=0.8, gt=0, le=1, description="where no curve covers")
-    library_fraction: FractionByName = Field(
-        default_factory=dict, validate_default=True, description="attained, by a library's collective"
-    )
-    source: tuple[Source, ...] = ()
+    bytes_per_s: float = Field(gt=0)
+    latency_s: float = Field(ge=0)
+    fabric: str = ""
+    oversubscription_ratio: float = Field(default=1.0, ge=1)
+    in_network_reduction: bool = False
+    attained_fraction: float = Field(default=0.8, gt=0, le=1)
+    library_fraction: FractionByName = Field(default_factory=dict, validate_default=True)
+    source: Sources = ()
 
     @model_validator(mode="after")
     def _libraries_measured_their_own_collectives(self) -> "Tier":
@@ -174,9 +191,19 @@ class Tier(StrictModel):
 
 
 class Node(StrictModel):
-    """One server: `devices` equal accelerators behind one host.
+    """One server: equal accelerators behind one host.
 
-    Ranks are numbered node by node, so this number decides which axes of a plan stay on fast links.
+    Ranks are numbered node by node, so the number of devices decides which axes of a plan stay on fast
+    links.
+
+    Attributes
+    ----------
+    device : Device
+        The accelerator.
+    devices : int
+        Number of accelerators in a node.
+    host : Host
+        The processor that launches kernels.
     """
 
     model_config = ConfigDict(json_schema_extra=nameable("device", "host"))
@@ -187,7 +214,15 @@ class Node(StrictModel):
 
 
 class NodeGroup(StrictModel):
-    """Equal nodes, `count` of them."""
+    """A number of equal nodes.
+
+    Attributes
+    ----------
+    node : Node
+        The kind of node.
+    count : int
+        Number of nodes.
+    """
 
     node: Node
     count: int = Field(ge=1)
@@ -199,22 +234,43 @@ ORDINARY_JITTER_RATIO, ORDINARY_JITTER_LOG_SIGMA = 1.017, 0.015
 
 
 class Jitter(StrictModel):
-    """Mean step over best step, as a distribution: what a machine adds to a clean step.
+    """Mean step time over best step time.
 
-    `ratio` is its mean, never below 1; `log_sigma_factor` how much it differs from run to run. The defaults
-    are those of functional tests of Megatron-LM, for clusters whose jitter is unknown.
+    The defaults are those of functional tests of Megatron-LM, for clusters whose jitter is unknown.
+
+    Attributes
+    ----------
+    ratio : float
+        Mean step time over best step time, at least 1.
+    log_sigma_factor : float
+        Standard deviation of the logarithm of `ratio` between runs.
     """
 
     ratio: float = Field(default=ORDINARY_JITTER_RATIO, ge=1.0)
     log_sigma_factor: float = Field(default=ORDINARY_JITTER_LOG_SIGMA, ge=0)
-    source: tuple[Source, ...] = ()
+    source: Sources = ()
 
 
 class Cluster(StrictModel):
-    """Groups of equal nodes, joined by tiers from the fastest to the widest.
+    """Groups of equal nodes, and the network tiers that join them, from the fastest to the widest.
 
-    The last tier must reach every device (`devices: 0`). `jitter` belongs to the machine, not to the
-    software: two clusters with one stack have two jitters. Without a `price` nothing is said of money.
+    Attributes
+    ----------
+    name : str
+        Name of the cluster in reports.
+    groups : tuple of NodeGroup
+        Groups of equal nodes. So far, a cluster has one group.
+    tiers : tuple of Tier
+        Network tiers from the fastest to the widest. The last one must reach every device (`devices: 0`).
+    jitter : Jitter
+        Mean step time over best step time. It belongs to the machine and not to the software: two clusters
+        with one stack have different jitters.
+    price : Price or None
+        Price of a device per hour. Without it, reports state no cost.
+    facility : Facility
+        Power that is drawn in addition to the devices.
+    reliability : Reliability
+        How often a run is interrupted, and the time that interruptions and checkpoints take.
     """
 
     model_config = ConfigDict(json_schema_extra=nameable("price"))
@@ -226,7 +282,7 @@ class Cluster(StrictModel):
     price: Price | None = None
     facility: Facility = Facility()
     reliability: Reliability = Reliability()
-    source: tuple[Source, ...] = ()
+    source: Sources = ()
 
     @property
     def node(self) -> Node:

@@ -17,25 +17,34 @@ ZeroStage = Literal[0, 1, 2, 3]
 
 
 class Gradients(StrictModel):
-    """The reduction of gradients between the last backward and the update.
+    """The reduction of gradients between the last backward pass and the optimizer.
 
     Attributes
     ----------
     dtype : str
-        Dtype of the reduced buffers, both in messages and in memory.
+        Dtype of the buffers that are reduced, both in messages and in memory.
     collective : str
-        How gradients are reduced where ranks share the optimizer states (ZeRO-1, ZeRO-2): "all_reduce"
-        leaves the sum on every rank, "reduce_scatter" leaves each rank the part that it updates. Without
-        sharded states every rank needs the whole sum, so gradients are all-reduced; ZeRO-3 always
-        reduce-scatters.
+        How gradients are reduced if ranks share the optimizer states (ZeRO-1, ZeRO-2). "all_reduce" leaves
+        the sum on every rank; "reduce_scatter" leaves each rank the part that it updates. Without sharded
+        states, gradients are all-reduced; with ZeRO-3, they are always reduce-scattered.
     overlap : bool or tuple of int
         Whether reductions overlap with the backward pass of the last micro-batch: always, never, or at the
         listed ZeRO stages.
+    overlap_with_tensor : bool
+        Whether `overlap` also applies with tensor parallelism. It does not if all collectives then use the
+        compute stream (OneFlow's `nccl_use_compute_stream`): reductions follow the last backward pass.
+    overlap_gather : bool
+        Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) are gathered layer by layer during
+        the first forward pass of the next step, instead of before it.
+    returns : str
+        How ranks get the parameters that other ranks have updated (ZeRO-1, ZeRO-2). "gathers": one for each
+        bucket. "broadcasts": one from each rank that updates any tensor, because whole tensors are assigned
+        to ranks (InternEvo).
     bucket_elements : int
-        Gradients in one message: larger messages overlap less but reach more of the bandwidth.
+        Gradients in one message. Larger messages overlap less but reach more of the bandwidth.
     bucket_elements_per_rank : int
-        The least elements of a bucket, divided by the data-parallel degree, so that the shard of each rank
-        stays large enough for the network (Megatron-Core).
+        Smallest size of a bucket divided by the data-parallel degree, so that the shard of each rank stays
+        large enough for the network (Megatron-Core).
     single_bucket_after_backward : bool
         Whether gradients that are reduced after the backward pass are sent in one message. Megatron-Core
         divides its buffer into buckets only to overlap them.
@@ -44,16 +53,6 @@ class Gradients(StrictModel):
         (`operators.memory_bound`).
     accumulate_passes : int
         Passes that add a gradient to those of earlier micro-batches; 0 if the GEMM accumulates.
-    overlap_with_tensor : bool
-        Whether `overlap` also applies with tensor parallelism. It does not if all collectives then use the
-        compute stream (OneFlow's `nccl_use_compute_stream`): reductions follow the last backward pass.
-    overlap_gather : bool
-        Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) are gathered layer by layer during
-        the first forward pass of the next step, or all before it.
-    returns : str
-        How ranks get the parameters that other ranks have updated (ZeRO-1, ZeRO-2): "gathers", one for each
-        bucket; "broadcasts", one from each rank that updates any tensor, because whole tensors are assigned
-        to ranks (InternEvo).
     overflow_checks : int
         How often fp16 gradients are checked for infinities; each check also waits for all ranks.
 
@@ -67,27 +66,17 @@ class Gradients(StrictModel):
     """
 
     dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
-    collective: Literal["all_reduce", "reduce_scatter"] = Field(
-        default="all_reduce", description="where ranks share the optimizer states (zero 1 or 2)"
-    )
-    overlap: bool | tuple[ZeroStage, ...] = Field(
-        default=False, description="under the last micro-batch's backward: true, false or ZeRO stages"
-    )
-    overlap_with_tensor: bool = Field(default=True, description="overlap, where tp is above 1 as well")
-    overlap_gather: bool = Field(default=False, description="parameters, under the next forward")
-    returns: Literal["gathers", "broadcasts"] = Field(
-        default="gathers", description="updated parameters, from the ranks that updated them"
-    )
+    collective: Literal["all_reduce", "reduce_scatter"] = "all_reduce"
+    overlap: bool | tuple[ZeroStage, ...] = False
+    overlap_with_tensor: bool = True
+    overlap_gather: bool = False
+    returns: Literal["gathers", "broadcasts"] = "gathers"
     bucket_elements: int = Field(default=40_000_000, gt=0)
-    bucket_elements_per_rank: int = Field(default=0, ge=0, description="least, times data_parallel")
-    single_bucket_after_backward: bool = Field(
-        default=False, description="reductions that do not overlap are one message"
-    )
-    copies: tuple[str, ...] = Field(default=(), description="memory-bound passes before and after")
-    accumulate_passes: int = Field(
-        default=1, ge=0, description="0: accumulated inside the weight-gradient GEMM"
-    )
-    overflow_checks: int = Field(default=1, ge=0, description="extra passes and syncs before the norm")
+    bucket_elements_per_rank: int = Field(default=0, ge=0)
+    single_bucket_after_backward: bool = False
+    copies: tuple[str, ...] = ()
+    accumulate_passes: int = Field(default=1, ge=0)
+    overflow_checks: int = Field(default=1, ge=0)
 
     @property
     def is_wide(self) -> bool:
@@ -115,22 +104,24 @@ class Sharding(StrictModel):
     Attributes
     ----------
     zero_stages : tuple of int
-        Which of `plan.zero` this software has.
+        ZeRO stages that the software has.
     gathers : str
-        How often parameters of ZeRO-3 are gathered: "every_pass" (freed after the forward pass and gathered
-        again for the backward pass), "every_micro_batch" (kept from a forward pass to its backward pass) or
-        "every_step" (kept for all micro-batches).
+        How often parameters of ZeRO-3 are gathered. "every_pass": they are freed after the forward pass and
+        gathered again for the backward pass. "every_micro_batch": they are kept from a forward pass to its
+        backward pass. "every_step": they are kept for all micro-batches.
     reduces : str
         When gradients of ZeRO-2 and ZeRO-3 are reduced: in "every_micro_batch", so that only shards are
         kept, or in the "last_micro_batch", with whole gradients kept until then.
     holds_in_pipeline : bool
         Whether a pipeline stage keeps parameters for all micro-batches and reduces in the last one,
-        regardless of the two fields before. PyTorch's stages do.
+        regardless of `gathers` and `reduces`. PyTorch's stages do.
     prefetch_units : int
-        Units gathered ahead of the one that computes; with 0, compute waits for each gather.
+        Number of units that are gathered ahead of the one that computes; with 0, compute waits for each
+        gather.
     ends : str
-        "own_units": embedding and head are separate units; "root": they are gathered together before the
-        forward pass and kept until the end of the backward pass, as FSDP1's root module does.
+        Units of the embedding and the head. "own_units": each is a separate unit. "root": they are gathered
+        together before the forward pass and kept until the end of the backward pass, as FSDP1's root module
+        is.
     keeps_last_unit : bool
         Whether the last unit of a forward pass is not freed, because the backward pass begins with it.
     keeps_low_precision : bool
@@ -141,18 +132,18 @@ class Sharding(StrictModel):
     unit_copies : tuple of str
         Passes over a gathered unit before it is used, as names of kinds of memory-bound operators.
     built_whole : bool
-        Whether a rank's whole model is on its device, in 16 bits, before parameters are sharded. No step
-        needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.
+        Whether each rank builds the whole model in 16 bits on its device before parameters are sharded. No
+        step needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.
     """
 
     zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)
     gathers: Literal["every_pass", "every_micro_batch", "every_step"] = "every_pass"
     reduces: Literal["every_micro_batch", "last_micro_batch"] = "every_micro_batch"
-    holds_in_pipeline: bool = Field(default=True, description="with stages: gathered once a step")
+    holds_in_pipeline: bool = True
     prefetch_units: Literal[0, 1] = 1
     ends: Literal["own_units", "root"] = "own_units"
     keeps_last_unit: bool = False
     keeps_low_precision: bool = False
     gradient_dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
-    unit_copies: tuple[str, ...] = Field(default=(), description="memory-bound passes over a unit")
-    built_whole: bool = Field(default=False, description="on the device, before parameters are sharded")
+    unit_copies: tuple[str, ...] = ()
+    built_whole: bool = False

@@ -8,8 +8,6 @@ workload/exchange_overlap.py), how fast libraries are (cost/collectives, tiers o
 from collections.abc import Collection
 from typing import Literal
 
-from pydantic import Field
-
 from flopcast.strict_model import StrictModel
 
 Library = Literal["all_to_all", "deepep", "hybridep"]
@@ -25,37 +23,34 @@ EAGER_KERNELS_OF = {"group_limit": 9, "selection_bias": 6}  # parts of DeepSeek-
 
 
 class ExpertSoftware(StrictModel):
-    """The settings of a stack for experts; without effect on models without any.
+    """The settings of a stack for mixtures of experts. They have no effect on dense models.
 
     Attributes
     ----------
     dispatcher : str
-        "all_to_all": rows are brought into the order of experts at home, and every row travels in NCCL's
-        all-to-all, a token's copies for one rank too; "deepep" and "hybridep": those libraries' kernels
-        read tokens where they lie, send one copy to each rank, and add up what comes back.
+        Library that sends tokens to experts. "all_to_all" is NCCL's: rows are sorted by expert before they
+        are sent, and a token that goes to several experts of one rank is sent several times. The kernels of
+        "deepep" and "hybridep" read tokens in place, send one copy to each rank, and add up the results.
     exchange_overlap : str
-        "none": a layer waits for its exchanges. "other_micro_batch": they run beside kernels of another
-        micro-batch's opposite pass (`overlap_moe_expert_parallel_comm` of Megatron-Core).
+        Work that overlaps with the exchange of tokens. "none": each layer waits for its exchanges.
+        "other_micro_batch": they overlap with the opposite pass of another micro-batch
+        (`overlap_moe_expert_parallel_comm` of Megatron-Core).
     waits_for_counts : bool
-        Whether the host reads back how many tokens each expert gets before it launches an exchange, as it
-        must where no token is dropped and sizes are not padded (`cuda_sync_point` of Megatron-Core).
+        Whether the host reads back the number of tokens of each expert before it launches an exchange. It
+        must do so if no token is dropped and sizes are not padded (`cuda_sync_point` of Megatron-Core).
     router_kernels : str
-        "stated": those of the model's router; "fused", "eager": also the small passes that Megatron-Core
-        runs between the router's product and the exchange, with and without its fused kernels
-        (`moe_router_fusion`).
+        Small kernels between the router's GEMM and the exchange. "stated": only those of the model's
+        router; "fused" and "eager": also the small passes of Megatron-Core with and without
+        `moe_router_fusion`.
     router_in_16_bits : bool
-        Whether the product of a router whose scores are fp32 has 16-bit operands.
+        Whether the GEMM of a router with fp32 scores has 16-bit operands.
     """
 
-    dispatcher: Library = Field(default="all_to_all", description="what carries tokens to experts")
-    exchange_overlap: Literal["none", "other_micro_batch"] = Field(
-        default="none", description="what exchanges run beside"
-    )
-    waits_for_counts: bool = Field(default=False, description="the host stops before each exchange")
-    router_kernels: Literal["stated", "fused", "eager"] = Field(
-        default="stated", description="small kernels between a router's product and the exchange"
-    )
-    router_in_16_bits: bool = Field(default=False, description="operands of a router with fp32 scores")
+    dispatcher: Library = "all_to_all"
+    exchange_overlap: Literal["none", "other_micro_batch"] = "none"
+    waits_for_counts: bool = False
+    router_kernels: Literal["stated", "fused", "eager"] = "stated"
+    router_in_16_bits: bool = False
 
     @property
     def sends_every_row(self) -> bool:

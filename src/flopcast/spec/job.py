@@ -14,11 +14,28 @@ from flopcast.units import Number
 
 
 class Job(StrictModel):
-    """Model × cluster × plan × stack (× site), on one batch.
+    """Everything that a prediction needs: a model, a cluster, a plan, a stack and a batch.
 
-    Each noun is valid by itself; `spec.checks.check` decides whether they go together.
-    `run` is the length of the whole run, if it is known: a report then states its days and cost.
-    `assumptions` are the values that were missing and filled in: a report repeats them.
+    Each part is valid by itself; `spec.checks.check` decides whether the parts go together.
+
+    Attributes
+    ----------
+    model : Model
+        The model that is trained.
+    cluster : Cluster
+        The machine that it is trained on.
+    plan : Plan
+        How the work is divided over devices and micro-batches.
+    stack : Stack
+        The training software.
+    batch : Batch
+        The lengths of the sequences.
+    site : Site
+        What was measured on this particular machine.
+    run : RunLength or None
+        Length of the whole run. If it is known, reports state its days and cost.
+    assumptions : tuple of str
+        Values that were missing and that flopcast filled in; reports list them.
 
     Examples
     --------

@@ -6,6 +6,7 @@ Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -26,53 +27,72 @@ WHOLE = Split(
 class Source(StrictModel):
     """The source of some numbers.
 
-    `covers` names the fields or aspects that come from this source ("all" by default); `title` is a paper
-    with its table, a data sheet, or the command that measured the numbers. `fitted_on` names the sources of
-    whole runs on which the numbers were fitted; it is empty for numbers from kernels, data sheets and
-    documentation.
+    Attributes
+    ----------
+    covers : str
+        The fields or aspects that come from this source; "all" by default.
+    title : str
+        A paper with its table, a data sheet, or the command that measured the numbers.
+    url : str
+        Address of the source.
+    fitted_on : tuple of str
+        Sources of the training runs on which the numbers were fitted. It is empty for numbers from kernels,
+        data sheets and documentation.
     """
 
     covers: str = "all"
     title: str
     url: str = ""
-    fitted_on: tuple[str, ...] = Field(default=(), description="whole runs that gave the numbers")
+    fitted_on: tuple[str, ...] = ()
+
+
+Sources = Annotated[tuple[Source, ...], Field(description="Sources of the numbers of this entry.")]
 
 
 class Model(StrictModel):
-    """A decoder: embedding, runs of equal blocks, final norm, head.
+    """A decoder: an embedding, runs of equal blocks, a final norm and a head.
 
     Attributes
     ----------
+    name : str
+        Name of the model in reports.
     hidden : int
-        Width of the residual stream; a head has hidden / heads elements unless its layer says otherwise.
-    vocabulary, vocabulary_multiple : int
-        Rows of the table, and what they are padded to (times the tensor-parallel degree), as
-        Megatron-LM's `make-vocab-size-divisible-by` does. Padding costs time and memory, but is no
-        parameter of the model.
+        Width of the residual stream. A head has hidden / heads elements unless its layer states a size.
+    vocabulary : int
+        Number of tokens in the vocabulary, without padding.
+    vocabulary_multiple : int
+        The vocabulary is padded to a multiple of this number times the tensor-parallel degree, as by
+        Megatron-LM's `make-vocab-size-divisible-by`. Padding costs time and memory, but does not count as
+        parameters of the model.
     context_length : int
-        Tokens of a sequence that it was trained on; 0 where that is unknown.
+        Tokens of a sequence in the model's own training; 0 if that is unknown.
     learned_positions : int
-        Positions that have a row in a table, 0 where positions are rotary or absent.
+        Rows of the table of learned positions; 0 if positions are rotary or absent.
     position_offset : int
-        Rows of that table before the first position's: OPT has two. They are parameters all the same.
+        Unused first rows of the table of learned positions: OPT has two. They count as parameters.
     tied_embeddings : bool
-        Whether the head reuses the embedding's table. Stages that hold both ends of a pipeline then keep
-        a copy each and sum its gradients.
+        Whether the head reuses the embedding's table. If the first and the last pipeline stage both need
+        it, each keeps a copy, and they sum its gradients.
     embedding_norm : bool
-        Whether a norm of the first block's kind follows the embedding (BLOOM).
-    head_bias, logit_softcap : bool
-        Whether logits get a bias (GPT-J, Phi), and whether they are bent by a tanh (Gemma 2).
+        Whether a norm follows the embedding, of the same kind as in the first block (BLOOM).
+    embedding_dropout : float
+        Probability of dropout on the result of the embedding.
+    head_bias : bool
+        Whether logits have a bias (GPT-J, Phi).
+    logit_softcap : bool
+        Whether a tanh limits the logits (Gemma 2).
     mtp : int
-        Modules of multi-token prediction after the last block, each with a block of its kind: they train
-        with the model, and are none of its parameters, as they are left off afterwards.
+        Modules of multi-token prediction after the last block, each with a block of the last block's kind.
+        They are trained with the model but do not count as its parameters, because they are dropped later.
     blocks : tuple of Block
         Runs of equal blocks in order; 80 equal blocks are one entry with `count: 80`.
     pattern : tuple of int
-        Where kinds of blocks alternate: which entry of `blocks` stands in which layer, repeated until all
-        layers are named. Entries are then kinds, each counted over the whole model: `pattern: [0, 0, 0, 1]`
-        over 36 and 12 blocks is three of the first, one of the second, and so on. Default: runs in order.
-    adapters : Adapters
-        Low-rank adapters of blocks: they alone are trained, and are parameters like all others.
+        Order of the kinds of blocks if they alternate: indices into `blocks`, repeated until all layers are
+        covered. Each entry of `blocks` is then a kind, and its `count` is the total over the whole model:
+        `pattern: [0, 0, 0, 1]` over 36 and 12 blocks is three of the first, one of the second, and so on.
+        By default, `blocks` follow each other in order.
+    adapters : Adapters or None
+        Low-rank adapters (LoRA). If there are any, they alone are trained, and they count as parameters.
 
     Examples
     --------
@@ -85,20 +105,20 @@ class Model(StrictModel):
     name: str = "unnamed"
     hidden: int = Field(ge=1)
     vocabulary: int = Field(ge=1)
-    vocabulary_multiple: int = Field(default=128, ge=1, description="padded to this times tp")
-    context_length: int = Field(default=0, ge=0, description="tokens it was trained on; 0: unknown")
+    vocabulary_multiple: int = Field(default=128, ge=1)
+    context_length: int = Field(default=0, ge=0)
     learned_positions: int = Field(default=0, ge=0)
-    position_offset: int = Field(default=0, ge=0, description="unused first rows of that table")
+    position_offset: int = Field(default=0, ge=0)
     tied_embeddings: bool = False
     embedding_norm: bool = False
     embedding_dropout: Probability = 0.0
     head_bias: bool = False
     logit_softcap: bool = False
-    mtp: int = Field(default=0, ge=0, description="modules of multi-token prediction")
+    mtp: int = Field(default=0, ge=0)
     blocks: tuple[Block, ...] = Field(min_length=1)
-    pattern: tuple[int, ...] = Field(default=(), description="kinds of blocks in order, repeated")
-    adapters: Adapters | None = Field(default=None, description="trained instead of the model's weights")
-    source: tuple[Source, ...] = ()
+    pattern: tuple[int, ...] = ()
+    adapters: Adapters | None = None
+    source: Sources = ()
 
     @model_validator(mode="after")
     def _an_offset_needs_a_table(self) -> "Model":

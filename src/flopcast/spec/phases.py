@@ -11,9 +11,16 @@ from flopcast.units import parse_tokens
 
 
 class StatedPhase(StrictModel):
-    """Tokens, and what differs from the job meanwhile.
+    """A phase of a run: its tokens, and what differs from the job during the phase.
 
-    `changes` are KEY=VALUE as on the command line, "plan.gbs=2048 batch.seq=8192"; blanks part them.
+    Attributes
+    ----------
+    name : str
+        Name of the phase in the report.
+    tokens : float
+        Tokens of the phase: 2e12, 2T or 300B.
+    changes : str or tuple of str
+        Changes of the job as on the command line, "plan.gbs=2048 batch.seq=8192", separated by spaces.
 
     Examples
     --------
@@ -23,7 +30,7 @@ class StatedPhase(StrictModel):
     """
 
     name: str = ""
-    tokens: float = Field(gt=0, description="2e12, 2T or 300B")
+    tokens: float = Field(gt=0)
     changes: str | tuple[str, ...] = ()
 
     @property
@@ -38,6 +45,12 @@ class StatedPhase(StrictModel):
 
 
 class StatedRun(StrictModel):
-    """All phases of a run, in their order."""
+    """The phases of a run.
+
+    Attributes
+    ----------
+    phases : tuple of StatedPhase
+        The phases in their order.
+    """
 
     phases: tuple[StatedPhase, ...] = Field(min_length=1)

@@ -37,51 +37,70 @@ from flopcast.strict_model import StrictModel
 
 
 class Plan(StrictModel):
-    """One way to run a step. Long names are the glossary's, short ones the field's.
+    """How the work of a step is divided over devices and micro-batches. Most fields also have a short name.
 
     Attributes
     ----------
-    data_parallel, data_shard : int
-        Replicas (dp), and over how many neighbouring ones of them `zero` shards (dp_shard; 0 is all of
-        them). Fewer than all is HSDP: sharded inside a group, replicated across groups.
-    tensor_parallel, sequence_parallel : int, bool
-        Ranks that share each weight matrix (tp), and whether they also cut norms and residuals along
-        the sequence (sp): the same bytes travel, as all-gather and reduce-scatter.
-    context_parallel, context_exchange, context_order : int, str, str
-        Ranks that cut the sequence everywhere (cp), how keys and values reach them, and which part of
-        the sequence each holds: zigzag balances a causal mask (layers/context.py).
-    expert_parallel, expert_tensor_parallel : int
-        Ranks over which experts are spread (ep), and that share one expert (etp; as many as share other
-        weights, where it is not said, as in Megatron-LM). All of them are ranks of dp · tp.
-    pipeline_parallel, virtual_stages : int
-        Stages (pp), and chunks of layers on each of them (vpp).
-    schedule : str
-        The order of a stage's tasks (schedules/), or the name of a CSV file that lists them.
-    stage_layers : tuple of int
-        Blocks of every chunk in the order of the model, chunk c of stage s being number c · pp + s, where
-        the stack's rule is not to deal them out: "9,10,10,7". Embedding and head come on top.
+    data_parallel : int
+        Number of data-parallel replicas (dp).
+    tensor_parallel : int
+        Number of ranks that share each weight matrix (tp).
+    sequence_parallel : bool
+        Whether tensor-parallel ranks also divide norms and residuals along the sequence (sp).
+    context_parallel : int
+        Number of ranks that divide the sequence everywhere, attention included (cp).
+    context_exchange : str
+        How keys and values reach the ranks that share a sequence.
+    context_order : str
+        Which part of a sequence each rank holds; "zigzag" balances a causal mask (layers/context.py).
+    expert_parallel : int
+        Number of ranks over which experts are spread (ep), taken from the dp · tp ranks.
+    expert_tensor_parallel : int
+        Number of ranks that share one expert (etp); by default the tensor-parallel degree, as in
+        Megatron-LM.
+    pipeline_parallel : int
+        Number of pipeline stages (pp).
+    virtual_stages : int
+        Number of chunks of layers on each pipeline stage (vpp).
     zero : int
-        What data-parallel ranks shard: 1 optimizer states, 2 gradients too, 3 parameters too (FSDP).
-    micro_batch, global_batch : int
-        Sequences of one pipeline's forward pass (mbs), and of the whole step (gbs).
-    recompute, recompute_method, recompute_layers, recompute_modules : str, str, int, tuple of str
-        What the backward pass computes again: nothing, modules of every block (by default the stack's
-        `selective_groups`), or whole blocks. Whole blocks are "uniform" groups of so many
-        `recompute_layers` that keep one input, or alone the first so many of every chunk ("block"), or one
-        in so many ("every"). In one word: "full:block:4", "selective:core_attention,mlp"
-        (spec/recompute.py).
+        What data-parallel ranks shard: 1 optimizer states, 2 also gradients, 3 also parameters (FSDP).
+    data_shard : int
+        Number of neighbouring data-parallel ranks that shard what `zero` says (dp_shard); 0 is all of them.
+        Fewer than all is HSDP: sharded inside a group, replicated across groups.
+    micro_batch : int
+        Sequences that one pipeline takes in one forward pass (mbs).
+    global_batch : int
+        Sequences of one step (gbs).
+    stage_layers : tuple of int
+        Number of blocks in every chunk, in the order of the model (chunk c of stage s is number c · pp +
+        s): "9,10,10,7". Embedding and head are not counted. By default, the stack divides the blocks.
+    schedule : str
+        Order of the tasks of a stage (schedules/), or the name of a CSV file that lists them.
+    recompute : str
+        What the backward pass recomputes: nothing, modules of every block, or whole blocks. A short form
+        includes the next three fields: "full:block:4", "selective:core_attention,mlp" (spec/recompute.py).
+    recompute_method : str
+        Blocks that full recompute applies to: groups that keep one input each ("uniform"), the first ones
+        of every chunk ("block"), or one in `recompute_layers` ("every").
+    recompute_layers : int
+        Number of blocks for `recompute_method`: of a group, of a chunk, or from one recomputed block to the
+        next.
+    recompute_modules : tuple of str
+        Modules that selective recompute applies to; by default `selective_groups` of the stack.
     recompute_blocks : tuple of int
-        Entries of the model's `blocks` that recompute applies to, from 0; all of them unless said
-        otherwise.
+        Indices into `blocks` of the model, from 0, that recompute applies to; by default all.
+    partition_activations : bool
+        Whether tensor-parallel ranks divide the inputs that recompute keeps.
     precision : str
-        What linear layers multiply in. "fp16" and "bf16" are that throughout; "fp8" scales each tensor by
-        what earlier steps have seen, "fp8_current" by the tensor itself, "fp8_blockwise" by blocks of 128,
-        "mxfp8" of 32, "nvfp4" of 16 in 4 bits. All else stays in bf16.
+        Number format of GEMMs. "fp16" and "bf16" apply throughout. "fp8" scales each tensor by earlier
+        steps, "fp8_current" by the tensor itself, "fp8_blockwise" by blocks of 128, "mxfp8" by blocks of
+        32, "nvfp4" by blocks of 16 in 4 bits; everything else then stays in bf16.
     optimizer : str
-        What updates the weights (spec/optimizers.py): AdamW, AdamW with 8-bit moments, Adafactor, or SGD.
+        Optimizer: AdamW, AdamW with 8-bit moments, Adafactor, or SGD (spec/optimizers.py).
+    offload : bool
+        Whether states move to host memory. Not supported: true raises an error.
     rank_order : str
-        Which axis takes neighbouring ranks, the first the closest: tp, cp, dp and pp in any order;
-        Megatron-LM's is tp-cp-dp-pp.
+        Order of the axes in the numbering of ranks, the fastest first; Megatron-LM's is tp-cp-dp-pp.
 
     Examples
     --------
@@ -94,18 +113,11 @@ class Plan(StrictModel):
     tensor_parallel: int = degree("tensor_parallel", "tp")
     sequence_parallel: bool = Field(default=False, validation_alias=AliasChoices("sequence_parallel", "sp"))
     context_parallel: int = degree("context_parallel", "cp")
-    context_exchange: Literal["ring", "all_gather", "all_to_all"] = Field(
-        default="ring", description="how queries meet keys of ranks that share their sequence"
-    )
-    context_order: Literal["contiguous", "zigzag"] = Field(
-        default="zigzag", description="which part of a sequence a rank holds; zigzag balances a causal mask"
-    )
+    context_exchange: Literal["ring", "all_gather", "all_to_all"] = "ring"
+    context_order: Literal["contiguous", "zigzag"] = "zigzag"
     expert_parallel: int = degree("expert_parallel", "ep")
     expert_tensor_parallel: int = Field(
-        default_factory=tensor_degree,
-        ge=1,
-        validation_alias=AliasChoices("expert_tensor_parallel", "etp"),
-        description="default: tensor_parallel",
+        default_factory=tensor_degree, ge=1, validation_alias=AliasChoices("expert_tensor_parallel", "etp")
     )
     pipeline_parallel: int = degree("pipeline_parallel", "pp")
     virtual_stages: int = degree("virtual_stages", "vpp")
@@ -116,30 +128,17 @@ class Plan(StrictModel):
     stage_layers: Numbers = numbers("blocks of every chunk; default: the stack's rule")
     schedule: Schedule = AUTO
     recompute: Literal["none", "selective", "full"] = Field(default="none", json_schema_extra=or_short_form)
-    recompute_method: Literal["uniform", "block", "every"] = Field(
-        default="uniform",
-        description="which blocks full recompute runs again: groups, the first, one in so many",
-    )
-    recompute_layers: int = Field(
-        default=1,
-        ge=1,
-        description="blocks of a group, blocks of a chunk that run again, or one in so many",
-    )
-    recompute_modules: tuple[str, ...] = Field(
-        default=(), description="of selective recompute; default: the stack's selective_groups"
-    )
+    recompute_method: Literal["uniform", "block", "every"] = "uniform"
+    recompute_layers: int = Field(default=1, ge=1)
+    recompute_modules: tuple[str, ...] = ()
     recompute_blocks: Numbers = numbers(
         "entries of model.blocks that recompute applies to, from 0; default: all"
     )
-    partition_activations: bool = Field(
-        default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
-    )
-    precision: Precision = Field(default="bf16", description="of products; recipes: spec/precision.py")
+    partition_activations: bool = False
+    precision: Precision = "bf16"
     optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
     offload: bool = False
-    rank_order: RankOrder = Field(
-        default="tp-cp-dp-pp", description="which axis takes neighbouring ranks, the closest first"
-    )
+    rank_order: RankOrder = "tp-cp-dp-pp"
 
     @model_validator(mode="before")
     @classmethod

@@ -145,42 +145,44 @@ def product_engine(precision: str) -> str:
 
 
 class NarrowProducts(StrictModel):
-    """Settings of a stack around 8-bit products; without effect on plans in 16 bits.
+    """Settings of a stack for training in 8 and 4 bits. They have no effect on plans in 16 bits.
 
     Attributes
     ----------
     narrow_parameters : bool
-        Whether narrow weights are all that the model keeps of its narrow products (`fp8_param_gather` of
-        Megatron-Core): no copy in 16 bits lies beside them, and ranks that share states gather what others
-        have updated in 8 bits, where the recipe can (`low_precision_updates`). Not under nvfp4, whose
-        parameters stay wide.
+        Whether the weights of 8-bit linears exist only in 8 bits (`fp8_param_gather` of Megatron-Core).
+        There is no 16-bit copy, and ranks that share optimizer states gather updated weights in 8 bits if
+        the recipe allows it (`low_precision_updates`). Under nvfp4, weights stay in 16 bits.
     weight_caching : bool
-        Whether weights are cast once a step, in its first micro-batch (`is_first_microbatch` of
-        Transformer Engine), or in every forward. The copies stay until the backward in both.
+        Whether weights are cast once a step, in its first micro-batch (`is_first_microbatch` of Transformer
+        Engine), instead of in every forward pass. In both cases, the copies stay until the backward pass.
     narrow_gathers : bool
-        Whether what sequence parallelism gathers is cast first, in both passes.
+        Whether the tensors that sequence parallelism gathers are cast before they are sent, in both passes.
     narrow_dispatch : bool
-        Whether tokens travel to their experts in narrow elements (arXiv:2412.19437, section 3.3.3); what
-        comes back, and gradients, are wide.
+        Whether tokens are sent to their experts in 8 bits (arXiv:2412.19437, section 3.3.3). Results and
+        gradients are sent in 16 bits.
     block_scaled_norms : bool
-        Whether norms write elements with block scales themselves: under MXFP8, where
-        `NVTE_NORM_FWD_USE_CUDNN=1` has Transformer Engine use cuDNN's norms.
+        Whether norms write elements with block scales themselves: under MXFP8, with Transformer Engine's
+        `NVTE_NORM_FWD_USE_CUDNN=1`.
     fused_transform : bool
-        Whether one kernel casts rows and transformed columns (`nvte_quantize_with_hadamard_transform`,
-        since Transformer Engine 2.14, pull request 2555), or two, each of which reads the wide tensor.
+        Whether one nvfp4 kernel casts rows and transformed columns
+        (`nvte_quantize_with_hadamard_transform`, since Transformer Engine 2.14, pull request 2555), instead
+        of two that each read the 16-bit tensor.
     transposes : bool
-        Whether per-tensor scaled operands need a transposed copy of their own, as engines of Hopper do.
-        A job sets it by its device; this is what holds where no device is known.
-    wide_first_blocks, wide_last_blocks : int
-        Blocks at both ends of the model whose products stay in bf16.
+        Whether operands with a scale per tensor need a transposed copy, as on Hopper. A job sets this field
+        by its device.
+    wide_first_blocks : int
+        Number of first blocks whose GEMMs stay in bf16.
+    wide_last_blocks : int
+        Number of last blocks whose GEMMs stay in bf16.
     """
 
-    narrow_parameters: bool = Field(default=False, description="no 16-bit copy of 8-bit weights")
-    weight_caching: bool = Field(default=True, description="weights are cast once a step")
-    narrow_gathers: bool = Field(default=True, description="tensor-parallel gathers of narrow elements")
-    narrow_dispatch: bool = Field(default=False, description="tokens go to experts in narrow elements")
-    block_scaled_norms: bool = Field(default=False, description="norms write MXFP8 themselves")
-    fused_transform: bool = Field(default=True, description="nvfp4: one kernel casts both layouts")
-    transposes: bool = Field(default=True, description="set by the device of a job")
-    wide_first_blocks: int = Field(default=0, ge=0, description="first blocks left in bf16")
-    wide_last_blocks: int = Field(default=0, ge=0, description="last blocks left in bf16")
+    narrow_parameters: bool = False
+    weight_caching: bool = True
+    narrow_gathers: bool = True
+    narrow_dispatch: bool = False
+    block_scaled_norms: bool = False
+    fused_transform: bool = True
+    transposes: bool = True
+    wide_first_blocks: int = Field(default=0, ge=0)
+    wide_last_blocks: int = Field(default=0, ge=0)

@@ -16,12 +16,12 @@ ONE_OF = "tokens or samples"
 
 
 class RunLength(StrictModel):
-    """How much a run trains.
+    """The length of a whole training run.
 
     Attributes
     ----------
     tokens : float, optional
-        Tokens of the run or, where epochs are given, of one epoch.
+        Tokens of the run or, if epochs are given, of one epoch.
     samples : int, optional
         Sequences of one epoch, each as long as the batch says.
     epochs : float

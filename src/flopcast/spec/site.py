@@ -7,35 +7,43 @@ Precedence: site > cluster > device > relative.
 
 from pydantic import Field
 
-from flopcast.spec.model import Source
+from flopcast.spec.model import Sources
 from flopcast.strict_model import StrictModel
 
 LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
 
 
 class SiteFactor(StrictModel):
-    """One named factor as measured here.
+    """The measured value of one named factor.
 
     Attributes
     ----------
     name : str
-        A factor that reports of this cluster name; one that no item uses changes nothing.
+        Name of the factor as reports of this cluster print it. A factor that no prediction uses has no
+        effect.
     ratio : float
-        Time here over time without the site file: 1.1 is ten per cent slower.
+        Time on this machine over time without the site file: 1.1 is 10 % slower.
     log_sigma_factor : float or None
-        How uncertain the ratio is (standard deviation of its logarithm, about the relative error);
-        None keeps what the cluster, device or stack says.
+        Standard deviation of the logarithm of `ratio`, about its relative error. None keeps the value of
+        the cluster, device or stack.
     """
 
     name: str
-    ratio: float = Field(gt=0, description="time here / time without the site file")
+    ratio: float = Field(gt=0)
     log_sigma_factor: float | None = Field(default=None, ge=0)
 
 
 class RunShare(StrictModel):
-    """One factor of a measured time: its sigma before anything was measured here, and its share.
+    """The part that one factor has in a measured time.
 
-    `share` is d log(time) / d log(factor).
+    Attributes
+    ----------
+    name : str
+        Name of the factor.
+    share : float
+        Sensitivity of the time to the factor: d log(time) / d log(factor).
+    log_sigma_factor : float
+        Standard deviation of the logarithm of the factor before anything was measured on this machine.
     """
 
     name: str
@@ -44,22 +52,22 @@ class RunShare(StrictModel):
 
 
 class SiteRun(StrictModel):
-    """One time that was measured here, of a step or of a part of it, beside its prediction.
+    """A time that was measured on this machine, of a step or of a part of it, relative to its prediction.
 
     Attributes
     ----------
     name : str
-        "step", or the part of it: "gemm".
+        "step", or the part of the step that was timed, such as "gemm".
     ratio : float
-        Measured / predicted without the runs of this site.
+        Measured time over the time that is predicted without the runs of this site.
     log_sigma_factor : float
-        Noise of the measurement.
+        Noise of the measurement: standard deviation of the logarithm of `ratio`.
     shares : tuple of RunShare
         The factors that the time depends on.
     """
 
     name: str = "step"
-    ratio: float = Field(gt=0, description="measured / predicted without the runs of the site")
+    ratio: float = Field(gt=0)
     log_sigma_factor: float = Field(gt=0)
     shares: tuple[RunShare, ...] = ()
 
@@ -73,26 +81,28 @@ CLOCK_SPREAD_FRACTION = 0.015
 class Site(StrictModel):
     """A named set of factors, measured on one machine.
 
-    Factors scale times and never add to them, so that a site file of an A100 cluster stays true for
-    other models and plans on it. Without one every factor keeps its value of the catalogue.
+    Factors multiply times and never add to them, so a site file of an A100 cluster also holds for other
+    models and plans on that cluster. Without a site file, every factor keeps its value from the catalogue.
 
     Attributes
     ----------
     name : str
+        Name of the site in reports.
     factors : tuple of SiteFactor
+        The factors that were measured.
     runs : tuple of SiteRun
-        The runs that `factors` were calibrated with. Steps that are like one of them share what no factor
-        explains of it (cost/site_runs.py).
+        The runs that `factors` were calibrated with. The part of their error that no factor explains also
+        corrects similar steps (cost/site_runs.py).
     power_limit_w : float or None
-        What a device may draw here; None: its board power. Below it products and attention take longer
-        (cost/kernels/clocks.py).
+        Power limit of a device; None is its board power. Below the board power, matrix products and
+        attention take longer (cost/kernels/clocks.py).
     clock_hz : float or None
-        The clock that multiprocessors are set to; None: they are free. No measurement tests what it does.
+        Clock that the multiprocessors are locked to; None if it is not locked. No measurement tests the
+        effect.
     clock_spread_fraction : float
         Standard deviation of the clocks of equal devices over their mean. A synchronous step runs at the
-        pace of the slowest device. The default is what was measured on five clusters of V100, Quadro RTX
-        and MI60 devices (Sinha et al., SC22, arXiv:2208.11035).
-    source : tuple of Source
+        pace of the slowest device. The default was measured on five clusters of V100, Quadro RTX and MI60
+        devices (Sinha et al., SC22, arXiv:2208.11035).
 
     Examples
     --------
@@ -104,12 +114,7 @@ class Site(StrictModel):
     name: str = "none"
     factors: tuple[SiteFactor, ...] = ()
     runs: tuple[SiteRun, ...] = ()
-    power_limit_w: float | None = Field(default=None, gt=0, description="of a device; None: its board's")
-    clock_hz: float | None = Field(default=None, gt=0, description="set on multiprocessors; None: free")
-    clock_spread_fraction: float = Field(
-        default=CLOCK_SPREAD_FRACTION,
-        ge=0,
-        le=0.2,
-        description="standard deviation of clocks between devices, over their mean",
-    )
-    source: tuple[Source, ...] = ()
+    power_limit_w: float | None = Field(default=None, gt=0)
+    clock_hz: float | None = Field(default=None, gt=0)
+    clock_spread_fraction: float = Field(default=CLOCK_SPREAD_FRACTION, ge=0, le=0.2)
+    source: Sources = ()

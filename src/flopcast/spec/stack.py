@@ -14,7 +14,7 @@ from pydantic import Field
 
 from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
-from flopcast.spec.model import Source
+from flopcast.spec.model import Sources
 from flopcast.spec.plan_fields import RankOrder
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.switches import Switches
@@ -24,131 +24,161 @@ from flopcast.strict_model import StrictModel
 class Pipeline(StrictModel):
     """The transfers of activations between stages, and the division of layers over stages.
 
-    `transfers`: "sequential" posts one blocking message after the other and both sides wait
-    (DeepSpeed); "batched" posts what one gap needs together, then waits for all (Megatron-LM before
-    p2p overlap); "overlapped" never blocks the sender.
-    `payload`: "full" activations from every rank; "scattered": each tensor-parallel rank sends its
-    share, the receiver gathers.
-    `partition`: "even" gives every chunk the same number of blocks (Megatron-LM);
-    "deepspeed_uniform" deals all modules of the model, the uncounted `entries_before` and
-    `entries_after` included, so that the ends of a pipeline hold fewer blocks.
-    `sends_mask`: GPT-NeoX passes its square attention mask along with the activations.
+    Attributes
+    ----------
+    partition : str
+        How blocks are divided over stages. "even": every chunk has the same number of blocks (Megatron-LM).
+        "deepspeed_uniform": all modules are divided evenly, `entries_before` and `entries_after` included,
+        so that the first and the last stage have fewer blocks.
+    entries_before : int
+        Modules before the blocks that "deepspeed_uniform" counts.
+    entries_after : int
+        Modules after the blocks that "deepspeed_uniform" counts.
+    transfers : str
+        How stages send and receive. "sequential": one blocking message after the other, for which both
+        sides wait (DeepSpeed). "batched": all messages between two tasks start together, and the stage
+        waits for all of them (Megatron-LM without p2p overlap). "overlapped": the sender never blocks.
+    payload : str
+        What each rank sends. "full": the whole activations. "scattered": each tensor-parallel rank sends
+        its share, and the receiver gathers them.
+    sends_mask : bool
+        Whether a square 16-bit attention mask is sent with the activations, as GPT-NeoX does.
+    host_s : float
+        Host time of one blocking message.
     """
 
     partition: Literal["even", "deepspeed_uniform"] = "even"
-    entries_before: int = Field(default=0, ge=0, description="uncounted modules before the blocks")
-    entries_after: int = Field(default=0, ge=0, description="uncounted modules after the blocks")
+    entries_before: int = Field(default=0, ge=0)
+    entries_after: int = Field(default=0, ge=0)
     transfers: Literal["sequential", "batched", "overlapped"] = "overlapped"
     payload: Literal["full", "scattered"] = "full"
-    sends_mask: bool = Field(default=False, description="a square 16-bit mask follows activations")
-    host_s: float = Field(default=0.0, ge=0, description="host time of one blocking message")
+    sends_mask: bool = False
+    host_s: float = Field(default=0.0, ge=0)
 
 
 class Contention(StrictModel):
     """The compute time that is lost to overlapping messages.
 
-    A collective's kernels hold multiprocessors and memory bandwidth. How much one of them slows what
-    runs beside it is the device's (`collective_slowdown_fraction`); `kernel_share` is how much of what
-    this software sends beside compute is moved by such kernels: 1 for NCCL's own, 0 for copy engines.
-    """
-
-    kernel_share: float = Field(default=0.0, ge=0, le=1, description="of overlapped messages")
-
-
-class Optimizer(StrictModel):
-    """The update, per parameter of the rank's shard.
-
-    Adam in mixed precision keeps an fp32 weight and two fp32 moments, 12 bytes, and reads and writes
-    them all: `moved_bytes` is what passes through memory, whose bandwidth the update is bound by. Both
-    numbers are those of AdamW in fp32; other optimizers and dtypes follow from them (spec/optimizers.py).
-    `step_host_s` is the host's own work of a step (schedulers, logging, loss scaling), hidden by nothing.
+    A collective's kernels occupy multiprocessors and memory bandwidth. How much one of them slows down
+    compute is a property of the device (`collective_slowdown_fraction`).
 
     Attributes
     ----------
-    exp_avg_dtype, exp_avg_sq_dtype : str
-        Of the first moment (momentum too) and the second.
-    main_parameter_bytes : float
-        Of the weight that is updated: 4 in fp32, 2 where a 16-bit remainder completes the model's own.
-    fp32_gradients : bool
-        Whether the update reads fp32 gradients: 16-bit ones of the rank's shard are copied first, and the
-        copies stay until the next step begins.
+    kernel_share : float
+        Fraction of the overlapped bytes that kernels move: 1 for NCCL's kernels, 0 for copy engines.
     """
 
-    moved_bytes: float = Field(default=30.0, gt=0, description="per parameter, AdamW in fp32")
-    state_bytes: float = Field(default=12.0, ge=0, description="master weight and moments, AdamW in fp32")
+    kernel_share: float = Field(default=0.0, ge=0, le=1)
+
+
+class Optimizer(StrictModel):
+    """The cost of the optimizer step, per parameter of a rank's shard.
+
+    Adam in mixed precision keeps an fp32 weight and two fp32 moments, 12 bytes, and reads and writes all of
+    them. `moved_bytes` and `state_bytes` are those of AdamW in fp32; flopcast derives those of other
+    optimizers and dtypes from them (spec/optimizers.py).
+
+    Attributes
+    ----------
+    moved_bytes : float
+        Bytes read and written per parameter, for AdamW in fp32.
+    state_bytes : float
+        Bytes of the main weight and the moments per parameter, for AdamW in fp32.
+    exp_avg_dtype : str
+        Dtype of the first moment, or of the momentum.
+    exp_avg_sq_dtype : str
+        Dtype of the second moment.
+    main_parameter_bytes : float
+        Bytes of the weight that is updated: 4 in fp32, 2 if a 16-bit remainder completes the 16-bit weight.
+    fp32_gradients : bool
+        Whether the optimizer reads fp32 gradients. The 16-bit gradients of the rank's shard are then copied
+        first, and the copies stay until the next step begins.
+    step_host_s : float
+        Fixed host time of a step (schedulers, logging, loss scaling), which nothing overlaps.
+    """
+
+    moved_bytes: float = Field(default=30.0, gt=0)
+    state_bytes: float = Field(default=12.0, ge=0)
     exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
     exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
-    main_parameter_bytes: float = Field(default=4.0, ge=0, le=4, description="of 4, per parameter")
-    fp32_gradients: bool = Field(
-        default=False, description="16-bit gradients are copied to fp32 before the update"
-    )
-    step_host_s: float = Field(default=5e-3, ge=0, description="fixed host time of a step")
+    main_parameter_bytes: float = Field(default=4.0, ge=0, le=4)
+    fp32_gradients: bool = False
+    step_host_s: float = Field(default=5e-3, ge=0)
 
 
 class HostCost(StrictModel):
-    """The host time of launching work, on a host of speed 1.
+    """The time that the host takes to launch work, on the reference host.
 
-    A program lasts at least as long as its launches: small kernels are bound by these numbers, not by
-    the device. A forward kernel costs more, because Python runs the model's code; the backward pass runs
-    from the recorded graph. `synchronise_s` is what restarts a queue that the host has emptied.
-    `graphs` names the parts of a layer that are replayed as CUDA graphs, or the whole "iteration": the host
-    launches none of their kernels.
+    A program takes at least as long as its launches: small kernels are bound by these times and not by the
+    device. A forward kernel costs more, because Python runs the model's code; the backward pass runs from
+    the recorded graph.
+
+    Attributes
+    ----------
+    forward_item_s : float
+        Host time of launching one forward kernel in eager mode.
+    backward_item_s : float
+        Host time of launching one backward kernel.
+    synchronise_s : float
+        Time that the device is idle after the host has waited for it.
+    graphs : tuple of str
+        Parts of a layer, or the whole "iteration", that run as CUDA graphs. The host launches none of their
+        kernels.
     """
 
-    forward_item_s: float = Field(default=2e-5, ge=0, description="per forward kernel, eager")
-    backward_item_s: float = Field(default=1e-5, ge=0, description="per backward kernel")
-    synchronise_s: float = Field(
-        default=0.0, ge=0, description="device idle after the host has drained the queue"
-    )
-    graphs: tuple[Literal["iteration", "attention", "router"], ...] = Field(
-        default=(), description="what is replayed as CUDA graphs"
-    )
+    forward_item_s: float = Field(default=2e-5, ge=0)
+    backward_item_s: float = Field(default=1e-5, ge=0)
+    synchronise_s: float = Field(default=0.0, ge=0)
+    graphs: tuple[Literal["iteration", "attention", "router"], ...] = ()
 
 
 class Memory(StrictModel):
     """The memory of the software in addition to parameters, gradients, states and saved activations.
 
-    Allocated bytes are given out by the framework; `fragmentation_fraction` is what its allocator holds
-    back beyond them; context and communicators are seen by the driver alone. Whether a job fits is
-    judged on the sum of all three.
-
     Attributes
     ----------
+    workspace_bytes : float
+        Workspaces of cuBLAS and similar libraries, allocated through the framework.
     logit_bytes : float
-        Per logit, from the head until the loss is done: a 16-bit copy and an fp32 one are 6.
-    stage_outputs, bucket_copies : int
-        Copies that a pipeline engine keeps until a micro-batch's backward, and that a reduction makes.
+        Bytes per logit from the head to the end of the loss: a 16-bit copy and an fp32 copy are 6.
+    stage_outputs : int
+        Copies of its output that a pipeline stage keeps for each micro-batch in flight, until its backward.
     weight_gradients : str
-        Where the GEMM adds a gradient to the sum itself, autograd still wants a tensor of the weight's
-        shape: "written" allocates one for the time of each linear's backward, as where the gradient is
-        written first and added then; "placeholder" keeps one of each shape for good (Transformer Engine,
-        `get_dummy_wgrad`).
+        What the backward of a linear allocates for the weight's gradient. "written": a tensor of the
+        weight's shape, until the gradient is added to the buffer. "placeholder": the GEMM adds to the
+        buffer itself, and one tensor of each shape stays allocated for autograd (`get_dummy_wgrad` of
+        Transformer Engine).
     keeps_gradients : bool
-        Gradients lie in one buffer for good (Megatron-LM), or are freed between steps (PyTorch).
+        Whether gradients stay allocated in one buffer (Megatron-LM), instead of being freed between steps
+        (PyTorch).
+    score_buffer : bool
+        Whether one square of attention scores stays allocated (attention that is not fused).
+    received_activations : int
+        Received activations of a chunk that stay allocated, and one that is in transit.
+    update_bytes : float
+        Bytes per parameter of the shard that are allocated while the optimizer runs.
+    bucket_copies : int
+        Gradient buckets that are copied while they are reduced.
+    context_bytes : float
+        Memory of the driver's context, outside the framework's allocator.
+    communicator_bytes : float
+        Buffers of one communicator, outside the framework's allocator.
+    fragmentation_fraction : float
+        Memory that the allocator caches, relative to allocated memory: reserved / allocated - 1.
     """
 
-    workspace_bytes: float = Field(default=64e6, ge=0, description="cuBLAS and the like, allocated")
-    logit_bytes: float = Field(default=6.0, ge=0, description="kept per logit through the loss")
-    stage_outputs: int = Field(
-        default=0, ge=0, description="stage outputs kept per micro-batch in flight, until its backward"
-    )
-    weight_gradients: Literal["written", "placeholder"] = Field(
-        default="written", description="what a linear allocates for its weight's gradient"
-    )
-    keeps_gradients: bool = Field(default=False, description="gradients stay allocated between steps")
-    score_buffer: bool = Field(
-        default=False, description="one square of attention scores stays allocated (materialised attention)"
-    )
-    received_activations: int = Field(
-        default=0, ge=0, description="received tensors of a chunk that stay allocated, and one in transit"
-    )
-    update_bytes: float = Field(
-        default=0.0, ge=0, description="per parameter of the shard, while the optimizer runs"
-    )
-    bucket_copies: int = Field(default=0, ge=0, description="gradient buckets copied while reducing")
-    context_bytes: float = Field(default=0.6e9, ge=0, description="driver context, not allocated")
-    communicator_bytes: float = Field(default=0.25e9, ge=0, description="buffers of one communicator")
-    fragmentation_fraction: float = Field(default=0.08, ge=0, description="reserved over allocated - 1")
+    workspace_bytes: float = Field(default=64e6, ge=0)
+    logit_bytes: float = Field(default=6.0, ge=0)
+    stage_outputs: int = Field(default=0, ge=0)
+    weight_gradients: Literal["written", "placeholder"] = "written"
+    keeps_gradients: bool = False
+    score_buffer: bool = False
+    received_activations: int = Field(default=0, ge=0)
+    update_bytes: float = Field(default=0.0, ge=0)
+    bucket_copies: int = Field(default=0, ge=0)
+    context_bytes: float = Field(default=0.6e9, ge=0)
+    communicator_bytes: float = Field(default=0.25e9, ge=0)
+    fragmentation_fraction: float = Field(default=0.08, ge=0)
 
     @property
     def writes_weight_gradients(self) -> bool:
@@ -157,54 +187,87 @@ class Memory(StrictModel):
 
 
 class Derate(StrictModel):
-    """In-training GEMM time over isolated GEMM time, which kernel benchmarks do not show.
+    """GEMM time in training over the time of the same GEMM in a benchmark.
 
-    In training, caches are cold and other streams share the memory. The ratio is 1 for every stack: the
-    effect is a constant fitted on whole runs (catalog/constants/runs.json). Stacks share the mean of these
-    constants, unless `own` says that their kernels were measured inside the software itself.
-    `log_sigma_factor` is the prior: two sources that timed GEMMs on one device differ by 0.1
-    (docs/accuracy/kernels.md).
+    In training, caches are cold and other streams share the memory. The ratio is 1 for every stack, because
+    the effect is a constant fitted on whole runs (catalog/constants/runs.json).
+
+    Attributes
+    ----------
+    ratio : float
+        Time in training over time in a benchmark.
+    own : bool
+        Whether the kernels were measured inside the software itself, so that the mean of the fitted
+        constants of other stacks does not apply.
+    log_sigma_factor : float
+        Standard deviation of the logarithm of `ratio` before fitting. Two sources that timed GEMMs on one
+        device differ by 0.1 (docs/accuracy/kernels.md).
     """
 
     ratio: float = Field(default=1.0, gt=0)
-    own: bool = Field(default=False, description="does not share what constants of other stacks say")
+    own: bool = False
     log_sigma_factor: float = Field(default=0.1, ge=0)
 
 
 class Stack(StrictModel):
-    """One training framework of one era.
+    """One training framework in one release.
 
     Attributes
     ----------
+    name : str
+        Name of the stack, as `flopcast catalog stacks` lists it.
     era : str
-        Month of the release, "2022-05": versions of one framework differ by 5 to 30 per cent.
+        Month of the release, "2022-05": versions of one framework differ by 5 to 30 %.
     attention_kernel : str
-        "materialised" writes the square of scores to memory; "flash" never does.
+        "flash" never writes the scores of attention to memory; "materialised" does.
     attention_generation : str
-        Which flash kernel: a version of FlashAttention, or the first one in Triton. "newest" is the kernel
-        of the device's measured curves (cost/kernels/generations.py).
+        Which flash kernel runs: a version of FlashAttention, or the first one in Triton. "newest" is the
+        kernel of the device's measured curves (cost/kernels/generations.py).
     rewrites : tuple of str
-        Changes that turn the logical items into the items that the software runs, in order; names of
+        Changes that turn the logical operators into those that the software runs, in order; names of
         `workload.rewrites.REWRITES`.
     synchronise_each_layer : bool
         Whether the host waits for the device around each recomputed layer (an option of GPT-NeoX).
-    fused_loss : str
-        When one kernel over 16-bit logits computes the cross entropy, instead of a cast to fp32 and a chain
-        of kernels: never, if tensor parallelism leaves logits "uncut", or in "all" cases.
-    tensor_overlap : str
-        "chunks": gathers and scatters of tensor parallelism overlap with the GEMMs that they belong to,
-        both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
     rank_orders : tuple of str
-        Rank orders besides tp-cp-dp-pp that an option of the launcher gives, for plans without context
-        parallelism in which replicas shard at most optimizer states. A search recommends only these; a plan
-        may use any.
+        Rank orders other than tp-cp-dp-pp that an option of the launcher gives, for plans without context
+        parallelism in which data-parallel ranks shard at most optimizer states. A search recommends only
+        these; a plan may use any.
     selective_groups : tuple of str
         Modules that `recompute: selective` recomputes if the plan names none (layers/modules.py).
     recompute_until : str
-        How far a recomputed forward pass goes: to its "end" (Megatron-LM, DeepSpeed); until all tensors
-        that were "kept" the first time exist again (PyTorch's non-reentrant checkpoint); or only until the
-        tensors that gradients "read" exist (compiled blocks). The last two differ with adapters and in
+        Where a recomputed forward pass ends: at its "end" (Megatron-LM, DeepSpeed); as soon as all tensors
+        that were "kept" in the first pass exist again (PyTorch's non-reentrant checkpoint); or as soon as
+        the tensors that gradients "read" exist (compiled blocks). The last two differ with adapters and in
         blocks whose attention and MLP are parallel.
+    fused_loss : str
+        When one kernel over 16-bit logits computes the cross entropy, instead of a cast to fp32 and a chain
+        of kernels: in no case ("none"), if tensor parallelism does not divide the logits ("uncut"), or
+        always ("all").
+    tensor_overlap : str
+        "chunks": tensor-parallel gathers and scatters overlap with the GEMMs that they belong to, both in
+        chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
+    pipeline : Pipeline
+        Transfers between stages, and the division of layers over stages.
+    gradients : Gradients
+        The reduction of gradients between the last backward pass and the optimizer.
+    sharding : Sharding
+        The sharding of gradients and parameters (ZeRO-2, ZeRO-3, FSDP).
+    contention : Contention
+        The compute time that is lost to overlapping messages.
+    optimizer : Optimizer
+        The cost of the optimizer step.
+    host : HostCost
+        The time that the host takes to launch work.
+    experts : ExpertSoftware
+        Settings for mixtures of experts.
+    memory : Memory
+        Memory in addition to parameters, gradients, states and saved activations.
+    derate : Derate
+        GEMM time in training over the time of the same GEMM in a benchmark.
+    narrow : NarrowProducts
+        Settings for training in 8 and 4 bits.
+    switches : Switches
+        Flags and keys of the software, which `flopcast diagnose` names.
 
     Examples
     --------
@@ -217,23 +280,13 @@ class Stack(StrictModel):
     era: str = ""
     attention_kernel: Literal["materialised", "flash"] = "flash"
     attention_generation: Literal["newest", "flash-2", "flash-1", "triton"] = "newest"
-    rewrites: tuple[str, ...] = Field(default=(), description="in order; see workload/rewrites")
-    synchronise_each_layer: bool = Field(
-        default=False, description="the device is drained around every recomputed layer"
-    )
-    rank_orders: tuple[RankOrder, ...] = Field(
-        default=(), description="besides tp-cp-dp-pp; what a search may recommend"
-    )
+    rewrites: tuple[str, ...] = ()
+    synchronise_each_layer: bool = False
+    rank_orders: tuple[RankOrder, ...] = ()
     selective_groups: tuple[str, ...] = ("core_attention",)
-    recompute_until: Literal["end", "kept", "read"] = Field(
-        default="end", description="kept, read: the last GEMM of a checkpoint does not run again"
-    )
-    fused_loss: Literal["none", "uncut", "all"] = Field(
-        default="none", description="which logits have their cross entropy in one kernel"
-    )
-    tensor_overlap: Literal["none", "chunks"] = Field(
-        default="none", description="chunks: tensor-parallel messages under blocks' products"
-    )
+    recompute_until: Literal["end", "kept", "read"] = "end"
+    fused_loss: Literal["none", "uncut", "all"] = "none"
+    tensor_overlap: Literal["none", "chunks"] = "none"
     pipeline: Pipeline = Pipeline()
     gradients: Gradients = Gradients()
     sharding: Sharding = Sharding()
@@ -245,7 +298,7 @@ class Stack(StrictModel):
     derate: Derate = Derate()
     narrow: NarrowProducts = NarrowProducts()
     switches: Switches = Switches()
-    source: tuple[Source, ...] = ()
+    source: Sources = ()
 
     @property
     def fuses_attention(self) -> bool:

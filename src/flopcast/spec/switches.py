@@ -9,34 +9,44 @@ from flopcast.strict_model import StrictModel
 
 
 class Switches(StrictModel):
-    """The switches of one software as short texts; "" where it has none.
+    """The flags and keys of one training software; "" where the software has no such switch.
 
-    Software without any switch here is unknown: the fields of a job file are then all that can be named. If
-    it has some, changes without a switch are impossible with it.
+    `flopcast diagnose` names them. If a software has no switch at all here, flopcast knows nothing of its
+    switches and names only the fields of a job file. If it has some, flopcast suggests no change for which
+    it has no switch.
 
     Attributes
     ----------
     software : str
-        Its name, written before each switch: "Megatron-LM".
-    overlap_gradients, overlap_gather : str
-        Reductions of gradients under the backward pass; gathers of updated parameters under the forward
-        pass.
+        Name that is written before each switch: "Megatron-LM".
+    overlap_gradients : str
+        Switch that overlaps gradient reduction with the backward pass.
     overlaps_alone : bool
-        Whether reductions can overlap only with ZeRO and without pipeline stages (DeepSpeed).
-    overlap_tensor, overlap_transfers : str
-        Messages of tensor parallelism under products; transfers between stages under compute.
-    recompute, micro_batch : str
-        What is recomputed; the size of a micro-batch.
-    attention_kernel, attention_generation : str
-        A fused kernel of attention; a newer one.
+        Whether gradient reduction can overlap only with ZeRO and without pipeline stages (DeepSpeed).
+    overlap_gather : str
+        Switch that overlaps the gather of updated parameters with the forward pass.
+    overlap_tensor : str
+        Switch that overlaps tensor-parallel communication with GEMMs.
+    overlap_transfers : str
+        Switch that overlaps transfers between pipeline stages with compute.
+    recompute : str
+        Switch that chooses what is recomputed.
+    micro_batch : str
+        Switch that sets the micro-batch size.
+    attention_kernel : str
+        Switch that selects fused attention.
+    attention_generation : str
+        Switch that selects a newer attention kernel.
     graphs : str
-        CUDA graphs, or whatever else launches less.
-    timers, rank_timers : str
-        Timers of the parts of a step in the log; of every rank.
+        Switch that uses CUDA graphs, or reduces launches in another way.
+    timers : str
+        Switch that prints timers of the parts of a step.
+    rank_timers : str
+        Switch that prints these timers for every rank.
     async_checkpoints : str
-        Checkpoints that are written while the run goes on.
+        Switch that writes checkpoints while the run goes on.
     fixed : tuple of str
-        Fields of a plan that it cannot change, or only with another program.
+        Fields of a plan that the software cannot change, or only as another program.
 
     Examples
     --------

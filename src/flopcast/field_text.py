@@ -1,0 +1,35 @@
+"""Texts about nouns and their fields, from docstrings: for the JSON Schema, errors and the reference.
+
+Answers: what is this noun, and what does this field of it mean?
+Elsewhere: the nouns themselves (spec/, layers/), the schema of what a file holds (strict_model.py).
+"""
+
+import inspect
+import re
+from typing import Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+_ENTRY = re.compile(r"^([\w, ]+) : .*\n((?:    .*\n?)+)", flags=re.MULTILINE)  # of a docstring's attributes
+_SECTION = re.compile(r"^\w+\n-+\n", flags=re.MULTILINE)
+
+
+def field_text(noun: type[BaseModel], name: str) -> str:
+    """Return what a field means: its entry under "Attributes" in the docstring, or its description.
+
+    The field `kind` of a noun has only one value, and so no entry. "" if nothing says what a field means.
+    """
+    for owner in noun.__mro__:
+        for entry in _ENTRY.finditer(inspect.cleandoc(vars(owner).get("__doc__") or "") + "\n"):
+            if name in entry[1].replace(" ", "").split(","):
+                return " ".join(entry[2].split())
+    field = noun.model_fields[name]
+    if get_origin(field.annotation) is Literal and get_args(field.annotation) == (field.default,):
+        return f"Always {field.default!r}: it tells this kind of entry from others."
+    return field.description or ""
+
+
+def noun_text(noun: type[BaseModel]) -> str:
+    """Return what a noun is: its docstring up to the first section, one line for each paragraph."""
+    text = _SECTION.split(inspect.cleandoc(noun.__doc__ or ""))[0]
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()
