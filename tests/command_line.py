@@ -36,9 +36,16 @@ class Ended:
     err: str
 
 
-def flopcast(*words, input=b"", variables=None):
+class Terminal(TextIOWrapper):
+    """A stream that takes itself for a terminal, and keeps what it is sent."""
+
+    def isatty(self):
+        return True
+
+
+def flopcast(*words, input=b"", variables=None, stream=TextIOWrapper):
     """One call in this process, with bytes on stdin and with more variables of the environment."""
-    out, err = (TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    out, err = (stream(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     try:
         with (
             patch("sys.argv", ["flopcast", *map(str, words)]),

@@ -13,6 +13,7 @@ import click
 from flopcast.cli.calibrate_constants import constants
 from flopcast.cli.import_measurements import from_run
 from flopcast.cli.options import FILE, print_json
+from flopcast.cli.terminal import print_text
 
 if TYPE_CHECKING:
     from flopcast.cli.measurement_folder import MeasurementFolder
@@ -107,7 +108,7 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     if wants_markdown:
         click.echo(as_markdown(scores), nl=False)
     if not wants_json and not wants_markdown:
-        click.echo(as_text(scores))
+        print_text(as_text(scores))
 
 
 def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":

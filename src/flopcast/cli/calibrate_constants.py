@@ -49,7 +49,8 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
     if out is not None:  # written before printing: a closed pipe must not lose minutes of work
         write(out, fitted)
         click.echo(f"wrote {out}: {len(fitted.constants)} constants", err=True)
-    print_found(fitted, wants_json, as_json, as_markdown if wants_markdown else as_text)
+    shown = as_markdown if wants_markdown else as_text
+    print_found(fitted, wants_json, as_json, shown, is_page=wants_markdown)
 
 
 def _fitted(paths: tuple[str, ...]) -> "Fitted":

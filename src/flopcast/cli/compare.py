@@ -33,7 +33,7 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
         --plan "dp=16 tp=8 pp=8 gbs=1536" plan.vpp=3
     """
     from flopcast.api import predict
-    from flopcast.render.comparison import as_json, as_text
+    from flopcast.render.comparison import as_json, marked_text
     from flopcast.report.versus import versus
 
     names, files, changes = _sides(words)
@@ -41,7 +41,7 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
         resolve(replace(request, files=files[side], changes=changes[side])) for side in range(2)
     )
     compared = versus(predict(first), predict(second))
-    print_found(compared, wants_json, as_json, lambda found: as_text(found, names))
+    print_found(compared, wants_json, as_json, lambda found: marked_text(found, names))
 
 
 def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...]], list[tuple[str, ...]]]:

@@ -27,16 +27,15 @@ def command(out: Path) -> None:
     from flopcast.accuracy import validate_suite
     from flopcast.api import predict, report_page
     from flopcast.cli.options import writing
+    from flopcast.cli.terminal import print_text
     from flopcast.interop.exports.trace_files import write_trace
-    from flopcast.render.report_text import as_text
+    from flopcast.render.report_text import marked_text
     from flopcast.render.suite_comparison import compared_text
 
     comparison = validate_suite("paper")
     row = next(row for row in comparison.suite.rows if row.id == RUN)
     report = predict(row.job)
-    click.echo(as_text(report))
-    click.echo()
-    click.echo(compared_text(comparison, RUN))
+    print_text(f"{marked_text(report)}\n\n{compared_text(comparison, RUN)}")
     with writing("--out", out):
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.html", report_page(report))

@@ -33,8 +33,8 @@ def command(request: JobRequest, log: Path | None, trace: Path | None, wants_jso
     flopcast diagnose llama-3-8b --gpus 64 --plan "dp=64 gbs=512 recompute=full"
     """
     from flopcast.api import diagnose
-    from flopcast.render.diagnosis import as_json, as_text
+    from flopcast.render.diagnosis import as_json, marked_text
 
     is_measured = log is not None or trace is not None  # then on a cluster that must be known
     found = diagnose(resolve(request, assume_cluster=not is_measured), log, trace)
-    options.print_found(found, wants_json, as_json, as_text)
+    options.print_found(found, wants_json, as_json, marked_text)

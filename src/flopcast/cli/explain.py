@@ -36,7 +36,7 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     from flopcast.library.constants import shipped
     from flopcast.library.curves import load_book
     from flopcast.render.assumption_lines import assumption_lines
-    from flopcast.render.explanation import as_json, as_text
+    from flopcast.render.explanation import as_json, marked_text
     from flopcast.report.explain.registry import explain
 
     if exists(what) or is_model(what):
@@ -48,7 +48,7 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     }
     explanation = explain(report, load_book(report.job.cluster), sources, what)
     assumed = assumption_lines(report.assumptions)
-    print_found(explanation, wants_json, as_json, lambda found: "\n".join([as_text(found), *assumed]))
+    print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))
 
 
 def _swapped(what: str, job: str = "step") -> Problem:

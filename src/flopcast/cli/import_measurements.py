@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, check_writable, job_options, writing
+from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
@@ -68,8 +69,8 @@ def from_run(
     title = f"flopcast calibrate from-run on {job.model.name}, {job.plan.short()}"
     site = site_after(posterior, job.site, out.stem if out else "site", title)
     again = predict(job.model_copy(update={"site": site}))
-    click.echo(posterior_text(posterior))
-    click.echo(f"again     {show_seconds(again.step_time_s)} predicted with the site file")
+    print_text(posterior_text(posterior))
+    print_text(f"again     {show_seconds(again.step_time_s)} predicted with the site file")
     for warning in posterior.warnings:
         click.echo(f"warning   {warning}", err=True)
     if out is not None:
@@ -248,7 +249,7 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
         runs.setdefault(run, []).append(row.busbw_bytes_per_s)
     for (name, ranks, nodes, dtype), rates in sorted(runs.items()):
         best = show(max(rates), "B/s")
-        click.echo(
+        print_text(
             f"{name:16}{ranks:5} ranks{nodes:5} nodes  {dtype:10}{len(rates):5} rows, busbw up to {best}"
         )
     if out is not None:
@@ -307,10 +308,10 @@ def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: 
     for remark in trace.remarks:
         click.echo(f"trace     {remark}", err=True)
     if trace.step_time_s is not None:
-        click.echo(f"{trace.step_times_s.size} steps, median {show_seconds(trace.step_time_s)}")
-    click.echo(totals_text(class_totals(trace), "class", len(trace.words)))
+        print_text(f"{trace.step_times_s.size} steps, median {show_seconds(trace.step_time_s)}")
+    print_text(totals_text(class_totals(trace), "class", len(trace.words)))
     if unknown := unrecognised(trace):
-        click.echo("\n" + totals_text(unknown, "kernel of no known class", MOST_LINES))
+        print_text("\n" + totals_text(unknown, "kernel of no known class", MOST_LINES))
     if out is not None:
         count = write_csv(out, SAMPLE_COLUMNS, sample_cells(samples(trace)))
         click.echo(f"wrote {out}: {count} samples", err=True)

@@ -21,6 +21,7 @@ import click
 
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
+from flopcast.cli.terminal import print_error
 from flopcast.garbage import collect_rarely
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _report_error(error: Exception) -> int:
 
     if isinstance(error, SpecError):
         count = len(error.problems)
-        click.echo(f"{count} fault{'s' if count != 1 else ''} in the input\n\n{error}", err=True)
+        print_error(f"{count} fault{'s' if count != 1 else ''} in the input", f"\n\n{error}")
         return EXIT_INPUT
     if isinstance(error, InfeasibleError):
         click.echo(str(error), err=True)

@@ -3,6 +3,7 @@
 import click
 
 from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -24,11 +25,11 @@ def command(request: JobRequest, wants_json: bool) -> None:
     """
     from flopcast.prediction import memory_of
     from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
-    from flopcast.render.report_text import memory_text
+    from flopcast.render.report_text import marked_memory_text
 
     job = resolve(request)
     memory = memory_of(job)
     if wants_json:
         print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)})
     else:
-        click.echo(memory_text(job, memory))
+        print_text(marked_memory_text(job, memory))

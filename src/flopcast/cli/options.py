@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from flopcast.cli.suggestions import names_of, of_jobs
+from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 
@@ -145,13 +146,20 @@ def print_json(data: object) -> None:
 
 
 def print_found(
-    result: Found, wants_json: bool, as_json: Callable[[Found], object], as_text: Callable[[Found], str]
+    result: Found,
+    wants_json: bool,
+    as_json: Callable[[Found], object],
+    marked_text: Callable[[Found], str],
+    *,
+    is_page: bool = False,
 ) -> None:
-    """Print a result as one JSON document or as text."""
+    """Print a result as one JSON document, or as text with marks; a page of Markdown as it is."""
     if wants_json:
         print_json(as_json(result))
+    elif is_page:
+        click.echo(marked_text(result))
     else:
-        click.echo(as_text(result))
+        print_text(marked_text(result))
 
 
 def check_writable(option: str, path: Path | None) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli import options
+from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -48,7 +49,7 @@ def command(
     """
     from flopcast.api import predict, report_page
     from flopcast.render.report_json import as_json
-    from flopcast.render.report_text import as_text
+    from flopcast.render.report_text import marked_text
 
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
@@ -57,7 +58,7 @@ def command(
     if wants_json:
         options.print_json(as_json(made) | log_json(made))
     else:
-        click.echo(as_text(made) + log_text(made))
+        print_text(marked_text(made) + log_text(made))
     if report is not None:
         options.write_output("--report", report, report_page(made))
     if trace is not None:
@@ -80,10 +81,10 @@ def _log_reader(
         return lambda _: "", lambda _: {}
     from flopcast.lab.logs.prediction_check import compare_with_log
     from flopcast.lab.logs.reader import read_log_file
-    from flopcast.render.log_comparison import as_json, as_text
+    from flopcast.render.log_comparison import as_json, marked_text
 
     log = read_log_file(path)
     return (
-        lambda report: f"\n\n{as_text(compare_with_log(report, log))}",
+        lambda report: f"\n\n{marked_text(compare_with_log(report, log))}",
         lambda report: {"measured": as_json(compare_with_log(report, log))},
     )

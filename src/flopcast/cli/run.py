@@ -30,10 +30,10 @@ def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
     flopcast run job.yaml --phases phases.yaml --price "2.10 USD/h" cluster.reliability.restart_s="5 min"
     """
     from flopcast.api import predict
-    from flopcast.render.training_run import as_json, as_text
+    from flopcast.render.training_run import as_json, marked_text
     from flopcast.report.training import training
     from flopcast.requests.phase_files import jobs_of_phases
 
     jobs = jobs_of_phases(request, phases)
     whole = training((name, tokens, predict(job)) for name, tokens, job in jobs)
-    print_found(whole, wants_json, as_json, as_text)
+    print_found(whole, wants_json, as_json, marked_text)

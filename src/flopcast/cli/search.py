@@ -9,6 +9,7 @@ import click
 from flopcast.cli.executors import executor_and_ledger, takes_workers
 from flopcast.cli.options import FILE, check_writable, job_options, print_json, writes_document, writing
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch
+from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
@@ -85,7 +86,7 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     """
     from flopcast.render.error_json import no_plan
     from flopcast.render.search_json import as_json
-    from flopcast.render.search_text import as_text, nearest
+    from flopcast.render.search_text import marked_text, nearest
     from flopcast.requests.search_request import SearchRequest, question_of
     from flopcast.workers.run import answer
     from flopcast.workers.search_tasks import search_of
@@ -104,7 +105,7 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
         answered = as_json(result, top, watch.seconds, watch.screening_s)
         print_json(answered if result.plans else answered | no_plan("\n".join(nearest(result))))
     else:
-        click.echo(as_text(result, top, with_front=pareto))
+        print_text(marked_text(result, top, with_front=pareto))
     for path in write(result):
         click.echo(f"wrote {path}", err=True)
     if not result.plans:

@@ -9,6 +9,7 @@ import click
 from flopcast.cli.executors import executor_and_ledger, takes_workers
 from flopcast.cli.options import FILE, check_writable, print_json
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep
+from flopcast.cli.terminal import print_text
 
 TIMES = ("seconds", "screened_per_s")  # how long a search took; omitted, so that answers are reproducible
 SHORT = {"sequence_length": "seq"}
@@ -76,7 +77,7 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
         missing = {} if feasible or partial else no_plan("no scenario has a feasible plan")
         print_json(answered | missing)
     else:
-        click.echo(as_text(ordered))
+        print_text(marked_text(ordered))
     if csv is not None:
         write_csv(csv, [as_row(answer) for answer in ordered])
         click.echo(f"wrote {csv}", err=True)
@@ -113,9 +114,10 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
     return {**settings, **counts, **losses, **{name: best.get(name) for name in kept}, "why": why}
 
 
-def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
+def marked_text(answers: Sequence[Mapping[str, Any]]) -> str:
     """Return one line per scenario: the values that vary, and the recommended plan or why none fits."""
     from flopcast.cli.sweep_file import AXES
+    from flopcast.render import terminal
     from flopcast.render.tables import aligned
     from flopcast.units import show, show_memory, show_seconds
 
@@ -127,14 +129,14 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
         row = [str(answer[name]) for name in several]
         if not answer["plans"]:
             why = next((one["why"] for one in answer["nearest_infeasible"]), "the space holds no plan")
-            rows.append([*row, "–", "", "", "", f"none is feasible: {why}"])
+            rows.append([*row, "–", "", "", "", terminal.bad(f"none is feasible: {why}")])
             continue
         best = answer["plans"][0]
         step_s = best["step_time_s"]
-        row += [show_seconds(step_s)]
-        row += [f"{show_seconds(best['low_s'], step_s)} to {show_seconds(best['high_s'], step_s)}"]
+        bounds = f"{show_seconds(best['low_s'], step_s)} to {show_seconds(best['high_s'], step_s)}"
+        row += [terminal.answer(show_seconds(step_s)), terminal.aside(bounds)]
         tight = "" if best["memory_verdict"] == "fits" else f" {best['memory_verdict']}"
-        memory = show_memory(best["expected_memory_bytes"]) + tight
+        memory = show_memory(best["expected_memory_bytes"]) + terminal.caution(tight)
         row += [show(best["tokens_per_s"], "tokens/s"), memory, best["short"]]
         rows.append(row)
     plans = sum(answer["candidates"] for answer in answers)

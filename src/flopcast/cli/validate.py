@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from flopcast.cli.options import FILE, check_writable, print_found, print_json, with_progress, write_output
+from flopcast.cli.terminal import print_text
 from flopcast.cli.validate_options import OPTIONS, Judging, ignored, takes_constants
 from flopcast.errors import Problem, SpecError
 
@@ -101,7 +102,7 @@ def print_comparison(
         Tables,
         as_json,
         as_markdown,
-        as_text,
+        marked_text,
         memory_as_json,
         memory_as_markdown,
         memory_as_text,
@@ -118,7 +119,8 @@ def print_comparison(
     compared = [validate_suite(name, judging.of_suites) for name in chosen if name in SUITES]
     if not wants_markdown and not wants_json:
         texts = [memory_as_text(name, *data) for name, data in tables.items()]
-        click.echo("".join(f"{text}\n\n" for text in (*texts, *map(as_text, compared))), nl=False)
+        for text in (*texts, *map(marked_text, compared)):
+            print_text(f"{text}\n")
     if wants_markdown:
         click.echo((as_markdown(compared) if compared else "") + memory_as_markdown(tables), nl=False)
     if wants_json:
@@ -142,7 +144,10 @@ def published_runs(
         write_output("--report", judging.report, runs_as_html(published))
     if wants_json:
         return {"published": runs_as_json(published)}
-    click.echo(runs_as_markdown(published) if wants_markdown else runs_as_text(published))
+    if wants_markdown:
+        click.echo(runs_as_markdown(published))
+    else:
+        print_text(runs_as_text(published))
     return {}
 
 
@@ -178,7 +183,13 @@ def print_decisions(
     ways = judging.ways if paths else ()
     judged = validate_decisions(paths, suites, ways, judging.sources, with_progress)
     as_text = decisions_as_markdown if wants_markdown else decisions_as_text
-    print_found(judged, wants_json, lambda each: {"decisions": decisions_as_json(each)}, as_text)
+    print_found(
+        judged,
+        wants_json,
+        lambda each: {"decisions": decisions_as_json(each)},
+        as_text,
+        is_page=wants_markdown,
+    )
 
 
 def print_from_one_run(
@@ -215,4 +226,10 @@ def print_from_one_run(
     published = validate_published(paths, "none" if without else "others", (), with_progress)
     calibration = calibrated(published.rows)
     as_text = from_one_run_as_markdown if wants_markdown else from_one_run_as_text
-    print_found(calibration, wants_json, lambda each: {"from_one_run": from_one_run_as_json(each)}, as_text)
+    print_found(
+        calibration,
+        wants_json,
+        lambda each: {"from_one_run": from_one_run_as_json(each)},
+        as_text,
+        is_page=wants_markdown,
+    )

@@ -4,6 +4,7 @@ Answers: which mapping do these words and changes stand for?
 Elsewhere: whether that mapping is a valid job (files/validate.py, spec/checks.py).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -39,6 +40,8 @@ def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
 def plan_words(text: str, where: str = "") -> dict[str, object]:
     """Return a plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a name alone means true.
 
+    A list goes on behind a comma, also if a terminal broke the line there.
+
     Raises
     ------
     SpecError
@@ -48,10 +51,12 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
     --------
     >>> plan_words("tp=8 sp precision=bf16")
     {'tensor_parallel': 8, 'sequence_parallel': True, 'precision': 'bf16'}
+    >>> plan_words("pp=2 stage_layers=17, 15")
+    {'pipeline_parallel': 2, 'stage_layers': '17,15'}
     """
     words: dict[str, object] = {}
     problems = []
-    for word in text.split():
+    for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = long_names(Plan).get(short, short)
         if name in words or (equals and not value):

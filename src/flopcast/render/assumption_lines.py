@@ -6,6 +6,7 @@ Elsewhere: where assumptions are made (requests/resolve.py, requests/missing_pla
 
 from collections.abc import Iterable
 
+HEADING = "assumed"
 OPTIONS = {  # first word of an assumption → what to set on the command line
     "cluster": "--cluster",
     "stack": "--stack",
@@ -23,7 +24,7 @@ def assumption_lines(texts: Iterable[str]) -> list[str]:
       no dropout
     """
     lines = [f"  {with_option(text)}" for text in dict.fromkeys(texts)]
-    return ["assumed", *lines] if lines else []
+    return [HEADING, *lines] if lines else []
 
 
 def with_option(text: str) -> str:

@@ -4,10 +4,13 @@ Answers: what does `flopcast compare` print?
 Elsewhere: ratios and their intervals (report/versus.py).
 """
 
+from collections.abc import Mapping, Sequence
+
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_json import FORMAT_VERSION, with_bounds
 from flopcast.render.report_json import as_json as report_as_json
 from flopcast.render.tables import aligned
+from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, settled
@@ -15,6 +18,7 @@ from flopcast.spec.job import Job
 from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
 
 LABELS = ("A", "B")
+INTERVAL, MEMORY = "90 %", "memory"  # names of rows
 
 
 def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
@@ -25,6 +29,11 @@ def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
     compared : ReportComparison
     names : names of the jobs, such as those of their files
     """
+    return plain(marked_text(compared, names))
+
+
+def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     first, second = compared.first, compared.second
     who = [
         f"{label}  {name}: {report.job.plan.short()} {report.job.batch.text()}"
@@ -35,13 +44,32 @@ def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
         [
             *who,
             "",
-            *aligned(rows_of(compared)),
+            *aligned(_marked_rows(compared)),
             "",
-            *verdicts(compared),
+            *map(_marked_verdict, verdicts(compared)),
             *[f"warning   {label}: {text}" for label, report in pairs for text in report.warnings],
             *_assumed(compared),
         ]
     )
+
+
+def _marked_rows(compared: ReportComparison) -> list[list[str]]:
+    """Return the rows of `rows_of` with marks on intervals and on what memory needs."""
+    reports = (compared.first, compared.second)
+    marks: Mapping[str, Sequence[Mark]] = {
+        INTERVAL: [aside, aside],
+        MEMORY: [OF_VERDICT[report.memory.verdict] for report in reports],
+    }
+    return [
+        [name, *(mark(cell) for mark, cell in zip(marks.get(name, [str, str]), cells, strict=True))]
+        for name, *cells in rows_of(compared)
+    ]
+
+
+def _marked_verdict(text: str) -> str:
+    """Return a verdict as an answer, without its interval."""
+    verdict, bracket, rest = text.partition(" (90 %")
+    return answer(verdict) + bracket + rest
 
 
 def _assumed(compared: ReportComparison) -> list[str]:
@@ -100,11 +128,11 @@ def _answers(report: Report, *, quoted: bool) -> list[tuple[str, str]]:
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     return [
         ("step", show_seconds(report.step_time_s)),
-        ("90 %", f"{low} to {high}"),
+        (INTERVAL, f"{low} to {high}"),
         ("rate", show(report.metrics.tokens_per_s, "tokens/s")),
         ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
-        ("memory", f"{show_memory(memory.expected_bytes)} expected, {verdict}"),
+        (MEMORY, f"{show_memory(memory.expected_bytes)} expected, {verdict}"),
         (
             "price",
             "unknown" if cost.price is None else f"{cost.price.device_usd_per_hour:g} USD/h per device",

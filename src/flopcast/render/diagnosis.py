@@ -7,6 +7,7 @@ Elsewhere: how suspects are found (lab/diagnosis/diagnose.py).
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_json import FORMAT_VERSION, fields_of
+from flopcast.render.terminal import answer, caution, good, plain
 from flopcast.units import show_seconds
 
 BASIS = {
@@ -21,6 +22,11 @@ BASIS = {
 
 def as_text(found: SlowStep) -> str:
     """Return the diagnosis as text: the step, each suspect, advice, and what was assumed."""
+    return plain(marked_text(found))
+
+
+def marked_text(found: SlowStep) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     report = found.report
     job = report.job
     lines = [
@@ -55,7 +61,7 @@ def _measured(found: SlowStep) -> list[str]:
     if not found.describes_run:
         return [line, f"{predicted} for the job, which has other sizes than the run: no time is compared"]
     ratio = found.measured_s / report.step_time_s - 1.0
-    verdict = "inside the interval" if found.inside else "OUTSIDE the interval"
+    verdict = good("inside the interval") if found.inside else caution("OUTSIDE the interval")
     lines = [line, f"{predicted}: the measured step differs by {ratio:+.1%}, {verdict}"]
     if found.measured_s < report.step_time_low_s:
         lines.append("note      the run is faster than predicted: check that the job describes this run")
@@ -76,7 +82,7 @@ def _cost(suspect: Suspect) -> str:
 
 def _suspect(place: int, suspect: Suspect) -> list[str]:
     return [
-        f"{place:<3} {suspect.title}",
+        f"{place:<3} {answer(suspect.title)}",
         f"    costs     {_cost(suspect)}",
         *(f"    for       {text}" for text in suspect.evidence),
         *(f"    against   {text}" for text in suspect.against),

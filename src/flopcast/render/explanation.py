@@ -4,6 +4,7 @@ Answers: what does `flopcast explain` print?
 Elsewhere: what an explanation holds (report/explain/explanation.py).
 """
 
+from flopcast.render.terminal import answer, aside, plain
 from flopcast.report.explain.explanation import Explanation, with_unit
 
 WIDTH = 26
@@ -11,15 +12,21 @@ WIDTH = 26
 
 def as_text(explained: Explanation) -> str:
     """Return lines for a terminal: the number, its formula, its inputs, its parts with theirs."""
+    return plain(marked_text(explained))
+
+
+def marked_text(explained: Explanation) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     return "\n".join(_lines(explained, ""))
 
 
 def _lines(explained: Explanation, indent: str) -> list[str]:
     note = f"   {explained.note}" if explained.note else ""
-    lines = [f"{indent}{explained.name:{WIDTH}} {with_unit(explained.amount, explained.unit)}{note}"]
+    amount = with_unit(explained.amount, explained.unit)
+    lines = [f"{indent}{explained.name:{WIDTH}} {amount if indent else answer(amount)}{note}"]
     lines += [f"{indent}  = {explained.formula}"] if explained.formula else []
     for each in explained.inputs:
-        source = f"   ({each.source})" if each.source else ""
+        source = f"   {aside(f'({each.source})')}" if each.source else ""
         lines.append(f"{indent}  {each.name:{WIDTH - 2}} {each.text}{source}")
     for part in explained.parts:
         lines += _lines(part, f"{indent}  ")

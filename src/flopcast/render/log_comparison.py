@@ -9,6 +9,7 @@ from functools import partial
 
 from flopcast.lab.logs.prediction_check import LogComparison
 from flopcast.render.report_json import FORMAT_VERSION, fields_of
+from flopcast.render.terminal import caution, good, plain
 from flopcast.report.flop_conventions import CONVENTIONS, WORST_MISMATCH
 from flopcast.units import Number, show, show_memory, show_seconds
 
@@ -23,12 +24,17 @@ def as_text(measured: LogComparison) -> str:
     str
         One line for each quantity that the log states: measured, predicted, and the difference.
     """
+    return plain(marked_text(measured))
+
+
+def marked_text(measured: LogComparison) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     lines = [_used(measured)]
     step, match = measured.step, measured.convention
     if step:
         bounds = (measured.predicted_low_s, measured.predicted_high_s)
         low, high = (show_seconds(bound, like=measured.predicted_step_time_s) for bound in bounds)
-        verdict = "inside" if measured.inside else "OUTSIDE"
+        verdict = good("inside") if measured.inside else caution("OUTSIDE")
         lines.append(
             f"step      {show_seconds(step.median_s)} measured,"
             f" {show_seconds(measured.predicted_step_time_s)} predicted"

@@ -1,6 +1,6 @@
 """A report as text: first the answer, then where the time goes, the memory, costs, and the uncertainty.
 
-Answers: what does the terminal show? The text has no colours or control characters.
+Answers: what does the terminal show?
 Elsewhere: the report as a page (report_page.py) and as JSON data (report_json.py).
 Components below 0.05 % of the step are omitted; one character of a bar is 1/24 of the step.
 """
@@ -14,6 +14,7 @@ from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.tables import aligned
+from flopcast.render.terminal import OF_VERDICT, answer, plain
 from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Evidence, Report
@@ -38,6 +39,11 @@ def as_text(report: Report) -> str:
         First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then
         rate, MFU, memory with its verdict, in capitals where it does not fit, and every warning.
     """
+    return plain(marked_text(report))
+
+
+def marked_text(report: Report) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     parts = (
         _answer(report),
         _run(report),
@@ -56,7 +62,7 @@ def _answer(report: Report) -> list[str]:
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     lines = [
         *_subject(job),
-        f"step      {show_seconds(report.step_time_s)}   (90 %: {low} to {high})",
+        f"step      {answer(show_seconds(report.step_time_s))}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
         f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
@@ -106,7 +112,7 @@ def run_lines(run: TrainingRun) -> list[str]:
     return [
         f"tokens    {show_count(sum(phase.phase_tokens for phase in run.phases))} in"
         f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
-        f"time      {show_seconds(run.wall_s.value)}   (90 %: {low} to {high})",
+        f"time      {answer(show_seconds(run.wall_s.value))}   (90 %: {low} to {high})",
         f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%})",
         f"failures  {failures} interruptions, one every {show_seconds(lost.time_between_failures_s)}; a"
         f" checkpoint every {show_seconds(lost.interval_s)}",
@@ -120,7 +126,8 @@ def _run_money(run: TrainingRun) -> str:
     if run.usd is None or price is None:
         return NO_PRICE
     low, high = run.usd.bounds
-    return f"{show_usd(run.usd.value)}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.text()}"
+    usd = answer(show_usd(run.usd.value))
+    return f"{usd}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.text()}"
 
 
 def _run_energy(run: TrainingRun) -> str:
@@ -133,7 +140,7 @@ def _run_energy(run: TrainingRun) -> str:
 
 def _need(memory: MemoryReport) -> str:
     verdict = memory.verdict if memory.fits else memory.verdict.upper()
-    return f"memory    {memory.need}: {verdict}"
+    return f"memory    {memory.need}: {OF_VERDICT[memory.verdict](verdict)}"
 
 
 def _times(report: Report) -> list[str]:
@@ -168,6 +175,11 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
 
     The job in two lines, the verdict, the fullest stage by category, a table of all stages, assumptions.
     """
+    return plain(marked_memory_text(job, memory))
+
+
+def marked_memory_text(job: Job, memory: MemoryReport) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     lines = [
         *_subject(job),
         _need(memory),

@@ -1,6 +1,6 @@
 """The answer of a search as text: counts, plans, a sentence for each, plans that nearly fit, assumptions.
 
-Answers: what does a terminal show? The text has no colours or control characters, so any pipe can read it.
+Answers: what does a terminal show?
 Elsewhere: the sentences (search_reasons.py), the same as data (search_json.py) and as a drawing
 (search_drawing.py).
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from flopcast.render import search_reasons
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.tables import aligned
+from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.search.find import SearchResult
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.question import Question
@@ -21,6 +22,7 @@ Group = Sequence[Ranked]  # a plan and its variants
 TOP = 20
 VARIANTS = 3  # of a plan that are shown; JSON and CSV have all
 NOTHING_ELSE = "–"  # of a plan whose words all others have too
+INTERVAL, MEMORY = "90 %", "expected memory"  # names of columns
 NEAREST = 3  # that are shown; JSON has all
 
 
@@ -29,6 +31,11 @@ def as_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -
 
     With `with_front`, the front of all objectives is shown too.
     """
+    return plain(marked_text(result, top, with_front=with_front))
+
+
+def marked_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     parts = [question_lines(result)]
     if result.plans:
         groups = grouped(result.plans)[:top]
@@ -83,12 +90,25 @@ def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False
     head, *options = plans
     columns = [numbers, *others, (head, *map(_option, options))]
     signs = "<" + "".join("<" if head == "cluster" else ">" for head, *_ in others) + "<"
-    heading, *lines = aligned(list(zip(*columns, strict=True)), signs)
+    titles, *cells = zip(*columns, strict=True)
+    marked = [_marked(row, titles, first) for row, (first, *_) in zip(cells, groups, strict=True)]
+    if not front:
+        best = marked[0]
+        marked[0] = [answer(best[0]), answer(best[1]), *best[2:-1], answer(best[-1])]
+    heading, *lines = aligned([titles, *marked], signs)
     told = [heading]
     for line, group in zip(lines, groups, strict=True):
         variants = variants_of(group)
         told += [line, f"      and {variants}"] if variants else [line]
     return told
+
+
+def _marked(row: Sequence[str], heading: Sequence[str], one: Ranked) -> list[str]:
+    """Return a row with intervals as asides, and with a need for memory that is not met as a caution."""
+    verdict = one.played.verdict
+    memory: Mark = str if verdict == "fits" else OF_VERDICT[verdict]
+    marks = {INTERVAL: aside, MEMORY: memory}
+    return [marks.get(name, str)(cell) for name, cell in zip(heading, row, strict=True)]
 
 
 def _option(short: str) -> str:
@@ -134,8 +154,8 @@ def rows_of(
     several = len({name_of(one.played.job, result.question) for one in result.plans}) > 1
     head = ["", "plan", *(["cluster"] if several else [])]
     first, *others = [objective_name(one) for one in objectives]
-    head += [first, "90 %", *others, "vs best", "90 %"]
-    heading = "expected memory" if headroom is None else objective_name(OBJECTIVES["memory"])
+    head += [first, INTERVAL, *others, "vs best", INTERVAL]
+    heading = MEMORY if headroom is None else objective_name(OBJECTIVES["memory"])
     head += [] if of_memory else [heading]
     rows = [head]
     for number, one in enumerate(plans, 1):

@@ -12,6 +12,8 @@ from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
 from flopcast.lab.validation.memory import ComparedMemory, summary
 from flopcast.lab.validation.statistics import by_component, by_source
 from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
+from flopcast.render.terminal import caution, good
+from flopcast.render.terminal import plain as without_marks
 from flopcast.units import show, show_seconds
 
 Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and why others are left out
@@ -61,6 +63,11 @@ def _row(row: ComparedRow, comparison: ComparedSuite) -> dict[str, object]:
 
 def as_text(comparison: ComparedSuite) -> str:
     """Return the table of one suite as text: protocol, rows, sources, classes of components."""
+    return without_marks(marked_text(comparison))
+
+
+def marked_text(comparison: ComparedSuite) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     suite = comparison.suite
     lines = [f"suite {suite.name}: {suite.source}", f"  fitted on these rows: {suite.fitted}"]
     lines += [f"  other models: {suite.peers}"] if suite.peers else []
@@ -75,7 +82,7 @@ def as_text(comparison: ComparedSuite) -> str:
         lines.append(
             f"  {row.id:22} {row.reference:9} {show_seconds(row.measured_step_time_s):>10}"
             f" {show_seconds(row.predicted_step_time_s):>10} {row.relative_error:+7.1%}"
-            f"   {'inside' if row.covered else 'OUTSIDE'}"
+            f"   {good('inside') if row.covered else caution('OUTSIDE')}"
             + (f"   memory {_memory_error(row):+.1%}" if row.measured_memory_bytes else "")
             + (f", between steps {_resident_error(row):+.1%}" if row.measured_resident_bytes else "")
         )

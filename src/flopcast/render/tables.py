@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
+from flopcast.render.terminal import padded, shown_length
+
 WIDTH = 108  # characters of a line of text
 
 
@@ -28,9 +30,9 @@ class PrintedTable:
 
 def aligned(rows: Sequence[Sequence[str]], signs: str = "") -> list[str]:
     """Return rows as lines; `signs` has "<" for each column that is aligned left, and ">" for right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    formats = [f"{sign}{width}" for sign, width in zip(signs or "<" * len(widths), widths, strict=True)]
-    return ["  ".join(map(format, row, formats)).rstrip() for row in rows]
+    widths = [max(map(shown_length, column)) for column in zip(*rows, strict=True)]
+    signs = signs or "<" * len(widths)
+    return ["  ".join(map(padded, row, signs, widths)).rstrip() for row in rows]
 
 
 def legend_text(legend: Mapping[str, str], start: str = "", end: str = "") -> str:

@@ -16,6 +16,7 @@ from flopcast.render.report_json import (
     with_bounds,
 )
 from flopcast.render.report_text import factor_lines, run_lines
+from flopcast.render.terminal import plain
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S, Training
 from flopcast.units import nine_digits, show_count, show_seconds, show_usd
@@ -23,6 +24,11 @@ from flopcast.units import nine_digits, show_count, show_seconds, show_usd
 
 def as_text(whole: Training) -> str:
     """Return the run as text: the job, totals with their intervals, then each phase."""
+    return plain(marked_text(whole))
+
+
+def marked_text(whole: Training) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
     job, run = whole.reports[0].job, whole.run
     texts = dict.fromkeys(text for report in whole.reports for text in report.warnings)
     lines = [
