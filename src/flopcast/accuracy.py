@@ -51,7 +51,7 @@ def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
     if suite.published_as in fitted_on:
         allowed = "a suite on which no constant was fitted"
         because = f"constants were fitted on its runs, as {suite.published_as} of the published table"
-        fix = f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants"
+        fix = f"predict them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants"
         raise spec_error("--leave-one-source-out", suite.name, allowed, because, fix)
     return compare_suite(suite, predict)
 

@@ -42,7 +42,7 @@ class StrictModel(BaseModel):
     @classmethod
     def _no_truth_value_for_a_number(cls, value: object, info: ValidationInfo) -> object:
         if isinstance(value, bool) and is_numeric(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("a number; true and false are none")
+            raise ValueError("a number, and neither true nor false")
         return value
 
     @classmethod

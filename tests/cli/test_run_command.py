@@ -75,7 +75,7 @@ def test_a_price_of_the_catalogue_is_taken_by_its_name(job):
         ("2 EUR/h", "1.5 USD/h"),
         ("2", "1.5 USD/h"),
         ("aws-p55", "did you mean aws-p5"),
-        ("aws-p5", "the cluster has another"),
+        ("aws-p5", "the cluster has a different one"),
     ],
 )
 def test_a_price_that_is_none_is_told_with_the_option(job, price, told):
@@ -107,7 +107,7 @@ def test_a_cluster_that_fails_faster_than_it_starts_is_infeasible(job):
     ended = flopcast("run", job, often, "--tokens", "1B")
 
     assert ended.code == 2
-    assert "hardly get on" in ended.err
+    assert "almost no progress" in ended.err
 
 
 def test_a_fault_in_the_changes_of_a_phase_names_their_line(job, tmp_path):

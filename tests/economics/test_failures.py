@@ -120,7 +120,7 @@ def test_a_run_like_that_of_llama_3_keeps_a_little_more_than_nine_tenths_of_its_
 
 
 def test_devices_that_fail_faster_than_they_start_are_refused():
-    with pytest.raises(InfeasibleError, match="hardly get on"):
+    with pytest.raises(InfeasibleError, match="almost no progress"):
         lost_time(reliability(), 10_000, "")
     with pytest.raises(InfeasibleError, match="checkpoint_interval_s"):
         lost_time(reliability(checkpoint_interval_s=30 * DAY_S), 1000, "")

@@ -75,7 +75,7 @@ MEANS = "means: Power over its maximum"
         ),
         ("delay_s: 0 ms", "a quantity above 0 s", "smaller values make no sense"),
         ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values make no sense"),
-        ("blades: many", "a whole number", "it is counted"),
+        ("blades: many", "a whole number", "it is a count"),
         ("mode: 7", "'fast' or 'slow'", "no other value is supported"),
         (
             "{mode: slow, delay_s: 1 ms}",

@@ -21,8 +21,8 @@ LENGTHS = "lengths of sequences are not in the file: each is counted as long as 
 NO_FP32 = "training in fp32 is not supported: bf16 is counted where no other type is asked for"
 RAMP = "a long run has the size after the ramp for most of its steps"
 GROUPED = "products of experts are counted in one kernel, however they are run"
-ROWS = "scales of rows are counted as scales of whole tensors"
-CHANCE = "forced balance draws logits at random, so that loads are even except for chance, as without it"
+ROWS = "one scale per row is counted as one scale per tensor"
+CHANCE = "forced balance draws logits at random, so that loads are differ only by chance, as without it"
 TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("torchtitan", "float8.recipe_name", "rowwise"): ROWS,
     ("torchtitan", "quantize.linear.float8.recipe_name", "rowwise"): ROWS,
@@ -125,4 +125,4 @@ def test_a_key_that_asks_for_what_is_not_built_is_refused_by_name(kind, key):
     (fault,) = ConfigReader(Document("a.yaml", data, {}), keys_of(kind)).problems
 
     assert fault.field == whole
-    assert fault.because == f"{keys_of(kind).refused[key]} is not supported yet"
+    assert fault.because == f"flopcast does not support {keys_of(kind).refused[key]} yet"

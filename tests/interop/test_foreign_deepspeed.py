@@ -137,7 +137,7 @@ def test_either_name_of_bf16_is_read(old):
 def test_training_in_fp32_is_refused_by_name():
     (fault,) = told(small(bf16={"enabled": False}), "ds.json")
 
-    assert fault.because == "training in fp32 is not supported yet"
+    assert fault.because == "flopcast does not support training in fp32 yet"
 
 
 def test_a_key_that_is_not_known_is_told_and_one_that_is_nearly_known_is_a_fault():
@@ -160,7 +160,7 @@ def test_whatever_is_refused_is_refused_only_where_it_is_asked_for(key):
         return value | SMALL if "zero_optimization" not in value else SMALL | _merged(value)
 
     assert [fault.because for fault in told(json.dumps(nested(True)), "ds.json")] == [
-        f"{keys_of('deepspeed').refused[key]} is not supported yet"
+        f"flopcast does not support {keys_of('deepspeed').refused[key]} yet"
     ]
     assert told(json.dumps(nested(False)), "ds.json") == ()
 

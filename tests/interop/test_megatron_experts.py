@@ -128,8 +128,8 @@ def test_a_flag_whose_value_asks_for_nothing_leaves_a_dense_model(flags):
     [
         ("--moe-token-dispatcher-type allgather", "not as gathered by all ranks"),
         ("--moe-z-loss-coeff 1e-3", "a pass over the router's scores is left out"),
-        ("--moe-shared-expert-overlap", "shared experts are counted behind the others"),
-        ("", "even except for chance"),
+        ("--moe-shared-expert-overlap", "shared experts are counted without overlap"),
+        ("", "differ only by chance"),
     ],
 )
 def test_what_experts_cost_in_another_way_is_told(flags, words):

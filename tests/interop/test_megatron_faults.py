@@ -165,7 +165,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5",
             "--decoder-first-pipeline-num-layers",
-            "a number that leaves the other 3 stages equally many of 24 layers",
+            "a number that lets the other 3 stages share the rest of 24 layers evenly",
         ),
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
@@ -217,7 +217,7 @@ def test_chunks_are_not_judged_by_a_number_that_is_itself_a_fault(broken):
 def test_a_word_that_is_read_nowhere_is_not_said_to_be_unknown_to_megatron():
     problem = only(script_of("--context-parallel-size 2 --cp-comm-type a2a+p2p"))
 
-    assert problem.because == "no other is read"
+    assert problem.because == "flopcast knows no other value"
 
 
 def test_training_in_32_bits_is_refused_by_name():
@@ -243,7 +243,7 @@ def test_a_refused_flag_whose_value_asks_for_nothing_is_no_fault(flags):
 def test_state_space_layers_are_refused_in_words():
     problem = only(script_of("--is-hybrid-model"))
 
-    assert problem.because == "a hybrid of attention and state-space layers is not supported yet"
+    assert problem.because == "flopcast does not support a hybrid of attention and state-space layers yet"
 
 
 def test_ranks_that_do_not_form_whole_replicas_are_told():

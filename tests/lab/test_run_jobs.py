@@ -398,7 +398,7 @@ def test_a_core_of_trainium_is_a_rank_and_nothing_of_it_was_measured(job_of_row)
 
     report = predict(job)
     assert (job.cluster.num_devices, job.stack.name, job.plan.recompute) == (32, "neuron", "full")
-    assert any("data-sheet estimates" in warning for warning in report.warnings)
+    assert any("times come from the data sheet" in warning for warning in report.warnings)
     assert report.step_time_high_s / report.step_time_low_s > 2
 
 

@@ -504,7 +504,7 @@ def test_a_device_that_was_never_measured_is_called_uncalibrated(name):
     if not load_owner(device.name):
         assert any(device.name in text for text in told)
     if not load_owner(device.name) and not device.relatives:
-        assert any("data-sheet estimates" in text for text in told)
+        assert any("times come from the data sheet" in text for text in told)
     if device.name == "a100-sxm4-80gb":
         assert told == []
 

@@ -67,8 +67,8 @@ def test_a_table_of_other_numbers_is_no_order_of_a_plan():
     [
         ("F0 B0 F1 | F0 B0 F1 B1", ["0/2"], "runs each task of a step once"),  # B1 is missing
         ("F0 B0 B0 | F0 B0", ["0/2"], "runs each task of a step once"),
-        ("B0 F0 | F0 B0", ["0/0"], "F saves what B reads"),
-        ("F0 W0 B0 | F0 B0 W0", ["0/1"], "B makes what W reads"),
+        ("B0 F0 | F0 B0", ["0/0"], "B reads what F saves"),
+        ("F0 W0 B0 | F0 B0 W0", ["0/1"], "W reads what B writes"),
         ("F0 B0 F1 B1 | F1 F0 B0 B1", ["0/1", "1/0"], "wait for each other forever"),
         ("F0 B0 | F0 B0 W0", ["0/1"], "runs each task of a step once"),  # W on one stage only
         ("", [""], "a step has at least one task"),
@@ -96,7 +96,7 @@ def test_a_deadlock_names_what_each_stage_waits_for():
 
 def test_words_that_are_no_tasks_are_refused():
     for wrong in ("F", "X0", "F0.x", "Fx"):
-        with pytest.raises(ValueError, match="is no task"):
+        with pytest.raises(ValueError, match="is not a task"):
             OwnSchedule(name="mine.csv", tasks=(f"F0 B0 {wrong}",))
 
 

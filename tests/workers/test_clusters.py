@@ -100,7 +100,11 @@ def test_kills_of_a_worker_and_of_the_driver_change_no_byte_and_lose_no_finished
     ("wrong", "told", "mended"),
     [
         ("another program", "its numbers would differ", "install the same flopcast on every worker"),
-        ("no flopcast", "a worker has no flopcast, or another one", "the scheduler and every worker"),
+        (
+            "no flopcast",
+            "a worker has no flopcast, or a different version",
+            "the scheduler and every worker",
+        ),
         ("death", "workers died at 0/screen/0 repeatedly", "give each worker more memory"),
     ],
 )

@@ -125,9 +125,9 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if name == "sequence_length" and not whole:
             allowed = "tokens: a whole number above 0"
-            yield _fault(document, name, value, allowed, "it counts tokens", "write 4096")
+            yield _fault(document, name, value, allowed, "it is a number of tokens", "write 4096")
         elif not (whole or isinstance(value, str)):
-            because = "every value of an axis is a text or a number"
+            because = "every value of an axis is a string or a number"
             yield _fault(document, name, value, "names, paths or numbers", because, "name a file")
 
 

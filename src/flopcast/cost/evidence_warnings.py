@@ -23,12 +23,12 @@ def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]
         names = _few([name for _, name in lent])
         owners = " and ".join(sorted({owner for owner, _ in lent}))
         warnings.append(
-            f"uncalibrated: {device.name} has no measurements of {names}; those of {owners} are used"
+            f"uncalibrated: {device.name} has no measurements of {names}; flopcast uses those of {owners}"
         )
     if guessed:
         names = _few(guessed)
         warnings.append(
-            f"uncalibrated: no curve covers {names} on {device.name}; times are data-sheet estimates"
+            f"uncalibrated: no curve covers {names} on {device.name}; times come from the data sheet"
         )
     return warnings
 

@@ -91,21 +91,21 @@ def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> LostT
     Raises
     ------
     InfeasibleError
-        A restart and a checkpoint take as long as the job runs between two failures: it would not get on.
+        A restart and a checkpoint take as long as the job runs between two failures: there is no progress.
     """
     mean_s = reliability.device_time_between_failures_s / num_devices
     restart_s, checkpoint_s = reliability.restart_s, reliability.checkpoint_s
     if restart_s + checkpoint_s >= mean_s:
         raise InfeasibleError(
             f"{num_devices} devices fail every {show_seconds(mean_s)}, and a restart and a checkpoint take"
-            f" {show_seconds(restart_s + checkpoint_s)}: the run would hardly get on. Use fewer devices, or"
-            " state another cluster.reliability"
+            f" {show_seconds(restart_s + checkpoint_s)}: the run would make almost no progress. Use fewer"
+            " devices, or change cluster.reliability"
         )
     interval_s = reliability.checkpoint_interval_s or best_interval_s(checkpoint_s, mean_s)
     if (interval_s + checkpoint_s) / mean_s > 100:
         raise InfeasibleError(
-            f"{num_devices} devices fail every {show_seconds(mean_s)}, and {show_seconds(interval_s)} lie"
-            " between checkpoints: hardly any of them would be reached. Shorten"
+            f"{num_devices} devices fail every {show_seconds(mean_s)}, and checkpoints are"
+            f" {show_seconds(interval_s)} apart: the run would rarely reach one. Shorten"
             " cluster.reliability.checkpoint_interval_s"
         )
     failures = (f"failures[{cluster}]", reliability.failures_log_sigma_factor)

@@ -21,12 +21,12 @@ KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and
     "model_": ("a name, or a mapping of its fields", "it has named parts"),
     "dict_": ("a mapping of names", "it has named parts"),
     "mapping_": ("a mapping of names", "it has named parts"),
-    "int_parsing_size": ("a whole number of fewer digits", "it is counted"),
-    "int_": ("a whole number", "it is counted"),
+    "int_parsing_size": ("a whole number of fewer digits", "it is a count"),
+    "int_": ("a whole number", "it is a count"),
     "float_": ("a number", "it is a quantity"),
     "finite_": ("a finite number", "it is a quantity"),
     "bool_": ("true or false", "it is a switch"),
-    "string_type": ("a text", "it is a name or a word"),
+    "string_type": ("a string", "it is a name or a word"),
     "tuple_": ("a list", "it may hold several"),
 }
 BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused

@@ -110,7 +110,7 @@ def read_yaml(raw: bytes, name: str) -> Document:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         because = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise refuse(name, line, "text", because, "well-formed YAML or JSON", "mend the line") from None
+        raise refuse(name, line, "text", because, "well-formed YAML or JSON", "correct the line") from None
     return Document(name, builder.result, builder.lines or {(): 1})
 
 

@@ -139,11 +139,11 @@ class Block(AbstractLayer):
         rest = isinstance(self.feed_forward, NoFeedForward)
         if self.mixer.is_whole_block != rest:
             raise ValueError(
-                f"feed_forward of kind none beside a mixer of kind traced alone, not {self.mixer.kind}"
+                f"feed_forward of kind none only with a mixer of kind traced, not {self.mixer.kind}"
             )
         if rest and (self.residual, self.norm_placement, self.dropout) != ("sequential", "before", 0.0):
             raise ValueError(
-                "residual, norm_placement and dropout left out of a traced block: it holds them"
+                "a traced block without residual, norm_placement and dropout: the trace contains them"
             )
         return self
 

@@ -60,7 +60,11 @@ def _text(raw: bytes, name: str) -> list[str]:
     if len(raw) > MOST_BYTES:
         allowed = f"a file of at most {MOST_BYTES} bytes"
         raise SpecError(
-            [schedule_problem(name, "a larger file", allowed, "it is read whole", "use fewer tasks")]
+            [
+                schedule_problem(
+                    name, "a larger file", allowed, "flopcast reads the whole file", "use fewer tasks"
+                )
+            ]
         )
     try:
         return raw.decode("utf-8-sig").splitlines()
@@ -94,12 +98,14 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
     if len(cells) != len(columns):
         allowed = f"{len(columns)} cells"
         return [
-            schedule_problem(where, ",".join(cells), allowed, "each cell has a column", "change this row")
+            schedule_problem(
+                where, ",".join(cells), allowed, "every cell needs a column", "change this row"
+            )
         ]
     named = {"chunk": "0"} | dict(zip(columns, cells, strict=True))
     problems = [
         schedule_problem(
-            where, f"{name}: {text}", "a whole number from 0", "it is counted", f"change {name}"
+            where, f"{name}: {text}", "a whole number from 0", "it is a count", f"change {name}"
         )
         for name, text in named.items()
         if name != "kind" and not _is_count(text)

@@ -125,14 +125,14 @@ def reason_no_plan(setting: Setting, result: SearchResult) -> str:
     """Return why a cluster, size and stack has no plan in the answer."""
     if setting.rejected is not None:
         broken = broken_rules(setting.rejected.problems)
-        return f"no plan keeps every rule; {setting.rejected.plan.short()} breaks {broken}"
+        return f"no plan satisfies every rule; {setting.rejected.plan.short()} breaks {broken}"
     if setting.nearest is not None:
         near = setting.nearest.played
         return (
             f"no plan is feasible; the nearest, {near.plan.short()}, needs {_needs(near, result.question)}"
         )
     if result.partial:
-        return "the search was broken off before a plan was found here"
+        return "the search was interrupted before it found a plan here"
     return reason_empty_space(result.question, setting.job)
 
 

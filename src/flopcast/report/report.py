@@ -288,11 +288,11 @@ def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
         free = memory.capacity_bytes - memory.expected_bytes
         warnings.append(
             f"tight: the expected need leaves {show_memory(free)} free, but up to"
-            f" {show_memory(memory.high_bytes)} may be used; the run may end out of memory, or empty the"
-            " allocator's cache on the way, which costs time that is not counted"
+            f" {show_memory(memory.high_bytes)} may be used; the run may fail for lack of memory, or spend"
+            " time that is not counted on emptying the allocator's cache"
         )
     if metrics.mfu_ratio > 1:
         warnings.append(
-            "MFU is above 1: the FLOP convention counts the full attention, the kernel skips half"
+            "MFU is above 1: its FLOP convention counts masked attention in full, the kernel skips half"
         )
     return warnings

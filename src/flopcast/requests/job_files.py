@@ -262,13 +262,22 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     if colon and not NODES.fullmatch(text):
         where = document.where(("cluster",))
         allowed = "NAME, or NAME:NODES with at least one node"
-        raise spec_error(field, name, allowed, "nodes are whole", f"write {own_name}:1", where)
+        raise spec_error(
+            field, name, allowed, "a cluster has a whole number of nodes", f"write {own_name}:1", where
+        )
     if "nodes" not in changes:
         return own_name, int(text) if colon else None
     nodes = changes.pop("nodes")
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
         where = document.where(("cluster", "nodes"))
-        raise spec_error("cluster.nodes", nodes, "1 or more", "nodes are whole", "write nodes: 1", where)
+        raise spec_error(
+            "cluster.nodes",
+            nodes,
+            "1 or more",
+            "a cluster has a whole number of nodes",
+            "write nodes: 1",
+            where,
+        )
     return own_name, nodes
 
 

@@ -277,10 +277,10 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         return document
     fix = "change --gpus or --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
-        raise spec_error("--gpus", gpus, "a whole number above 0", "devices are counted", fix)
+        raise spec_error("--gpus", gpus, "a whole number above 0", "it is a number of devices", fix)
     cluster = _cluster(document)
     if "base" not in cluster:
-        because = "--gpus counts devices of a known node"
+        because = "--gpus needs a cluster whose nodes are known"
         raise spec_error("--gpus", gpus, "a --cluster of the catalogue", because, fix)
     name = str(cluster["base"]).partition(":")[0]
     if catalog.known("clusters", name) is None:

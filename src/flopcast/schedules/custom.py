@@ -82,9 +82,9 @@ class OwnSchedule(StrictModel, AbstractSchedule):
             for word in text.split():
                 micro_batch, _, chunk = word[1:].partition(".")
                 if not (micro_batch.isdecimal() and (chunk or "0").isdecimal()):
-                    raise ValueError(f"{word!r} is no task, as F0 or B0.1")
+                    raise ValueError(f"{word!r} is not a task such as F0 or B0.1")
                 if word[0] not in KINDS:
-                    raise ValueError(f"{word!r} is no task: kinds are F, B and W")
+                    raise ValueError(f"{word!r} is not a task: the kinds are F, B and W")
                 yield Row(
                     stage=stage,
                     kind=word[0],
@@ -221,7 +221,7 @@ def _out_of_order(rows: Sequence[Row]) -> Iterator[Problem]:
                 row.where,
                 _label(row.task),
                 f"behind {_label(needs)} of stage {row.stage}",
-                "F saves what B reads, and B makes what W reads",
+                "B reads what F saves, and W reads what B writes",
                 f"move this row behind {_label(needs)}",
             )
 

@@ -118,27 +118,29 @@ def _faults(question: Question) -> Iterator[Problem]:
 def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Problem]:
     """Yield faults of missing values that objectives and limits need: tokens, prices, powers."""
     if question.total_tokens < 0:
-        yield Problem("tokens", question.total_tokens, "above 0", "a run trains some", "write 2e12")
+        yield Problem(
+            "tokens", question.total_tokens, "above 0", "a run trains on some tokens", "write 2e12"
+        )
     limits = question.limits
     for limit in limits:
         if limit.most <= 0:
-            yield Problem(limit.name, limit.most, "above 0", "a run has a time and a cost", "raise it")
+            yield Problem(limit.name, limit.most, "above 0", "every run takes time and money", "raise it")
     asked = {limit.name: limit.objective for limit in limits} | {one.key: one for one in known}
     needed = {need: name for name, one in asked.items() for need in one.needs}
     if "tokens" in needed and not question.total_tokens:
-        because = f"{needed['tokens']} is of a whole run"
+        because = f"{needed['tokens']} depends on the length of the run"
         yield Problem(
             "tokens", "none", "the number of tokens that the run trains", because, "add --tokens 2e12"
         )
     for job in question.jobs:
         cluster, device = job.cluster, job.cluster.node.device
         if "price" in needed and cluster.price is None:
-            allowed = f"what a device of {cluster.name} costs"
+            allowed = f"a price of the devices of {cluster.name}"
             because = f"{needed['price']} is in dollars, and the catalogue has no price of {device.name}"
             yield Problem("cluster.price", "none", allowed, because, "add --price '2.10 USD/h'")
         if "power" in needed and device.board_power_w is None:
-            allowed = f"what {device.name} may draw"
-            because = f"{needed['power']} is the devices' power over time"
+            allowed = f"the board power of {device.name}"
+            because = f"{needed['power']} is the power of the devices over time"
             yield Problem("device.board_power_w", "none", allowed, because, "describe the device with it")
 
 
@@ -151,9 +153,9 @@ def _of_batches(question: Question) -> Iterator[Problem]:
         except SpecError as error:
             yield from error.problems
     if len(batches) > 1:
-        because = f"a step of {max(batches)} sequences takes longer than one of {min(batches)} by itself"
+        because = f"a step of {max(batches)} sequences takes longer than one of {min(batches)} on any plan"
         fix = "use tokens_per_s, or set one global batch"
-        yield Problem("objective", "step_time", "tokens_per_s, where global batches differ", because, fix)
+        yield Problem("objective", "step_time", "tokens_per_s if global batches differ", because, fix)
 
 
 def _unknown(name: str) -> Problem:

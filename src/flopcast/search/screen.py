@@ -187,7 +187,7 @@ def _nothing(size: int) -> Screened:
 def of_lists(job: Job) -> Problem:
     """Return the fault of a plan for a job that lists its micro-batches: another plan has other ones."""
     field = "batch.ranks" if job.batch.ranks else "batch.micro_batches"
-    allowed = "no such list when plans are compared or chosen"
+    allowed = "no such list if flopcast compares or chooses plans"
     because = "a list of micro-batches fits one number of ranks and of sequences in each"
     fix = f"remove {field}, or give the whole plan"
     return Problem(field, f"{len(job.batch.kinds)} kinds", allowed, because, fix)

@@ -131,11 +131,13 @@ class Model(StrictModel):
         if self.pattern:
             kinds, counts = [*range(len(self.blocks))], [block.count for block in self.blocks]
             if set(self.pattern) != set(kinds):
-                raise ValueError(f"a pattern of the entries {kinds} of blocks, each of them named")
+                raise ValueError(f"a pattern that names each of the entries {kinds} of blocks")
             whole, rest = divmod(sum(counts), len(self.pattern))
             wanted = [whole * self.pattern.count(kind) + self.pattern[:rest].count(kind) for kind in kinds]
             if wanted != counts:
-                raise ValueError(f"blocks counted {wanted}, as pattern deals out {sum(counts)} of them")
+                raise ValueError(
+                    f"blocks counted {wanted}, because pattern repeats over {sum(counts)} blocks"
+                )
         return self
 
     def _order(self) -> tuple[int, ...]:

@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed=lambda c: (
             f"stages · virtual stages that divide {c.model.num_blocks} blocks: "
-            f"{listed(divisors(c.model.num_blocks))}; or stage_layers, the blocks of each"
+            f"{listed(divisors(c.model.num_blocks))}; or stage_layers with the blocks of each chunk"
         ),
         because="this stack gives every chunk the same number of blocks",
         fix=_unequal_stages,
@@ -159,7 +159,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
         value=lambda c: c.structure.pipeline_schedule,
-        allowed=lambda _: f"{' or '.join(_with_chunks())} exactly where virtual_stages > 1",
+        allowed=lambda _: f"{' or '.join(_with_chunks())} if and only if virtual_stages > 1",
         because="the schedule and the number of chunks must agree",
         fix="set schedule to auto",
     ),
@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.partition_activations",
         holds=lambda c: not (c.structure.partition_activations and c.structure.sequence_parallel),
         allowed="false with sequence_parallel",
-        because="sequence parallelism has cut the checkpoint already",
+        because="sequence parallelism has already divided the checkpoint",
         fix="set partition_activations to false",
     ),
     Rule(
@@ -214,7 +214,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _reducing(c),
         value=lambda _: True,
         allowed="false",
-        because="sums inside switches are not supported yet",
+        because="reductions inside switches are not supported yet",
         fix="set in_network_reduction to false",
     ),
     Rule(
@@ -236,7 +236,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.recompute",
         holds=lambda c: not (c.structure.order_rule.splits_backward and _recomputes_linears(c)),
         allowed="none, or selective with modules that hold no linear layer",
-        because="zero bubble schedules with linears that are recomputed are not supported yet",
+        because="zero bubble schedules with recomputed linears are not supported yet",
         fix="set schedule to auto, or recompute to none",
     ),
 )

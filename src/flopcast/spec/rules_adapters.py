@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
         allowed="model, where blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",
-        fix="set base_dtype to model: --lora in the place of --qlora",
+        fix="set base_dtype to model (--lora instead of --qlora)",
     ),
     Rule(
         field="plan.schedule",

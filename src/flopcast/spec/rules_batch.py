@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: not (c.batch.listed and c.batch.documents),
         value=lambda c: f"{len(c.batch.documents)} documents",
-        allowed="none beside micro_batches or ranks",
+        allowed="none if micro_batches or ranks are given",
         because="a listed micro-batch states its own documents",
         fix="remove documents, or write them in each micro-batch",
     ),
@@ -117,8 +117,8 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
-        allowed="none beside micro_batches",
-        because="micro_batches lists those of all ranks, ranks those of each rank",
+        allowed="none if micro_batches are given",
+        because="micro_batches holds for all ranks, and ranks lists micro-batches for each rank",
         fix="remove one of the two",
     ),
     Rule(
@@ -148,7 +148,7 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: _longest(c) <= c.batch.sequence_length,
         allowed=lambda c: f"at least {_longest(c)}, tokens of the longest micro-batch's sequences",
-        because="no sequence of a step is longer",
+        because="it is the length of the longest sequence of a step",
         fix=lambda c: f"set sequence_length to {_longest(c)}",
     ),
     Rule(

@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
             f"with all_to_all, a degree whose product with tensor_parallel divides {_common_heads(c)}"
             " key/value heads"
         ),
-        because="an all-to-all gives each rank all tokens of whole heads, of queries as of keys and values",
+        because="each rank gets all tokens of whole heads, both of queries and of keys and values",
         fix=lambda c: f"set context_exchange to ring, or context_parallel to {_nearest_exchange(c)}",
     ),
     Rule(
@@ -90,7 +90,7 @@ RULES: tuple[Rule, ...] = (
             _alone(c) | (not _exchanges(c, "all_gather")) | (c.structure.context_order == "zigzag")
         ),
         allowed="zigzag with all_gather",
-        because="gathered keys and queries that are not balanced are not supported yet",
+        because="all_gather with a contiguous order of tokens is not supported yet",
         fix="set context_order to zigzag, or context_exchange to ring",
     ),
     Rule(
@@ -104,21 +104,21 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_exchange",
         holds=lambda c: _alone(c) | (not _exchanges(c, "ring")) | (not _windowed(c)),
         allowed="all_gather or all_to_all for a model with windows of attention",
-        because="a ring whose blocks lie outside of a window is not supported yet",
+        because="ring attention with windows is not supported yet",
         fix="set context_exchange to all_gather",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
-        allowed="1 on a stack that sends its attention mask along",
-        because="no stack gives ranks that share a sequence a square mask of the whole sequence",
+        allowed="1 on a stack that sends its attention mask between stages",
+        because="context parallelism with a square attention mask is not supported",
         fix="set context_parallel to 1, or stack.pipeline.sends_mask to false",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not _sloped(c)),
         allowed="1 for a model with ALiBi",
-        because="slopes over keys of other ranks are not supported yet",
+        because="ALiBi with context parallelism is not supported yet",
         fix="set context_parallel to 1",
     ),
 )

@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
         allowed=lambda c: f"1, or tensor_parallel = {first(c.plans.tensor_parallel)}",
-        because="experts cut over other ranks than the model's other weights are not supported yet",
+        because="any other number of ranks for an expert is not supported yet",
         fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
     ),
     Rule(
@@ -130,14 +130,14 @@ RULES: tuple[Rule, ...] = (
         field="plan.rank_order",
         holds=lambda c: not _experts(c) or c.structure.rank_order == "tp-cp-dp-pp",
         allowed="tp-cp-dp-pp",
-        because="experts on ranks in another order are not supported yet",
+        because="expert parallelism with another rank order is not supported yet",
         fix="choose tp-cp-dp-pp",
     ),
     Rule(
         field="plan.expert_parallel",
         holds=_groups_fit,
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
-        because="a rank's experts are in one group, or fill several groups",
+        because="the experts of a rank are part of one group, or fill several groups",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
     Rule(
@@ -168,7 +168,7 @@ RULES: tuple[Rule, ...] = (
             | (c.structure.recompute != "full")
         ),
         allowed="none with recompute: full",
-        because="two micro-batches alternate part by part, which full recompute of layers prevents",
+        because="full recompute prevents that parts of two micro-batches alternate",
         fix="change stack.experts.exchange_overlap to none, or recompute to none",
     ),
 )

@@ -38,14 +38,14 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _device_for_hire(c) in ("", c.cluster.node.device.name),
         value=_device_for_hire,
         allowed=lambda c: c.cluster.node.device.name,
-        because="a listed price is that of one device, and the cluster has another",
+        because="a listed price belongs to one device, and the cluster has a different one",
         fix="change cluster.price to one of that device (flopcast catalog prices), or state your own",
     ),
     Rule(
         field="site.power_limit_w",
         holds=lambda c: c.site.power_limit_w is None or _board_w(c) > 0,
         allowed="none on a device whose board_power_w is not stated",
-        because="a limit lowers the clock by its share of the board power",
+        because="how much a limit lowers the clock depends on the board power",
         fix="describe the device with its board_power_w, or remove power_limit_w",
     ),
     Rule(

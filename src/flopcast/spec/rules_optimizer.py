@@ -26,14 +26,14 @@ RULES: tuple[Rule, ...] = (
         field="stack.optimizer.state_bytes",
         holds=lambda c: _least(c)[0] >= 0,
         allowed=lambda c: f"at least {c.stack.optimizer.state_bytes - _least(c)[0]:g} bytes",
-        because="it counts master weight and both moments of AdamW in fp32; other fields state less",
+        because="it counts the main weight and both moments in fp32; other fields choose smaller dtypes",
         fix="set state_bytes to 12 B",
     ),
     Rule(
         field="stack.optimizer.moved_bytes",
         holds=lambda c: _least(c)[1] > 0,
         allowed=lambda c: f"more than {c.stack.optimizer.moved_bytes - _least(c)[1]:g} bytes",
-        because="it counts what AdamW in fp32 reads and writes; other fields state less",
+        because="it is what AdamW in fp32 reads and writes; other fields choose smaller dtypes",
         fix="set moved_bytes to 30 B",
     ),
 )

@@ -109,7 +109,7 @@ RULES: tuple[Rule, ...] = (
             f"bf16, where {_uneven(c)[0][0]} is {_uneven(c)[0][1][0, 0]:g} wide on a rank: no multiple of"
             f" {_multiple(c)}"
         ),
-        because="products of a recipe are cut into whole blocks of scales along all sides",
+        because="a recipe divides every dimension of its GEMMs into whole blocks that share a scale",
         fix="set precision to bf16",
     ),
     Rule(
@@ -118,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"bf16, as {_tokens(c)[0, 0]:g} tokens of a micro-batch are no multiple of {_multiple(c)}"
         ),
-        because="a weight gradient sums over tokens in whole blocks of scales",
+        because="the tokens of a weight gradient are divided into whole blocks that share a scale",
         fix="set precision to bf16",
     ),
     Rule(
@@ -135,7 +135,9 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             c.stack.narrow.wide_first_blocks + c.stack.narrow.wide_last_blocks <= c.model.num_blocks
         ),
-        allowed=lambda c: f"with wide_last_blocks at most {c.model.num_blocks}, the blocks of the model",
+        allowed=lambda c: (
+            f"at most {c.model.num_blocks} together with wide_last_blocks, the blocks of the model"
+        ),
         because="the first and the last blocks must not overlap",
         fix="set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
     ),

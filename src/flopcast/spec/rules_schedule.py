@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: ~_gathers_what_it_hands_on(c),
         value=lambda c: c.structure.pipeline_schedule,
-        allowed="schedules whose chunks go round the stages, or sequence_parallel",
+        allowed="schedules that place consecutive chunks on different stages, or sequence_parallel",
         because="a stage that passes shards of an activation to itself is not supported yet",
         fix="set sequence_parallel to true",
     ),

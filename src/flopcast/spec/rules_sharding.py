@@ -72,8 +72,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.data_shard",
         holds=_whole_expert_shards,
         allowed=lambda c: (
-            f"{first(c.plans.data_parallel)}, or any that leaves expert_parallel · expert_tensor_parallel"
-            " a divisor of data_shard · context_parallel · tensor_parallel"
+            f"{first(c.plans.data_parallel)}, or a value for which expert_parallel · expert_tensor_parallel"
+            " divides data_shard · context_parallel · tensor_parallel"
         ),
         because="each group of shards holds all experts",
         fix="set data_shard to 0",
@@ -104,7 +104,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.zero",
         holds=lambda c: _zero(c) < 3 or not stores_fewer_bits(c),
-        allowed=lambda c: f"{listed(_whole_stages(c))} with adapters beside 4-bit weights",
+        allowed=lambda c: f"{listed(_whole_stages(c))} with adapters of 4-bit weights",
         because="4-bit weights that are gathered and dequantised unit by unit are not supported yet",
         fix=lambda c: f"set zero to {_whole_stages(c)[-1]}, or model.adapters.base_dtype to model",
     ),
@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _unknown_copies(c),
         value=_unknown_copies,
         allowed=lambda _: ", ".join(sorted(KINDS)),
-        because="a copy is a memory-bound pass that can be priced",
+        because="every copy is one of the memory-bound passes that flopcast knows",
         fix=lambda c: f"remove {_unknown_copies(c)}",
     ),
 )

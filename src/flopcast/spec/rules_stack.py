@@ -22,7 +22,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: set(c.stack.gradients.copies) <= KINDS.keys(),
         value=lambda c: _unknown(c.stack.gradients.copies, KINDS),
         allowed=lambda _: ", ".join(sorted(KINDS)),
-        because="a copy is a memory-bound pass that can be priced",
+        because="every copy is one of the memory-bound passes that flopcast knows",
         fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
     ),
     Rule(

@@ -43,8 +43,9 @@ def _mended(case: Case) -> str:
 
 def _fix(case: Case) -> str:
     """Return the nearest valid list; if there are more chunks than blocks, there is none."""
-    if case.model.num_blocks < first(_chunks(case)):
-        return f"choose degrees of at most {case.model.num_blocks} chunks, and as many numbers"
+    blocks = case.model.num_blocks
+    if blocks < first(_chunks(case)):
+        return f"choose at most {blocks} chunks (pipeline_parallel · virtual_stages), a number each"
     return f"set stage_layers to {_mended(case)}"
 
 
@@ -54,7 +55,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _given(c) or _chunks(c) == len(_given(c)),
         value=lambda c: f"{len(_given(c))} chunks",
         allowed=lambda c: f"pipeline_parallel · virtual_stages = {first(_chunks(c))} numbers",
-        because="every chunk of every stage has its number of blocks, in the order of the model",
+        because="each number is the blocks of one chunk, in the order of the model",
         fix=_fix,
     ),
     Rule(

@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,
         allowed="0 for a traced model",
-        because="a trace is one of the decoder without modules of multi-token prediction",
+        because="a trace contains no modules of multi-token prediction",
         fix="change mtp to 0",
     ),
 )

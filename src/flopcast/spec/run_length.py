@@ -48,13 +48,13 @@ class RunLength(StrictModel):
         try:
             return parse_tokens(value)
         except ValueError:
-            raise ValueError("a number, such as 52000, 52k, 300B or 2T; because it is counted") from None
+            raise ValueError("a number, such as 52000, 52k, 300B or 2T; because it is a count") from None
 
     @field_validator("samples")
     @classmethod
     def _without_tokens(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("tokens") is not None:
-            because = "because each of them states the data"
+            because = "because each of them states the length of the run"
             raise ValueError(f"{ONE_OF}, not both; {because}; fix: leave out tokens or samples")
         return value
 
@@ -70,7 +70,7 @@ class RunLength(StrictModel):
     @model_validator(mode="after")
     def _stated(self) -> "RunLength":
         if self.tokens is None and self.samples is None:
-            raise ValueError(f"{ONE_OF}; because a run trains on something; fix: add samples or tokens")
+            raise ValueError(f"{ONE_OF}; because a length needs one of them; fix: add samples or tokens")
         return self
 
     def total_tokens(self, batch: Batch) -> Number:

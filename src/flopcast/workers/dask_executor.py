@@ -78,7 +78,7 @@ class DaskExecutor(AbstractExecutor):
             cause = error.__cause__ or error  # of a RuntimeError where the scheduler cannot read the task
             if not isinstance(cause, (ImportError, AttributeError)):
                 raise
-            because = f"the scheduler or a worker has no flopcast, or another one: {cause}"
+            because = f"the scheduler or a worker has no flopcast, or a different version: {cause}"
             raise self._fault(because, SAME_FLOPCAST) from None
 
     def forget(self) -> None:

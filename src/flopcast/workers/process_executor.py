@@ -165,7 +165,7 @@ class _Worker:
 def _too_many(size: int, error: Exception) -> SpecError:
     """Return the fault of workers that the system does not start."""
     allowed = "as many processes as this system lets you start"
-    because = f"it does not start another one: {error}"
+    because = f"the system does not start another process: {error}"
     return spec_error("--workers", size, allowed, because, f"--workers {max(1, size // 2)}")
 
 

@@ -111,7 +111,9 @@ def done_elsewhere(task: dict[str, str], program: str) -> str:
     """
     if program != program_digest():
         because = "its numbers would differ from those of the other workers"
-        allowed = f"the flopcast that asks ({program[:12]}), with the same catalogue"
+        allowed = (
+            f"the version of flopcast that started the search ({program[:12]}), with the same catalogue"
+        )
         fix = "install the same flopcast on every worker, and start them again"
         raise spec_error(
             "worker", f"flopcast {flopcast.__version__} ({program_digest()[:12]})", allowed, because, fix

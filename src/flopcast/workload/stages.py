@@ -118,7 +118,7 @@ def _listed_layers(pile: Pile) -> Counts:
     """Return layers of every chunk, (stages, virtual stages, parts): the plan's numbers of blocks."""
     chunks, blocks = pile.stages * pile.virtual, sum(pile.counts[1 : -pile.at_end])
     if len(pile.listed) != chunks or sum(pile.listed) != blocks:
-        raise InternalError(f"{pile.listed} do not deal out {blocks} blocks over {chunks} chunks")
+        raise InternalError(f"{pile.listed} do not divide {blocks} blocks over {chunks} chunks")
     return _between(pile, np.concatenate([[0], np.cumsum(pile.listed)]))
 
 

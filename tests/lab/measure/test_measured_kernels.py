@@ -33,7 +33,7 @@ def test_a_machine_without_torch_is_told_how_to_install_it():
 
     (problem,) = caught.value.problems
     assert problem.field == "torch"
-    assert problem.because.startswith("kernels are run through torch")
+    assert problem.because.startswith("flopcast runs kernels through torch")
     assert "pip install torch" in problem.fix
 
 

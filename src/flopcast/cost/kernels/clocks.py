@@ -120,7 +120,9 @@ def clock_warnings(site: Site, device: Device) -> list[str]:
             " measured times differ from the formula by up to 15 % there"
         )
     if site.clock_hz is not None:
-        warnings.append("untested: no measurement says how much a set clock slows products and attention")
+        warnings.append(
+            "untested: no measurement shows how much a locked clock slows products and attention"
+        )
     return warnings
 
 

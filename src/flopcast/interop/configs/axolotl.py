@@ -73,7 +73,7 @@ def _adapter(reader: ConfigReader) -> None:
         reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
     if kind == "":
         if four:
-            because = "weights in 4 bits are frozen, and nothing else is trained"
+            because = "weights in 4 bits are frozen, so that a run without an adapter trains nothing"
             reader.fault("load_in_4bit", "only with an adapter", because, "add adapter: qlora")
         return
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
@@ -81,7 +81,7 @@ def _adapter(reader: ConfigReader) -> None:
     quantised = "load_in_4bit" if four else "adapter" if kind == "qlora" else ""
     every = reader.flag("lora_target_linear") or reader.raw("lora_target_modules") == "all-linear"
     if not reader.has("lora_r"):
-        reader.fault("lora_r", "a whole number", "an adapter has a width", "add lora_r: 16", "is missing")
+        reader.fault("lora_r", "a whole number", "an adapter needs a rank", "add lora_r: 16", "is missing")
     read_adapters(reader, "lora_r", "lora_target_modules", every, quantised)
 
 

@@ -114,7 +114,7 @@ def _transfers(reader: ConfigReader) -> str:
     key = f"{OVERLAP}.overlap_p2p_comm" if reader.below(OVERLAP) else "model.overlap_p2p_comm"
     if reader.degree("virtual_stages") == 1:
         if reader.flag(key):
-            because = "Megatron-Core overlaps transfers of interleaved stages alone"
+            because = "Megatron-Core overlaps only the transfers of interleaved stages"
             reader.fault(key, "false where a stage has one chunk", because, f"write {key}: false")
         return WAITS[False]
     return WAITS[reader.flag(key, True)] if reader.below(OVERLAP) or reader.has(key) else ""

@@ -120,8 +120,8 @@ class ConfigReader:
             if target not in self._values:
                 break
             value = self._values[target][1]
-        allowed = "a plain value, or ${section.key} of one in the same file"
-        because = "nothing is executed, and neither other files nor the environment are read"
+        allowed = "a plain value, or a reference ${section.key} to one in the same file"
+        because = "flopcast runs no code, and reads neither other files nor the environment"
         if not self.faulty(key):
             self.fault(key, allowed, because, "write the value itself")
         return None
@@ -137,8 +137,7 @@ class ConfigReader:
             return default
         number = _whole(value)
         if number is None or not least <= number <= MOST:
-            because = "it is counted" if number is None else "there is no fewer"
-            because = because if number is None or number < least else "nothing is that large"
+            because = "it is a count" if number is None else "other values are not possible"
             self.fault(key, f"a whole number, {least} or more", because, f"write {max(least, default)}")
             return default
         return number
@@ -180,7 +179,7 @@ class ConfigReader:
         if text not in values:
             near = difflib.get_close_matches(text, values, n=1)
             fix = f"did you mean {(near or list(values))[0]}?"
-            self.fault(key, ", ".join(values), "no other is read", fix)
+            self.fault(key, ", ".join(values), "flopcast knows no other value", fix)
             return default
         return values[text]
 
@@ -189,7 +188,7 @@ class ConfigReader:
         value = self.raw(key)
         if value is None or isinstance(value, str):
             return value or ""
-        self.fault(key, "a text", "it is a name", "write a name")
+        self.fault(key, "a string", "it is a name", "write a name")
         return ""
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -198,7 +197,7 @@ class ConfigReader:
         listed: object = value.split(",") if isinstance(value, str) else value or []
         if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
             return tuple(one.strip() for one in listed if one.strip())
-        self.fault(key, "a list of names", "each of them is looked up", "write [name, name]")
+        self.fault(key, "a list of names", "each entry is a name", "write [name, name]")
         return ()
 
     def faulty(self, *keys: str) -> bool:
@@ -222,7 +221,8 @@ class ConfigReader:
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """Report a key that requests an unsupported feature."""
         fix = fix or WAY_OUT.format(key)
-        self.fault(key, f"a file of {self.keys.program} without it", f"{what} is not supported yet", fix)
+        because = f"flopcast does not support {what} yet"
+        self.fault(key, f"a file of {self.keys.program} without it", because, fix)
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""

@@ -76,7 +76,7 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
     if micro is None and total is None:
         micro = reader.count(MICRO, TRAINER_MICRO, auto=TRAINER)
         if not reader.has(MICRO):
-            because = "DeepSpeed asks for either"
+            because = "DeepSpeed needs one of the two"
             reader.fault(MICRO, f"a whole number, or {TOTAL}", because, f"add {MICRO}", "is missing")
     if micro is None:
         whole = reader.count(TOTAL)

@@ -166,7 +166,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     if name in KINDS:
         return str(name)
     allowed = ", ".join(["megatron", *KINDS])
-    because = "no other format is read" if name else "the keys of no known format are found in it"
+    because = "flopcast reads no other format" if name else "its keys are those of no known format"
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), KINDS, n=1)
     fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {next(iter(KINDS))}"
@@ -203,7 +203,9 @@ def _has(data: object, sign: str) -> bool:
 
 
 def _ambiguous(document: Document, names: str) -> Problem:
-    return _fault(document, "format", names, "a file that one format fits", "its keys are those of both")
+    return _fault(
+        document, "format", names, "a file that only one format fits", "its keys are those of both"
+    )
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:

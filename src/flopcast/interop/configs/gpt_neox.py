@@ -64,7 +64,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     precision = _precision(reader)
     stage = deepspeed.read_sharding(reader, precision)
     if stage > 1 and stages > 1:
-        because = "DeepSpeed's pipeline engine shards optimizer states alone"
+        because = "DeepSpeed's pipeline engine shards only optimizer states"
         reader.fault(deepspeed.STAGE, "0 or 1 with pipeline stages", because, "write 1")
     reader.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
     _recompute(reader, tensor)
@@ -179,7 +179,7 @@ def _optimizer(reader: ConfigReader) -> None:
     if name.startswith("onebit"):
         reader.refuse(key, "an optimizer that compresses its messages", "write Adam")
     elif name in OTHERS:
-        reader.assume(f"the update of AdamW is counted, not of {name}", key)
+        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
     elif name not in OPTIMIZERS:
         reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
     if name.startswith("cpu"):

@@ -49,7 +49,7 @@ def attention_kind(reader: ConfigReader) -> str:
         other = ", ".join(sorted(kinds - set(KINDS)))
         reader.refuse(CONFIG, f"attention of the kind {other}", "write global or flash")
     elif len(kinds) > 1:
-        reader.refuse(CONFIG, "global beside flash attention", f"write [[[flash], {layers}]]")
+        reader.refuse(CONFIG, "a mix of global and flash attention", f"write [[[flash], {layers}]]")
     return "flash" if "flash" in kinds else "global"
 
 

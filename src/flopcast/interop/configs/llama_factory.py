@@ -82,12 +82,10 @@ def _method(reader: ConfigReader) -> None:
     if bits and bits != 4:
         reader.refuse("quantization_bit", f"frozen weights in {bits} bits", "write 4")
     if bits and reader.raw("quantization_method") not in (None, "bnb", "bitsandbytes"):
-        reader.refuse(
-            "quantization_method", "weights that are stored quantised otherwise than as nf4", "write bnb"
-        )
+        reader.refuse("quantization_method", "quantised weights in another format than nf4", "write bnb")
     if kind == "full":
         if bits:
-            because = "weights in 4 bits are frozen, and nothing else is trained"
+            because = "weights in 4 bits are frozen, so that a run without an adapter trains nothing"
             reader.fault("quantization_bit", "only with finetuning_type: lora", because, "remove it")
         return
     every = reader.raw("lora_target") in (None, "all")

@@ -111,7 +111,7 @@ def _batch(reader: ConfigReader) -> None:
     """Put the global batch and the micro-batch into the plan; a micro-batch of "auto" is an error."""
     total = reader.required(TOTAL)
     if reader.raw(MICRO) in (None, AUTO):
-        because = "Composer tries which size fits, and flopcast runs nothing"
+        because = "Composer runs the model to find the size that fits, and flopcast runs nothing"
         fault = "" if reader.has(MICRO) else "is missing"
         reader.fault(MICRO, "a whole number", because, "write the number that the run chose", fault)
         return
@@ -134,7 +134,7 @@ def _optimizer(reader: ConfigReader) -> None:
     key = "optimizer.name"
     name = reader.text(key)
     if name and name not in OPTIMIZERS:
-        reader.assume(f"the update of AdamW is counted, not of {name}", key)
+        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
     reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
 
 
@@ -183,8 +183,8 @@ def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
     group = replicas // sets if group < 1 else group
     sets = replicas // group if not reader.has(REPLICATE) and group else sets
     if sets * group != replicas:
-        because = "every data-parallel rank belongs to one set of shards"
-        allowed = f"sets · shards = {replicas} data-parallel ranks"
+        because = "every data-parallel rank belongs to one shard group"
+        allowed = f"shard groups · ranks of a group = {replicas} data-parallel ranks"
         reader.fault(SHARD if reader.has(SHARD) else REPLICATE, allowed, because, "write -1")
     elif sets > 1:
         reader.put(("plan", "data_shard"), group, SHARD, REPLICATE, STRATEGY)

@@ -165,7 +165,7 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
     pieces = stages if pieces < 1 else pieces
     whole = replicas * pieces
     if total != int(total) or int(total) % whole:
-        because = f"{ranks} devices are {replicas} replicas, of {pieces} micro-batches each"
+        because = f"{ranks} devices form {replicas} replicas with {pieces} micro-batches each"
         reader.fault(key, f"a multiple of {whole / ranks:g}", because, f"write {whole / ranks:g}")
         return
     reader.put(("plan", "micro_batch"), int(total) // whole, key)
@@ -210,7 +210,9 @@ def _override(reader: ConfigReader) -> None:
     if not reader.flag(OVERRIDE):
         for key in given:
             because = "MaxText uses the sizes of model_name and ignores this one"
-            reader.fault(key, f"no size beside model_name, or {OVERRIDE}: true", because, f"remove {key}")
+            reader.fault(
+                key, f"no sizes together with model_name, or {OVERRIDE}: true", because, f"remove {key}"
+            )
         return
     model = catalog.model(base)
     dense = len(model.blocks) == 1 and model.blocks[0].feed_forward.kind == "mlp"
@@ -226,7 +228,12 @@ def _override(reader: ConfigReader) -> None:
             continue
         if number < 1:
             least = sum(block.count for block in model.blocks[:-1]) + 1
-            reader.fault(key, f"{least} or more", f"{base} has a layer of every kind", f"write {least}")
+            reader.fault(
+                key,
+                f"{least} or more",
+                f"{base} has several kinds of layers, and needs one of each",
+                f"write {least}",
+            )
             continue
         reader.put(("model", *(last if part == "-" else part for part in path)), number, key)
 
@@ -255,7 +262,7 @@ def _model(reader: ConfigReader) -> None:
         reader.fault(
             "mlp_activations",
             "[silu, linear], [gelu, linear], [gelu] or [relu]",
-            "no other is built",
+            "no other is supported yet",
             "choose one",
         )
     block = ("model", "blocks", 0)

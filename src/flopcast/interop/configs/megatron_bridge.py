@@ -144,7 +144,10 @@ def _peft(reader: ConfigReader) -> None:
     known = [TARGETS[name] for name in names if name in TARGETS]
     if len(known) < len(names):
         reader.fault(
-            "peft.target_modules", ", ".join(TARGETS), "no adapter beside others is built", "name these"
+            "peft.target_modules",
+            ", ".join(TARGETS),
+            "adapters of other linears are not supported yet",
+            "name these",
         )
     reader.put(("model", "adapters", "rank"), reader.count("peft.dim", 32), "peft.dim")
     reader.put(("model", "adapters", "targets"), known, "peft.target_modules")

@@ -45,6 +45,6 @@ def read_model(reader: ConfigReader, key: str, written: str | None = None) -> No
         return
     if not reader.faulty(key):
         allowed = "a name that `flopcast catalog models` lists, with or without its owner"
-        because = "no weights and no other file are read" if name else "a prediction needs a model"
-        fix = "add --model config.json, the model's own, or --model NAME"
+        because = "flopcast reads neither weights nor other files" if name else "a prediction needs a model"
+        fix = "add --model config.json (the model's own file), or --model NAME"
         reader.fault(key, allowed, because, fix, "" if name else "is missing")

@@ -87,7 +87,7 @@ def _modes(reader: ConfigReader, sizes: Mapping[str, int]) -> None:
     stage = reader.count("optimizer.zero_stage", 0, least=0)
     reader.put(("plan", "zero"), stage, "optimizer.zero_stage")
     if stage > 1:
-        because = "nanotron shards the optimizer's states alone"
+        because = "nanotron shards only optimizer states"
         reader.fault("optimizer.zero_stage", "0 or 1", because, "write 1")
     older = "parallelism.recompute_granularity"
     granularity = reader.choice(older, {"full": "full", "selective": "selective"}, "")

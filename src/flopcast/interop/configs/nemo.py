@@ -215,7 +215,7 @@ def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
     flags.add(reader.choice(key, PRECISIONS, "--bf16"), key)
     if not reader.flag("model.megatron_amp_O2"):
         reader.assume(
-            "weights are counted in 16 bits beside fp32 ones, as with megatron_amp_O2",
+            "weights are counted in 16 bits in addition to fp32, as with megatron_amp_O2",
             "model.megatron_amp_O2",
         )
     engine = reader.flag("model.transformer_engine") or reader.flag("model.mcore_gpt")

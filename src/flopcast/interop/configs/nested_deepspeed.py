@@ -71,7 +71,10 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
     offloads = published.get("offload", bool(OFFLOAD.search(name)))
     moves = " and offload" if offloads else ""
     known = f", as {reader.keys.program} publishes it" if published else ""
-    reader.assume(f"ZeRO stage {stage}{moves} by the name {path}{known}, which is not opened", "deepspeed")
+    reader.assume(
+        f"ZeRO stage {stage}{moves} from the name of {path}{known}, which flopcast does not open",
+        "deepspeed",
+    )
     if offloads:
         reader.put(("plan", "offload"), True, "deepspeed")
     wire = precision_bytes(precision)

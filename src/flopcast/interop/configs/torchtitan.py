@@ -186,13 +186,16 @@ def _recompute(reader: ConfigReader) -> None:
     option = str(reader.raw(option_key) or EVERY_SECOND)
     if option == "op":
         reader.assume(
-            "by operator, every second product of a block runs again: counted as every second block",
+            "recompute by operator repeats every second GEMM: counted as recompute of every second block",
             option_key,
         )
         option = EVERY_SECOND
     if not option.isdecimal() or int(option) < 1:
         reader.fault(
-            option_key, '"op", or a number n for every n-th layer', "no other is read", 'write "op"'
+            option_key,
+            '"op", or a number n for every n-th layer',
+            "flopcast knows no other value",
+            'write "op"',
         )
         return
     if int(option) > 1:
@@ -215,7 +218,7 @@ def _precision(reader: ConfigReader) -> str:
     if "float8" in converters.lower() or any(reader.flag(key) for key in old):
         key = reader.first("float8.recipe_name", "quantize.linear.float8.recipe_name")
         if str(reader.raw(key)).startswith("rowwise"):
-            reader.assume("scales of rows are counted as scales of whole tensors", key)
+            reader.assume("one scale per row is counted as one scale per tensor", key)
         return reader.choice(key, RECIPES, "fp8_current")
     return "bf16"
 
@@ -231,7 +234,7 @@ def _stack(reader: ConfigReader) -> object:
         if compiled:
             changes["tensor_overlap"] = "chunks"
         else:
-            reader.assume("enable_async_tensor_parallel has no effect, as nothing is compiled", key)
+            reader.assume("enable_async_tensor_parallel has no effect, because nothing is compiled", key)
     policy = key_of(reader, "fsdp_reshard_after_forward")
     word = reader.choice(policy, {name: name for name in ("default", "always", "never")}, "default")
     if word == "never":

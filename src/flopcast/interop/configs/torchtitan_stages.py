@@ -51,7 +51,7 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     if reader.has(each_key) and layers:
         chunks = -(-whole // reader.count(each_key)) // stages
         if chunks < 1 or (chunks > 1) != (fewest > 1):
-            allowed = "a number that makes one chunk a stage, or several under a looped schedule"
+            allowed = "a number that gives each stage one chunk, or several under a looped schedule"
             reader.fault(each_key, allowed, f"{whole} layers and ends on {stages} stages", "remove it")
             return
     if chunks > 1:

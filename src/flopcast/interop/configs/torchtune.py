@@ -90,9 +90,7 @@ def _lengths(reader: ConfigReader) -> None:
     if reader.has(key):
         reader.put(("batch", "sequence_length"), reader.count(key), key)
     else:
-        reader.assume(
-            "tokenizer.max_seq_len is not given: sequences are as long as the model's own, or --seq"
-        )
+        reader.assume("tokenizer.max_seq_len is not given: sequences have the model's own length, or --seq")
     packed = "dataset.packed"
     note_lengths(reader, packed if reader.has(packed) else key, reader.flag(packed))
 
@@ -110,8 +108,8 @@ def _degrees(reader: ConfigReader) -> int:
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     group = replicas // sets if group < 1 else group
     if sets * group != replicas:
-        because = "every data-parallel rank belongs to one set of shards"
-        allowed = f"sets · shards = {replicas} data-parallel ranks"
+        because = "every data-parallel rank belongs to one shard group"
+        allowed = f"shard groups · ranks of a group = {replicas} data-parallel ranks"
         reader.fault(
             REPLICATE if sets > 1 else SHARD, allowed, because, "write data_parallel_shard_dim: -1"
         )
@@ -128,9 +126,9 @@ def _optimizer(reader: ConfigReader) -> None:
     key = "optimizer._component_"
     name = reader.text(key).rpartition(".")[2].lower() or "adamw"
     if name not in OPTIMIZERS:
-        reader.assume(f"the update of AdamW is counted, not of {name}", key)
+        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
     if name.startswith("paged"):
-        reader.assume("states are counted on the device, where paged ones fit", key)
+        reader.assume("paged optimizer states are counted in device memory", key)
     reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
 
 
@@ -150,10 +148,12 @@ def _adapters(reader: ConfigReader, builder: str) -> None:
         if name in MODULES:
             targets.append(MODULES[name])
         else:
-            reader.fault(key, ", ".join(MODULES), f"no adapter beside {name} is built", "name others")
+            reader.fault(
+                key, ", ".join(MODULES), f"adapters of {name} are not supported yet", "name others"
+            )
     targets += MLP if reader.flag("model.apply_lora_to_mlp") else ()
     if reader.flag("model.apply_lora_to_output"):
-        reader.refuse("model.apply_lora_to_output", "an adapter beside the head", "write false")
+        reader.refuse("model.apply_lora_to_output", "an adapter of the head", "write false")
     if not targets and not reader.faulty(key):
         because = "an adapter is added to the linears that are named"
         reader.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear")

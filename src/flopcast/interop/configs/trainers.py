@@ -115,7 +115,7 @@ def read_adapters(
             targets = (*targets, TARGETS[last])
         else:
             reader.fault(
-                targets_key, ", ".join(TARGETS), f"no adapter beside {name} is built", "name others"
+                targets_key, ", ".join(TARGETS), f"adapters of {name} are not supported yet", "name others"
             )
     if not targets and not reader.faulty(targets_key):
         because = "an adapter is added to the linears that are named"
@@ -143,7 +143,7 @@ def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
     if packed:
         reader.assume("each packed sequence is counted as one document", key)
     else:
-        reader.assume("every sequence is counted as long as the longest, padding too", key)
+        reader.assume("every sequence is counted with the length of the longest, padding included", key)
 
 
 def write_scores(reader: ConfigReader, *keys: str) -> None:
@@ -160,13 +160,15 @@ def _precision(reader: ConfigReader) -> str:
     brain_key, half_key = reader.first("bf16", "bfloat16", "pure_bf16"), reader.first("fp16", "float16")
     brain, half = reader.choice(brain_key, words, ""), reader.choice(half_key, words, "")
     if reader.raw(brain_key) == AUTO:
-        reader.assume("bf16 auto: bf16, as the devices have it", brain_key)
+        reader.assume("bf16 auto: bf16, which the devices support", brain_key)
     if brain and half:
         reader.fault(half_key, "one of bf16 and fp16", "weights have one type", f"remove {half_key}")
     if brain == "full" or reader.flag("pure_bf16"):
-        reader.assume("weights and states are counted in fp32 beside bf16, not in bf16 alone", brain_key)
+        reader.assume(
+            "weights and states are counted in fp32 in addition to bf16, not only in bf16", brain_key
+        )
     if reader.flag("fp8"):
-        reader.assume("8 bits with scales of whole tensors, as torchao's", "fp8")
+        reader.assume("8 bits with one scale per tensor, as in torchao", "fp8")
         return "fp8_current"
     if not brain and not half:
         reader.assume("bf16: neither bf16 nor fp16 is given, and training in fp32 is not supported")
@@ -178,9 +180,9 @@ def _optimizer(reader: ConfigReader, key: str) -> None:
     name = reader.text(key).lower()
     optimizer = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
     if name and optimizer is None:
-        reader.assume(f"the update of AdamW is counted, not of {name}", key)
+        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
     if name.startswith("paged"):
-        reader.assume("states are counted on the device, where paged ones fit", key)
+        reader.assume("paged optimizer states are counted in device memory", key)
     reader.put_optimizer(optimizer or "adamw", key)
 
 
@@ -191,7 +193,11 @@ def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precisio
     has_deepspeed = reader.has("deepspeed") or reader.below("deepspeed")
     if has_fsdp and has_deepspeed:
         reader.fault(
-            "deepspeed", "DeepSpeed or FSDP", "each shards its own way", "remove one", "meets fsdp"
+            "deepspeed",
+            "DeepSpeed or FSDP",
+            "each of them shards in its own way",
+            "remove one",
+            "meets fsdp",
         )
     if has_deepspeed:
         _note_compiled(reader)
@@ -245,7 +251,7 @@ def _shard_group(reader: ConfigReader, replicas: int) -> int:
     sets, stated = reader.count("dp_replicate_size", 1), reader.has("dp_shard_size")
     group = reader.count("dp_shard_size", 1) if stated else replicas // sets if sets > 1 else 0
     if sets > 1 and sets * group != replicas:
-        because = "every data-parallel rank belongs to one set of shards"
-        allowed = f"sets · ranks of each = {replicas} data-parallel ranks"
+        because = "every data-parallel rank belongs to one shard group"
+        allowed = f"shard groups · ranks of a group = {replicas} data-parallel ranks"
         reader.fault("dp_replicate_size", allowed, because, f"write {max(replicas // (group or 1), 1)}")
     return group

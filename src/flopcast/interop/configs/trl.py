@@ -171,8 +171,8 @@ def _launch(reader: ConfigReader) -> None:
     own = reader.has("fsdp", "deepspeed") or reader.below("fsdp_config") or reader.below("deepspeed")
     if not kind and not own:
         reader.assume(
-            "replicas are counted as DDP's: the file that accelerate launches with is not given; "
-            "add it as a second file where it shards"
+            "data-parallel ranks are counted as DDP, because accelerate's file is not given; add it as a "
+            "second file if it shards"
         )
 
 
@@ -183,13 +183,13 @@ def _adapters(reader: ConfigReader) -> None:
         reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
     if not reader.flag("use_peft"):
         if four:
-            because = "weights in 4 bits are frozen, and nothing else is trained"
+            because = "weights in 4 bits are frozen, so that a run without an adapter trains nothing"
             reader.fault("load_in_4bit", "only with use_peft: true", because, "add use_peft: true")
         return
     key = "lora_target_modules"
     every = reader.raw(key) in ("all-linear", ["all-linear"])
     if not reader.has(key):
-        reader.assume("adapters beside q_proj and v_proj, PEFT's default")
+        reader.assume("adapters of q_proj and v_proj, PEFT's default")
     read_adapters(reader, "lora_r", key, every, "load_in_4bit" if four else "", USUAL)
 
 

@@ -65,7 +65,7 @@ def refusal(document: Document, program: str) -> Problem:
         where=document.where(()),
         field="format",
         value=program,
-        fault=f"is of {program}, which is not read by itself",
+        fault=f"is a file of {program}, which flopcast does not read",
         allowed="a format of `flopcast import`, or a job of flopcast",
         because=UNREAD[program].because,
         fix=UNREAD[program].way,

@@ -45,7 +45,7 @@ def export_chakra(job: Job) -> Exported:
         Data-parallel ranks differ, or there are too many nodes.
     """
     if job.batch.ranks:
-        because = "ranks of a stage share one graph here"
+        because = "the trace has one graph for all ranks of a stage"
         raise SpecError([_fault("batch.ranks", len(job.batch.ranks), "no list of ranks", because)])
     report, plan = predicted(job), job.plan
     if (total := most_nodes(report)) > MOST_NODES:

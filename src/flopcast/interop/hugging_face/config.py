@@ -154,7 +154,7 @@ def _architecture(reader: Reader, family: Family) -> DecoderFacts:
     _check_heads(reader, decoder)
     known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not decoder.gated]
     if decoder.activation not in known:
-        because = "no other activation of this MLP is built"
+        because = "flopcast supports no other activation of this MLP"
         reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the nearest")
     _check_musts(reader, family, decoder)
     return decoder

@@ -28,7 +28,7 @@ ALLOWED = {  # kind of value → what would pass
     "factor": "a number above 0",
     "weight": "a number of at least 0",
     "flag": "true or false",
-    "text": "a text",
+    "text": "a string",
 }
 SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the rest is still checked
     "count": 1, "layers": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "weight": 0.0,
@@ -161,11 +161,13 @@ class Reader:
             return None
         if not _passes(kind, value):
             null = " or null" if optional else ""
-            self.fault(key, ALLOWED[kind] + null, "the configuration class declares it so", f"mend {key}")
+            self.fault(
+                key, ALLOWED[kind] + null, "the configuration class declares this type", f"correct {key}"
+            )
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
         if agree and others:
-            because = f"{key} = {value!r} names the same thing"
+            because = f"{key} = {value!r} is another name of the same setting"
             self.fault(others[0], repr(value), because, f"remove {others[0]} or {key}")
         return value
 
@@ -188,7 +190,7 @@ class Reader:
         number = self.raw(key)
         if number is None or (type(number) is int and number >= 0):
             return default if number is None else number
-        self.fault(key, "a whole number of at least 0", "it counts layers", f"mend {key}")
+        self.fault(key, "a whole number of at least 0", "it is a number of layers", f"correct {key}")
         return default
 
     def entries(
@@ -207,7 +209,7 @@ class Reader:
         if isinstance(entries, list) and number in (None, len(entries)) and all(map(passes, entries)):
             return entries
         if entries is not None:
-            self.fault(key, allowed, "the configuration class declares it so", f"mend {key}")
+            self.fault(key, allowed, "the configuration class declares this type", f"correct {key}")
         return None
 
     def raw(self, key: str) -> object:

@@ -98,7 +98,7 @@ class Arguments:
             return default
         number = int(text) if _WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= MOST:
-            because = "it is counted" if number is None else "there is no fewer"
+            because = "it is a count" if number is None else "smaller values are not possible"
             self.fault(
                 flag, text, f"a whole number, {least} or more", because, f"write {flag} {max(least, 1)}"
             )
@@ -114,7 +114,7 @@ class Arguments:
         if not self.has(flag) and not self._misspelt & set(flags):
             fix = f"add {flag} N"
             self.fault(
-                flag, None, "a whole number", "a model or a step cannot do without", fix, "is missing"
+                flag, None, "a whole number", "every model and every step needs it", fix, "is missing"
             )
         return self.count(flag)
 
@@ -147,7 +147,7 @@ class Arguments:
         if text not in values:
             near = difflib.get_close_matches(text, values, n=1)
             fix = f"did you mean {(near or list(values))[0]}?"
-            self.fault(flag, self.text(flag), ", ".join(values), "no other is read", fix)
+            self.fault(flag, self.text(flag), ", ".join(values), "flopcast knows no other value", fix)
             return default
         return values[text]
 
@@ -210,7 +210,7 @@ class Arguments:
         replaced = "replaced by" in REFUSED[flag]
         if self.text(flag) in none and self.words(flag) and not replaced:
             return
-        because = f"{REFUSED[flag]} is not supported yet"
+        because = f"flopcast does not support {REFUSED[flag]} yet"
         fix = f"remove {flag}, or describe the job in YAML"
         if replaced:
             because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"

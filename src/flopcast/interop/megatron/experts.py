@@ -133,4 +133,4 @@ def _note_assumptions(args: Arguments) -> None:
     if not args.has("--moe-grouped-gemm"):
         args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)
     if not args.has("--moe-router-force-load-balancing", PADDED):
-        args.assume("tokens choose experts at random, so that loads are even except for chance", NUMBER)
+        args.assume("tokens choose experts at random, so that loads differ only by chance", NUMBER)

@@ -81,7 +81,7 @@ def noop_layers(args: Arguments, layers: int) -> tuple[int, ...]:
     numbers = tuple(dict.fromkeys(_numbers(args, NOOP, least=0))) if args.has(NOOP) else ()
     if any(number >= layers for number in numbers) or len(numbers) >= layers:
         allowed = f"numbers of layers from 0 to {layers - 1}, not all of them"
-        args.fault(NOOP, args.text(NOOP), allowed, "these layers do nothing", f"remove {NOOP}")
+        args.fault(NOOP, args.text(NOOP), allowed, "it lists the layers that do nothing", f"remove {NOOP}")
         return ()
     return numbers
 
@@ -92,7 +92,7 @@ def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
     if parts and all(part.isdecimal() and int(part) >= least for part in parts):
         return [int(part) for part in parts]
     text = " ".join(word.text for word in args.words(flag))
-    args.fault(flag, text, f"whole numbers, {least} or more", "they are counted", f"write {flag} {least}")
+    args.fault(flag, text, f"whole numbers, {least} or more", "they are counts", f"write {flag} {least}")
     return [max(least, 1)]
 
 

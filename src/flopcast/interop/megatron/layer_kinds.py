@@ -84,7 +84,7 @@ def read_window(args: Arguments) -> int | None:
     sides = SIDES.fullmatch(text)
     left, right = (int(sides[1]), int(sides[2])) if sides else (0, 1)
     if left < -1 or right not in (0, -1):
-        because = "it counts the earlier tokens that a query attends to, and 0 later ones"
+        because = "LEFT is the number of earlier tokens that a query attends to"
         args.fault(WINDOW, text, "LEFT,0, such as 127,0, or -1,0 for all", because, f"write {WINDOW} 127,0")
         return None
     if left >= 0 and args.has(MLA):

@@ -88,7 +88,7 @@ def _attention(builder: JobBuilder, block: Path) -> None:
     heads = args.required("--num-attention-heads")
     softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
     if softmax == "off-by-one" or (softmax != "vanilla" and args.has(MLA)):
-        args.assume("the softmax is counted as the usual one", SOFTMAX)
+        args.assume("an ordinary softmax is counted", SOFTMAX)
     if args.has(MLA):
         read_latents(builder, mixer, heads)
         builder.put((*mixer, "dropout"), _dropout(builder, "--attention-dropout"), "--attention-dropout")

@@ -144,10 +144,10 @@ def _zero(builder: JobBuilder) -> None:
     args = builder.arguments
     sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
     distributed = "--use-distributed-optimizer"
-    args.clash(distributed, "--use-torch-fsdp2", "each shards the optimizer's states its own way")
+    args.clash(distributed, "--use-torch-fsdp2", "each of them shards optimizer states in its own way")
     zero = 1 if args.has(distributed) else 0
     if args.has("--overlap-param-gather") and not args.has(distributed, *sharded):
-        because = "without a shard there is nothing to gather"
+        because = "without sharding there is nothing to gather"
         fix = f"add {distributed}"
         args.fault("--overlap-param-gather", True, f"only with {distributed}", because, fix)
     strategy = int(args.choice(STRATEGY, SHARDING, "0"))
@@ -208,7 +208,7 @@ def _modules(builder: JobBuilder) -> None:
     args = builder.arguments
     named = [word.text for word in args.words(MODULES_FLAG)]
     for name in (name for name in named if name not in MODULES):
-        because = "selective recompute runs modules of a layer again, and no other is modelled yet"
+        because = "selective recompute repeats modules of a layer, and other modules are not supported yet"
         args.fault(MODULES_FLAG, name, ", ".join(MODULES), because, f"remove {name}")
     modules = [MODULES[name] for name in named if name in MODULES]
     if modules and modules != ["core_attention"]:

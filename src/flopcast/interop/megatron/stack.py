@@ -127,7 +127,9 @@ def _named(arguments: Arguments) -> str:
     GPT-NeoX has the same engine. A script that no flag dates is taken to run today's release.
     """
     if arguments.has("--deepspeed"):
-        because = "the nearest to Megatron-DeepSpeed, with Megatron-LM's fused kernels"
+        because = (
+            "the catalogue's most similar stack to Megatron-DeepSpeed, with Megatron-LM's fused kernels"
+        )
         arguments.assume(f"stack gpt-neox-deepspeed: {because}", "--deepspeed")
         return "gpt-neox-deepspeed"
     if arguments.has("--use-legacy-models"):

@@ -72,13 +72,13 @@ def _without_noop(builder: JobBuilder, stages: int, chunks: int) -> None:
     """Put the blocks of each chunk into the plan, without no-op layers (MindSpeed-LLM)."""
     args = builder.arguments
     for flag in (LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
-        args.clash(NOOP, flag, "layers that do nothing make stages unequal by themselves")
+        args.clash(NOOP, flag, "no-op layers already make stages unequal")
     each, rest = divmod(builder.layers, stages * chunks)
     if rest and not args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
-        allowed = (
-            f"{builder.layers} layers, those that do nothing among them, over {stages * chunks} chunks"
+        allowed = f"{builder.layers} layers, no-op layers included, over {stages * chunks} chunks"
+        args.fault(
+            args.first(*LAYERS), builder.layers, allowed, "all chunks hold equally many layers", "change it"
         )
-        args.fault(args.first(*LAYERS), builder.layers, allowed, "chunks hold equally many", "change it")
     elif stages * chunks > 1:
         held = [
             each - sum(i * each <= layer < (i + 1) * each for layer in builder.noop)
@@ -98,8 +98,14 @@ def _ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     if args.faulty(*LAYERS, PIPELINE, FIRST, LAST):
         return
     if sum(held) != builder.layers or each < 0 or any(count % chunks for count in held):
-        allowed = f"a number that leaves the other {others} stages equally many of {builder.layers} layers"
-        because = f"and every stage {chunks} equal chunks" if chunks > 1 else "Megatron-LM divides evenly"
+        allowed = (
+            f"a number that lets the other {others} stages share the rest of {builder.layers} layers evenly"
+        )
+        because = (
+            f"a stage consists of {chunks} equal chunks"
+            if chunks > 1
+            else "Megatron-LM divides the other layers evenly"
+        )
         args.fault(uneven, stated[min(stated)], allowed, because, f"remove {uneven}")
         return
     builder.put(

@@ -84,7 +84,7 @@ def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[st
     count = max(map(int, arguments), default=0)
     for place in range(1, count + 1):
         if str(place) not in arguments:
-            because = f"the script is given argument {count}, which stands behind it"
+            because = f"the script gets argument {count}, which comes after this one"
             fix = f"add --arg {place}=VALUE"
             problems.append(
                 Problem("--arg", str(place), "every argument before it", because, fix, fault="is missing")

@@ -98,7 +98,7 @@ def _lines(file: IO[bytes] | Bounded) -> Iterator[tuple[int, str]]:
         *whole, rest = _ENDS.split(rest + chunk)
         unbroken_bytes = len(rest) if whole else unbroken_bytes + len(chunk)
         if unbroken_bytes > MOST_UNBROKEN_BYTES:
-            raise OSError(f"a line of it is longer than {MOST_UNBROKEN_BYTES} bytes: it is no log")
+            raise OSError(f"a line of it is longer than {MOST_UNBROKEN_BYTES} bytes: it is not a log")
         rest = rest if len(rest) <= MOST_LINE_BYTES else b""
         for line, ends in zip(whole[::2], whole[1::2], strict=True):
             yield number, _plain(line)
@@ -256,7 +256,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         fix, number = "give a log of a run that trained", reading.bad_number
         return _fault(name, "a log with times above 0", because, fix, number)
     if reading.binary_number:
-        because, fix = "it is no text: this line holds a zero byte", "give the log as UTF-8 text"
+        because, fix = "it is not text: this line holds a zero byte", "give the log as UTF-8 text"
         return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; nearest is: {reading.nearest}" if reading.nearest else ""
     because = f"none of its {reading.num_lines} lines is a step{nearest}"

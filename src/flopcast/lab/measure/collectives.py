@@ -244,4 +244,6 @@ def _not_torchrun(name: str, value: str | None) -> Problem:
     """Return the fault of an environment that is only partly torchrun's."""
     allowed = "a whole number, as torchrun sets it"
     fix = "start with torchrun --nproc-per-node GPUS -m flopcast measure --out PACK"
-    return Problem(name, value, allowed, "WORLD_SIZE is set, which means that there are peers", fix)
+    return Problem(
+        name, value, allowed, "WORLD_SIZE is set, which means that there are several processes", fix
+    )

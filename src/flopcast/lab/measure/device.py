@@ -84,7 +84,7 @@ def load_torch(device: str) -> Torch:
             value=None,
             fault="is not installed",
             allowed="torch 2.1 or newer, built for this machine's GPUs",
-            because="kernels are run through torch; planning (--plan-only) and reading packs need none",
+            because="flopcast runs kernels through torch; --plan-only and reading packs do not need it",
             fix="pip install torch   (or: flopcast measure --plan-only)",
         ) from None
     if device != "cpu" and not torch.cuda.is_available():

@@ -63,7 +63,7 @@ def read_runs(path: Path) -> str:
     missing = set(COLUMNS) - set(_names(text))
     if missing:
         allowed = f"a CSV with the columns {', '.join(COLUMNS)}"
-        because = f"{', '.join(sorted(missing))} missing: no table of Megatron-LM's functional tests"
+        because = f"{', '.join(sorted(missing))} missing: not a table of Megatron-LM's functional tests"
         raise spec_error("--runs", str(path), allowed, because, "give another file", where=f"{path}:1")
     return text
 
@@ -137,7 +137,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
     except csv.Error as error:
         allowed, because = "a line of CSV", "cells are separated by commas, and quotes are closed"
         raise spec_error(
-            f"line {reader.reader.line_num} of --runs", str(error), allowed, because, "mend this line"
+            f"line {reader.reader.line_num} of --runs", str(error), allowed, because, "correct this line"
         ) from None
 
 

@@ -45,7 +45,7 @@ def reproduce(run: Run) -> Job:
     problems: list[Problem] = []
     software = software_of(run)
     if software is None:
-        because = "no entry of the catalogue's table matches"
+        because = "no entry of the catalogue's table of software matches it"
         problems.append(
             _missing(run, "framework", run.software.framework, "software of these years", because)
         )
@@ -188,7 +188,7 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
     stated = cells.adapters(run.notes)
     if stated and "adapters" not in document:
         document["adapters"] = stated | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
-        assumed.append(f"adapters {stated}: the remarks say so; what they leave open, as in peft")
+        assumed.append(f"adapters {stated}: from the remarks; everything else as in PEFT")
     changed = {
         str(place): {"feed_forward": experts}
         for place, block in enumerate(own.blocks)

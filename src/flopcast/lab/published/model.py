@@ -36,7 +36,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
     """
     known = model_of(run)
     if known is None or known.refused:
-        because = "no model of this name is in the catalogue, nor are all sizes in the row"
+        because = "the catalogue has no model of this name, and the row does not state all sizes"
         because = known.refused if known else because
         raise SpecError([run.fault("model", run.model, "a model of the catalogue, or sizes", because)])
     if known.sized:
@@ -52,7 +52,7 @@ def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]
     heads = sizes.heads or assumed_heads(sizes.hidden or 0)
     if sizes.heads is None:
         assumed.append(
-            f"{heads} heads: the row prints none; heads of {(sizes.hidden or 0) // (heads or 1)}"
+            f"{heads} heads: the row states none; each has {(sizes.hidden or 0) // (heads or 1)}"
         )
     mixer = {"heads": heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
     block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
@@ -84,7 +84,7 @@ def _agrees(run: Run, own: Model) -> None:
     }
     wrong = [name for name, (stated, ours) in pairs.items() if stated and stated != ours]
     if wrong:
-        because = f"the catalogue's model of that name has another {', '.join(wrong)}"
+        because = f"the catalogue's model of that name has a different {', '.join(wrong)}"
         raise SpecError([run.fault("model", run.model, "sizes of the model that is named", because)])
 
 
@@ -97,7 +97,7 @@ def _other_vocabulary(run: Run, own: Model, assumed: list[str]) -> dict[str, obj
     stated = run.architecture.vocabulary
     if stated is None or abs(stated / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
         return {}
-    assumed.append(f"vocabulary {stated}: as the row says, in the place of {own.vocabulary}")
+    assumed.append(f"vocabulary {stated}: as the row states, instead of {own.vocabulary}")
     return {"vocabulary": stated}
 
 

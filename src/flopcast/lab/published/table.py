@@ -188,7 +188,7 @@ def _check_units(run: Run) -> None:
     tokens = (plan.global_batch or 0) * (run.sequence_length or 0) / (run.machine.num_devices or 1)
     ratio = seen.step_time_s * seen.device_tokens_per_s / tokens
     if not 1 / WORST_DISAGREEMENT < ratio < WORST_DISAGREEMENT:
-        because = f"tokens/s of the row give a step {ratio:.3g} times shorter: another unit?"
+        because = f"the row's tokens/s imply a step that is {ratio:.3g} times shorter: another unit?"
         allowed = "seconds that agree with the row's tokens/s"
         raise SpecError([_fault(run.where, STEP_COLUMN, seen.step_time_s, allowed, because)])
 
@@ -221,6 +221,6 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
 
     name, header = min(HEADERS.items(), key=lambda entry: missing_fraction(entry[1]))
     allowed = f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests"
-    because = f"its header is of no known kind; for {name} it lacks {', '.join(missing(header))}"
+    because = f"its header matches no known kind; for {name} it lacks {', '.join(missing(header))}"
     fix = "rename the columns, or use another file"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")

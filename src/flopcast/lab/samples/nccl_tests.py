@@ -188,7 +188,9 @@ class _NcclState:
     def _row(self, number: int, words: Sequence[str]) -> None:
         columns = self.columns or DEFAULT_COLUMNS.get(len(words), ())
         if len(words) != len(columns):
-            because = f"it has {len(words)} entries where its table has {len(columns)} columns: it was cut"
+            because = (
+                f"it has {len(words)} entries where its table has {len(columns)} columns: it was truncated"
+            )
             self._report(number, "row", " ".join(words), "a whole row", because, "give the whole log")
             return
         self.open = True

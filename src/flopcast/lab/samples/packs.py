@@ -185,11 +185,11 @@ def _manifest(path: Path) -> Manifest:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
-        raise SpecError([_not_a_pack(path, f"it is no manifest: {error}")]) from None
+        raise SpecError([_not_a_pack(path, f"its manifest is not valid: {error}")]) from None
     words = (manifest.device, manifest.tool_version, manifest.started)
     tables = (manifest.facts, manifest.options, manifest.counts, manifest.unsupported)
     if not all(isinstance(word, str) for word in words) or not all(isinstance(t, dict) for t in tables):
-        raise SpecError([_not_a_pack(path, "a text or a table of it is something else")])
+        raise SpecError([_not_a_pack(path, "one of its files has another type than text or table")])
     if manifest.format_version != FORMAT_VERSION:
         raise SpecError([_not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
     return manifest

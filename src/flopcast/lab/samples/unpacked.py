@@ -37,7 +37,9 @@ def unpacked(path: Path, most_bytes: int) -> Iterator[Bounded]:
         with opened(path) as raw:
             packed = raw.read(len(MAGIC)) == MAGIC
             if path.suffix == ".gz" and not packed:
-                raise OSError("it is no gzip archive, as its name says: fetch it again, or rename it")
+                raise OSError(
+                    "it is not a gzip archive although its name says so: download it again, or rename it"
+                )
             if not packed and raw.seek(0, SEEK_END) > most_bytes:
                 raise OSError(too_long(most_bytes))
             raw.seek(0)

@@ -131,7 +131,7 @@ def _remarks(kernels: Launched, mine: Integers, devices: Integers, place: Intege
     if unjoined:
         remarks.append(f"{unjoined} of {len(mine)} kernels have no known operator: their pass is not known")
     if (place < 0).all():
-        remarks.append("no step is annotated: everything counts as one step")
+        remarks.append("no step is annotated, so the whole trace counts as one step")
     elif (place < 0).any():
         remarks.append(
             f"{int((place < 0).sum())} kernels lie outside of the annotated steps and do not count"

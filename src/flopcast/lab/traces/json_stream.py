@@ -76,7 +76,7 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
     elif opened == "{":
         yield from _members(text)
     else:
-        because = f"it begins with {opened!r}: no JSON object or list" if opened else "it is empty"
+        because = f"it begins with {opened!r}, like no JSON object or list" if opened else "it is empty"
         raise SpecError([fault(name, because, "give the file that the profiler exported", text.line())])
 
 
@@ -176,8 +176,10 @@ class _Text:
 
     def broken(self, why: str) -> Problem:
         """Return the fault of a text that is not JSON, with the place."""
-        because = f"it is no JSON near character {self.passed + self.at}: {why}"
-        return fault(self.name, because, "export the trace again, or mend that place", self._line(self.at))
+        because = f"it is not valid JSON near character {self.passed + self.at}: {why}"
+        return fault(
+            self.name, because, "export the trace again, or correct that place", self._line(self.at)
+        )
 
     def line(self) -> str:
         """Return file and line of the next character."""

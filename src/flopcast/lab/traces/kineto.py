@@ -75,7 +75,7 @@ def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
     if reading.num_bad:
         reading.remarks.append(f"{reading.num_bad} kernels have no start or no duration, and were left out")
     if not len(reading.kernels["start_s"]):
-        because = "no event of it is a kernel of a device (category kernel)"
+        because = "it has no event of a device kernel (category kernel)"
         fix = "profile with ProfilerActivity.CUDA, and export one rank's trace"
         raise SpecError([fault(name, because, fix)])
     return traced(name, reading.launched(), reading.steps(), tuple(reading.remarks))

@@ -230,7 +230,11 @@ def _priors(report: Report) -> dict[str, float]:
 
 
 def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
-    problems = [] if observed else [_fault("observations", (), "at least one", "nothing else moves")]
+    problems = (
+        []
+        if observed
+        else [_fault("observations", (), "at least one", "only observations change the factors")]
+    )
     for one in observed:
         if one.name not in known:
             allowed, because = ", ".join(sorted(known)), "the prediction spends no time on anything else"
@@ -239,7 +243,7 @@ def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
             value = getattr(one, field)
             if not (math.isfinite(value) and value > 0):
                 problems.append(
-                    _fault(field, value, "a finite number above 0", "its logarithm is compared")
+                    _fault(field, value, "a finite number above 0", "flopcast compares logarithms of times")
                 )
     if problems:
         raise SpecError(problems)
