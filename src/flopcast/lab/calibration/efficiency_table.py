@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Integers, Logs
+from flopcast.dtypes import Counts, Flags, Integers, Logs
 from flopcast.lab.calibration.conformal import log_sigma
 from flopcast.lab.calibration.normal_equations import Equations, equations
 
@@ -130,19 +130,18 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     """
     axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
     index, weight, size = corners(axes, rows.log2)
-    used = np.ones(rows.terms.shape[1], dtype=bool)
+    used: Flags = np.ones(rows.terms.shape[1], dtype=bool)
     most = np.full(len(used), np.inf) if rows.most is None else rows.most
     held: Logs = np.zeros(len(used))
     trust: Counts = np.ones(len(rows.log_efficiency))
-    whole = equations(
+    system = equations(
         index, weight, (size, size // len(axes[0])), rows.terms, rows.log_efficiency, _penalty(axes)
     )
     for attempt in range(2 * len(used) + 2):
-        target = rows.log_efficiency - rows.terms @ held
-        system = replace(whole, terms=rows.terms[:, used], target=target)
-        values, trust = _robust_solve(system, trust, ROUNDS_AGAIN if attempt else ROUNDS)
-        coefficients = held.copy()
-        coefficients[used] = values[size:]
+        rounds = ROUNDS_AGAIN if attempt else ROUNDS
+        values, coefficients, trust = _robust_solve(
+            system, rows, (index, weight), trust, used, held, rounds
+        )
         if (coefficients < 0).any():
             used &= coefficients > 0
             continue
@@ -159,7 +158,7 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     shape = tuple(len(axis) for axis in axes)
     return FittedTable(
         axes=axes,
-        log_efficiency=values[:size].reshape(shape),
+        log_efficiency=values.reshape(shape),
         support=np.bincount(index.ravel(), weight.ravel(), size).astype(np.float64).reshape(shape),
         coefficients=coefficients,
         relative_error=0.1,
@@ -269,18 +268,27 @@ def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
             np.add.at(total, (first, second), one * other)
 
 
-def _robust_solve(system: Equations, trust: Counts, rounds: int) -> tuple[Logs, Counts]:
-    """Return values of the nodes, flat, then coefficients; and the weight of each row, (rows,).
+def _robust_solve(
+    system: Equations,
+    rows: Rows,
+    looked_up: tuple[Integers, Counts],
+    trust: Counts,
+    used: Flags,
+    held: Logs,
+    rounds: int,
+) -> tuple[Logs, Logs, Counts]:
+    """Return values of the nodes, flat; coefficients of the terms; and the weight of each row, (rows,).
 
     Iteratively re-weighted least squares, from the `trust` given. Huber's weights: 1 within HUBER_ERROR,
     falling as 1 / distance beyond it. A fixed number of rounds makes the result a function of the rows
-    alone.
+    alone. `looked_up` are the corners of every row and their weights; terms that are not `used` keep the
+    coefficients `held`.
     """
-    values: Logs = np.zeros(0)
+    values, coefficients, size = held, held.copy(), system.far.size
     for _ in range(rounds):
-        values = system.solution(trust)
-        looked_up = sum(w * values[i] for i, w in zip(system.index, system.weight, strict=True))
-        coefficients = values[len(values) - system.terms.shape[1] :]
-        off = np.abs(system.target - looked_up - system.terms @ coefficients) / HUBER_ERROR
+        solution = system.solution(trust, used, held)
+        values, coefficients[used] = solution[:size], solution[size:]
+        predicted = (looked_up[1] * values[looked_up[0]]).sum(axis=0) + rows.terms @ coefficients
+        off = np.abs(rows.log_efficiency - predicted) / HUBER_ERROR
         trust = np.asarray(1.0 / np.maximum(1.0, off))
-    return values, trust
+    return values, coefficients, trust

@@ -7,61 +7,82 @@ A row touches the corners of its cell, which lie at two neighbouring places of t
 couple nodes up to two places apart. So only the blocks of a place, of it and the next one, and the diagonal
 of it and the one after that are stored. Elimination place by place (Thomas' algorithm) then does less than
 a hundredth of the work of a general solver. Terms, which touch all nodes, are a border around the nodes
-(Schur's complement). What rows touch does not depend on their weights and is worked out once.
+(Schur's complement). Rows of one cell touch the same nodes, so their products are first summed over each
+cell, by matrix products. What rows touch does not depend on their weights and is worked out once.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Integers, Logs
+from flopcast.dtypes import Counts, Flags, Integers, Logs
 
 LEAST_STRIDE = 30  # nodes at a place of the first axis: with fewer of them all nodes are one block
+LEAST_HALVED = 56  # from this size on, a matrix is inverted faster by its blocks
 NODE_RIDGE = 1e-9  # of a node: makes the equations solvable where neither rows nor penalties reach
 RIDGE = 0.1  # of a coefficient: holds terms that these rows do not show
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Cells:
+    """Cells of nearly as many rows each.
+
+    `rows` are their numbers, (cells, most rows), where cells with fewer rows are filled up with the number
+    of rows. `columns` are the weights of the corners, the terms and the target of these, 0 where filled up:
+    (cells, corners + terms + 1, most rows).
+    """
+
+    rows: Integers
+    columns: Counts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Equations:
     """The equations of some rows, but for the weights of the rows.
 
-    `index` and `weight` are the corners of every row, (corners, rows); `terms` have shape (rows, terms).
-    Of every pair of corners, `shares` holds the product of their weights, and `keys` the place of the pair
-    in an array of shape (places, 2, stride, stride): blocks of each place, in which only one triangle is
-    summed, and blocks of each place with the next one. `own`, `next` and `far` are the penalties of these
-    blocks, and those of each place with the one after the next, which are diagonal: (places, stride).
+    `cells` hold the rows, `index` are the corners of every cell, (corners, cells). Of every pair of corners
+    of every cell, `keys`, (pairs, cells), holds the place in an array of shape (places, 2, stride, stride):
+    blocks of each place, in which only one triangle is summed, and blocks of each place with the next one.
+    `own`, `next` and `far` are the penalties of these blocks, and those of each place with the one after
+    the next, which are diagonal: (places, stride).
     """
 
+    cells: tuple[Cells, ...]
     index: Integers
-    weight: Counts
-    terms: Logs
-    target: Logs
     keys: Integers
-    shares: Counts
     own: Counts
     next: Counts
     far: Counts
 
-    def solution(self, trust: Counts) -> Logs:
-        """Return values of the nodes, then coefficients of the terms; `trust` weighs each row."""
+    def solution(self, trust: Counts, used: Flags, held: Logs) -> Logs:
+        """Return values of the nodes, then coefficients of the terms that are `used`, (terms,).
+
+        `trust`, (rows,), weighs each row. The coefficients `held`, (terms,), are taken off the target.
+        """
         places, stride = self.far.shape
-        size, terms = places * stride, self.terms.shape[1]
-        sums = np.bincount(self.keys.ravel(), (self.shares * trust).ravel(), 2 * size * stride)
-        blocks = sums.astype(np.float64).reshape(places, 2, stride, stride)
-        own = blocks[:, 0] + np.triu(blocks[:, 0], 1).transpose(0, 2, 1) + self.own
-        trusted, corners = self.terms * trust[:, None], self.index.ravel()
-        border = np.stack(
+        size, corners = places * stride, len(self.index)
+        padded = np.append(trust, 0.0)
+        products = np.concatenate(
             [
-                np.bincount(corners, (self.weight * column).ravel(), size).astype(np.float64)
-                for column in (*trusted.T, trust * self.target)
+                (cell.columns * padded[cell.rows][:, None]) @ cell.columns.transpose(0, 2, 1)
+                for cell in self.cells
             ]
         )
-        sides = border.T.reshape(places, stride, -1).copy()
-        inner = _eliminated(own, blocks[:, 1] + self.next, self.far, sides).reshape(size, -1)
-        border = border[:terms]
-        reduced = self.terms.T @ trusted + RIDGE**2 * np.eye(terms) - border @ inner[:, :-1]
-        right = trusted.T @ self.target - border @ inner[:, -1]
-        coefficients = np.linalg.solve(reduced, right)
+        one, other = np.triu_indices(corners)
+        sums = np.bincount(self.keys.ravel(), products[:, one, other].T.ravel(), 2 * size * stride)
+        blocks = sums.astype(np.float64).reshape(places, 2, stride, stride)
+        own = blocks[:, 0] + np.triu(blocks[:, 0], 1).transpose(0, 2, 1) + self.own
+        beside = products[:, :, corners:]
+        beside[:, :, -1] -= beside[:, :, :-1] @ held
+        beside = beside[:, :, np.append(used, True)]
+        sides = np.zeros((size, beside.shape[2]))
+        np.add.at(sides, self.index.T, beside[:, :corners])
+        of_terms = beside[:, corners:-1].sum(axis=0)[used]
+        border = sides[:, :-1].T.copy()
+        inner = _eliminated(own, blocks[:, 1] + self.next, self.far, sides.reshape(places, stride, -1))
+        inner = inner.reshape(size, -1)
+        reduced = of_terms[:, :-1] + RIDGE**2 * np.eye(len(border)) - border @ inner[:, :-1]
+        coefficients = np.linalg.solve(reduced, of_terms[:, -1] - border @ inner[:, -1])
         return np.concatenate([inner[:, -1] - inner[:, :-1] @ coefficients, coefficients])
 
 
@@ -74,10 +95,13 @@ def equations(
     ----------
     index, weight : of the corners of every row (efficiency_table.py, `corners`)
     nodes : how many there are, and how many of them lie at one place of the first axis
+    terms : of every row, (rows, terms)
     """
     size, stride = nodes
     stride = stride if stride >= LEAST_STRIDE else size
     places = size // stride
+    cells = _cells(index[0], np.vstack([weight, terms.T, target]))
+    index = index[:, np.concatenate([cell.rows[:, 0] for cell in cells])]
     one, other = np.triu_indices(len(index))
     low, high = np.minimum(index[one], index[other]), np.maximum(index[one], index[other])
     place = low // stride
@@ -88,16 +112,33 @@ def equations(
     later[:-1] = parts[at[:-1], :, at[1:]]
     far[:-2] = np.diagonal(parts[at[:-2], :, at[2:]], axis1=1, axis2=2)
     return Equations(
+        cells=cells,
         index=index,
-        weight=weight,
-        terms=terms,
-        target=target,
         keys=(block * stride + low % stride) * stride + high % stride,
-        shares=weight[one] * weight[other],
         own=parts[at, :, at] + NODE_RIDGE * np.eye(stride),
         next=later,
         far=far,
     )
+
+
+def _cells(first: Integers, columns: Counts) -> tuple[Cells, ...]:
+    """Return the cells of rows whose first corners are `first`, (rows,), the smallest cells first.
+
+    `columns`, (columns, rows), are as in `Cells`. Numbers of rows are filled up to powers of two.
+    """
+    order = np.argsort(first, kind="stable")
+    _, start, count = np.unique(first[order], return_index=True, return_counts=True)
+    exponent = np.ceil(np.log2(count)).astype(np.intp)
+    filled = np.append(order, len(first))
+    padded = np.hstack([columns, np.zeros((len(columns), 1))])
+    cells = []
+    for most in np.unique(exponent):
+        mine = exponent == most
+        place = np.arange(2**most)
+        within = place < count[mine][:, None]
+        rows = filled[np.where(within, start[mine][:, None] + place, len(first))]
+        cells.append(Cells(rows=rows, columns=padded[:, rows].transpose(1, 0, 2).copy()))
+    return tuple(cells)
 
 
 def _eliminated(own: Counts, later: Counts, far: Counts, sides: Counts) -> Counts:
@@ -109,7 +150,7 @@ def _eliminated(own: Counts, later: Counts, far: Counts, sides: Counts) -> Count
     places = len(far)
     known = []
     for place in range(places):
-        inverse = np.linalg.inv(own[place])  # and products: faster than to solve for as many columns
+        inverse = _inverse(own[place])  # and products: faster than to solve for as many columns
         of_next, of_far, rest = inverse @ later[place], inverse * far[place], inverse @ sides[place]
         if place + 1 < places:
             own[place + 1] -= later[place].T @ of_next
@@ -127,4 +168,26 @@ def _eliminated(own: Counts, later: Counts, far: Counts, sides: Counts) -> Count
             result[place] -= of_next @ result[place + 1]
         if place + 2 < places:
             result[place] -= of_far @ result[place + 2]
+    return result
+
+
+def _inverse(matrix: Counts) -> Counts:
+    """Return the inverse of a symmetric positive definite matrix.
+
+    That of a large one consists of the inverses of its upper half and of Schur's complement of it, because
+    products of matrices are faster than inverses.
+    """
+    size = len(matrix)
+    if size < LEAST_HALVED:
+        return np.asarray(np.linalg.inv(matrix))
+    half = size // 2
+    upper = np.linalg.inv(matrix[:half, :half])
+    beside = matrix[:half, half:]
+    across = upper @ beside
+    lower = np.linalg.inv(matrix[half:, half:] - beside.T @ across)
+    result = np.empty_like(matrix)
+    result[half:, half:] = lower
+    result[:half, half:] = -across @ lower
+    result[half:, :half] = result[:half, half:].T
+    result[:half, :half] = upper - result[:half, half:] @ across.T
     return result
