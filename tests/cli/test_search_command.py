@@ -221,24 +221,28 @@ def test_a_fault_is_named_by_what_was_written(words, told):
     assert told in ended.err
 
 
-def test_a_terminal_is_told_how_much_time_is_left(monkeypatch):
-    """Half done after two seconds: two are left."""
-    clock = iter([0.0, 2.0, 2.1, 4.0])
+def test_a_terminal_shows_the_share_the_time_left_what_is_done_and_the_best_plan(monkeypatch):
+    """A half of the screening took 20 s, and what follows it takes 15 times the first look of 1 s."""
+    clock, processor = iter([0.0, 1.0, 21.0, 21.1, 41.0]), iter([0.0, *[1.0] * 4])
     monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress.time, "process_time", lambda: next(processor))
     shown = StringIO()
     shown.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
     watch = progress.OfSearch()
 
-    watch(Progress(doing="screening", done=50, total=100))
-    watch(Progress(doing="screening", done=60, total=100))
-    watch(Progress(doing="screening", done=100, total=100))
+    watch(Progress(doing="screening", done=0, total=10_000, best="17.4 s: dp=8"))
+    watch(Progress(doing="screening", done=5_000, total=10_000, processor_s=20.0))
+    watch(Progress(doing="screening", done=6_000, total=10_000))
+    watch(Progress(doing="screening", done=10_000, total=10_000))
 
     told = shown.getvalue()
-    assert "screening 50 of 100, about 2 s left" in told
-    assert "60 of 100" not in told  # too soon after the last
-    assert told.endswith("\r")
-    assert watch.screening_s == 4.0
+    assert "screening 0 of 10,000 plans; best so far 17.4 s: dp=8" in told
+    assert "38%, about 34 s left: screening 5,000 of 10,000 plans; best so far 17.4 s: dp=8" in told
+    assert "6,000" not in told  # too soon after the last
+    assert watch.screening_s == 41.0
 
 
 def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
@@ -289,7 +293,7 @@ def test_breaking_off_prints_the_best_so_far(monkeypatch):
     assert ended.code == 130
     assert found["partial"] is True
     assert found["plans"]
-    assert "interrupted" in ended.err
+    assert "interrupted: these are the best plans so far; nothing is kept: use --ledger FILE" in ended.err
 
 
 def test_parquet_is_written_by_a_library_or_refused_by_name(monkeypatch, tmp_path):

@@ -194,7 +194,7 @@ def test_the_time_that_is_left_is_that_of_plans_of_this_start():
     watch(RunSummary(task=task, weight=100, kept=False))
 
     assert "left" not in before
-    assert watch.text(10.0) == "0 of 2 scenarios, 600 of 1000 plans, about 40 s left"
+    assert watch.text(10.0) == "0 of 2 scenarios, 600 of 1,000 plans, about 40 s left"
 
 
 def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):

@@ -52,7 +52,8 @@ def lines(address, path):
 
 def tell(progress):
     """A line that a part is done."""
-    print("{}", flush=True)
+    if progress.done:
+        print("{}", flush=True)
 
 
 def faults(address):

@@ -95,7 +95,7 @@ def test_a_part_of_the_ledger_spares_a_part_of_the_work(tmp_path, expected):
 
     screened = [name for name in executor.given if "/screen/" in name]
     assert digest(found) == expected
-    assert screened == [task.name for task in search(9).tasks[1::2]]
+    assert sorted(screened) == sorted(task.name for task in search(9).tasks[1::2])
     assert max(one.kept for one in heard) == sum(part.number for part in search(9).parts[::2])
 
 

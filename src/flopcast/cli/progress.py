@@ -1,15 +1,18 @@
-"""Progress of a search or a sweep on the terminal, and their exit codes.
+"""Progress of a search or a sweep on the terminal, and what is said after an interrupt.
 
-Answers: which progress line is shown, how much time is left, which exit code follows an interrupt?
-Elsewhere: the commands (search.py, sweep.py). Nothing is shown if stderr is not a terminal.
+Answers: which progress line is shown, and which message and exit code follow an interrupt?
+Elsewhere: the commands (search.py, sweep.py), the time that is left (time_left.py). Nothing is shown if
+stderr is not a terminal that can move its cursor.
 """
 
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
+
+from flopcast.cli.terminal import moves_cursor, width
+from flopcast.cli.time_left import SearchTime, left, left_text
 
 if TYPE_CHECKING:
     from flopcast.search.find import Progress
@@ -33,60 +36,53 @@ class Clock:
 
     def show(self, since_s: float, text: str) -> None:
         """Show a line, unless the last one was shown a moment ago; `since_s` counts from the start."""
-        if _on_terminal() and since_s - self._shown_s > SHOW_EACH_S:
-            self._shown_s = since_s
-            width = _width()
-            click.echo(f"\r{text[:width]:{width}}", err=True, nl=False)
+        if moves_cursor(sys.stderr) and since_s - self._shown_s > SHOW_EACH_S:
+            self._shown_s, columns = since_s, width() - 1  # the last one would break the line
+            click.echo(f"\r{text[:columns]:{columns}}", err=True, nl=False)
 
     def clear(self) -> None:
         """Clear the line."""
-        if _on_terminal():
-            click.echo("\r" + " " * _width() + "\r", err=True, nl=False)
+        if moves_cursor(sys.stderr):
+            click.echo("\r" + " " * (width() - 1) + "\r", err=True, nl=False)
 
 
-def _on_terminal() -> bool:
-    """Return whether stderr is a terminal; a process may have been started without any stderr."""
-    return sys.stderr is not None and sys.stderr.isatty()
+def broken_off(what: str, ledger: object) -> str:
+    """Return the message after an interrupt: what is finished, and how to resume.
 
-
-def _width() -> int:
-    """Return the number of characters that a line of the terminal holds without a break."""
-    return shutil.get_terminal_size().columns - 1
-
-
-def left(since_s: float, done: int, kept: int, total: int) -> str:
-    """Return the time left at the present rate, or "" if this process has done nothing yet.
-
-    `done` counts finished parts, `kept` those that a ledger had already.
-
-    >>> left(10.0, 600, 500, 1000), left(10.0, 500, 500, 1000)
-    (', about 40 s left', '')
+    >>> broken_off("2 of 8 scenarios are finished", None)
+    'interrupted: 2 of 8 scenarios are finished; nothing is kept: use --ledger FILE to be able to resume'
     """
-    return f", about {since_s * (total - done) / (done - kept):.0f} s left" if done > kept else ""
+    again = (
+        "run the same command to resume from the ledger"
+        if ledger is not None
+        else "nothing is kept: use --ledger FILE to be able to resume"
+    )
+    return f"interrupted: {what}; {again}"
 
 
 class OfSearch(Clock):
-    """Show the progress of a search, with the time left in its current part."""
+    """Show the progress of a search: its share, the time left, what is done, and the best plan so far."""
 
     def __init__(self) -> None:
         """Start the clock."""
         super().__init__()
-        self._doing, self._part_s, self.screening_s = "", 0.0, 0.0
+        self.screening_s, self._processor_s = 0.0, time.process_time()
+        self._time, self._best = SearchTime(), ""
+
+    def expect(self, *, workers: int, settings: int) -> None:
+        """Say what the search is done with: how many processes, and for how many settings."""
+        self._time = SearchTime(workers=workers, settings=settings)
 
     def __call__(self, progress: "Progress") -> None:
         """Show how far the search is."""
-        now = self.seconds
-        if progress.doing != self._doing:
-            self._doing, self._part_s = progress.doing, now if self._doing else 0.0
+        now_s = self.seconds
         if progress.doing == "screening":
-            self.screening_s = now
-        if progress.done >= progress.total:
-            self.clear()
-            return
-        line = f"{progress.doing} {progress.done} of {progress.total}"
-        line += left(now - self._part_s, progress.done, progress.kept, progress.total)
-        line += f"; best so far {progress.best}" if progress.best else ""
-        self.show(now, line)
+            self.screening_s = now_s
+        self._best = progress.best or self._best
+        left_s = self._time.left_s(progress, now_s, time.process_time() - self._processor_s)
+        share = "" if left_s is None else f"{now_s / (now_s + left_s):.0%}{left_text(left_s)}: "
+        line = f"{share}{progress.doing} {progress.done:,} of {progress.total:,} plans"
+        self.show(now_s, line + (f"; best so far {self._best}" if self._best else ""))
 
 
 class OfSweep(Clock):
@@ -110,5 +106,5 @@ class OfSweep(Clock):
 
     def text(self, since_s: float) -> str:
         """Return the counts and the time left as text; `since_s` counts from the start."""
-        text = f"{self.answers} of {self._scenarios} scenarios, {self._done} of {self._plans} plans"
+        text = f"{self.answers} of {self._scenarios} scenarios, {self._done:,} of {self._plans:,} plans"
         return text + left(since_s, self._done, self._kept, self._plans)

@@ -8,7 +8,7 @@ import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
 from flopcast.cli.options import FILE, check_writable, job_options, print_json, writes_document, writing
-from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch
+from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch, broken_off
 from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
@@ -100,7 +100,11 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     watch = OfSearch()
     search = search_of(question)
     with executor_and_ledger([search], **workers) as (executor, ledger):
-        result = answer(search, executor, ledger, watch)
+        watch.expect(workers=executor.size, settings=len(tuple(question.sized())))
+        try:
+            result = answer(search, executor, ledger, watch)
+        finally:
+            watch.clear()
     if wants_json:
         answered = as_json(result, top, watch.seconds, watch.screening_s)
         print_json(answered if result.plans else answered | no_plan("\n".join(nearest(result))))
@@ -111,7 +115,7 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     if not result.plans:
         click.get_current_context().exit(BROKEN_OFF if result.partial else INFEASIBLE)
     if result.partial:
-        click.echo("interrupted: these are the best plans so far", err=True)
+        click.echo(broken_off("these are the best plans so far", workers["ledger"]), err=True)
         click.get_current_context().exit(BROKEN_OFF)
 
 

@@ -8,7 +8,7 @@ import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
 from flopcast.cli.options import FILE, check_writable, print_json
-from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep
+from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep, broken_off
 from flopcast.cli.terminal import print_text
 
 TIMES = ("seconds", "screened_per_s")  # how long a search took; omitted, so that answers are reproducible
@@ -82,20 +82,11 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
         write_csv(csv, [as_row(answer) for answer in ordered])
         click.echo(f"wrote {csv}", err=True)
     if partial:
-        click.echo(_broken_off(len(answers), len(searches), workers["ledger"]), err=True)
+        finished = f"{len(answers)} of {len(searches)} scenarios are finished"
+        click.echo(broken_off(finished, workers["ledger"]), err=True)
         click.get_current_context().exit(BROKEN_OFF)
     if not feasible:
         click.get_current_context().exit(INFEASIBLE)
-
-
-def _broken_off(answered: int, total: int, ledger: object) -> str:
-    """Return the message after an interrupted sweep, which says how to resume it."""
-    again = (
-        "run the same command to resume from the ledger"
-        if ledger is not None
-        else "nothing is kept; use --ledger FILE to be able to resume"
-    )
-    return f"interrupted: {answered} of {total} scenarios are finished; {again}"
 
 
 def as_row(answer: Mapping[str, Any]) -> dict[str, object]:

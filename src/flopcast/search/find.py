@@ -48,7 +48,8 @@ class Progress:
     """Progress of a search: the number of candidates that are screened, or of plans that are played.
 
     `kept` of the plans that are done come from an earlier start, and say nothing about the current speed.
-    `best` is the best plan so far with its estimate; empty if none is known to fit.
+    `best` is the best plan so far with its estimate; empty if none is known to fit. `processor_s` is what
+    workers took for the search so far; None if that is not known.
     """
 
     doing: str  # "screening" or "playing"
@@ -56,6 +57,7 @@ class Progress:
     total: int
     kept: int = 0
     best: str = ""
+    processor_s: float | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -229,8 +231,7 @@ def _screened(
     )
     try:
         probes = probed_each(question, book_of, kept)
-        if (first := first_look(question, probes, total)).best:
-            say(first)
+        say(first_look(question, probes, total))
         for after in screened_each(question, book_of, probes, kept):
             candidates_by_setting = after
             done = sum(candidates_kept.candidates for candidates_kept in candidates_by_setting.each)

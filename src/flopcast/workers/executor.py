@@ -4,6 +4,7 @@ Answers: how is a task handed over, and how does what it left come back?
 Elsewhere: one file for each kind (process_executor.py, dask_executor.py), which tasks there are (run.py).
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 
@@ -11,7 +12,12 @@ from flopcast.workers.tasks import Task, done
 
 
 class AbstractExecutor(ABC):
-    """Workers that do tasks, in whatever order."""
+    """Workers that do tasks, in whatever order.
+
+    `processor_s` is the processor time of the tasks that are done, or None where it is not known.
+    """
+
+    processor_s: float | None = None
 
     @property
     @abstractmethod
@@ -47,6 +53,7 @@ class SerialExecutor(AbstractExecutor):
     def __init__(self) -> None:
         """Start without tasks."""
         self._tasks: deque[Task] = deque()
+        self.processor_s: float = 0.0
 
     @property
     def size(self) -> int:
@@ -59,8 +66,10 @@ class SerialExecutor(AbstractExecutor):
 
     def next_done(self) -> tuple[str, str]:
         """Do the first task."""
-        task = self._tasks.popleft()
-        return task.name, done(task)
+        task, start_s = self._tasks.popleft(), time.process_time()
+        result = done(task)
+        self.processor_s += time.process_time() - start_s
+        return task.name, result
 
     def forget(self) -> None:
         """Drop what is left."""

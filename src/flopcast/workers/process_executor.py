@@ -32,7 +32,8 @@ class ProcessExecutor(AbstractExecutor):
         """
         self._size = size
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._done: SimpleQueue[tuple[str, str] | Exception] = SimpleQueue()
+        self._done: SimpleQueue[tuple[str, str, float] | Exception] = SimpleQueue()
+        self.processor_s: float = 0.0
         self._workers: list[_Worker] = []
         self._threads: list[Thread] = []
         if not can_fork():
@@ -54,7 +55,9 @@ class ProcessExecutor(AbstractExecutor):
         found = self._done.get()
         if isinstance(found, Exception):
             raise found
-        return found
+        name, text, processor_s = found
+        self.processor_s += processor_s
+        return name, text
 
     def forget(self) -> None:
         """Drop tasks that no process has."""
@@ -103,19 +106,20 @@ class ProcessExecutor(AbstractExecutor):
         """Let one worker do tasks until there are no more."""
         while (task := self._tasks.get()) is not None and not worker.closed:
             try:
-                self._done.put((task.name, self._answer(worker, task)))
+                self._done.put((task.name, *self._answer(worker, task)))
             except (SpecError, InternalError) as error:
                 if not worker.closed:
                     self._done.put(error)
             except OSError as error:  # no process can take the place of one that was killed
                 self._done.put(_too_many(self._size, error))
 
-    def _answer(self, worker: "_Worker", task: Task) -> str:
-        """Return the result of a task; a worker that was killed is replaced, a few times."""
+    def _answer(self, worker: "_Worker", task: Task) -> tuple[str, float]:
+        """Return the result of a task and its processor time; a worker that was killed is replaced."""
         for _ in range(DEATHS):
             line = worker.ask(task)
             if line:
-                return str(json.loads(line))
+                text, processor_s = json.loads(line)
+                return str(text), float(processor_s)
             if worker.closed:
                 break
             code = worker.process.wait()

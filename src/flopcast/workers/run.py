@@ -70,7 +70,7 @@ def answer(
     search: Search, executor: AbstractExecutor, ledger: Ledger | None, on_progress: find.OnProgress
 ) -> SearchResult:
     """Return the answer of one question; progress is reported as by `find.find`, which uses one process."""
-    if isinstance(executor, SerialExecutor) and ledger is None:
+    if isinstance(executor, SerialExecutor) and ledger is None and len(search.parts) < 2:
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
     try:
@@ -81,8 +81,7 @@ def answer(
             search.question, CandidatesBySetting.empty(search.question), nothing, partial=True
         )
     first = find.first_look(search.question, probes, search.num_plans)
-    if first.best:
-        on_progress(first)
+    on_progress(first)
     search = replace(search, probes=probes)
 
     def hear(did: RunSummary) -> None:
@@ -92,7 +91,14 @@ def answer(
         total = sum(weight for name, weight in search.weights.items() if f"/{kind}/" in name)
         best = search.best if kind == SCREEN else ""
         on_progress(
-            replace(first, doing=DOING[kind], done=done[kind], total=total, kept=kept[kind], best=best)
+            find.Progress(
+                doing=DOING[kind],
+                done=done[kind],
+                total=total,
+                kept=kept[kind],
+                best=best,
+                processor_s=executor.processor_s,
+            )
         )
 
     ((_, found),) = run([search], executor, ledger, hear)

@@ -35,6 +35,7 @@ from flopcast.workers.tasks import (
 )
 
 FEW_PLAYED = 4  # plans that a search simulates that was broken off before any of them was
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 REFINED_TOGETHER = 6  # plans whose variants one task makes: neighbours share much
 Steps = Generator[tuple[Task, ...], Mapping[str, str], SearchResult]
 PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact | None]]
@@ -116,7 +117,7 @@ class Search:
         """Yield tasks and receive their results; if some are missing, the answer is partial."""
         text, tasks = question_text(self.question), self.tasks
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
-        left = yield tasks
+        left = yield tuple(tasks[place] for place in spread(len(tasks)))
         candidates_by_setting = CandidatesBySetting.empty(self.question)
         for task, part in zip(tasks, self.parts, strict=True):
             if task.name in left:
@@ -203,6 +204,19 @@ def _exact(
         if name in left:
             found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
     return [found.get(place) for place in range(len(jobs))]
+
+
+def spread(number: int) -> list[int]:
+    """Return all places in an order that is spread over them at any time, by multiples of the golden ratio.
+
+    Chunks of one region of a space take about as long, and those of others several times less or more. In
+    this order, what is done by any time says how long the rest takes, and a search that is interrupted has
+    seen a part of every region.
+
+    >>> spread(8)
+    [0, 5, 2, 7, 4, 1, 6, 3]
+    """
+    return sorted(range(number), key=lambda place: place * GOLDEN_RATIO % 1.0)
 
 
 def search_of(question: Question, name: str = "0") -> Search:

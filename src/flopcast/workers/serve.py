@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from typing import TextIO
 
@@ -18,13 +19,18 @@ from flopcast.garbage import collect_rarely, keep_all
 
 
 def serve(lines: Iterable[str], answers: TextIO) -> None:
-    """Do the task of each line and write its result as a line, until there are no more or no reader."""
+    """Do the task of each line and write a line, until there are no more or no reader.
+
+    A line holds the result and the seconds of processor time that it took.
+    """
     from flopcast.workers.tasks import Task, done
 
     keep_all()
     try:
         for line in lines:
-            answers.write(json.dumps(done(Task(**json.loads(line)))) + "\n")
+            start_s = time.process_time()
+            result = done(Task(**json.loads(line)))
+            answers.write(json.dumps([result, time.process_time() - start_s]) + "\n")
             answers.flush()
     except BrokenPipeError:
         os._exit(0)
