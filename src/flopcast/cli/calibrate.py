@@ -26,7 +26,7 @@ def command() -> None:
     """Fit curves and constants to measurements.
 
     `fit` turns measurements of single kernels and collectives into curves. Some effects show only in whole
-    training runs: `constants` and `from-run` fit them as levels of factors, `jitter` as the jitter of a
+    training runs: `constants` and `from-run` fit factors to them, and `jitter` fits the jitter of a
     cluster.
 
     \b

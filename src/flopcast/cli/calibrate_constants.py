@@ -28,7 +28,7 @@ NAME_WIDTH = 58
 def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_markdown: bool) -> None:
     """Print the constants that were fitted on whole runs, or fit them again.
 
-    A constant is the level of a named factor: the measured time divided by the time that kernel
+    A constant is the value of a named factor: the measured time divided by the time that kernel
     measurements predict. Without --runs, prints the constants that predictions use. "site" marks constants
     that depend on the runs of a single source. A fit takes minutes; an interrupted fit leaves the file of
     --out unchanged.

@@ -127,10 +127,18 @@ def hugging_face(config: Path, out: Path | None) -> None:
 @click.option("--trace", is_flag=True, help="Run the model's code, on tensors without data.")
 @click.option("--counts", is_flag=True, help="With --trace: print the counts as JSON instead of a model.")
 @click.option(
-    "--sequences", default=2, show_default=True, type=click.IntRange(1), help="Sequences of --counts."
+    "--sequences",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of sequences for --counts.",
 )
 @click.option(
-    "--length", default=512, show_default=True, type=click.IntRange(16), help="Sequence length of --counts."
+    "--length",
+    default=512,
+    show_default=True,
+    type=click.IntRange(16),
+    help="Tokens per sequence for --counts.",
 )
 @click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:

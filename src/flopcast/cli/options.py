@@ -58,7 +58,7 @@ OPTIONS = {  # of a request, by the names of its fields
         "--qlora",
         type=click.IntRange(min=1),
         metavar="RANK",
-        help="The same over weights of 4 bits (QLoRA).",
+        help="Train LoRA adapters over frozen weights in 4 bits (QLoRA).",
     ),
     "tokens": click.option("--tokens", help='Tokens of the whole run, or of one epoch: "2T", "300B".'),
     "samples": click.option("--samples", help='Sequences of one epoch: "52000", "52k".'),

@@ -10,7 +10,7 @@ from flopcast.requests.job_request import JobRequest
 
 @click.command("run")
 @job_options()
-@click.option("--phases", type=FILE, help="A file of phases, in the place of the length of the run.")
+@click.option("--phases", type=FILE, help="A file of phases, instead of the length of the run.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
 @writes_document
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:

@@ -78,9 +78,10 @@ def command(
     predictions order the plans of each group, and how much slower the recommended plan is than the best.
     Without a --leave-... option or --no-constants, it does so for each choice of constants.
 
-    --from-one-run takes each machine of --runs that has three runs or more. It predicts its runs with
-    constants of the other sources (or with --no-constants), calibrates with one run (flopcast calibrate
-    from-run), predicts the others again, each run in turn, and last calibrates with all but one.
+    --from-one-run reports how much a calibration (flopcast calibrate from-run) lowers the errors of a
+    machine, for each machine of --runs that has three runs or more. It compares three predictions: with
+    constants of the other sources (or with --no-constants), after a calibration with one run of the
+    machine, for each run in turn, and after a calibration with all runs but the predicted one.
     """
     check_writable("--report", report)
     names: Any = tuple(name for name, given in chosen.items() if given)
@@ -164,7 +165,7 @@ def print_decisions(
     from flopcast.accuracy import validate_decisions
     from flopcast.render.decisions import decisions_as_json, decisions_as_markdown, decisions_as_text
 
-    because = "decisions are printed as text, JSON or a page, and compare step times"
+    because = "--decisions compares step times, and prints text, JSON or a page"
     page = "--json, --markdown or neither, with --decisions"
     problems = [
         *ignored({"--report": judging.report}, page, because, f"remove --report {judging.report}"),

@@ -82,8 +82,8 @@ class Power(StrictModel):
     Attributes
     ----------
     products : Draw
-        Matrix products. Large ones reach the power limit: they are slower with random than with constant
-        data for that reason alone.
+        Matrix products. Large ones reach the power limit, so they are slower with random than with
+        constant data.
     attention : Draw
         Fused attention.
     memory : Draw

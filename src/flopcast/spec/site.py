@@ -34,7 +34,7 @@ class SiteFactor(StrictModel):
 
 
 class RunShare(StrictModel):
-    """The part that one factor has in a measured time.
+    """How much a measured time depends on one factor.
 
     Attributes
     ----------

@@ -252,7 +252,9 @@ def _model(reader: ConfigReader) -> None:
         reader.refuse("num_experts", "a mixture of experts without a name", "write model_name, or --model")
     scale = reader.count("global_parameter_scale", 1)
     if scale > 1:
-        reader.refuse("global_parameter_scale", "a scale of all sizes", "write the sizes themselves")
+        reader.refuse(
+            "global_parameter_scale", "a factor that scales all sizes", "write the sizes themselves"
+        )
     heads, head = reader.count("base_num_query_heads", 16), reader.count("head_dim", 128)
     hidden = reader.count("base_emb_dim", 2048)
     words = [word.lower() for word in reader.texts("mlp_activations")] or ["silu", "linear"]

@@ -121,7 +121,9 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         return
     if rest:
-        allowed = f"only where {builder.layers} layers and the ends that count divide by {stages * chunks}"
+        allowed = (
+            f"only where {builder.layers} layers and the counted ends are divisible by {stages * chunks}"
+        )
         args.fault(flag, True, allowed, "chunks hold equally many layers", f"remove {flag}")
         return
     held = [each] * (stages * chunks)

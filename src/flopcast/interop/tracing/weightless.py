@@ -80,7 +80,9 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
         if isinstance(error, SpecError):
             raise
         because = f"its configuration class says: {_first_line(error)}"
-        raise spec_error("config", family, "values of this family", because, "mend it") from None
+        raise spec_error(
+            "config", family, "values that this family of models supports", because, "mend it"
+        ) from None
 
 
 def published_config(libraries: Libraries, name: str) -> Config:

@@ -47,7 +47,7 @@ def reproduce(run: Run) -> Job:
     if software is None:
         because = "no entry of the catalogue's table of software matches it"
         problems.append(
-            _missing(run, "framework", run.software.framework, "software of these years", because)
+            _missing(run, "framework", run.software.framework, "software that flopcast knows", because)
         )
     defaults = defaults_of(run, software) if software else ()
     assumed: list[str] = []

@@ -136,7 +136,7 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
         return text
     if kind == "truth":
         if text.lower() not in WORDS:
-            faults.append(_fault(place, name, text, "true or false", "the column holds truth values"))
+            faults.append(_fault(place, name, text, "true or false", "the column holds true or false"))
         return WORDS.get(text.lower())
     number = as_number(text)
     if number is None:
