@@ -141,7 +141,9 @@ def report_page(report: Report) -> str:
     >>> page.startswith("<!doctype html>"), len(page) < 1_000_000
     (True, True)
     """
-    from flopcast.render.report_page import as_html  # a prediction needs no page
+    from flopcast.lab.diagnosis.settings import best_changes  # a prediction needs no page
+    from flopcast.render.report_page import as_html
     from flopcast.search.scaled import scaled
 
-    return as_html(report, scaled(report, load_book(report.job.cluster)))
+    changes = best_changes(report, predict)
+    return as_html(report, scaled(report, load_book(report.job.cluster)), changes)

@@ -18,8 +18,9 @@ from sample_reports import PARTS, report_of, sample_report, with_parts
 from flopcast.api import report_page
 from flopcast.cost.factor_kinds import in_words
 from flopcast.files.yaml_text import read_yaml
+from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.library.curves import load_book
-from flopcast.render.page.limits import LEAST_SHOWN
+from flopcast.render.page.limits import LEAST_SHOWN, by_limit
 from flopcast.render.report_json import as_json
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import cost_lines
@@ -159,10 +160,8 @@ def test_the_answer_has_the_numbers_of_the_json(name):
 
     tiles = text[text.index('<dl class="tiles">') : text.index("</dl>")]
     values = [float(value) for value in re.findall(r'<data value="([^"]+)"', tiles)]
-    keys = (
-        "step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s", "tokens_per_s_per_device",
-        "mfu", "model_tflops_per_device", "hfu",
-    )  # fmt: skip
+    keys = ("step_time_s", "step_time_low_s", "step_time_high_s")
+    rates = ("tokens_per_s", "tokens_per_s_per_device", "mfu", "model_tflops_per_device", "hfu")
     memory = [
         nine_digits(told["memory"][key])
         for key in ("expected_bytes", "low_bytes", "high_bytes", "capacity_bytes")
@@ -172,7 +171,8 @@ def test_the_answer_has_the_numbers_of_the_json(name):
         for key in ("cost_usd_per_1e12_tokens", "energy_kwh_per_1e12_tokens")
         for end in ("", "_low", "_high")
     ]
-    assert values == [told[key] for key in keys] + memory + costs
+    first, last = ([told[key] for key in part] for part in (keys, rates))
+    assert values == first + memory + costs + last
 
 
 @EVERY
@@ -227,7 +227,31 @@ def test_the_page_says_whether_the_plan_fits(name):
 
     text = as_html(report)
 
-    assert ("it does not fit" in text, "it fits" in text) == (not report.memory.fits, report.memory.fits)
+    word = {"fits": "Fits", "tight": "Tight", "does not fit": "Does not fit"}[report.memory.verdict]
+    assert re.findall(r'<dd><span class="(?:good|amber|bad)">([^<]*)</span>', text) == [word]
+
+
+def test_the_page_says_what_limits_the_step_most():
+    report = sample_report("one stage")
+    limit = escape(max(by_limit(report), key=by_limit(report).get))
+
+    assert f"<dt>Limited by</dt><dd>{limit[:1].upper()}{limit[1:]}<small>" in text_of("one stage")
+
+
+def test_the_page_has_the_change_that_helps_most_first():
+    """The first change is the one whose seconds, weighed by their certainty, are most."""
+    report = sample_report("interleaved")
+    changes = best_changes(report, report_of)
+
+    shown = Page(as_html(report, changes=changes)).text("strong")
+    without = as_html(report, changes=())
+
+    assert changes
+    assert [text in shown for text in (f"{one.title}." for one in changes[:4])] == [True] * len(changes[:4])
+    assert shown.index(changes[0].title) == min(shown.index(one.title) for one in changes[:4])
+    assert changes[0].rank == max(one.rank for one in changes)
+    assert "No single setting would shorten the step" in without
+    assert "What would help most" not in as_html(report)
 
 
 def test_warnings_are_marked():

@@ -207,8 +207,8 @@ def contrast(one, other):
 
 
 @all_cases("scheme", ["light", "dark"])
-@all_cases("ground", ["paper", "panel"])
-@all_cases("text", ["ink", "soft", "link", "warn"])
+@all_cases("ground", ["paper", "panel", "tint"])
+@all_cases("text", ["ink", "soft", "link", "warn", "good", "amber", "bad"])
 def test_every_text_can_be_read_on_every_ground(scheme, ground, text):
     colours = palettes(Page(as_html(sample_report("one stage"))).text("style"))[scheme]
 

@@ -27,6 +27,7 @@ from flopcast.render.page.limits import (
 )
 from flopcast.render.page.limits import axis as limits_axis
 from flopcast.render.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
+from flopcast.render.page.memory_bars import DRIVER, OTHERS, stage_bars
 from flopcast.render.page.pipeline import (
     COLUMNS,
     MOST_STAGES,
@@ -106,6 +107,37 @@ def test_the_step_is_a_bar_whose_parts_are_as_long_as_their_share(name):
     shares = [seconds / report.step_time_s for seconds in report.breakdown.values()]
     assert widths == pytest.approx(shares, abs=6e-6)
     assert [float(x) for x, _ in boxes] == pytest.approx(np.cumsum([0, *widths[:-1]]) * 1000, abs=0.1)
+
+
+# memory
+
+
+@EVERY
+def test_bars_of_memory_add_up_to_what_each_stage_needs(name):
+    """The fullest bar is the expected need of the report, and the fullest stage has its verdict."""
+    memory = sample_report(name).memory
+    names = sorted({category for stage in memory.per_stage for category in stage.by_category})
+
+    bars = stage_bars(memory, names)
+
+    for bar, stage in zip(bars, memory.per_stage, strict=True):
+        held_bytes = [held for _, label, held in bar.parts if label != DRIVER]
+        assert sum(held_bytes) == pytest.approx(stage.allocated_bytes, rel=1e-9)
+        assert sum(held for _, _, held in bar.parts) == pytest.approx(bar.expected_bytes, rel=1e-9)
+    fullest = max(bars, key=lambda bar: bar.expected_bytes)
+    assert fullest.expected_bytes == pytest.approx(memory.expected_bytes, rel=1e-9)
+    assert fullest.word.lower() == memory.verdict
+
+
+def test_a_category_without_a_colour_is_among_the_others():
+    memory = sample_report("one stage").memory
+    (stage,) = memory.per_stage
+    first = max(stage.by_category, key=stage.by_category.get)
+
+    (bar,) = stage_bars(memory, [first, OTHERS])
+
+    rest = stage.allocated_bytes - stage.by_category[first]
+    assert [held for _, _, held in bar.parts[:2]] == pytest.approx([stage.by_category[first], rest])
 
 
 # the pipeline

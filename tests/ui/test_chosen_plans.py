@@ -2,7 +2,7 @@
 
 from urllib.parse import parse_qsl
 
-from flopcast.ui.chosen_plan import CHOSEN, JOB_FIELDS, PLAN_FIELDS, chosen_word, without_stale
+from flopcast.ui.chosen_plan import CHOSEN, JOB_FIELDS, PLAN_FIELDS, chosen_word, requested, without_stale
 
 JOB = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
 PLAN = {"tp": "1", "pp": "2", "vpp": "3", "gbs": "512", "plan": "stage_layers=5,6,6,6,6,3", "dp": ""}
@@ -66,3 +66,12 @@ def test_the_sides_of_a_comparison_forget_on_their_own():
 
 def test_a_form_without_a_memory_keeps_every_word():
     assert without_stale(JOB | PLAN) == JOB | PLAN
+
+
+def test_while_a_slider_moves_the_plan_stays_and_replicas_follow():
+    fields = form(gpus="128", dp="32")
+
+    held = requested(fields | {"hold": "1"})
+
+    assert held == {key: value for key, value in (JOB | PLAN | {"gpus": "128"}).items() if value}
+    assert "pp" not in requested(fields)

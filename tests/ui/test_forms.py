@@ -15,8 +15,9 @@ from flopcast.library.edits import plan_words
 from flopcast.spec.plan import Plan
 from flopcast.ui import page
 from flopcast.ui.error_responses import errors_as_html, errors_as_json
+from flopcast.ui.form import known_fields, plan_note
 from flopcast.ui.openapi import described
-from flopcast.ui.page import PAGES, START, known_fields
+from flopcast.ui.page import PAGES, START
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
 from flopcast.ui.responses import fields_of
 
@@ -86,6 +87,36 @@ def test_a_value_that_a_list_does_not_offer_is_kept(word):
     outline = Outline(page.page("predict", JOB | {word: "my-own<>"}, ""))
 
     assert outline.values[word] == "my-own<>"
+
+
+@all_cases(
+    ("own", "note"),
+    [
+        ({}, "chosen for you"),
+        ({"tp": "4"}, "set by you: tp"),
+        ({"tp": "4", "pp": "2", "recompute": "full"}, "set by you: tp, pp, recompute"),
+    ],
+)
+def test_a_form_says_who_chose_its_plan(own, note):
+    chosen = {"tp": "8", "pp": "1", "mbs": "1", "recompute": "none"}
+    words = JOB | chosen | {"chosen": "&".join(f"{name}={value}" for name, value in chosen.items())}
+
+    assert plan_note(words | own) == note
+    assert plan_note({"tp": "8"}) == "set by you"
+
+
+def test_a_fault_leads_to_its_field():
+    problems = [
+        Problem(field=field, value=1, allowed="a", because="b", fix="c")
+        for field in ("plan.tensor_parallel", "gpus", "stack.launches")
+    ]
+
+    html = errors_as_html("", problems)
+
+    outline = Outline(page.page("predict", JOB, html))
+    leads = [link[1:] for link in outline.links if link.startswith("#field-")]
+    assert leads == ["field-tp", "field-gpus"]
+    assert set(leads) <= set(outline.ids)
 
 
 def test_a_file_that_was_brought_stays_in_the_form_and_in_the_links():

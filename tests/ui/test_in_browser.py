@@ -1,34 +1,21 @@
 """The pages in a real browser: what happens between a change and its answer, what a keyboard reaches."""
 
 import re
-import shutil
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from server_at_hand import LIMIT_S, data
+from browser_at_hand import changed, opened, picked, running_browser, step_s, sync_api
+from server_at_hand import data
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SMALL = "model=llama-3-8b&cluster=dgx-h100&gpus=16&tp=8&pp=1&vpp=1&cp=1&ep=1&mbs=1&gbs=64&zero=1"
 WHOLE = f"{SMALL}&recompute=none&precision=bf16&plan=sp"
-SHIFTS = """
-window.shifted = 0;
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value;
-}).observe({type: 'layout-shift', buffered: true});
-"""
 
 
 @pytest.fixture(scope="module")
 def browser():
-    """A headless Chromium; the system's, as none is downloaded for tests."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    with sync_api.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    """A headless Chromium for this module."""
+    with running_browser() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(autouse=True)
@@ -37,30 +24,6 @@ def _pages_closed(browser):
     yield
     for context in browser.contexts:
         context.close()
-
-
-def opened(browser, server, path, **options):
-    """A page that complains to the test of whatever its console or its policy complains of."""
-    page = browser.new_context(**{"viewport": {"width": 1300, "height": 1000}} | options).new_page()
-    page.set_default_timeout(LIMIT_S * 1000)
-    page.complaints = []
-    page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.add_init_script(SHIFTS)
-    page.goto(f"http://{server[0]}:{server[1]}{path}")
-    return page
-
-
-def step_s(page):
-    return float(page.locator("#answer dl.tiles data").first.get_attribute("value"))
-
-
-def changed(page, action, task="predict"):
-    """Do something, and wait until its answer is shown."""
-    shown = int(page.get_attribute("#answer", "data-shown") or 0)
-    with page.expect_response(re.compile(f"/answer/{task}")):
-        action()
-    page.wait_for_selector(f"#answer[data-shown='{shown + 1}'][aria-busy=false]")
 
 
 def test_a_change_is_answered_and_kept_in_the_address(browser, server):
@@ -162,16 +125,18 @@ def test_another_model_fills_the_form_with_another_plan(browser, server):
     assert page.input_value("[name=vpp]") != "1"
     changed(page, lambda: page.select_option("[name=recompute]", "full"))
 
-    changed(page, lambda: page.select_option("[name=model]", "llama-2-13b"))
+    changed(page, lambda: picked(page, "model", "llama-2 13b"))
 
     assert page.locator("#answer dl.tiles").count() == 1
     assert "llama-2-13b" in page.url
     assert page.input_value("[name=recompute]") == "full"
+    assert page.inner_text(".note") == "set by you: recompute"
     assert page.complaints == []
 
 
 def test_an_error_keeps_what_was_typed(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
+    page.click("text=Price, power and other fields")
 
     changed(page, lambda: page.fill("[name=changes]", "stack.lunches=graph"))
     changed(page, lambda: page.fill("[name=gpus]", "13"))
@@ -217,6 +182,7 @@ def test_two_plans_side_by_side(browser, server):
     page.click("header nav >> text=Compare")
     page.wait_for_selector("#answer .verdict")
     page.wait_for_load_state()
+    page.click("fieldset.side >> nth=1 >> summary:has-text('Plan')")
 
     changed(page, lambda: page.select_option("[name='b.recompute']", "full"), "compare")
 
@@ -231,7 +197,9 @@ def test_a_file_is_read_into_a_prediction(browser, server, tmp_path):
 
     page.set_input_files("#file", file)
     sync_api.expect(page.locator("#text")).to_have_value(re.compile("llama"))
-    page.click("text=Use this file")
+    page.click("text=Read this file")
+    assert "8.03 B parameters" in page.inner_text("#preview")
+    page.click("text=Predict this job")
     page.wait_for_selector("#answer dl.tiles")
 
     assert page.input_value("[name=tp]") == "8"
@@ -299,10 +267,12 @@ def test_text_stands_out_from_its_ground(browser, server, path):
 
 def test_a_keyboard_reaches_every_field_in_their_order_on_the_page(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
+    page.evaluate("document.querySelectorAll('form details').forEach(part => { part.open = true; })")
+    named = "(e => e.name || e.dataset.for || e.textContent)(document.activeElement)"
     reached = []
     for _ in range(60):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.name || document.activeElement.textContent"))
+        reached.append(page.evaluate(named))
 
     fields = page.evaluate(
         "Array.from(document.querySelectorAll('form [name]:not([type=hidden])')).map(each => each.name)"
@@ -316,13 +286,17 @@ def test_a_keyboard_reaches_every_field_in_their_order_on_the_page(browser, serv
 
 
 def test_tiles_of_an_answer_fill_their_rows(browser, server):
-    """None of the six stands in a row of its own beneath the others."""
+    """The last tile of each row ends where the row ends."""
     page = opened(browser, server, f"/?{WHOLE}")
 
-    tops = page.evaluate("Array.from(document.querySelectorAll('.tiles > div')).map(e => e.offsetTop)")
+    tiles = page.evaluate(
+        "Array.from(document.querySelectorAll('.tiles > div')).map(e => [e.offsetTop, e.offsetLeft +"
+        " e.offsetWidth])"
+    )
 
-    assert len(tops) == 6
-    assert len({tops.count(top) for top in tops}) == 1
+    ends = dict(tiles)
+    assert len(tiles) == 7
+    assert max(ends.values()) - min(ends.values()) <= 1
 
 
 def test_a_narrow_screen_needs_no_scrolling_sideways(browser, server):

@@ -72,7 +72,7 @@ def test_a_page_holds_no_script_and_no_style_of_its_own(server, path):
     outline = Outline(text)
 
     assert {name for _, name in outline.attributes} & {"style", "onclick", "onload", "onchange"} == set()
-    assert not re.search(r"<style|<script(?! src=\"/static/app.js\")", text)
+    assert not re.search(r"<style|<script(?! src=\"/static/(app|scheme).js\")", text)
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
     assert "'unsafe-inline'" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
@@ -252,14 +252,20 @@ def test_two_jobs_stand_side_by_side(server):
         assert f'<data value="{compared[side]["step_time_s"]:.9g}">' in text
 
 
+def preview_link(text):
+    """The link of an upload's preview to the prediction of its job."""
+    return next(link for link in Outline(text).links if link.startswith("/?") and "job=" in link)
+
+
 def test_a_file_becomes_an_address(server):
     text = "model: llama-3-8b\ncluster: dgx-h100:2\nplan: dp=2 tp=8 mbs=1 gbs=64 sp\nbatch: {seq: 4096}\n"
     body = urlencode({"name": "job.yaml", "text": text})
 
-    status, headers, _ = asked(server, "/upload", "POST", body)
-    _, outline, shown = page(server, headers["location"])
+    status, _, preview = asked(server, "/upload", "POST", body)
+    _, outline, shown = page(server, preview_link(preview))
 
-    assert status == 303
+    assert status == 200
+    assert "dp=2 tp=8 mbs=1 gbs=64 sp" in preview
     assert outline.values["tp"] == "8"
     assert "seq=4096" in shown
 
@@ -284,12 +290,13 @@ def test_an_uploaded_script_runs_on_its_own_devices_and_on_a_cluster_of_choice(
 ):
     body = urlencode({"name": "run.sh", "text": SCRIPT} | machine)
 
-    status, headers, _ = asked(server, "/upload", "POST", body)
-    words = dict(parse_qsl(urlsplit(headers["location"]).query))
+    status, _, preview = asked(server, "/upload", "POST", body)
+    words = dict(parse_qsl(urlsplit(preview_link(preview)).query))
 
-    assert status == 303
+    assert status == 200
+    assert f"{gpus} × " in preview
     assert (words["cluster"], words["gpus"]) == (cluster, gpus)
-    assert page(server, headers["location"])[0] == 200
+    assert page(server, preview_link(preview))[0] == 200
 
 
 def test_an_upload_with_an_error_keeps_what_was_written(server):

@@ -12,6 +12,7 @@ zooms with Ctrl held, so that the page can be scrolled.
 from collections.abc import Sequence
 
 from flopcast.files.package_table import read_text
+from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.render.page.evidence import costs, evidence, repeat
 from flopcast.render.page.frame import document
 from flopcast.render.page.limits import limits
@@ -19,7 +20,7 @@ from flopcast.render.page.memory import memory
 from flopcast.render.page.pipeline import pipeline, tasks_as_data
 from flopcast.render.page.roofline import roofline
 from flopcast.render.page.scaling import scaling
-from flopcast.render.page.summary import answer
+from flopcast.render.page.summary import advice, answer
 from flopcast.render.page.time_axis import TIME_UNITS
 from flopcast.render.page.time_breakdown import where
 from flopcast.render.report_json import as_json
@@ -27,10 +28,13 @@ from flopcast.report.report import Report
 from flopcast.search.scaled import ScaledStep
 
 
-def as_html(report: Report, scaled: Sequence[ScaledStep] = ()) -> str:
+def as_html(
+    report: Report, scaled: Sequence[ScaledStep] = (), changes: Sequence[Suspect] | None = None
+) -> str:
     """Return the page: a whole document, below a megabyte however many stages and micro-batches there are.
 
     `scaled` is the plan on other numbers of devices, from `search.scaled`; no section without them.
+    `changes` are settings whose change would save time, the best first; None to say nothing of them.
     """
     job = report.job
     sections = [where(report), pipeline(report), memory(report), roofline(report)]
@@ -39,7 +43,7 @@ def as_html(report: Report, scaled: Sequence[ScaledStep] = ()) -> str:
     return document(
         f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}",
         sections,
-        top=answer(report),
+        top=answer(report) + ("" if changes is None else advice(changes, report.step_time_s)),
         script=read_text("flopcast.render.page", "report.js"),
         data={"report": as_json(report), "time_units": TIME_UNITS, "pipeline": tasks_as_data(report)},
     )

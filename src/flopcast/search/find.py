@@ -49,7 +49,7 @@ class Progress:
 
     `kept` of the plans that are done come from an earlier start, and say nothing about the current speed.
     `best` is the best plan so far with its estimate; empty if none is known to fit. `processor_s` is what
-    workers took for the search so far; None if that is not known.
+    workers took for the search so far; None if that is not known. `latest` is the plan that was played last.
     """
 
     doing: str  # "screening" or "playing"
@@ -58,6 +58,7 @@ class Progress:
     kept: int = 0
     best: str = ""
     processor_s: float | None = None
+    latest: Exact | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -163,7 +164,7 @@ def find(
     try:
         for place, exact in play_each(jobs, book_of, kept):
             played[place] = exact
-            say(Progress(doing="playing", done=len(played), total=len(jobs)))
+            say(Progress(doing="playing", done=len(played), total=len(jobs), latest=exact))
     except KeyboardInterrupt:
         if not played:
             raise
@@ -197,7 +198,7 @@ def decided(
     """Return the result, given the simulated jobs of `to_play` in order; None after an interrupt."""
     own, candidates_kept = len(played) - len(question.given), candidates_by_setting.whole
     every, given = ([one for one in part if one is not None] for part in (played[:own], played[own:]))
-    plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
+    plans = ranked(question, [one for one in every if over_ratio(question, one) <= 1.0])
     broken = _broken(question, every, plans)
     settings = settings_of(question, candidates_by_setting, plans, broken, partial=partial)
     rejected = [one.rejected for one in settings if one.rejected is not None]
@@ -267,7 +268,7 @@ def asked_variants(question: Question) -> Refining:
     )
 
 
-def _over_ratio(question: Question, played: Exact) -> float:
+def over_ratio(question: Question, played: Exact) -> float:
     """Return the largest ratio of needed to available memory of a simulated plan."""
     tokens = question.total_tokens
     over = [used_memory_ratio(played, question.space.headroom_fraction)]
@@ -289,7 +290,7 @@ def _broken(question: Question, every: Sequence[Exact], plans: Sequence[Ranked])
 
     If no plan is feasible, each is compared with itself.
     """
-    ratios = sorted((_over_ratio(question, one), place) for place, one in enumerate(every))
+    ratios = sorted((over_ratio(question, one), place) for place, one in enumerate(every))
     over = [every[place] for ratio, place in ratios if ratio > 1.0]
     losses = [losses_of(question, one) for one in over]
     best = min(plans, key=lambda one: one.losses[0].value).losses[0] if plans else None

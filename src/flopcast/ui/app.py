@@ -12,21 +12,22 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flopcast.files.package_table import read_text
 from flopcast.render.error_json import BUG, INPUT, LIMIT
-from flopcast.render.page.style import STYLE
+from flopcast.render.page.style import CHOSEN_SCHEME, STYLE
 from flopcast.ui import page
 from flopcast.ui.chosen_plan import PLAN_FIELDS, filled, requested
 from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json, refusal
+from flopcast.ui.form import plan_note
 from flopcast.ui.limits import WAITING, Limits, busy
 from flopcast.ui.openapi import OPERATIONS, described
 from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
@@ -134,7 +135,11 @@ def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: Non
 
 
 def _routes(desk: Desk) -> list[Route]:
-    pages = [Route(path, partial(_page, desk, name)) for name, (path, _) in page.PAGES.items()]
+    pages = [
+        Route(path, partial(_page, desk, name))
+        for name, (path, _) in page.PAGES.items()
+        if name in page.FORMS
+    ]
     answers = [Route(f"/answer/{name}", partial(_answer, desk, name)) for name in ("predict", "compare")]
     gifts = [Route(path, partial(_file, desk, *made)) for path, made in FILES.items()]
     data = [
@@ -147,6 +152,8 @@ def _routes(desk: Desk) -> list[Route]:
         *gifts,
         *data,
         Route("/answer/search", partial(_search, desk)),
+        Route("/answer/advice", partial(_advice, desk)),
+        Route("/answer/facts", partial(_facts, desk)),
         Route("/upload", partial(_upload, desk), methods=["GET", "POST"]),
         Route("/answer/log", partial(_log, desk), methods=["POST"]),
         Route("/api/v1/openapi.json", _openapi),
@@ -164,23 +171,25 @@ async def _page(desk: Desk, name: str, request: Request) -> Response:
     words = _words(request)
     requested_fields = requested(words, sides)
     if name == "search" and "now" not in words:
-        return _html(
-            page.page(name, requested_fields, page.pending(requested_fields) if "go" in words else "")
-        )
-    if name != "search" and not requested_fields:
+        html = page.pending(requested_fields) if "go" in words else page.search_hint()
+        return _html(page.page(name, requested_fields, html))
+    opening = not requested_fields
+    if name != "search" and opening:
         requested_fields = {f"{side}{key}": value for side in sides for key, value in page.START.items()}
     answer = await desk.page(f"page.{name}", requested_fields)
     made = json.loads(answer.body)
     fields = requested_fields
     if answer.status == 200 and name != "search":
         fields = filled(words, requested_fields, made["fields"], sides)
-    return _html(page.page(name, fields, made["html"]), answer.status)
+    opening = opening and name == "predict"
+    return _html(page.page(name, fields, made["html"], opening=opening), answer.status)
 
 
 async def _answer(desk: Desk, name: str, request: Request) -> Response:
     """Return a page's answer alone, for its script.
 
-    `form` holds the fields that the script changes: all of them if a new plan was chosen.
+    `form` holds the fields that the script changes: all of them if a new plan was chosen. `notes` says of
+    each side who chose its plan.
     """
     sides = page.SIDES if name == "compare" else ("",)
     words = _words(request)
@@ -194,9 +203,20 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
         or "choose" in words
         or not any(side + each in fields for side in sides for each in PLAN_FIELDS)
     )
-    if answer.status == 200 and chosen:
+    if answer.status == 200 and chosen and "hold" not in words:
         made["form"] |= filled(words, fields, made["fields"], sides)
+    made["notes"] = [plan_note(words | made["form"], side) for side in sides]
     return JSONResponse(made, answer.status, _headers(answer.status))
+
+
+async def _advice(desk: Desk, request: Request) -> Response:
+    """Return the change that would help the job of an address most."""
+    return _passed_on(await desk.ask("page.advice", requested(_words(request)) or page.START))
+
+
+async def _facts(desk: Desk, _: Request) -> Response:
+    """Return what a list of models and clusters says of each."""
+    return _passed_on(await desk.ask("page.facts", {}))
 
 
 async def _file(desk: Desk, task: str, name: str, request: Request) -> Response:
@@ -257,7 +277,7 @@ async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]
 
 
 async def _upload(desk: Desk, request: Request) -> Response:
-    """Turn an uploaded file into a field of the first page's address."""
+    """Show what was understood of an uploaded file, with a link to the prediction of its job."""
     if request.method == "GET":
         return _html(page.upload_page({}))
     given = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
@@ -265,9 +285,9 @@ async def _upload(desk: Desk, request: Request) -> Response:
     made = json.loads(answer.body)
     if answer.status != 200:
         return _html(page.upload_page(given, made["html"]), answer.status)
-    if len(made["fields"]["job"]) > page.MOST_PACKED:
+    if len(made["fields"].get("job", "")) > page.MOST_PACKED:
         return _html(page.upload_page(given, "<p>The file is too large for an address.</p>"), 413)
-    return RedirectResponse(f"/?{urlencode(made['fields'])}", 303)
+    return _html(page.upload_page(given, preview=made["html"]))
 
 
 async def _log(desk: Desk, request: Request) -> Response:
@@ -280,17 +300,18 @@ async def _openapi(_: Request) -> Response:
     return JSONResponse(described())
 
 
-STATIC = {"style.css": "text/css", "app.js": "text/javascript"}
+SCRIPTS = ("app.js", "scheme.js", "search.js", "upload.js", "widgets.js")
+STATIC = {"style.css": "text/css"} | dict.fromkeys(SCRIPTS, "text/javascript")
 
 
 async def _static(request: Request) -> Response:
-    """Return the style or the script; there are no other static files."""
+    """Return the style or a script; there are no other static files."""
     name = request.path_params["name"]
     if name not in STATIC:
         return Response("not found", 404, media_type="text/plain")
     text = read_text("flopcast.ui", f"static/{name}")
     if name == "style.css":
-        text = STYLE + text
+        text = STYLE + CHOSEN_SCHEME + text
     return Response(text, media_type=STATIC[name], headers={"cache-control": "no-cache"})
 
 

@@ -18,7 +18,7 @@ from flopcast.ui.request_fields import OF_PLAN
 CHOSEN = "chosen"
 PLAN_FIELDS = (*OF_PLAN, "plan")
 KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
-SWITCHES = ("choose", "go", "now")  # of an address: what to do, not of what
+SWITCHES = ("choose", "go", "now", "hold")  # of an address: what to do, not of what
 JOB_FIELDS = ("model", "cluster", "gpus", "stack", "lora", "qlora", "samples", "job")  # of a chosen plan
 Fields = Mapping[str, str]
 
@@ -27,9 +27,12 @@ def requested(words: Fields, sides: Sequence[str] = ("",)) -> dict[str, str]:
     """Return the fields of an address that describe a job, or the two jobs of a comparison by `sides`.
 
     A plan that was chosen for another model or machine is left out. If a new plan is to be chosen, only its
-    batch and precision are kept.
+    batch and precision are kept. With `hold`, as while a slider moves, the plan stays; replicas follow.
     """
     fields = {name: value for name, value in words.items() if name not in SWITCHES}
+    if "hold" in words:
+        left_out = {side + name for side in sides for name in (CHOSEN, "dp")}
+        return {name: value for name, value in fields.items() if name not in left_out}
     for side in sides:
         fields = without_stale(fields, side)
     if "choose" not in words:

@@ -11,11 +11,15 @@ from html import escape
 from flopcast.errors import Problem
 from flopcast.render.error_json import fault, input_faults
 from flopcast.requests.resolve import without_options
+from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import short_name
 from flopcast.ui.pool import Answer
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
 
 JSON = "application/json"
 DATA = "api."  # tasks of the API: their answers are data, all others are shown on a page
 RETRY_AFTER_S = 1
+FORM_FIELDS = {*OF_JOB, *OF_PLAN, *OF_SEARCH, "plan", "changes"}
 
 
 def refusal(
@@ -61,4 +65,19 @@ def _problem(problem: Problem) -> str:
     field = problem.field
     said = problem.message.removeprefix(field)
     place = f"{problem.where}: " if problem.where else ""
-    return f"<p><strong>{escape(place + field)}</strong>{escape(said)}</p><dl>{rows}</dl>"
+    name, key = f"<strong>{escape(place + field)}</strong>", _form_field(field)
+    if key:
+        name = f'<a href="#field-{key}" data-field="{key}">{name}</a>'
+    return f"<p>{name}{escape(said)}</p><dl>{rows}</dl>"
+
+
+def _form_field(field: str) -> str:
+    """Return the field of a form that holds a field of a job; "" where no form has it.
+
+    >>> _form_field("plan.tensor_parallel"), _form_field("model"), _form_field("cluster.tiers")
+    ('tp', 'model', '')
+    """
+    name = field.rpartition("plan.")[2]
+    if name in Plan.model_fields:
+        name = short_name(name, Plan.model_fields[name])
+    return name if name in FORM_FIELDS else ""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import flopcast
 from flopcast.render.error_json import FIELDS, KINDS
-from flopcast.ui.page import known_fields
+from flopcast.ui.form import known_fields
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")

@@ -16,15 +16,16 @@ from urllib.parse import urlencode
 from flopcast import api, best_plans
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.lab.diagnosis.diagnose import diagnose
-from flopcast.lab.logs import prediction_check
+from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
-from flopcast.render import comparison, diagnosis, log_comparison, search_json, search_text
+from flopcast.library import catalog
+from flopcast.render import comparison, diagnosis, search_json, search_text
 from flopcast.render.page.evidence import costs, evidence
 from flopcast.render.page.frame import Section
 from flopcast.render.page.limits import limits
 from flopcast.render.page.memory import memory
 from flopcast.render.page.pipeline import pipeline
-from flopcast.render.page.summary import answer
+from flopcast.render.page.summary import advice, answer
 from flopcast.render.page.table import Markup, table
 from flopcast.render.page.time_breakdown import where
 from flopcast.render.report_json import FORMAT_VERSION, as_json, memory_as_json
@@ -33,18 +34,25 @@ from flopcast.render.search_reasons import sentence_of
 from flopcast.render.search_text import Group
 from flopcast.report import versus
 from flopcast.report.report import Report
-from flopcast.search.find import Progress, SearchResult
+from flopcast.search.find import SearchResult
 from flopcast.search.rank import Ranked, grouped
+from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
+from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, brought_from, job_from, question_from
+from flopcast.spec.plan_fields import short_name
+from flopcast.ui import brought_files
+from flopcast.ui.live_search import LiveSearch
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, job_from, question_from
+from flopcast.units import show_count
 
 JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "text/csv"
 OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
-PROGRESS_EACH_S = 0.2
+ADVICE = '<div id="advice" class="scripted" aria-live="polite" hidden></div>'  # its place: it takes longer
 SHOWN_PLANS = 20
+OPENED = ("time", "memory", "pipeline")  # sections that are shown unfolded
 
 
 def fields_of(plan: Plan) -> dict[str, str]:
@@ -68,14 +76,58 @@ def predict_page(words: Words, _: OnProgress) -> Made:
 def report_parts(report: Report) -> Made:
     """Return a report as parts of a page, with the fields of its plan for the form."""
     sections = (where(report), memory(report), pipeline(report), limits(report), costs(report))
-    html = answer(report) + "".join(map(_part, (*sections, evidence(report))))
+    html = answer(report) + ADVICE + "".join(map(_part, (*sections, evidence(report))))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
+
+
+def advice_page(words: Words, _: OnProgress) -> Made:
+    """Return the settings whose change would help a job most, each with a link that applies it."""
+    report = api.predict(job_from(words))
+    changes = best_changes(report, api.predict)
+    links = ["/?" + urlencode(_with_edits(words, each.edits)) for each in changes]
+    return JSON, json.dumps({"html": advice(changes, report.step_time_s, links), "fields": {}})
+
+
+def _with_edits(words: Words, edits: str) -> dict[str, object]:
+    """Return the fields of a form with edits of the plan in their own fields, and others among changes."""
+    fields, rest = dict(words), []
+    for edit in edits.split():
+        name, _, value = edit.removeprefix("plan.").partition("=")
+        own = short_name(name, Plan.model_fields[name]) if name in Plan.model_fields else ""
+        if edit.startswith("plan.") and own in OF_PLAN:
+            fields[own] = value
+        else:
+            rest.append(edit)
+    if rest:
+        fields["changes"] = " ".join([*str(words.get("changes") or "").split(), *rest])
+    return fields
+
+
+def facts_page(_: Words, __: OnProgress) -> Made:
+    """Return what a list says of each model and each cluster: its size, and its devices."""
+    models = {name: catalog.model(name) for name in catalog.names("models")}
+    clusters = {name: catalog.cluster(name) for name in catalog.names("clusters")}
+    facts = {
+        "model": {name: _size(each) for name, each in models.items()},
+        "cluster": {
+            name: f"{each.node.devices} × {each.node.device.name} a node" for name, each in clusters.items()
+        },
+    }
+    return JSON, json.dumps(facts)
+
+
+def _size(model: Model) -> str:
+    """Return the parameters of a model, and of a mixture of experts those that a token uses."""
+    total, active = model.parameters(), model.active_parameters()
+    used = f", {show_count(active)} active" if active < total else ""
+    return f"{show_count(total)} parameters{used}"
 
 
 def compare_page(words: Words, _: OnProgress) -> Made:
     """Return a page that compares two jobs."""
     compared, (first, second) = _compared(words)
-    verdicts = "".join(f"<p>{escape(text)}</p>" for text in comparison.verdicts(compared))
+    texts = (text[:1].upper() + text[1:] for text in comparison.verdicts(compared))
+    verdicts = "".join(f"<p>{escape(text)}.</p>" for text in texts)
     sides = "".join(
         f"<div><h2>{label}</h2>{answer(each)}</div>"
         for label, each in zip(comparison.LABELS, (first, second), strict=True)
@@ -107,26 +159,6 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
     if beyond := search_text.nearest(result):
         html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
     return JSON, json.dumps({"html": html, "fields": {}})
-
-
-def log_page(words: Words, _: OnProgress) -> Made:
-    """Return a page that compares a run's log, the field `log`, with its prediction, and lists suspects."""
-    rest = dict(words)
-    log, job = read_log(str(rest.pop("log", "")), "log"), job_from(rest)
-    compared = log_comparison.as_text(prediction_check.compare_with_log(api.predict(job), log))
-    suspects = diagnosis.as_text(diagnose(job, api.predict, log))
-    html = "".join(f'<pre tabindex="0">{escape(text)}</pre>' for text in (compared, suspects))
-    return JSON, json.dumps({"html": html, "fields": {}})
-
-
-UPLOADED = ("name", "text", "cluster", "gpus", "arg", "env")
-
-
-def upload_page(words: Words, _: OnProgress) -> Made:
-    """Return the form fields for an uploaded file, on the machine that its form names."""
-    given = {name: str(words.get(name, "")) for name in UPLOADED}
-    brought = brought_from(**given)
-    return JSON, json.dumps({"html": "", "fields": brought})
 
 
 def predict_data(words: Words, _: OnProgress) -> Made:
@@ -178,8 +210,10 @@ TASKS: Mapping[str, Callable[[Words, OnProgress], Made]] = {
     "page.predict": predict_page,
     "page.compare": compare_page,
     "page.search": search_page,
-    "page.log": log_page,
-    "page.upload": upload_page,
+    "page.advice": advice_page,
+    "page.facts": facts_page,
+    "page.log": lambda words, _: (JSON, json.dumps(brought_files.log_page(words))),
+    "page.upload": lambda words, _: (JSON, json.dumps(brought_files.upload_page(words))),
     "api.predict": predict_data,
     "api.memory": memory_data,
     "api.compare": compare_data,
@@ -213,25 +247,27 @@ def _plans(
 
 
 def _why(group: Group, result: SearchResult) -> str:
-    """Return the reasons for a plan's rank, and its variants, below the plan."""
+    """Return the reasons for a plan's rank, and its variants, folded below the plan."""
     variants = search_text.variants_of(group)
     texts = [sentence_of(group[0], result), *([variants] if variants else [])]
-    return f"<small>{escape('; '.join(texts))}</small>"
+    return f"<details><summary>Why</summary><small>{escape('; '.join(texts))}</small></details>"
 
 
 def _link(text: str, one: Ranked, words: Words) -> str:
-    job = one.played.job
+    return f'<a href="{escape(_address(one.played.job, words))}">{escape(text)}</a>'
+
+
+def _address(job: Job, words: Words) -> str:
+    """Return the address of the page that predicts a job of a search for `words`."""
     named = (name for name in (*OF_JOB, "changes", "job") if name not in ("cluster", "gpus"))
     rest = {name: words[name] for name in named if name in words}
     machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
-    query = urlencode(
-        rest | machine | {name: value for name, value in fields_of(one.played.plan).items() if value}
-    )
-    return f'<a href="/?{escape(query)}">{escape(text)}</a>'
+    plan = {name: value for name, value in fields_of(job.plan).items() if value}
+    return f"/?{urlencode(rest | machine | plan)}"
 
 
 def _part(section: Section) -> str:
-    opened = " open" if section.key in ("time", "memory") else ""
+    opened = " open" if section.key in OPENED else ""
     return (
         f'<details class="part" id="part-{section.key}"{opened}><summary><h2>{escape(section.heading)}</h2>'
         f"</summary>{section.html}</details>"
@@ -256,20 +292,11 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
 
 
 def _found(words: Words, on_progress: OnProgress) -> tuple[SearchResult, float, float]:
-    start_s = shown_s = time.perf_counter()
-    screening_s = 0.0
-
-    def hear(progress: Progress) -> None:
-        nonlocal shown_s, screening_s
-        now_s = time.perf_counter()
-        if progress.doing == "screening":
-            screening_s = now_s - start_s
-        if now_s - shown_s > PROGRESS_EACH_S:
-            shown_s = now_s
-            on_progress(f"{progress.doing}: {progress.done} of {progress.total}")
-
-    result = best_plans.answer(question_from(words), hear)
-    return result, time.perf_counter() - start_s, screening_s
+    """Return the result of a search, its seconds, and those of its screening."""
+    start_s, question = time.perf_counter(), question_from(words)
+    live = LiveSearch(question, on_progress, lambda job: _address(job, words))
+    result = best_plans.answer(question, live.hear)
+    return result, time.perf_counter() - start_s, live.screened_s - start_s
 
 
 def _json(data: object) -> str:

@@ -46,6 +46,8 @@ class Suspect:
         Sentences for it, and against it.
     change
         What to do.
+    edits
+        The same as fields of the job, KEY=VALUE, where a prediction can be made with it.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Suspect:
     evidence: tuple[str, ...]
     against: tuple[str, ...] = ()
     change: str
+    edits: str = ""
     low_s: float | None = None
     high_s: float | None = None
 

@@ -1,8 +1,8 @@
 """Memory of every stage: over the step, and by category at its peak.
 
 Answers: what fills a device, when, on which stage?
-Elsewhere: the levels (report/events.py, memory/curve.py), the time axis that the pipeline shares
-(drawing.py).
+Elsewhere: the bars of the stages (memory_bars.py), the levels (report/events.py, memory/curve.py), the time
+axis that the pipeline shares (time_axis.py).
 
 All rows have one scale, up to the device's memory, or to the fullest stage if that needs more. If there are
 too many moments to draw, the step is cut into equal columns, and each column shows its highest level. If
@@ -16,8 +16,8 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.render.page.drawing import legend
 from flopcast.render.page.frame import Section
+from flopcast.render.page.memory_bars import DRIVER_HUE, OTHERS, memory_bars
 from flopcast.render.page.pipeline import chosen, end_of, units
-from flopcast.render.page.style import HUES
 from flopcast.render.page.table import Cell, size, table
 from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
 from flopcast.report.events import memory_by_category
@@ -28,11 +28,10 @@ from flopcast.units import show_memory
 
 MOST_CORNERS = 12_000  # of all areas together
 MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 90, 12
-OTHERS = "others"
 
 
 def memory(report: Report) -> Section:
-    """Return a chart over time and two tables: by category, and the sizes that tools show by device."""
+    """Return bars of the stages, a chart over time and two tables: by category, and what tools show."""
     stages = chosen(len(report.memory.per_stage)).tolist()
     curves = [memory_by_category(report, stage) for stage in stages]
     names = _named([levels for _, levels in curves])
@@ -69,9 +68,9 @@ def memory(report: Report) -> Section:
     )
     return Section(
         key="memory",
-        heading="Memory over the step",
-        html=f"<p>{described}</p>{figure}<h3>By category</h3>{_categories(report)}"
-        f"<h3>By stage</h3>{_stages(report)}",
+        heading="Memory",
+        html=f"{memory_bars(report.memory, names)}<h3>Over the step</h3><p>{described}</p>{figure}"
+        f"<h3>By category</h3>{_categories(report)}<h3>By stage</h3>{_stages(report)}",
     )
 
 
@@ -85,7 +84,9 @@ def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
     for levels in curves:
         for name, level in levels.items():
             most_bytes[name] = max(most_bytes.get(name, 0.0), float(level.max()))
-    largest = sorted(most_bytes, key=lambda name: -most_bytes[name])[: HUES - 1]
+    largest = sorted(most_bytes, key=lambda name: -most_bytes[name])
+    if len(largest) > DRIVER_HUE:
+        largest = largest[: DRIVER_HUE - 1]
     named = [name for name in most_bytes if name in largest]
     return named + [OTHERS] * (len(most_bytes) > len(named))
 

@@ -120,7 +120,7 @@ def roofline(report: Report) -> Section:
         if products
         else ""
     )
-    return Section(key="roofline", heading="Kernels and their roofs", html=text + drawn + _table(points))
+    return Section(key="roofline", heading="Roofline", html=text + drawn + _table(points))
 
 
 def _units(products: list[KernelPoint]) -> list[str]:

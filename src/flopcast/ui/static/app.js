@@ -1,15 +1,40 @@
-'use strict';
 // What a page does without being loaded again: every change of its form is answered at once.
-(function () {
-  const main = document.querySelector('main'), page = main.dataset.page;
-  const form = document.getElementById('form'), answer = document.getElementById('answer');
-  const told = document.getElementById('told');
-  let asking = null, waiting = null, events = null, edited = null;
+import {live} from './search.js';
+import {upload} from './upload.js';
+import {addPicker, addSlider} from './widgets.js';
+
+const main = document.querySelector('main'), page = main.dataset.page;
+const form = document.getElementById('form'), answer = document.getElementById('answer');
+const told = document.getElementById('told');
+for (const each of document.querySelectorAll('.scripted')) each.hidden = false;
+chooseScheme(document.getElementById('scheme'));
+if (page === 'upload') upload(told);
+if (form) work();
+
+function chooseScheme(button) {
+  const names = ['auto', 'light', 'dark'], root = document.documentElement;
+  function show() {
+    const now = root.dataset.scheme || 'auto';
+    button.textContent = {auto: 'Auto', light: 'Light', dark: 'Dark'}[now];
+    button.setAttribute('aria-label', `Colours: ${now === 'auto' ? 'as the system' : now}`);
+  }
+  button.addEventListener('click', () => {
+    const next = names[(names.indexOf(root.dataset.scheme || 'auto') + 1) % names.length];
+    if (next === 'auto') delete root.dataset.scheme; else root.dataset.scheme = next;
+    try {
+      if (next === 'auto') localStorage.removeItem('scheme'); else localStorage.setItem('scheme', next);
+    } catch (error) { /* storage is disabled: the choice lasts as long as the page */ }
+    show();
+  });
+  show();
+}
+
+function work() {
+  let asking = null, waiting = null, events = null, edited = null, sliding = false, advising = null;
   let here = location.pathname + location.search;
 
-  for (const each of document.querySelectorAll('.scripted')) each.hidden = false;
-  if (page === 'upload') upload();
-  if (!form) return;
+  for (const each of form.querySelectorAll('select[data-picker]')) addPicker(each);
+  for (const each of form.querySelectorAll('input[data-stops]')) addSlider(each);
 
   function words(extra) {
     const found = new URLSearchParams();
@@ -25,12 +50,12 @@
     if (field) edited = field;
     here = address;
     for (const link of document.querySelectorAll('a.file')) link.href = link.dataset.path + '?' + query;
-    const others = document.querySelector('header nav');
     if (page === 'predict')
-      for (const link of others.querySelectorAll('a')) {
+      for (const link of document.querySelectorAll('header nav a')) {
         const path = new URL(link.href).pathname;
         const own = new URLSearchParams(query), more = new URLSearchParams();
         own.delete('chosen');
+        if (path === '/upload') continue;
         if (path === '/compare')
           for (const side of ['a.', 'b.']) for (const [name, value] of own) more.append(side + name, value);
         else for (const [name, value] of own) more.append(name, value);
@@ -38,14 +63,41 @@
       }
   }
   function show(made) {
-    const open = {};
+    const open = {}, before = document.getElementById('advice');
     for (const part of answer.querySelectorAll('details[id]')) open[part.id] = part.open;
     answer.innerHTML = made.html;
     answer.dataset.shown = String(Number(answer.dataset.shown || 0) + 1);
     for (const part of answer.querySelectorAll('details[id]'))
       if (part.id in open) part.open = open[part.id];
+    const place = document.getElementById('advice');
+    if (place) {
+      place.hidden = false;
+      if (before) place.replaceChildren(...before.childNodes);  // until the new advice is there
+    }
+    mark();
   }
-  function fill(fields) {
+  // Fields that the answer names as wrong, and the number that a narrow screen shows below the form.
+  function mark() {
+    for (const field of form.querySelectorAll('[aria-invalid]')) field.removeAttribute('aria-invalid');
+    for (const link of answer.querySelectorAll('a[data-field]')) {
+      const field = form.elements[link.dataset.field];
+      if (!field) continue;
+      const shown = document.getElementById(field.id + '-pick') || field;
+      shown.setAttribute('aria-invalid', 'true');
+      link.addEventListener('click', (event) => {
+        const folded = field.closest('details');
+        if (folded) folded.open = true;
+        shown.focus();
+        event.preventDefault();
+      });
+    }
+    const glance = document.getElementById('glance');
+    const tiles = answer.querySelectorAll('.tiles dd');
+    if (glance) glance.textContent = tiles.length > 1
+      ? `${tiles[0].firstChild.textContent} a step · ${tiles[1].firstChild.textContent}`
+      : `${answer.querySelectorAll('.faults li').length || 'No'} error(s): see below`;
+  }
+  function fill(fields, notes) {
     for (const [name, value] of Object.entries(fields)) {
       const field = form.elements[name];
       if (!field) continue;
@@ -53,45 +105,87 @@
         field.add(new Option(value, value));
       field.value = value;
     }
+    form.dispatchEvent(new Event('filled'));
+    const shown = form.querySelectorAll('.note');
+    (notes || []).forEach((note, place) => { if (shown[place]) shown[place].textContent = note; });
   }
   function state(text) {
     told.textContent = text;
     answer.setAttribute('aria-busy', text ? 'true' : 'false');
   }
 
-  async function ask(choose, field) {
+  // Ask for the answer to the form. `hold` keeps the plan while a slider moves, and shows no errors.
+  async function ask({choose = false, field = null, hold = false} = {}) {
     if (asking) asking.abort();
+    if (advising) advising.abort();
     const mine = asking = new AbortController();
-    const query = words(choose ? {choose: '1'} : {});
+    const query = words(hold ? {hold: '1'} : choose ? {choose: '1'} : {});
     const late = setTimeout(() => state('working…'), 150);
     try {
       const response = await fetch('/answer/' + page + '?' + query, {signal: mine.signal});
       const made = await response.json();
-      if (response.status === 503) { state('busy, trying again…'); setTimeout(() => ask(choose, field), 1000); return; }
-      fill(made.form);
+      if (response.status === 503) {
+        state('busy, trying again…');
+        setTimeout(() => ask({choose, field, hold}), 1000);
+        return;
+      }
+      if (hold && response.status !== 200) return;
+      if (!hold) fill(made.form, made.notes);
       show(made);
-      keep(words().toString(), field);
+      if (!hold) keep(words().toString(), field);
       state('');
+      if (!hold) advise();
     } catch (error) {
       if (error.name !== 'AbortError') state('The server does not answer.');
-    } finally { clearTimeout(late); }
+    } finally {
+      clearTimeout(late);
+      if (asking === mine) asking = null;
+    }
+  }
+
+  // The change that would help most takes some predictions more: it follows the answer.
+  async function advise() {
+    const place = document.getElementById('advice');
+    if (!place || !document.querySelector('#answer .tiles')) return;
+    const mine = advising = new AbortController();
+    if (!place.childNodes.length) place.textContent = 'Looking for the change that would help most…';
+    try {
+      const response = await fetch('/answer/advice?' + words(), {signal: mine.signal});
+      const made = await response.json();
+      const there = document.getElementById('advice');
+      if (there) there.innerHTML = response.status === 200 ? made.html : '';
+    } catch (error) { /* a newer question, or no server: there is no advice */ }
   }
 
   function search() {
     if (events) events.close();
-    const query = words();
+    const query = words(), stop = document.getElementById('stop');
     keep(words({go: '1'}).toString(), 'search');
     state('screening…');
+    stop.disabled = false;
     events = new EventSource('/answer/search?' + query);
-    const mine = events;
-    events.addEventListener('told', (event) => { if (mine === events) state(event.data); });
-    events.addEventListener('answer', (event) => {
+    const mine = events, points = [];
+    function end(text) {
       mine.close();
       if (mine !== events) return;
-      show(JSON.parse(event.data));
-      state('');
+      stop.disabled = true;
+      state(text);
+    }
+    mine.addEventListener('told', (event) => {
+      if (mine !== events) return;
+      const message = JSON.parse(event.data);
+      points.push(...message.points);
+      told.textContent = message.text;
+      if (points.length || message.best) answer.replaceChildren(live({...message, points}));
+      answer.setAttribute('aria-busy', 'false');
     });
-    events.onerror = () => { mine.close(); state('The server does not answer.'); };
+    mine.addEventListener('answer', (event) => {
+      if (mine !== events) return;
+      show(JSON.parse(event.data));
+      end('');
+    });
+    mine.onerror = () => end('The server does not answer.');
+    stop.onclick = () => end(`Stopped after ${told.textContent}.`);
   }
 
   addEventListener('popstate', () => {  // the address is the state of the page
@@ -100,11 +194,11 @@
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     if (page === 'search') search();
-    else if (event.submitter && event.submitter.name === 'choose') ask(true, 'choose');
-    else ask(false);
+    else if (event.submitter && event.submitter.name === 'choose') ask({choose: true, field: 'choose'});
+    else ask();
   });
   const DEALT = ['model', 'pp', 'vpp', 'schedule'];
-  function redeal(event) {  // blocks that were dealt out to other stages say nothing of these
+  function redeal(event) {  // a list of blocks of each stage is no longer right if one of these changes
     const name = event.target.name || '', prefix = name.slice(0, name.lastIndexOf('.') + 1);
     const plan = form.elements[prefix + 'plan'];
     if (plan && DEALT.includes(name.slice(prefix.length)))
@@ -112,39 +206,41 @@
   }
   if (page !== 'search') {
     form.addEventListener('input', (event) => {
-      if (event.target.type === 'file') return;
       redeal(event);
       if (event.target.tagName === 'SELECT' || event.target.type === 'checkbox') return;
       clearTimeout(waiting);
-      waiting = setTimeout(ask, 200, false, event.target.name);
+      waiting = setTimeout(() => ask({field: event.target.name}), 200);
     });
     form.addEventListener('change', (event) => {
-      if (event.target.type === 'file') return;  // a log is no word of the job
+      redeal(event);
       clearTimeout(waiting);
-      ask(false, event.target.name);
+      ask({field: event.target.name});
+    });
+    form.addEventListener('slide', async () => {  // one question at a time: the last one wins
+      if (sliding) { sliding = 'again'; return; }
+      do {
+        sliding = true;
+        await ask({hold: true});
+      } while (sliding === 'again');
+      sliding = false;
     });
   } else if (new URLSearchParams(location.search).has('go')) search();
   const log = document.getElementById('log');
   if (log) log.addEventListener('change', async () => {
     if (!log.files.length) return;
     state('reading…');
-    const response = await fetch('/answer/log?' + words(), {method: 'POST', body: await log.files[0].slice(0, 262144).text()});
+    const body = await log.files[0].slice(0, 262144).text();
+    const response = await fetch('/answer/log?' + words(), {method: 'POST', body});
     show(await response.json());
     state('');
   });
-
-  function upload() {
-    const most = 262144, name = document.getElementById('name'), text = document.getElementById('text');
-    document.getElementById('upload').addEventListener('submit', (event) => {
-      if (new URLSearchParams([['name', name.value], ['text', text.value]]).toString().length < most) return;
-      event.preventDefault();
-      told.textContent = 'The file is larger than 256 KiB.';
-    });
-    const file = document.getElementById('file');
-    file.addEventListener('change', async () => {
-      if (!file.files.length) return;
-      name.value = file.files[0].name;
-      text.value = await file.files[0].text();
-    });
-  }
-})();
+  const share = document.getElementById('share');
+  if (share) share.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      told.textContent = 'The link is copied. It holds the whole job.';
+    } catch (error) { told.textContent = 'Copy the address of this page: it holds the whole job.'; }
+  });
+  mark();
+  if (page === 'predict') advise();
+}

@@ -1,0 +1,111 @@
+"""Memory of every stage as a bar of its categories against the memory of the device.
+
+Answers: which stage is fullest, what fills it, and how much is left?
+Elsewhere: memory over the step, and the tables (memory.py).
+
+A bar has what is allocated at the stage's own peak by category, then what the driver holds beside it. A
+thin line goes on to the high end of the 90 % interval, which has the allocator's cache.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from flopcast.memory.verdict import verdict
+from flopcast.render.page.drawing import figure, label, legend
+from flopcast.render.page.pipeline import chosen
+from flopcast.render.page.style import HUES
+from flopcast.render.page.summary import VERDICTS
+from flopcast.report.labels import memory_label
+from flopcast.report.memory_report import MemoryReport
+from flopcast.units import Number, show_memory
+
+LEFT, RIGHT, ROW_HEIGHT, LEAST_HEIGHT, MOST_HEIGHT = 84, 770, 28, 16, 640
+DRIVER, OTHERS = "context and communication buffers", "others"
+DRIVER_HUE = HUES - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageBar:
+    """What a bar shows of a stage: (hue, label, bytes) of its parts, their sum, and the high end."""
+
+    stage: int
+    parts: tuple[tuple[int, str, float], ...]
+    expected_bytes: float
+    high_bytes: float
+    word: str
+    colour: str
+
+
+def stage_bars(memory: MemoryReport, names: Sequence[str]) -> list[StageBar]:
+    """Return the bars of the stages that are drawn; `names` are the categories that have a colour."""
+    stages = [memory.per_stage[stage] for stage in chosen(len(memory.per_stage)).tolist()]
+    classes, peaks, bars = memory.programs.stages.of(0).stage_class, memory.peaks, []
+    for stage in stages:
+        place = int(classes[stage.stage])
+        by_name = dict.fromkeys(names, 0.0)
+        for name, held_bytes in stage.by_category.items():
+            by_name[name if name in by_name else OTHERS] += held_bytes
+        parts = [
+            (hue, memory_label(name), by_name[name]) for hue, name in enumerate(names) if by_name[name]
+        ]
+        driver_bytes = float(peaks.needed_bytes[0, place] - peaks.allocated_bytes[0, place])
+        expected_bytes = stage.allocated_bytes + driver_bytes
+        high_bytes = max(expected_bytes, float(peaks.high_bytes[0, place]))
+        word, colour = VERDICTS[verdict(expected_bytes, high_bytes, memory.capacity_bytes)]
+        bars.append(
+            StageBar(
+                stage=stage.stage,
+                parts=(*parts, (DRIVER_HUE, DRIVER, driver_bytes)),
+                expected_bytes=expected_bytes,
+                high_bytes=high_bytes,
+                word=word,
+                colour=colour,
+            )
+        )
+    return bars
+
+
+def memory_bars(memory: MemoryReport, names: Sequence[str]) -> str:
+    """Return the drawing: a bar for each stage, with its need, its share of the memory and a verdict.
+
+    `names` are the categories that have a colour of their own, then OTHERS if there are more.
+    """
+    bars = stage_bars(memory, names)
+    full_bytes = max(memory.capacity_bytes, *(bar.high_bytes for bar in bars))
+    height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(bars)))
+    scale = (RIGHT - LEFT) / full_bytes
+    rows = [_drawn(bar, row * height, height, scale, memory.capacity_bytes) for row, bar in enumerate(bars)]
+    edge, base = LEFT + memory.capacity_bytes * scale, height * len(bars)
+    drawn = "".join(rows) + f'<path class="edge" d="M{edge:.1f},0V{base}"/>'
+    drawn += label(edge, base + 16, f"{show_memory(memory.capacity_bytes)} of the device", "end", "soft")
+    described = (
+        "Expected memory at the fullest moment of each stage, by category; a thin line up to the high end"
+        f" of the 90 % interval; a dashed line at the memory of the device. {'; '.join(_described(bars))}."
+    )
+    entries = [(hue, memory_label(name)) for hue, name in enumerate(names)]
+    below = legend([*entries, (DRIVER_HUE, DRIVER)])
+    return figure("memory-bars", "Memory of each stage", described, base + 22, drawn, below)
+
+
+def _described(bars: Sequence[StageBar]) -> Iterator[str]:
+    return (f"stage {bar.stage}: {show_memory(bar.expected_bytes)}, {bar.word.lower()}" for bar in bars)
+
+
+def _drawn(bar: StageBar, top: int, height: int, scale: Number, capacity_bytes: float) -> str:
+    """Return one bar as SVG, with the name of its stage before it and its verdict behind it."""
+    left, drawn = float(LEFT), [label(LEFT - 8, top + height / 2 + 4.5, f"stage {bar.stage}", "end")]
+    for hue, name, held_bytes in bar.parts:
+        width = held_bytes * scale
+        drawn.append(
+            f'<rect class="hue-{hue}" x="{left:.2f}" y="{top + 3}" width="{width:.2f}"'
+            f' height="{height - 6}">'
+            f"<title>{escape(f'{name}: {show_memory(held_bytes)}')}</title></rect>"
+        )
+        left += width
+    middle = top + height / 2
+    drawn.append(f'<path class="rule" d="M{left:.1f},{middle}H{LEFT + bar.high_bytes * scale:.1f}"/>')
+    text = (
+        f"{show_memory(bar.expected_bytes)}, {bar.expected_bytes / capacity_bytes:.0%}: {bar.word.lower()}"
+    )
+    return "".join(drawn) + label(RIGHT + 12, middle + 4.5, text, "start", bar.colour)

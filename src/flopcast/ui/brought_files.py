@@ -1,0 +1,73 @@
+"""What is understood of files that a user brings: configs, jobs, launch scripts, training logs.
+
+Answers: what does a page show of an uploaded file before anything is predicted, and of a log?
+Elsewhere: how files are read (request_fields.py, lab/logs/), the pages (page.py).
+"""
+
+from html import escape
+
+from flopcast import api
+from flopcast.errors import InfeasibleError, SpecError
+from flopcast.lab.diagnosis.diagnose import diagnose
+from flopcast.lab.logs import prediction_check
+from flopcast.lab.logs.reader import read_log
+from flopcast.render import diagnosis, log_comparison
+from flopcast.ui.page import preview
+from flopcast.ui.request_fields import Words, brought_from, job_from
+from flopcast.units import show_count, show_seconds
+
+
+def log_page(words: Words) -> dict[str, object]:
+    """Return a page that compares a run's log, the field `log`, with its prediction, and lists suspects."""
+    rest = dict(words)
+    log, job = read_log(str(rest.pop("log", "")), "log"), job_from(rest)
+    compared = log_comparison.as_text(prediction_check.compare_with_log(api.predict(job), log))
+    suspects = diagnosis.as_text(diagnose(job, api.predict, log))
+    html = "".join(f'<pre tabindex="0">{escape(text)}</pre>' for text in (compared, suspects))
+    return {"html": html, "fields": {}}
+
+
+UPLOADED = ("name", "text", "cluster", "gpus", "arg", "env")
+
+
+def upload_page(words: Words) -> dict[str, object]:
+    """Return what was understood of an uploaded file, and the form fields for it.
+
+    The text of a training log is recognised too, and says where to set it beside a prediction.
+    """
+    given = {name: str(words.get(name, "")) for name in UPLOADED}
+    try:
+        brought = brought_from(**given)
+        report = api.predict(job_from(brought))
+    except (SpecError, InfeasibleError):
+        if not (html := _understood_log(given["text"])):
+            raise
+        return {"html": html, "fields": {}}
+    job = report.job
+    rows = {
+        "Model": f"{job.model.name}: {show_count(job.model.parameters())} parameters,"
+        f" {job.model.num_blocks} blocks, hidden size {job.model.hidden}",
+        "Machine": f"{job.cluster.num_devices} × {job.cluster.node.device.name} ({job.cluster.name})",
+        "Software": job.stack.label,
+        "Plan": job.plan.short(),
+        "Batch": job.batch.text(),
+    }
+    if job.run is not None:
+        rows["Run"] = job.run.text()
+    return {"html": preview(rows, report.assumptions, brought), "fields": brought}
+
+
+def _understood_log(text: str) -> str:
+    """Return what a text says as a training log, as HTML; "" if it is none."""
+    try:
+        log = read_log(text, "log")
+    except SpecError:
+        return ""
+    step = log.step_time()
+    time = f", {show_seconds(step.median_s)} a step" if step is not None else ""
+    return (
+        '<section class="advice" id="preview"><h2>This is a training log</h2>'
+        f"<p>{escape(log.framework)}: {len(log.steps.step)} records{time}. Describe its job on the page"
+        ' <a href="/">Predict</a>, or upload its launch script here, then choose this log there under'
+        " “Compare with a training log”.</p></section>"
+    )

@@ -1,0 +1,232 @@
+"""The form of a page: its fields in groups, what each offers, and which of them hold a chosen plan.
+
+Answers: which fields does a form have, in which order, and what does each show?
+Elsewhere: the page around the form (page.py), what fields mean (request_fields.py), widgets that the
+script puts in the place of fields (static/widgets.js).
+
+A form works without a script: a list is a `<select>`, a number is typed. The script replaces a list with
+`data-picker` by a field that can be searched, and adds a slider to a number with `data-stops`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from urllib.parse import parse_qsl
+
+from flopcast.library import catalog
+from flopcast.requests.job_files import USUAL
+from flopcast.search.objectives import OBJECTIVES
+from flopcast.spec.precision import RECIPES
+from flopcast.ui.chosen_plan import CHOSEN
+from flopcast.ui.request_fields import OF_PLAN, OF_SEARCH
+
+Fields = Mapping[str, str]
+JOB = ("model", "cluster", "gpus", "gbs", "seq", "stack")
+RUN = ("tokens", "samples", "epochs", "lora", "qlora")
+PLAN = (*(name for name in OF_PLAN if name != "gbs"), "plan")
+MORE = ("price", "power_limit", "changes")
+PICKED = ("model", "cluster", "stack")  # lists that are long enough to search in
+POWERS = tuple(2**power for power in range(15))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """One field of a form: its label, what it offers, and a hint beside the label.
+
+    A field that offers nothing takes any text, one that `counts` whole numbers. `stops` are the values of
+    its slider.
+    """
+
+    label: str
+    hint: str = ""
+    choices: Sequence[str] = ()
+    counts: bool = False
+    wide: bool = False
+    stops: Sequence[int] = ()
+
+
+def known_fields() -> dict[str, Field]:
+    """Return every field by name."""
+    counted = {
+        "gpus": Field(label="GPUs", counts=True, stops=POWERS, wide=True),
+        "gbs": Field(label="Global batch", hint="sequences", counts=True, stops=POWERS, wide=True),
+        "seq": Field(label="Sequence length", hint="tokens", counts=True, wide=True),
+        "tp": Field(label="Tensor", hint="tp", counts=True),
+        "pp": Field(label="Pipeline", hint="pp", counts=True),
+        "vpp": Field(label="Chunks a stage", hint="vpp", counts=True),
+        "cp": Field(label="Context", hint="cp", counts=True),
+        "ep": Field(label="Experts", hint="ep", counts=True),
+        "dp": Field(label="Data", hint="dp; empty: the rest", counts=True),
+        "mbs": Field(label="Micro-batch", hint="mbs", counts=True),
+        "lora": Field(label="LoRA", hint="rank", counts=True),
+        "qlora": Field(label="QLoRA", hint="rank", counts=True),
+    }
+    chosen = {
+        "model": Field(label="Model", choices=catalog.names("models"), wide=True),
+        "cluster": Field(label="Cluster", choices=catalog.names("clusters"), wide=True),
+        "stack": Field(label="Software", choices=catalog.names("stacks"), wide=True),
+        "zero": Field(label="ZeRO stage", choices=("0", "1", "2", "3")),
+        "recompute": Field(label="Recompute", choices=("none", "selective", "full")),
+        "precision": Field(label="Precision", choices=tuple(RECIPES)),
+        "objectives": Field(label="Best by", choices=tuple(OBJECTIVES), wide=True),
+    }
+    written = {
+        "price": Field(label="Price of a device", hint="2.10 USD/h", wide=True),
+        "power_limit": Field(label="Power limit of a device", hint="500 W", wide=True),
+        "schedule": Field(label="Schedule", hint="1f1b"),
+        "plan": Field(label="Other fields of the plan", hint="sp optimizer=adamw", wide=True),
+        "changes": Field(label="Other fields of the job", hint="stack.launches=graph", wide=True),
+        "samples": Field(label="Samples", hint="of an epoch: 52k"),
+        "epochs": Field(label="Epochs", hint="3"),
+        "tokens": Field(label="Tokens of the whole run", hint="2T; or give samples", wide=True),
+        "deadline": Field(label="Done within", hint="30 d"),
+        "budget": Field(label="Budget", hint="2.5M USD"),
+        "headroom": Field(label="Memory used at most", hint="90 %; empty: what fits", wide=True),
+    }
+    return counted | chosen | written
+
+
+EMPTY = {  # what a list shows while nothing is selected
+    "model": "as the file says",
+    "cluster": f"the file's, or {USUAL['cluster']}",
+    "stack": f"usual: {USUAL['stack']}",
+    "objectives": "step_time",
+    "zero": "any",
+    "recompute": "any",
+    "precision": "usual: bf16",
+}
+
+
+def predict_form(words: Fields) -> str:
+    """Return the inside of the form of a prediction."""
+    buttons = (
+        '<button type="submit">Predict</button>'
+        '<button type="submit" name="choose" value="1">Choose the plan for me</button>'
+    )
+    return _job(words, "") + _buttons(buttons)
+
+
+def search_form(words: Fields) -> str:
+    """Return the inside of the form of a search, whose fields may hold several values."""
+    buttons = (
+        '<button type="submit" name="go" value="1">Search</button>'
+        '<button type="button" id="stop" class="scripted" hidden disabled>Stop</button>'
+    )
+    question = _card("What is best", _inputs(OF_SEARCH, words))
+    return question + _job(words, "", several=True) + _buttons(buttons)
+
+
+def compare_form(words: Fields) -> str:
+    """Return the inside of the form of a comparison: the fields of two jobs."""
+    sides = "".join(
+        f'<fieldset class="side"><legend>{side.upper()}</legend>{_job(words, f"{side}.")}</fieldset>'
+        for side in ("a", "b")
+    )
+    return sides + _buttons('<button type="submit">Compare</button>')
+
+
+def machine_fields(words: Fields) -> str:
+    """Return the fields of the machine that an uploaded file runs on."""
+    return _inputs(("cluster", "gpus"), words)
+
+
+def plan_note(words: Fields, prefix: str = "") -> str:
+    """Return who chose the plan of a form: flopcast, the user, or each some fields.
+
+    >>> plan_note({"tp": "8", "pp": "1", "chosen": "model=m&pp=1"})
+    'set by you: tp'
+    """
+    chosen = dict(parse_qsl(words.get(prefix + CHOSEN, "")))
+    stated = [name for name in PLAN if words.get(prefix + name)]
+    own = [name for name in stated if words[prefix + name] != chosen.get(name)]
+    if not own:
+        return "chosen for you"
+    return f"set by you: {', '.join(own)}" if len(own) < len(stated) else "set by you"
+
+
+def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
+    """Return the groups of a job's fields; the length of the run and rare fields unfold."""
+    packed = words.get(f"{prefix}job", "")
+    brought = (
+        f'<p class="brought"><label><input type="checkbox" name="{prefix}job" value="{escape(packed)}"'
+        " checked> Use the uploaded file. Fields override it.</label></p>"
+    )
+    chosen = escape(words.get(prefix + CHOSEN, ""))
+    note = "" if several else f' <small class="note">{escape(plan_note(words, prefix))}</small>'
+    return (
+        ("" if several else f'<input type="hidden" name="{prefix}{CHOSEN}" value="{chosen}">')
+        + (brought if packed else "")
+        + _card("Job", _inputs(JOB, words, prefix, several=several))
+        + _folded("Length of the run and fine-tuning", RUN, words, prefix)
+        + _folded(f"Plan{note}", PLAN, words, prefix, several=several, opened=not prefix and not several)
+        + _folded("Price, power and other fields", MORE, words, prefix)
+    )
+
+
+def _card(legend: str, inner: str) -> str:
+    return f'<fieldset class="card"><legend>{escape(legend)}</legend>{inner}</fieldset>'
+
+
+def _folded(
+    summary: str,
+    names: Sequence[str],
+    words: Fields,
+    prefix: str,
+    *,
+    several: bool = False,
+    opened: bool = False,
+) -> str:
+    """Return a group that unfolds; it is open where it holds something that the user wrote."""
+    name = summary.partition(" <")[0]
+    written = any(words.get(prefix + each) for each in names)
+    shown = " open" if opened or (written and names != PLAN) else ""
+    return (
+        f'<details class="card"{shown}><summary>{summary}</summary>'
+        f'<div role="group" aria-label="{escape(name)}" class="inner">'
+        f"{_inputs(names, words, prefix, several=several)}</div></details>"
+    )
+
+
+def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False) -> str:
+    known, inner = known_fields(), ""
+    for name in names:
+        one = not several or name not in (*OF_PLAN, "gpus", "cluster", "stack")
+        inner += _input(prefix + name, known[name], words.get(prefix + name, ""), one=one)
+    return inner
+
+
+def _input(name: str, field: Field, value: str, *, one: bool) -> str:
+    """Return one field with its label; one that may hold several values takes any text."""
+    key, own = f"field-{name}", name.rpartition(".")[2]
+    hint = f' <small id="{key}-hint">{escape(field.hint)}</small>' if field.hint else ""
+    described = f' aria-describedby="{key}-hint"' if field.hint else ""
+    shared = f'id="{key}" name="{name}"{described}'
+    if field.choices and one:
+        picked = " data-picker" if own in PICKED else ""
+        options = _options(field.choices, value, EMPTY.get(own, ""))
+        control = f"<select {shared}{picked}>{options}</select>"
+    else:
+        digits = ' inputmode="numeric"' if field.counts and one else ""
+        stops = f' data-stops="{" ".join(map(str, field.stops))}"' if field.stops and one else ""
+        control = f'<input {shared} type="text" value="{escape(value)}"{digits}{stops} spellcheck="false">'
+    wide = " wide" if field.wide else ""
+    slides = " slides" if field.stops and one else ""
+    return (
+        f'<div class="field{wide}{slides}"><label for="{key}">{escape(field.label)}{hint}</label>'
+        f"{control}</div>"
+    )
+
+
+def _options(choices: Sequence[str], value: str, empty: str) -> str:
+    """Return what a list offers: first the empty choice; also a value that is not in the list."""
+    offered = ("", *(() if value in ("", *choices) else (value,)), *choices)
+    chosen = {value: " selected"}
+    return "".join(
+        f'<option value="{escape(each)}"{chosen.get(each, "")}>{escape(each or empty)}</option>'
+        for each in offered
+    )
+
+
+def _buttons(inner: str) -> str:
+    """Return the buttons of a form, and the place of its status."""
+    return f'<p class="buttons">{inner}<span id="told" role="status"></span></p>'

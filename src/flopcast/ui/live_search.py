@@ -1,0 +1,61 @@
+"""A search while it runs: what the page shows of plans that are simulated already.
+
+Answers: how far is a search, which plan is best so far, and where do the plans lie?
+Elsewhere: the search (search/find.py), the drawing of the finished front (render/search_drawing.py), the
+script that draws this (static/search.js).
+"""
+
+import json
+import time
+from collections.abc import Callable
+
+from flopcast.render.search_text import objective_name
+from flopcast.search.find import Progress, over_ratio
+from flopcast.search.question import Question
+from flopcast.search.rank import losses_of
+from flopcast.spec.job import Job
+from flopcast.units import Number
+
+EACH_S = 0.2  # between two messages
+Point = tuple[Number, Number, str, str, str, str]  # two values, both as text, the plan, and its address
+
+
+class LiveSearch:
+    """Hears the progress of a search, and says it as JSON a few times a second.
+
+    A message has the plans that fit and were simulated since the last one. `screened_s` is the moment at
+    which the screening was heard of last.
+    """
+
+    def __init__(
+        self, question: Question, say: Callable[[str], None], address: Callable[[Job], str]
+    ) -> None:
+        """Start with no plan; `address` gives the page that predicts a job."""
+        self.screened_s = self._said_s = time.perf_counter()
+        self._question, self._say, self._address = question, say, address
+        self._points: list[Point] = []
+
+    def hear(self, progress: Progress) -> None:
+        """Take note of the progress, and say it if the last message is old enough."""
+        now_s = time.perf_counter()
+        if progress.doing == "screening":
+            self.screened_s = now_s
+        played = progress.latest
+        if played is not None and over_ratio(self._question, played) <= 1.0:
+            losses = losses_of(self._question, played)
+            first, second = (
+                (value := objective.shown(loss.value), objective.show(value))
+                for objective, loss in zip(self._question.asked[:2], losses[:2], strict=True)
+            )
+            plan, address = played.plan.short(), self._address(played.job)
+            self._points.append((first[0], second[0], first[1], second[1], plan, address))
+        if now_s - self._said_s > EACH_S:
+            self._said_s = now_s
+            self._say(json.dumps(self._message(progress)))
+            self._points = []
+
+    def _message(self, progress: Progress) -> dict[str, object]:
+        doing = "simulated" if progress.doing == "playing" else "screened"
+        text = f"{progress.done:,} of {progress.total:,} plans {doing}"
+        axes = [objective_name(objective) for objective in self._question.asked[:2]]
+        return {"text": text, "best": progress.best, "axes": axes, "points": self._points}

@@ -1,0 +1,60 @@
+"""A headless browser for tests of pages, and a page that notes every complaint of its console."""
+
+import contextlib
+import re
+import shutil
+
+import pytest
+from server_at_hand import LIMIT_S
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SHIFTS = """
+window.shifted = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value;
+}).observe({type: 'layout-shift', buffered: true});
+"""
+
+
+@contextlib.contextmanager
+def running_browser():
+    """Chromium of the system, as none is downloaded for tests; the test is skipped where there is none."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    with sync_api.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+def opened(browser, server, path, **options):
+    """A page that complains to the test of whatever its console or its policy complains of."""
+    page = browser.new_context(**{"viewport": {"width": 1300, "height": 1000}} | options).new_page()
+    page.set_default_timeout(LIMIT_S * 1000)
+    page.complaints = []
+    page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.add_init_script(SHIFTS)
+    page.goto(f"http://{server[0]}:{server[1]}{path}")
+    return page
+
+
+def step_s(page):
+    """Seconds of the step that a page shows."""
+    return float(page.locator("#answer dl.tiles data").first.get_attribute("value"))
+
+
+def changed(page, action, task="predict"):
+    """Do something, and wait until its answer is shown."""
+    shown = int(page.get_attribute("#answer", "data-shown") or 0)
+    with page.expect_response(re.compile(f"/answer/{task}")):
+        action()
+    page.wait_for_selector(f"#answer[data-shown='{shown + 1}'][aria-busy=false]")
+
+
+def picked(page, name, text):
+    """Choose an entry of a list that can be searched, by typing and Enter."""
+    page.fill(f"#field-{name}-pick", text)
+    page.keyboard.press("Enter")
