@@ -49,7 +49,8 @@ class Progress:
 
     `kept` of the plans that are done come from an earlier start, and say nothing about the current speed.
     `best` is the best plan so far with its estimate; empty if none is known to fit. `processor_s` is what
-    workers took for the search so far; None if that is not known. `latest` is the plan that was played last.
+    workers took for the search so far; None if that is not known. `latest` is the plan that was played
+    last.
     """
 
     doing: str  # "screening" or "playing"
