@@ -356,6 +356,56 @@ def test_dataclasses_are_frozen_and_nothing_is_asserted_or_swallowed(path):
     assert asserts == []
 
 
+def untyped_attributes(made):
+    """Public attributes that a constructor sets to something whose type a reader would have to infer."""
+    arguments = {a.arg for a in made.args.args + made.args.kwonlyargs}
+    for node in ast.walk(made):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=True) if several else [(target, node.value)]
+            for one, value in pairs:
+                known = isinstance(value, ast.Constant) or (
+                    not several and isinstance(value, ast.Name) and value.id in arguments
+                )
+                if ast.unparse(one).startswith("self.") and not one.attr.startswith("_") and not known:
+                    yield f"self.{one.attr}"
+
+
+def untyped(module):
+    """Public names whose types no annotation states: type checkers infer different ones, or none."""
+    for node in ast.walk(module):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            annotations = [a.annotation for a in node.args.args + node.args.kwonlyargs] + [node.returns]
+            bare = [a for a in annotations if isinstance(a, ast.Name) and a.id in ("dict", "list", "tuple")]
+            yield from (f"{node.name}: {ast.unparse(each)}" for each in bare)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                    yield from untyped_attributes(part)
+                elif isinstance(part, ast.Assign) and "ConfigDict" in ast.unparse(part.value):
+                    yield f"{node.name}.{ast.unparse(part.targets[0])}"
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            lengths = {len(v.elts) for v in node.value.values if isinstance(v, ast.Tuple)}
+            name = ast.unparse(node.targets[0])
+            if len(lengths) > 1 and not name.startswith("_"):
+                yield name
+
+
+@all_cases("path", FILES)
+def test_every_public_name_states_its_type(path):
+    """What `pyright --verifytypes flopcast --ignoreexternal` finds in code that mypy accepts."""
+    assert list(untyped(tree(path))) == []
+
+
+def test_a_name_without_a_type_is_found():
+    constructor = "class Log:\n def __init__(self, a: int):\n  self.a, self.b = a, f(a)\n"
+    text = f"SIZES = {{1: (1,), 2: (1, 2)}}\n{constructor}"
+
+    assert list(untyped(ast.parse(text))) == ["self.a", "self.b", "SIZES"]
+    assert (PACKAGE / "py.typed").is_file()
+
+
 def test_modules_do_not_import_each_other_in_circles():
     names = {".".join(("flopcast", *p.relative_to(PACKAGE).with_suffix("").parts)): p for p in FILES}
     graph = {name: {m for m in imports(path) if m in names and m != name} for name, path in names.items()}

@@ -61,7 +61,7 @@ class SpecError(FlopcastError, ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:

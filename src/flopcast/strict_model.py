@@ -6,7 +6,7 @@ Elsewhere: the nouns themselves (spec/, layers/), reading them from files (files
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from annotated_types import Gt, Le
 from pydantic import (
@@ -36,7 +36,7 @@ class StrictModel(BaseModel):
     with a unit in its name takes the text that a file holds ("80 GB"), and one with two names has both.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod

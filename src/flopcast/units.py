@@ -11,7 +11,7 @@ import re
 
 Number = int | float
 
-SUFFIXES = {
+SUFFIXES: dict[str, tuple[str, ...]] = {
     "_flop_per_s": ("FLOP/s",),
     "_bytes_per_s": ("B/s", "bit/s"),
     "_usd_per_hour": ("USD/h",),

@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
-from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, check_writable, with_all, writing
+from flopcast.cli.options import (
+    CLUSTER_OR_NONE,
+    FILE,
+    OPTIONS,
+    Decorator,
+    check_writable,
+    with_all,
+    writing,
+)
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
@@ -60,7 +68,7 @@ def _job_command(kind: str, description: str, has_helper: bool) -> click.Command
         "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text
     )
 
-    options = [
+    options: list[Decorator] = [
         click.argument("files", metavar="FILE...", nargs=-1, required=True),
         click.option("--model", help="Replace the model: a name, a config.json or a YAML file."),
         CLUSTER_OR_NONE,

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
 CLUSTER = "A cluster of the catalogue, or NAME:NODES for some of its nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
-OPTIONS = {  # of a request, by the names of its fields
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "model": click.option(
         "--model",
         help="A model of the catalogue, a config.json, its folder, or a YAML file.",
@@ -74,8 +76,6 @@ ARGUMENTS = (
     click.argument("job", required=False, metavar="[JOB|MODEL]", shell_complete=of_jobs),
     click.argument("changes", nargs=-1, metavar="[KEY=VALUE]..."),
 )
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
 Found = TypeVar("Found")
 
 

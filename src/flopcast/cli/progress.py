@@ -66,7 +66,8 @@ class OfSearch(Clock):
     def __init__(self) -> None:
         """Start the clock."""
         super().__init__()
-        self.screening_s, self._processor_s = 0.0, time.process_time()
+        self.screening_s: float = 0.0
+        self._processor_s = time.process_time()
         self._time, self._best = SearchTime(), ""
 
     def expect(self, *, workers: int, settings: int) -> None:

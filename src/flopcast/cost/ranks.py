@@ -15,7 +15,7 @@ from math import prod
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plan, one_plan
 
-MEMBERS = {  # axis → the plan's axes along which its ranks differ
+MEMBERS: dict[str, tuple[str, ...]] = {  # axis → the plan's axes along which its ranks differ
     "tp": ("tp",),
     "cp": ("cp",),
     "dp": ("cp", "dp"),
@@ -23,7 +23,8 @@ MEMBERS = {  # axis → the plan's axes along which its ranks differ
     "stage": ("tp", "cp", "dp"),
     "world": ("tp", "cp", "dp", "pp"),
 }
-FOLDED = {  # axis of experts → which of the places etp, ep, shard, group of shards differ
+# axis of experts → which of the places etp, ep, shard, group of shards differ
+FOLDED: dict[str, tuple[int, ...]] = {
     "etp": (0,),
     "ep": (1,),
     "expert_dp": (2, 3),

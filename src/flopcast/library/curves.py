@@ -9,8 +9,10 @@ is loaded can run code.
 """
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +71,7 @@ def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:
     return {(owner, entry["name"]): curve_of(owner, entry) for entry in json.loads(text)["curves"]}
 
 
-def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
+def curve_of(owner: str, entry: Mapping[str, Any]) -> Curve:
     """Return a curve from its JSON object; the table's nesting gives its shape."""
     return Curve(
         name=entry["name"],

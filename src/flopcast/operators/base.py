@@ -11,7 +11,9 @@ operator's backward is a list of operators, so that no second set of formulas ex
 """
 
 from abc import ABCMeta, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from flopcast.dtypes import ONE, ZERO, Counts, Floats
 
@@ -51,7 +53,7 @@ class Saved:
 class _Interface(ABCMeta):
     """The class of an interface without virtual subclasses: `isinstance` needs no registry of such."""
 
-    __instancecheck__ = type.__instancecheck__
+    __instancecheck__: ClassVar[Callable[..., bool]] = type.__instancecheck__
 
 
 class AbstractOperator(metaclass=_Interface):

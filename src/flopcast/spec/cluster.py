@@ -5,6 +5,8 @@ Elsewhere: how fast kernels and collectives really run (catalog/curves, cost/), 
 machine sustains (spec/site.py). Bandwidths count one direction per device; peaks are dense.
 """
 
+from typing import ClassVar
+
 from pydantic import ConfigDict, Field, model_validator
 
 from flopcast.operators.exchanges import OF_LIBRARIES
@@ -206,7 +208,7 @@ class Node(StrictModel):
         The processor that launches kernels.
     """
 
-    model_config = ConfigDict(json_schema_extra=nameable("device", "host"))
+    model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("device", "host"))
 
     device: Device
     devices: int = Field(ge=1)
@@ -273,7 +275,7 @@ class Cluster(StrictModel):
         How often a run is interrupted, and the time that interruptions and checkpoints take.
     """
 
-    model_config = ConfigDict(json_schema_extra=nameable("price"))
+    model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("price"))
 
     name: str = "unnamed"
     groups: tuple[NodeGroup, ...] = Field(min_length=1)

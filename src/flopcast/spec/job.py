@@ -1,5 +1,7 @@
 """The job: everything that a prediction needs, in one frozen noun."""
 
+from typing import ClassVar
+
 from pydantic import ConfigDict
 
 from flopcast.spec.batch import Batch
@@ -43,7 +45,9 @@ class Job(StrictModel):
     ['assumptions', 'run', 'site']
     """
 
-    model_config = ConfigDict(json_schema_extra=nameable("model", "cluster", "plan", "stack", "site"))
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        json_schema_extra=nameable("model", "cluster", "plan", "stack", "site")
+    )
 
     model: Model
     cluster: Cluster

@@ -52,7 +52,7 @@ class Desk:
         """Start with an empty cache."""
         self.pool = pool
         self._kept: OrderedDict[str, Answer] = OrderedDict()
-        self.kept_bytes = 0
+        self.kept_bytes: int = 0
 
     async def ask(
         self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None

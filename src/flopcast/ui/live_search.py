@@ -31,7 +31,8 @@ class LiveSearch:
         self, question: Question, say: Callable[[str], None], address: Callable[[Job], str]
     ) -> None:
         """Start with no plan; `address` gives the page that predicts a job."""
-        self.screened_s = self._said_s = time.perf_counter()
+        self.screened_s: float = time.perf_counter()
+        self._said_s = self.screened_s
         self._question, self._say, self._address = question, say, address
         self._points: list[Point] = []
 

@@ -9,7 +9,7 @@ Only texts travel, and only they are kept. A worker of another version would giv
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from flopcast.search.chunk_text import (
     read_question,
     variants_text,
 )
-from flopcast.search.chunks import Chunk, played, screened
+from flopcast.search.chunks import BookOf, Chunk, played, screened
 from flopcast.search.find import asked_variants
 from flopcast.search.incumbents import Incumbents
 from flopcast.search.question import Question
@@ -35,9 +35,9 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
 SCREEN, REFINE, PLAY = "screen", "refine", "play"
-book_of = cache(load_book)  # one process reads the curves of a cluster once
+book_of: BookOf = cache(load_book)  # one process reads the curves of a cluster once
 KEPT = KeptResults(4096)  # what the tasks of one process have in common
-as_question = lru_cache(maxsize=8)(read_question)
+as_question: Callable[[str], Question] = lru_cache(maxsize=8)(read_question)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

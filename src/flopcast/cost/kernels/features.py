@@ -213,7 +213,7 @@ GEMM = KernelFeatures(
 )
 # casts of inputs are in its time: they grow slower than work
 LOW_PRECISION_GEMM = replace(GEMM, saturates=False)
-BATCHED_PADDINGS = {"n": (64, 128, 256), "k": (32, 64)}
+BATCHED_PADDINGS: dict[str, tuple[int, ...]] = {"n": (64, 128, 256), "k": (32, 64)}
 SCORES = KernelFeatures(  # queries × keys, over a head
     table=_as_it_is,
     terms=_product_terms(lambda s: (s[2], s[0], s[0], s[1]), BATCHED_PADDINGS, {}),

@@ -55,7 +55,7 @@ class ConfigReader:
         """Sort the keys: report those that are not counted, not supported or not known."""
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
-        self.options = options or ImportOptions()
+        self.options: ImportOptions = options or ImportOptions()
         self.document = document
         self.keys = keys
         self.data: dict[str, object] = {}

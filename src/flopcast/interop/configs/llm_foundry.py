@@ -26,7 +26,7 @@ TOTAL, MICRO = "global_train_batch_size", "device_train_microbatch_size"
 NAMED = "model.pretrained_model_name_or_path"
 MODELS = {"mpt_causal_lm": "mpt", "hf_causal_lm": "named", "fused_hf_causal_lm": "named"}
 SIZES = ("d_model", "n_heads", "n_layers", "vocab_size")
-MPT = {
+MPT: dict[str, object] = {
     "expansion_ratio": 4,
     "no_bias": False,
     "learned_pos_emb": True,

@@ -32,7 +32,7 @@ AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too 
 }
 ICI, DCN = "ici_{}_parallelism", "dcn_{}_parallelism"
 BALANCED = "context_parallel_load_balance"
-POLICIES = {
+POLICIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "full": ("full", ()),
     "minimal": ("none", ()),
     "minimal_with_context": ("none", ()),
@@ -53,7 +53,8 @@ QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_
 TYPES = {"bfloat16": "bf16", "float16": "fp16"}
 OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd"}
 OVERRIDE, LAYERS = "override_model_config", "base_num_decoder_layers"
-SIZES = {  # a size → its place in a model; "-" is the number of the last run of blocks
+# a size → its place in a model; "-" is the number of the last run of blocks
+SIZES: dict[str, tuple[str, ...]] = {
     LAYERS: ("blocks", "-", "count"),
     "base_emb_dim": ("hidden",),
     "base_num_query_heads": ("blocks", "-", "mixer", "heads"),

@@ -21,7 +21,7 @@ TARGETS = {  # a module's name in transformers → which linear it is
     "query_key_value": "qkv", "fc1": "up", "fc2": "down",
 }  # fmt: skip
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "adamw_8bit": ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "ademamix_8bit"),
     "adafactor": ("adafactor",),
     "sgd": ("sgd",),

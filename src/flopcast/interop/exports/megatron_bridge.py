@@ -51,7 +51,7 @@ UNUSED = (  # of a recipe: null where the job says nothing
     "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor", "mtp_num_layers", "window_size",
     "window_attn_skip_freq",
 )  # fmt: skip
-USUAL = {"moe_layer_freq": 1, "softmax_type": "vanilla", "optimizer": "adam"}
+USUAL: dict[str, object] = {"moe_layer_freq": 1, "softmax_type": "vanilla", "optimizer": "adam"}
 NEVER = ("moe_grouped_gemm", "optimizer_cpu_offload", "use_torch_fsdp2")  # left as the recipe has them
 SWITCHES = tuple(field for section in ("model", *SECTIONS) for field in ON[section] if field not in NEVER)
 RECIPE_OF = {

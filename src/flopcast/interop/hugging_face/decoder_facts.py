@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from flopcast.dtypes import Probability
 
-ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
+ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take the second
     **dict.fromkeys(
         ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
         ("gelu", "geglu"),

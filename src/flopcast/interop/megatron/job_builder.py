@@ -19,7 +19,7 @@ class JobBuilder:
     def __init__(self, name: str, line: int, arguments: Arguments) -> None:
         """Start a job; `name`, the script's path, names the model; `line` is that of the command."""
         self.arguments = arguments
-        self.name = PurePath(name).stem or "unnamed"
+        self.name: str = PurePath(name).stem or "unnamed"
         self.layers = 1
         self.replicas = 1
         self.noop: tuple[int, ...] = ()  # layers that do nothing: stages count them, the model does not

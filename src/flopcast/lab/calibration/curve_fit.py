@@ -25,7 +25,7 @@ from flopcast.lab.calibration.operator_files import FILES, Columns, MeasuredFile
 from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
 from flopcast.spec.cluster import Device, Tier
 
-MOST_NODES = {1: (16,), 2: (12, 9), 3: (14, 9, 8)}
+MOST_NODES: dict[int, tuple[int, ...]] = {1: (16,), 2: (12, 9), 3: (14, 9, 8)}
 MESSAGE_NODES = (9, 4, 4)
 PAIR_SIZES = 33
 LATENCY_SHARE = 0.8  # of the shortest measured time

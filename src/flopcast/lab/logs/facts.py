@@ -82,7 +82,8 @@ def memory_of_line(line: str) -> dict[str, float]:
 
 
 _DOTS = r"\s+\.*\s*"  # "  seq_length ...................... 2048", as Megatron lists its arguments
-FACTS = {  # name → a text the line must hold, and where the number stands
+# name → a text the line must hold, and where the number stands
+FACTS: dict[str, tuple[tuple[str, str], ...]] = {
     "world_size": (
         ("using world size:", r"using world size:\s*(\d+)"),
         # at the start of a line only: inside one, DeepSpeed prints its data-parallel ranks with this name

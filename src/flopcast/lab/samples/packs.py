@@ -63,7 +63,9 @@ class PackWriter:
 
     def __init__(self, folder: Path, manifest: Manifest, done: frozenset[str]) -> None:
         """Write the manifest; rows are appended to whatever stands there."""
-        self.folder, self.manifest, self.done = folder, manifest, done
+        self.folder: Path = folder
+        self.manifest: Manifest = manifest
+        self.done: frozenset[str] = done
         self._waiting: dict[str, list[dict[str, str]]] = {SAMPLES: [], MESSAGES: []}
         self._counts = dict(manifest.counts)
         self._added: set[str] = set()

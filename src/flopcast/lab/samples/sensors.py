@@ -24,7 +24,7 @@ class Sensors:
 
     def __init__(self) -> None:
         """Start without a reading."""
-        self.line = ""
+        self.line: str = ""
 
     def read(self) -> Reading:
         """Return the latest reading; empty before the first."""
