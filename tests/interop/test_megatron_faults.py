@@ -146,7 +146,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
     problem = only(script_of(flags))
 
     assert problem.field == field
-    assert problem.fault == f"meets {other}"
+    assert problem.fault == f"conflicts with {other}"
     assert problem.fix == f"remove {field} or {other}"
 
 

@@ -91,7 +91,7 @@ def test_all_faults_of_a_table_are_told_at_once():
 def test_a_deadlock_names_what_each_stage_waits_for():
     told = faults(written("F0 B0 F1 B1 | F1 F0 B0 B1"))
 
-    assert [problem.allowed for problem in told] == ["behind B0 of stage 1", "behind F1 of stage 0"]
+    assert [problem.allowed for problem in told] == ["after B0 of stage 1", "after F1 of stage 0"]
 
 
 def test_words_that_are_no_tasks_are_refused():

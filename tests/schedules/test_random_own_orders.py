@@ -117,7 +117,7 @@ def test_a_backward_before_its_own_forward_is_told_at_its_row(size, chance):
     found = {problem.where: problem.allowed for problem in faults(swapped)}
 
     assert rows[late].where in found
-    assert found[rows[late].where].startswith("behind F")
+    assert found[rows[late].where].startswith("after F")
 
 
 @pytest.mark.parametrize("tasks", [("F0 B0 F1 B1", "F1 F0 B1 B0"), ("F0 B0 F1 B1", "F0 F1 B0 B1")])

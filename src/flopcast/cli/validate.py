@@ -213,7 +213,7 @@ def print_from_one_run(
 
     given: dict[str, object] = {"--leave-out": judging.left_out, "--report": judging.report}
     given |= {OPTIONS[name][0]: "given" for name in judging.chosen if name not in ("others", "none")}
-    allowed = "--leave-one-source-out, --no-constants or neither, beside --from-one-run"
+    allowed = "--leave-one-source-out, --no-constants or neither, together with --from-one-run"
     because = "a machine is calibrated on top of the constants of other sources, or without constants"
     problems = ignored(given, allowed, because, "leave {} out")
     if not paths:

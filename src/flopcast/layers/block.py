@@ -87,8 +87,8 @@ class Block(AbstractLayer):
     norm_scale : bool
         Whether norms have weights. OLMo's have none (arXiv:2402.00838, section 2.1).
     norm_placement : str
-        Place of the norms relative to mixer and feed-forward layer. If the two run in parallel, it is
-        "before" (after: OLMo 2, arXiv:2501.00656).
+        Place of the norms relative to mixer and feed-forward layer: "before" both, "after" (OLMo 2,
+        arXiv:2501.00656) or "around". If mixer and feed-forward layer run in parallel, it is "before".
     residual : str
         Whether the feed-forward layer follows the mixer ("sequential") or has the same input ("parallel"),
         after a norm of its own or after the mixer's ("parallel_shared_norm").

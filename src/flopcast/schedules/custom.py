@@ -220,9 +220,9 @@ def _out_of_order(rows: Sequence[Row]) -> Iterator[Problem]:
             yield schedule_problem(
                 row.where,
                 _label(row.task),
-                f"behind {_label(needs)} of stage {row.stage}",
+                f"after {_label(needs)} of stage {row.stage}",
                 "B reads what F saves, and W reads what B writes",
-                f"move this row behind {_label(needs)}",
+                f"move this row after {_label(needs)}",
             )
 
 
@@ -243,7 +243,7 @@ def _stuck(rows: Sequence[Row]) -> tuple[Problem, ...]:
         schedule_problem(
             queue[-1].where,
             _label(queue[-1].task),
-            f"behind {_named(next(iter(_needs(queue[-1], stages, chunks) - done)), stages)}",
+            f"after {_named(next(iter(_needs(queue[-1], stages, chunks) - done)), stages)}",
             "these stages wait for each other forever",
             "move this row back, or move the row that it waits for forward",
         )

@@ -141,7 +141,13 @@ def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Proble
         if "power" in needed and device.board_power_w is None:
             allowed = f"the board power of {device.name}"
             because = f"{needed['power']} is the power of the devices over time"
-            yield Problem("device.board_power_w", "none", allowed, because, "describe the device with it")
+            yield Problem(
+                "device.board_power_w",
+                "none",
+                allowed,
+                because,
+                "add board_power_w to the description of the device",
+            )
 
 
 def _of_batches(question: Question) -> Iterator[Problem]:

@@ -157,7 +157,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (len(set(c.batch.rows)) <= 1) | ~_meets_early(c),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
         allowed=(
-            "one where ranks meet in every micro-batch (zero 2 and 3, expert_parallel) or steps are skewed"
+            "one if ranks synchronise in every micro-batch (zero 2 and 3, expert_parallel), or if a stage"
+            " starts its next step early (zb_h2, zb_v)"
         ),
         because="different ranks that synchronise before the end of a step are not supported yet",
         fix="change ranks to micro_batches, the same for all",

@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.precision",
         holds=lambda c: not _narrow(c) or _tokens(c) % _multiple(c) == 0,
         allowed=lambda c: (
-            f"bf16, as {_tokens(c)[0, 0]:g} tokens of a micro-batch are no multiple of {_multiple(c)}"
+            f"bf16, as {_tokens(c)[0, 0]:g} tokens of a micro-batch are not a multiple of {_multiple(c)}"
         ),
         because="the tokens of a weight gradient are divided into whole blocks that share a scale",
         fix="set precision to bf16",

@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.sequence_parallel",
         holds=lambda c: not _traced(c) or not c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
         allowed="false for a traced model",
-        because="a trace does not record which passes work on each token by itself",
+        because="a trace does not record which passes work on each token separately",
         fix="set sequence_parallel to false",
     ),
     Rule(

@@ -143,7 +143,7 @@ def _deepspeed_uniform(pile: Pile) -> Counts:
     """
     counts, stages = pile.counts, pile.stages
     if pile.virtual > 1:
-        raise InternalError(f"this rule knows no virtual stages, not {pile.virtual} of them")
+        raise InternalError(f"this rule supports no virtual stages, not {pile.virtual} of them")
     modules = np.array([counts[0], pile.before, *counts[1:-2], pile.after, *counts[-2:]])
     size, rest = divmod(int(modules.sum()), stages)
     bounds = np.concatenate([[0], np.cumsum(size + (np.arange(stages) < rest))])

@@ -126,6 +126,6 @@ def _cuts_messages(reader: ConfigReader) -> bool:
     if not reader.flag(key):
         return False
     if not reader.part("plan").get("sequence_parallel"):
-        reader.assume(f"{key} has no effect, as sequences are not cut", key)
+        reader.assume(f"{key} has no effect without sequence parallelism", key)
         return False
     return True

@@ -104,7 +104,10 @@ def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) 
     elif name:
         allowed = ", ".join(dict.fromkeys([*known, *GELU]))
         reader.fault(
-            key, allowed, f"no other {'gated ' if gated else ''}activation is built", "choose the nearest"
+            key,
+            allowed,
+            f"no other {'gated ' if gated else ''}activation is supported yet",
+            "choose the most similar one",
         )
 
 

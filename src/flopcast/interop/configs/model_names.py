@@ -41,7 +41,9 @@ def read_model(reader: ConfigReader, key: str, written: str | None = None) -> No
         reader.assume(f"model {entry} of the catalogue for {name}", key)
         if catalog.model(entry).mtp:  # trained by Megatron's and DeepSeek's own programs alone
             reader.put(("model", "mtp"), 0, key)
-            reader.assume(f"{reader.keys.program} trains no multi-token prediction of {entry}", key)
+            reader.assume(
+                f"{reader.keys.program} does not train the multi-token prediction of {entry}", key
+            )
         return
     if not reader.faulty(key):
         allowed = "a name that `flopcast catalog models` lists, with or without its owner"

@@ -227,7 +227,7 @@ def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
     if not reader.flag("model.fp8"):
         return
     if not engine:
-        reader.assume("model.fp8 has no effect, as transformer_engine is not enabled", "model.fp8")
+        reader.assume("model.fp8 has no effect without transformer_engine", "model.fp8")
         return
     formats = [name for name in ("e4m3", "hybrid") if reader.flag(f"model.fp8_{name}")]
     if not formats:

@@ -197,7 +197,7 @@ def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precisio
             "DeepSpeed or FSDP",
             "each of them shards in its own way",
             "remove one",
-            "meets fsdp",
+            "conflicts with fsdp",
         )
     if has_deepspeed:
         _note_compiled(reader)

@@ -155,7 +155,7 @@ def _architecture(reader: Reader, family: Family) -> DecoderFacts:
     known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not decoder.gated]
     if decoder.activation not in known:
         because = "flopcast supports no other activation of this MLP"
-        reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the nearest")
+        reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the most similar one")
     _check_musts(reader, family, decoder)
     return decoder
 

@@ -162,7 +162,10 @@ class Reader:
         if not _passes(kind, value):
             null = " or null" if optional else ""
             self.fault(
-                key, ALLOWED[kind] + null, "the configuration class declares this type", f"correct {key}"
+                key,
+                ALLOWED[kind] + null,
+                "the configuration class of transformers declares this type",
+                f"correct {key}",
             )
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
@@ -209,7 +212,9 @@ class Reader:
         if isinstance(entries, list) and number in (None, len(entries)) and all(map(passes, entries)):
             return entries
         if entries is not None:
-            self.fault(key, allowed, "the configuration class declares this type", f"correct {key}")
+            self.fault(
+                key, allowed, "the configuration class of transformers declares this type", f"correct {key}"
+            )
         return None
 
     def raw(self, key: str) -> object:

@@ -167,7 +167,12 @@ class Arguments:
         """Report two flags that contradict each other, if both are given."""
         if self.has(flag) and self.has(other):
             self.fault(
-                flag, None, f"not with {other}", because, f"remove {flag} or {other}", f"meets {other}"
+                flag,
+                None,
+                f"not with {other}",
+                because,
+                f"remove {flag} or {other}",
+                f"conflicts with {other}",
             )
 
     def assume(self, text: str, flag: str = "") -> None:

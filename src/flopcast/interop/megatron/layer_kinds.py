@@ -78,7 +78,7 @@ def read_window(args: Arguments) -> int | None:
     """
     if not args.has(WINDOW):
         if args.has(SKIPPED):
-            args.assume(f"{SKIPPED} has no effect, as {WINDOW} is not given", SKIPPED)
+            args.assume(f"{SKIPPED} has no effect without {WINDOW}", SKIPPED)
         return None
     text = args.text(WINDOW).replace(" ", "")
     sides = SIDES.fullmatch(text)

@@ -44,7 +44,7 @@ def stack_optimizer(arguments: Arguments) -> dict[str, object]:
     if not arguments.has(PRECISION_AWARE):
         for flag in ("--main-params-dtype", "--main-grads-dtype", *MOMENTS):
             if arguments.has(flag):
-                arguments.assume(f"{flag} has no effect, as {PRECISION_AWARE} is not given", flag)
+                arguments.assume(f"{flag} has no effect without {PRECISION_AWARE}", flag)
         return {}
     changes: dict[str, object] = {field: dtype for field, dtype in moments.items() if dtype != "fp32"}
     if main == "fp16" or arguments.has("--bf16"):

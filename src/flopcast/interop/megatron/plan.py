@@ -165,7 +165,7 @@ def _zero(builder: JobBuilder) -> None:
             zero = 1
             args.assume(BF16_REASON, "--zero-stage")
     elif args.has("--zero-stage"):
-        args.assume("--zero-stage has no effect, as --deepspeed is not given", "--zero-stage")
+        args.assume("--zero-stage has no effect without --deepspeed", "--zero-stage")
     if zero:
         builder.put(("plan", "zero"), zero, "--zero-stage", distributed, *sharded)
 

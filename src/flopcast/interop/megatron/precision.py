@@ -42,7 +42,7 @@ def read_precision(builder: JobBuilder) -> None:
         args.choice("--fp8-format", FP8_FORMATS, "hybrid")
         precision = recipe
     elif args.has("--fp8-recipe"):
-        args.assume("--fp8-recipe has no effect, as --fp8-format is not given", "--fp8-recipe")
+        args.assume("--fp8-recipe has no effect without --fp8-format", "--fp8-recipe")
     if args.has("--fp4-format"):
         args.choice("--fp4-format", FP4_FORMATS, "e2m1")
         precision = args.choice("--fp4-recipe", FP4_RECIPES, "nvfp4")

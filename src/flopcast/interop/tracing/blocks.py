@@ -222,7 +222,7 @@ def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, fl
     solution = np.linalg.solve(rows, np.array(values[:-1]))
     expected = float(_terms(*PROOF) @ solution)
     if abs(expected - values[-1]) > 1e-6 * max(1.0, abs(values[-1])):
-        raise SpecError([_unsteady(config, "a size is no polynomial of sequences and their length")])
+        raise SpecError([_unsteady(config, "a size is not a polynomial in the sequences and their length")])
     units = np.array([1.0, 1.0, UNIT, UNIT, UNIT**2, UNIT**2])
     polynomial = {
         name: round(float(value), 6)

@@ -152,13 +152,14 @@ class _Attempt:
             self.learned |= written if read & (self.learned | self.moving) else set()
         if self.y in self.shards:
             raise _CannotError(
-                self.shards[self.y].roots, "its output leaves the block without a row product"
+                self.shards[self.y].roots,
+                "its output leaves the block before a product that is divided by rows reads it",
             )
         for root, together in self.joined.items():
             if not together & self.ended:
                 raise _CannotError(together, "no product that could be divided by rows reads its output")
             if self.units[root] == 1:
-                raise _CannotError(together, "its output has one head or column")
+                raise _CannotError(together, "its output has a single head or column")
         return TensorDivision(
             kinds=self.kinds,
             entering=self.entering,
@@ -201,7 +202,9 @@ class _Attempt:
             return
         axis = self._axis(data, shard, call)
         if axis.axis != -1 or weight.storage not in self.once:
-            raise _CannotError(shard.roots, f"a product with a weight ({call.name}) does not sum over it")
+            raise _CannotError(
+                shard.roots, f"the product {call.name} does not sum over the divided dimension"
+            )
         self._join([shard], [axis.extent])
         self.ended |= shard.roots
         self.kinds[place] = "row"
@@ -212,10 +215,10 @@ class _Attempt:
         shards = [self.shards[o.storage] for o in operands if o.storage in self.shards]
         roots = frozenset[int]().union(*(shard.roots for shard in shards))
         if len(shards) < len(operands):
-            raise _CannotError(roots, f"{call.name} reads another tensor that is whole")
+            raise _CannotError(roots, f"{call.name} also reads a tensor that is not divided")
         axes = [self._axis(o, self.shards[o.storage], call) for o in operands]
         if any(axis.axis != -3 for axis in axes):
-            raise _CannotError(roots, f"{call.name} does not work on each head by itself")
+            raise _CannotError(roots, f"{call.name} does not work on each head separately")
         for other in call.reads[: len(call.reads) - len(operands)]:
             self._enters(call, other, -3, roots)
         self._join(shards, [axis.extent for axis in axes])
@@ -233,7 +236,7 @@ class _Attempt:
         axes = [self._axis(o, self.shards[o.storage], call) for o in parts]
         axis = axes[0].axis
         if any(known_axis.axis != axis for known_axis in axes):
-            raise _CannotError(roots, f"{call.name} joins different axes of divided tensors")
+            raise _CannotError(roots, f"{call.name} combines different axes of divided tensors")
         self._check(call, name, axis, parts, roots)
         others = [o for o in call.reads if o.storage not in self.shards]
         entering = tuple(o.storage for o in others if self._enters(call, o, axis, roots))
@@ -253,14 +256,14 @@ class _Attempt:
         sizes = {_size(o.shape, axis) for o in (*parts, *call.writes)}
         axes = {len(o.shape) for o in (*parts, *call.writes)}
         if not known or len(sizes) > 1 or (name not in ELEMENTWISE and len(axes) > 1):
-            raise _CannotError(roots, f"the operator {call.name} works across the parts of its output")
+            raise _CannotError(roots, f"the operator {call.name} works across the divided dimension")
 
     def _enters(self, call: Call, operand: Operand, axis: int, roots: frozenset[int]) -> bool:
         """Return whether the gradient of an undivided operand is a partial sum on every rank."""
         there = _size(operand.shape, axis) > 1 and operand.strides[axis] > 0
         weight, moving = operand.storage in self.weights, operand.storage in self.moving
         if there and (moving or (operand.storage in self.learned and not weight)):
-            raise _CannotError(roots, f"{call.name} joins its output with a tensor that is whole")
+            raise _CannotError(roots, f"{call.name} combines its output with a tensor that is not divided")
         if there:
             self.divided.add(operand.storage)
         return moving
@@ -278,7 +281,7 @@ class _Attempt:
         shard = _Shard(inner=inner, extent=axis.extent, roots=roots)
         before = self.shards.get(operand.storage, shard)
         if (before.inner, before.extent) != (inner, axis.extent):
-            raise _CannotError(roots | before.roots, "its memory is written again in other parts")
+            raise _CannotError(roots | before.roots, "another operator overwrites parts of its memory")
         self.shards[operand.storage] = shard
 
     def _join(self, shards: Sequence[_Shard], extents: Sequence[int]) -> None:

@@ -115,7 +115,7 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
                 fixed.add(name)
     for name, degree in cells.implied_degrees(run, plan).items():
         plan[name] = degree
-        assumed.append(f"{name} {degree}: the row says other degrees, or that parameters are sharded")
+        assumed.append(f"{name} {degree}: the row states other degrees, or that parameters are sharded")
     if plan.get("sequence_parallel") == WITH_TENSOR_PARALLEL:
         plan["sequence_parallel"] = _degree(plan, "tensor_parallel") > 1
     if "data_parallel" not in plan and run.machine.num_devices:

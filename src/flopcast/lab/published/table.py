@@ -82,7 +82,7 @@ def read_table(path: Path) -> RunTable:
             continue
         if run.id in places:
             because = f"{places[run.id]} has the same id; it may be a copied row"
-            problems.append(_fault(place, "id", run.id, "an id of its own", because))
+            problems.append(_fault(place, "id", run.id, "a unique id", because))
             continue
         places[run.id] = place
         runs.append(run)

@@ -114,9 +114,7 @@ def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
         reading.take(number, _INNER.sub(" ", _PREFIX.sub("", line)))
     reading.close()
     if not reading.rows:
-        raise SpecError(
-            [*reading.problems, _unusable(name, "no line of it is a usable row of a result table")]
-        )
+        raise SpecError([*reading.problems, _unusable(name, "it has no usable row of a result table")])
     return CollectiveLog(rows=tuple(reading.rows), problems=tuple(reading.problems))
 
 
