@@ -126,8 +126,12 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
     )
 
 
-def report_page(report: Report) -> str:
+def report_page(report: "Report | SlowStep") -> str:
     """Return the report as one HTML file, with the curve of its plan on other numbers of devices.
+
+    Parameters
+    ----------
+    report : a prediction; or a diagnosis, whose page begins with the measured steps
 
     Returns
     -------
@@ -145,5 +149,7 @@ def report_page(report: Report) -> str:
     from flopcast.render.report_page import as_html
     from flopcast.search.scaled import scaled
 
-    changes = best_changes(report, predict)
-    return as_html(report, scaled(report, load_book(report.job.cluster)), changes)
+    found = None if isinstance(report, Report) else report
+    predicted = report if isinstance(report, Report) else report.report
+    changes = best_changes(predicted, predict) if found is None else None  # these are among the suspects
+    return as_html(predicted, scaled(predicted, load_book(predicted.job.cluster)), changes, found)

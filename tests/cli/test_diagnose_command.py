@@ -29,6 +29,17 @@ def test_without_a_log_the_settings_are_judged():
     assert "recompute_not_needed" in [suspect["name"] for suspect in found["suspects"]]
 
 
+def test_a_report_begins_with_the_measured_steps_and_so_does_that_of_a_prediction_with_a_log(tmp_path):
+    """LOG states another length of sequences than JOB, which both pages say."""
+    for command in ("diagnose", "predict"):
+        ended = flopcast(command, *JOB, "--log", LOG, "--report", tmp_path / f"{command}.html")
+
+        page = (tmp_path / f"{command}.html").read_text(encoding="utf-8")
+        assert ended.code == 0
+        assert page.index("Measured beside predicted") < page.index("Where the time goes")
+        assert "sequence length" in page[page.index('id="measured"') : page.index('id="time"')]
+
+
 def test_a_file_that_is_no_log_or_no_trace_is_refused_by_name(tmp_path):
     place = tmp_path / "words.txt"
     place.write_text("nothing of interest\n", encoding="utf-8")

@@ -16,8 +16,13 @@ from flopcast.requests.resolve import resolve
     "--trace", type=options.FILE, help="A trace of it: PyTorch profiler (JSON) or Nsight Systems."
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the diagnosis as JSON.")
+@click.option(
+    "--report", type=options.FILE, help="Write an HTML page with the measured steps beside the prediction."
+)
 @options.writes_document
-def command(request: JobRequest, log: Path | None, trace: Path | None, wants_json: bool) -> None:
+def command(
+    request: JobRequest, log: Path | None, trace: Path | None, wants_json: bool, report: Path | None
+) -> None:
     """Find out why a job is slower than it should be.
 
     Describe the job as for `predict`, best by the launch script of the run. The answer is a list of
@@ -29,12 +34,15 @@ def command(request: JobRequest, log: Path | None, trace: Path | None, wants_jso
 
     \b
     flopcast diagnose run.sh --cluster dgx-h100 --gpus 512 --log train.log
-    flopcast diagnose job.yaml --log train.log --trace rank0.json.gz
+    flopcast diagnose job.yaml --log train.log --trace rank0.json.gz --report slow.html
     flopcast diagnose llama-3-8b --gpus 64 --plan "dp=64 gbs=512 recompute=full"
     """
-    from flopcast.api import diagnose
+    from flopcast.api import diagnose, report_page
     from flopcast.render.diagnosis import as_json, marked_text
 
+    options.check_writable("--report", report)
     is_measured = log is not None or trace is not None  # then on a cluster that must be known
     found = diagnose(resolve(request, assume_cluster=not is_measured), log, trace)
     options.print_found(found, wants_json, as_json, marked_text)
+    if report is not None:
+        options.write_output("--report", report, report_page(found))

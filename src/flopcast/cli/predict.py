@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 @options.job_options()
 @click.option("--log", type=options.FILE, help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--report", type=options.FILE, help="Write an HTML page.")
+@click.option(
+    "--report",
+    type=options.FILE,
+    help="Write an HTML page; with --log, it begins with the measured steps beside the prediction.",
+)
 @click.option(
     "--trace", type=options.FILE, help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format."
 )
@@ -47,7 +51,7 @@ def command(
     flopcast predict --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --json
     """
-    from flopcast.api import predict, report_page
+    from flopcast.api import diagnose, predict, report_page
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
 
@@ -60,7 +64,8 @@ def command(
     else:
         print_text(marked_text(made) + log_text(made))
     if report is not None:
-        options.write_output("--report", report, report_page(made))
+        page = report_page(made if log is None else diagnose(made.job, log))
+        options.write_output("--report", report, page)
     if trace is not None:
         from flopcast.interop.exports.trace_files import write_trace
 

@@ -12,10 +12,11 @@ zooms with Ctrl held, so that the page can be scrolled.
 from collections.abc import Sequence
 
 from flopcast.files.package_table import read_text
-from flopcast.lab.diagnosis.suspect import Suspect
+from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
 from flopcast.render.page.evidence import costs, evidence, repeat
 from flopcast.render.page.frame import document
 from flopcast.render.page.limits import limits
+from flopcast.render.page.measured import measured
 from flopcast.render.page.memory import memory
 from flopcast.render.page.pipeline import pipeline, tasks_as_data
 from flopcast.render.page.roofline import roofline
@@ -29,15 +30,20 @@ from flopcast.search.scaled import ScaledStep
 
 
 def as_html(
-    report: Report, scaled: Sequence[ScaledStep] = (), changes: Sequence[Suspect] | None = None
+    report: Report,
+    scaled: Sequence[ScaledStep] = (),
+    changes: Sequence[Suspect] | None = None,
+    found: SlowStep | None = None,
 ) -> str:
     """Return the page: a whole document, below a megabyte however many stages and micro-batches there are.
 
     `scaled` is the plan on other numbers of devices, from `search.scaled`; no section without them.
     `changes` are settings whose change would save time, the best first; None to say nothing of them.
+    `found` is a diagnosis of a run of this job, whose measured steps come first.
     """
     job = report.job
-    sections = [where(report), pipeline(report), memory(report), roofline(report)]
+    sections = [] if found is None else [measured(found)]
+    sections += [where(report), pipeline(report), memory(report), roofline(report)]
     sections += [scaling(scaled)] if scaled else []
     sections += [limits(report), costs(report), evidence(report), repeat(report)]
     return document(

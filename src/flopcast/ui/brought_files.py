@@ -11,7 +11,8 @@ from flopcast.errors import InfeasibleError, SpecError
 from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.logs import prediction_check
 from flopcast.lab.logs.reader import read_log
-from flopcast.render import diagnosis, log_comparison
+from flopcast.render import log_comparison
+from flopcast.render.page.measured import measured
 from flopcast.ui.page import preview
 from flopcast.ui.request_fields import Words, brought_from, job_from
 from flopcast.units import show_count, show_seconds
@@ -22,8 +23,9 @@ def log_page(words: Words) -> dict[str, object]:
     rest = dict(words)
     log, job = read_log(str(rest.pop("log", "")), "log"), job_from(rest)
     compared = log_comparison.as_text(prediction_check.compare_with_log(api.predict(job), log))
-    suspects = diagnosis.as_text(diagnose(job, api.predict, log))
-    html = "".join(f'<pre tabindex="0">{escape(text)}</pre>' for text in (compared, suspects))
+    section = measured(diagnose(job, api.predict, log))
+    html = f"<h2>{section.heading}</h2>{section.html}<h3>In numbers</h3>"
+    html += f'<pre tabindex="0">{escape(compared)}</pre>'
     return {"html": html, "fields": {}}
 
 

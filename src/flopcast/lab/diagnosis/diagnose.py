@@ -83,6 +83,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
     return SlowStep(
         report=report,
         describes_run=describes_run,
+        log=log,
         log_name=log.name if log is not None else "",
         framework=log.framework if log is not None else "",
         step=found.step,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from flopcast.lab.logs.log import SteadyTime
+from flopcast.lab.logs.log import Log, SteadyTime
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 
@@ -73,13 +73,15 @@ class SlowStep:
 
     `report` is the prediction of the job with the sizes that the log states. `describes_run` is False if
     flopcast cannot predict these: then it is that of the job alone, and nothing measured is compared with
-    it. `step` summarises the steady steps of the log, None without a log or without times in it.
-    `traced_step_s` is the step of the trace. `suspects` come in the order of seconds times certainty.
-    `cleared` are sentences on what was compared and is as predicted; `advice` says what to measure next.
+    it. `log` is the log of the run, if there is one; `step` summarises its steady steps, None without
+    times in it. `traced_step_s` is the step of the trace. `suspects` come in the order of seconds times
+    certainty. `cleared` are sentences on what was compared and is as predicted; `advice` says what to
+    measure next.
     """
 
     report: Report
     describes_run: bool = True
+    log: Log | None = None
     log_name: str = ""
     framework: str = ""
     step: SteadyTime | None = None

@@ -1,0 +1,126 @@
+"""A measured run beside its prediction: its steps, and the suspects for what they take longer.
+
+Answers: how long did each step take, was that predicted, and what would explain the difference?
+Elsewhere: how suspects are found (lab/diagnosis/), the same as text (render/diagnosis.py).
+"""
+
+from html import escape
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
+from flopcast.lab.logs.log import Log
+from flopcast.render.diagnosis import BASIS
+from flopcast.render.page.drawing import Axis, figure, grid, label, line, names
+from flopcast.render.page.frame import Section
+from flopcast.render.page.table import Cell, Markup, seconds, share, table
+from flopcast.units import Number, show_seconds
+
+LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 104, 970, 16, 260, 310
+MOST_POINTS = 500  # records that are drawn; of more, each point is the median of some
+MOST_RATIO = 4.0  # of the highest drawn step to the median; higher ones are drawn at the edge
+
+
+def measured(found: SlowStep) -> Section:
+    """Return the section with the measured step, the steps of the log, and the suspects."""
+    drawn = "" if found.log is None else _steps(found, found.log)
+    rows = [_row(each, found.report.step_time_s) for each in found.suspects]
+    suspects = (
+        table(
+            "Why the step may be longer than it need be, the most seconds first.",
+            ("suspect", "costs a step", "share", "known by", "evidence, and what to change"),
+            rows,
+        )
+        if rows
+        else "<p>There are no suspects: nothing is known that would make this step shorter.</p>"
+    )
+    notes = [*(f"Not longer than predicted: {text}" for text in found.cleared), *found.advice]
+    listed = "".join(f"<li>{escape(text)}</li>" for text in notes)
+    return Section(
+        key="measured",
+        heading="Measured beside predicted",
+        html=f"<p>{_verdict(found)}</p>{drawn}{suspects}" + (f"<ul>{listed}</ul>" if listed else ""),
+    )
+
+
+def _verdict(found: SlowStep) -> str:
+    """Return the measured and the predicted step in one or two sentences."""
+    report = found.report
+    low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
+    predicted = f"{show_seconds(report.step_time_s)} is predicted (90 %: {low} to {high})"
+    if found.measured_s is None:
+        return f"No step time was measured; {predicted}."
+    source = escape(found.log_name or found.trace_name)
+    text = f"<strong>{show_seconds(found.measured_s)} was measured</strong> ({source}); {predicted}."
+    if not found.describes_run:
+        return f"{text} The job has other sizes than the run, so that no time is compared."
+    ratio = found.measured_s / report.step_time_s - 1.0
+    inside = "inside" if found.inside else "outside"
+    return f"{text} The measured step differs by {ratio:+.1%} and is {inside} the interval."
+
+
+def _row(suspect: Suspect, step_s: float) -> tuple[Cell, ...]:
+    """Return the line of a suspect in the table."""
+    texts = [*suspect.evidence, *(f"against it: {text}" for text in suspect.against)]
+    texts.append(f"change: {suspect.change}")
+    about = Markup("<br>".join(escape(text[:1].upper() + text[1:]) for text in texts))
+    cost_s = suspect.cost_s
+    spent: tuple[Cell, Cell] = ("unknown", "–")
+    if cost_s is not None:
+        spent = seconds(cost_s), share(cost_s / step_s)
+    return (suspect.title, *spent, BASIS[suspect.basis], about)
+
+
+def drawn_steps(found: SlowStep, log: Log) -> tuple[Floats, Floats]:
+    """Return the steps that are drawn and their seconds, each array (points,); empty without times.
+
+    Of more than MOST_POINTS records, equal groups of neighbours are drawn at their median.
+    """
+    job = found.report.job
+    sizes = job.plan.global_batch, job.batch.mean_sequence_tokens, job.cluster.num_devices
+    times_s = log.times_s(*sizes)
+    known = np.isfinite(times_s) & np.isfinite(log.steps.step)
+    steps, times_s = np.asarray(log.steps.step, dtype=float)[known], times_s[known]
+    if len(steps) <= MOST_POINTS:
+        return steps, times_s
+    groups = np.array_split(np.arange(len(steps)), MOST_POINTS)
+    return (
+        np.array([np.median(steps[each]) for each in groups]),
+        np.array([np.median(times_s[each]) for each in groups]),
+    )
+
+
+def _steps(found: SlowStep, log: Log) -> str:
+    """Return the steps of the log as a drawing, with the predicted step and its interval."""
+    steps, times_s = drawn_steps(found, log)
+    if not len(steps):
+        return ""
+    report = found.report
+    low_s, high_s = report.bounds_s
+    most_s = max(high_s, min(float(times_s.max()), MOST_RATIO * float(np.median(times_s))))
+    first, last = float(steps.min()), float(steps.max())
+    across = Axis(low=first, high=max(last, first + 1.0), start=LEFT, end=RIGHT)
+    up = Axis(low=0.0, high=1.05 * most_s, start=BOTTOM, end=TOP)
+    ends = (across.low, across.high)
+    top, base = up.at(high_s), up.at(low_s)
+    drawn = [
+        f'<rect class="band" x="{LEFT}" y="{top:.1f}" width="{RIGHT - LEFT}" height="{base - top:.1f}"/>',
+        *grid(across, up, _number, show_seconds),
+        line([(end, report.step_time_s) for end in ends], across, up, "rule"),
+        *(
+            f'<circle class="hue-1" cx="{across.at(step):.1f}" cy="{up.at(taken_s):.1f}" r="2"/>'
+            for step, taken_s in zip(steps.tolist(), times_s.tolist(), strict=True)
+        ),
+        label(RIGHT, up.at(low_s) + 15, "predicted", "end", "soft"),
+    ]
+    described = (
+        f"Seconds of {len(steps)} steps of the log. The line is the predicted step, the band its 90 %"
+        " interval."
+    )
+    named = "".join(drawn) + names(across, up, "step", "seconds")
+    return figure("steps-drawing", "Measured and predicted steps", described, HEIGHT, named, described)
+
+
+def _number(value: Number) -> str:
+    return f"{value:,.0f}"
