@@ -46,7 +46,7 @@ class Switches(StrictModel):
     async_checkpoints : str
         Switch that writes checkpoints while the run goes on.
     fixed : tuple of str
-        Fields of a plan that the software cannot change, or only as another program.
+        Fields of a plan that the software cannot change.
 
     Examples
     --------

@@ -177,7 +177,7 @@ def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has(REPLICATE, SHARD):
         group = 8
-        reader.assume(f"{strategy}: groups of {group} devices, a node's", STRATEGY)
+        reader.assume(f"{strategy}: shard groups of {group} devices, the size of a node", STRATEGY)
         sets = max(replicas // group, 1)
         group = min(group, replicas)
     group = replicas // sets if group < 1 else group

@@ -236,7 +236,7 @@ def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
     group = _shard_group(reader, replicas)
     if kind.startswith("hybrid"):
         group = group or 8
-        reader.assume(f"{kind}: groups of {group} devices, a node's", strategy)
+        reader.assume(f"{kind}: shard groups of {group} devices, the size of a node", strategy)
     again = reader.first("fsdp_config.fsdp_reshard_after_forward", "fsdp_config.reshard_after_forward")
     reader.put(("plan", "zero"), 0 if kind == "no_shard" else 3, strategy, "fsdp")
     if group and group < replicas:
