@@ -72,7 +72,7 @@ def test_a_page_holds_no_script_and_no_style_of_its_own(server, path):
     outline = Outline(text)
 
     assert {name for _, name in outline.attributes} & {"style", "onclick", "onload", "onchange"} == set()
-    assert not re.search(r"<style|<script(?! src=\"/static/(app|scheme).js\")", text)
+    assert not re.search(r"<style|<script(?! src=\"/static/(app|early).js\")", text)
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
     assert "'unsafe-inline'" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"

@@ -1,8 +1,8 @@
 """Progress of a search or a sweep on the terminal, and what is said after an interrupt.
 
 Answers: which progress line is shown, and which message and exit code follow an interrupt?
-Elsewhere: the commands (search.py, sweep.py), the time that is left (time_left.py). Nothing is shown if
-stderr is not a terminal that can move its cursor.
+Elsewhere: the commands (search.py, sweep.py), the time that is left (search/time_left.py). Nothing is shown
+if stderr is not a terminal that can move its cursor.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.terminal import moves_cursor, width
-from flopcast.cli.time_left import SearchTime, left, left_text
+from flopcast.search.time_left import SearchTime, left, left_text
 
 if TYPE_CHECKING:
     from flopcast.search.find import Progress

@@ -300,7 +300,7 @@ async def _openapi(_: Request) -> Response:
     return JSONResponse(described())
 
 
-SCRIPTS = ("app.js", "scheme.js", "search.js", "upload.js", "widgets.js")
+SCRIPTS = ("app.js", "early.js", "search.js", "upload.js", "widgets.js")
 STATIC = {"style.css": "text/css"} | dict.fromkeys(SCRIPTS, "text/javascript")
 
 

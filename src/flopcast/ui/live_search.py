@@ -13,10 +13,12 @@ from flopcast.render.search_text import objective_name
 from flopcast.search.find import Progress, over_ratio
 from flopcast.search.question import Question
 from flopcast.search.rank import losses_of
+from flopcast.search.time_left import SearchTime, left_text
 from flopcast.spec.job import Job
 from flopcast.units import Number
 
 EACH_S = 0.2  # between two messages
+DONE = {"screening": "screened", "refining": "refined", "playing": "simulated"}
 Point = tuple[Number, Number, str, str, str, str]  # two values, both as text, the plan, and its address
 
 
@@ -32,7 +34,9 @@ class LiveSearch:
     ) -> None:
         """Start with no plan; `address` gives the page that predicts a job."""
         self.screened_s: float = time.perf_counter()
-        self._said_s = self.screened_s
+        self._said_s = self._start_s = self.screened_s
+        self._start_processor_s = time.process_time()
+        self._time = SearchTime(settings=len(question.jobs))
         self._question, self._say, self._address = question, say, address
         self._points: list[Point] = []
 
@@ -41,6 +45,8 @@ class LiveSearch:
         now_s = time.perf_counter()
         if progress.doing == "screening":
             self.screened_s = now_s
+        processor_s = time.process_time() - self._start_processor_s
+        left_s = self._time.left_s(progress, now_s - self._start_s, processor_s)
         played = progress.latest
         if played is not None and over_ratio(self._question, played) <= 1.0:
             losses = losses_of(self._question, played)
@@ -52,11 +58,12 @@ class LiveSearch:
             self._points.append((first[0], second[0], first[1], second[1], plan, address))
         if now_s - self._said_s > EACH_S:
             self._said_s = now_s
-            self._say(json.dumps(self._message(progress)))
+            self._say(json.dumps(self._message(progress, left_s)))
             self._points = []
 
-    def _message(self, progress: Progress) -> dict[str, object]:
-        doing = "simulated" if progress.doing == "playing" else "screened"
+    def _message(self, progress: Progress, left_s: float | None) -> dict[str, object]:
+        doing = DONE.get(progress.doing, progress.doing)
         text = f"{progress.done:,} of {progress.total:,} plans {doing}"
+        text += "" if left_s is None else left_text(left_s)
         axes = [objective_name(objective) for objective in self._question.asked[:2]]
         return {"text": text, "best": progress.best, "axes": axes, "points": self._points}

@@ -214,7 +214,7 @@ def _document(title: str, name: str, words: Fields, main: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<title>flopcast: {escape(title)}</title><link rel="stylesheet" href="/static/style.css">'
-        '<link rel="icon" href="data:,"><script src="/static/scheme.js"></script>'
+        '<link rel="icon" href="data:,"><script src="/static/early.js"></script>'
         '<script src="/static/app.js" type="module"></script></head>'
         '<body class="ui"><a class="skip" href="#answer">To the answer</a>'
         f'<header><a class="brand" href="/">{MARK}flopcast</a>'

@@ -31,7 +31,6 @@ function chooseScheme(button) {
 
 function work() {
   let asking = null, waiting = null, events = null, edited = null, sliding = false, advising = null;
-  let here = location.pathname + location.search;
 
   for (const each of form.querySelectorAll('select[data-picker]')) addPicker(each);
   for (const each of form.querySelectorAll('input[data-stops]')) addSlider(each);
@@ -48,7 +47,7 @@ function work() {
     if (address !== location.pathname + location.search)
       history[field && field !== edited ? 'pushState' : 'replaceState'](null, '', address);
     if (field) edited = field;
-    here = address;
+    window.shownAddress = address;
     for (const link of document.querySelectorAll('a.file')) link.href = link.dataset.path + '?' + query;
     if (page === 'predict')
       for (const link of document.querySelectorAll('header nav a')) {
@@ -188,9 +187,6 @@ function work() {
     stop.onclick = () => end(`Stopped after ${told.textContent}.`);
   }
 
-  addEventListener('popstate', () => {  // the address is the state of the page
-    if (location.pathname + location.search !== here) location.reload();
-  });
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     if (page === 'search') search();
@@ -209,7 +205,7 @@ function work() {
       redeal(event);
       if (event.target.tagName === 'SELECT' || event.target.type === 'checkbox') return;
       clearTimeout(waiting);
-      waiting = setTimeout(() => ask({field: event.target.name}), 200);
+      waiting = setTimeout(() => ask({field: event.target.name}), 80);
     });
     form.addEventListener('change', (event) => {
       redeal(event);

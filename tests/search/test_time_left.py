@@ -3,8 +3,8 @@
 import pytest
 from all_cases import all_cases
 
-from flopcast.cli.time_left import BEHIND_RATIO, REFINE_RATIO, SearchTime
 from flopcast.search.find import Progress
+from flopcast.search.time_left import BEHIND_RATIO, REFINE_RATIO, SearchTime
 
 FIRST_LOOK_S, PLANS, REFINED, PLAYED = 1.0, 40_000, 40, 156
 RUNS = {  # chunks, workers, seconds of processor time to screen, how much slower the busy machine is

@@ -1,7 +1,7 @@
 """The time that is left of a search or a sweep.
 
 Answers: given what is done after how many seconds, how long does the rest take?
-Elsewhere: how this is shown (progress.py).
+Elsewhere: how this is shown (cli/progress.py, ui/live_search.py).
 """
 
 from typing import TYPE_CHECKING
