@@ -40,9 +40,10 @@ def main() -> None:
     """Run the search, and print what it found."""
     options = arguments()
     warm_up()
-    if options.replay:
-        sys.exit(replayed())
-    search = Search(random=Random(options.seed), guided=not options.unguided)
+    again = replayed() if options.replay else {}
+    if options.replay and options.minutes is None and options.inputs is None:
+        sys.exit(bool(again))
+    search = Search(random=Random(options.seed))
     search.new = lambda one: keep(options.corpus, one) if options.corpus else None
     random_jobs = None
     if options.minutes and not options.no_random_jobs:
@@ -58,14 +59,17 @@ def main() -> None:
             random_jobs.stop()
     search.child.end()
     search.mark()
+    unguided = unguided_branches(search, options.seed) if options.unguided else None
     if options.json:
-        print(json.dumps(as_data(search)))
+        print(json.dumps(as_data(search) | {"replayed": again, "unguided_branches": unguided}))
     else:
         print(summary(search, random_jobs.points() if random_jobs else [], options.corpus))
+        if unguided is not None:
+            print(f"\n{unguided} branches without guidance, by as many inputs")
     if not options.dry:
         for failure in search.failures.values():
             keep(FOUND, failure.input, slug(failure.name))
-    sys.exit(1 if search.failures else 0)
+    sys.exit(1 if search.failures or again else 0)
 
 
 def arguments() -> argparse.Namespace:
@@ -85,14 +89,20 @@ def arguments() -> argparse.Namespace:
         "--fresh", action="store_const", const=None, dest="corpus", help="keep no such folder"
     )
     parser.add_argument(
-        "--unguided", action="store_true", help="change the examples alone, whatever they reach"
+        "--unguided",
+        action="store_true",
+        help="then change the examples alone, as often, and print how many branches that reaches",
     )
     parser.add_argument("--no-random-jobs", action="store_true", help="print no curve of random jobs")
-    parser.add_argument("--replay", action="store_true", help="run fuzz/found again, and nothing else")
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="first run fuzz/found again; without --minutes and --inputs, nothing else",
+    )
     parser.add_argument("--dry", action="store_true", help="write no failures to fuzz/found")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     options = parser.parse_args()
-    if options.minutes is None and options.inputs is None:
+    if options.minutes is None and options.inputs is None and not options.replay:
         options.minutes = 10.0
     return options
 
@@ -171,17 +181,28 @@ def slug(name: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in name).split())[:80]
 
 
-def replayed() -> int:
-    """Run every input of fuzz/found again, print its failures, and return the exit code."""
+def replayed() -> dict[str, str]:
+    """Run every input of fuzz/found again, print its failures, and return their texts by input and name."""
     from fuzz.child import Child
 
-    child, failed = Child(), False
+    child, failed = Child(), {}
     for one in kept(FOUND):
         for failure in islice(replay(child, one), 1):
-            failed = True
-            print(f"{one.kind}/{one.name}: {failure.name}\n{failure.text[-3000:]}\n")
+            name = f"{one.kind}/{one.name}: {failure.name}"
+            failed[name] = failure.text[-3000:]
+            print(f"{name}\n{failed[name]}\n", file=sys.stderr)
     child.end()
-    return int(failed)
+    return failed
+
+
+def unguided_branches(search: Search, seed: int) -> int:
+    """Return how many branches as many inputs reach if they change the examples alone."""
+    other = Search(random=Random(seed), guided=False)
+    other.start_like(search)
+    other.go(lambda: other.inputs < search.inputs)
+    other.child.end()
+    search.failures |= other.failures
+    return other.num_branches
 
 
 def as_data(search: Search) -> dict[str, object]:

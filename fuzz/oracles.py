@@ -36,7 +36,7 @@ OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
     "no line of it is a usable row",
     "none of its",
     "command line: batch.sequence_length",  # a model that contradicts itself
-    "no event of it is a kernel",
+    "no event of a device kernel",
     "a header and nothing below it",
     "is not found among",
     "a table lists the tasks of every stage",  # the plan has another number of them

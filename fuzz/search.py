@@ -53,6 +53,7 @@ class Search:
     accepted: Counter[str] = field(default_factory=Counter)
     slowest_cpu_s: dict[str, float] = field(default_factory=dict)
     new: Callable[[Input], object] = str  # told of every input with a new branch
+    _examples: list[tuple[Input, Ended]] = field(default_factory=list)
     _hits: NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(branches.MOST_BRANCHES, dtype=np.int64)
     )
@@ -79,10 +80,16 @@ class Search:
         from fuzz.jobs import job_inputs
 
         made = [one for seed, kind in enumerate(JOBS) for one in job_inputs(seed, JOBS_AT_START, kind)]
-        for one in [*examples(), *made]:
-            self._keep(*self._accepted(one))
+        self._examples = [self._accepted(one) for one in [*examples(), *made]]
+        for one, ended in self._examples:
+            self._keep(one, ended)
         for one in more:
             self.try_input(one)
+
+    def start_like(self, other: "Search") -> None:
+        """Begin with the examples that another search ran; they are not run again."""
+        for one, ended in other._examples:
+            self._keep(one, ended)
 
     def _accepted(self, one: Input) -> tuple[Input, Ended]:
         """An example on the fewest devices that are accepted, on 8 where none is."""
