@@ -169,8 +169,8 @@ class NarrowProducts(StrictModel):
         (`nvte_quantize_with_hadamard_transform`, since Transformer Engine 2.14, pull request 2555), instead
         of two that each read the 16-bit tensor.
     transposes : bool
-        Whether operands with a scale per tensor need a transposed copy, as on Hopper. flopcast sets this
-        by its device.
+        Whether operands with a scale per tensor need a transposed copy, as on Hopper. The device of the job
+        determines this field.
     wide_first_blocks : int
         Number of first blocks whose GEMMs stay in bf16.
     wide_last_blocks : int

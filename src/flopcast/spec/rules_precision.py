@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _has_engine(c, c.structure.precision),
         allowed=lambda c: ", ".join(precisions(c)) or "nothing",
         because="the device has no such matrix engine",
-        fix=lambda c: f"set precision to {next(iter(precisions(c)), 'what another device has')}",
+        fix=lambda c: f"set precision to {next(iter(precisions(c)), 'bf16, on another device')}",
     ),
     Rule(
         field="plan.precision",
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
             not _narrow(c) or c.model.adapters is None or c.model.adapters.base_dtype == "model"
         ),
         allowed="bf16, or fp16, for a model whose frozen weights are stored in 4 bits",
-        because="weights of QLoRA are written out in 16 bits before each product",
+        because="weights of QLoRA are expanded to 16 bits before each product",
         fix="set precision to bf16",
     ),
     Rule(

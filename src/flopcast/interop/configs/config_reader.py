@@ -269,7 +269,7 @@ class ConfigReader:
             allowed = f"a divisor of {devices} devices as tensor · pipeline · context parallel"
             because = f"a replica needs {share} ranks, and every rank belongs to a replica"
             fix = f"use a multiple of {share} devices, --gpus N"
-            self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"makes {share} of them")
+            self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"multiply to {share}")
         return devices
 
     def made(self) -> Document:

@@ -147,7 +147,13 @@ def _layout(builder: JobBuilder, stages: int) -> None:
         args.fault(LAYOUT, text, allowed, because, f"remove {LAYOUT}")
     elif len(held) % stages:
         because = f"{PIPELINE} {stages} stages take equally many chunks"
-        args.fault(LAYOUT, f"{len(held)} chunks", f"a multiple of {stages}", because, "change its bars")
+        args.fault(
+            LAYOUT,
+            f"{len(held)} chunks",
+            f"a multiple of {stages}",
+            because,
+            "change the bars of the layout",
+        )
     else:
         builder.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
         builder.put(("plan", "stage_layers"), held, LAYOUT)
