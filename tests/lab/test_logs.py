@@ -56,6 +56,7 @@ def told(text):
         ("deepspeed-pipeline-crlf", "deepspeed-pipeline", [10, 20, 30, 40]),
         ("deepspeed", "deepspeed", [10, 20, 30, 40]),
         ("torchtitan-two-ranks", "torchtitan", [1, 10, 20, 30, 40]),
+        ("internevo", "internevo", [30, 31, 32, 33]),
         ("nemo", "nemo", [0, 1, 2, 3]),
         ("nemo-progress-bar", "nemo-progress-bar", [0, 1, 2, 3]),
         ("hugging-face-trainer", "hugging-face-trainer", [1]),
@@ -398,7 +399,7 @@ def test_without_a_step_every_known_format_is_listed_and_the_nearest_line_shown(
 
 
 def test_zero_bytes_without_a_step_are_told_as_no_text():
-    assert "no text" in told("\0\x01\x02step 1\0" * 10).because
+    assert "not text" in told("\0\x01\x02step 1\0" * 10).because
 
 
 def test_a_log_of_unusable_numbers_says_how_many():

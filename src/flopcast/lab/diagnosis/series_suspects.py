@@ -205,7 +205,7 @@ def _ends(steps: Counts, slowing: Slowing) -> tuple[Counts, Counts]:
 
 def _slower(log: Log, slowing: Slowing, early: Counts, late: Counts) -> Suspect:
     at_once = slowing.since_step is not None
-    how = f"since step {slowing.since_step}" if at_once else "gradually"
+    how = _since(early, late) if at_once else "gradually"
     suspect = Suspect(
         name="slower_at_once" if at_once else "slower_gradually",
         title=f"The steps became slower during the run, {how}",
@@ -223,6 +223,18 @@ def _slower(log: Log, slowing: Slowing, early: Counts, late: Counts) -> Suspect:
     )
     risen = _risen(log, early, late, LEAST_PART * (slowing.after_s - slowing.before_s))
     return replace(suspect, evidence=(*suspect.evidence, *risen))
+
+
+def _since(early: Counts, late: Counts) -> str:
+    """Return when a level changed: at a step, or between two where the log does not print those between.
+
+    >>> _since(np.array([8.0, 9.0]), np.array([10.0, 11.0])), _since(np.array([8.0, 9.0]), np.array([40.0]))
+    ('since step 10', 'between steps 9 and 40')
+    """
+    usual = np.median(np.diff(early)) if len(early) > 1 else 1.0
+    if late[0] - early[-1] > 2 * usual:
+        return f"between steps {early[-1]:.0f} and {late[0]:.0f}"
+    return f"since step {late[0]:.0f}"
 
 
 def _risen(log: Log, early: Counts, late: Counts, least_s: float) -> tuple[str, ...]:

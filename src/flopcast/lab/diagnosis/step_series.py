@@ -16,7 +16,7 @@ from flopcast.dtypes import Counts, Floats, Integers
 
 WINDOW = 21  # records of the running median
 PAUSE_RATIO, PAUSE_SIGMAS = 1.15, 6.0
-FEWEST_RECORDS = 12
+FEWEST_RECORDS = 8
 MOST_BINS = 200
 LEAST_RISE = 0.03  # of a step: less is no slowing
 LEAST_SHARE = 0.6  # of the scatter around one level that a slower level must explain

@@ -11,7 +11,8 @@ Numbers leave in SI units.
 Where the formats stand: `training_log` of Megatron-LM (megatron/training/training.py), Megatron-DeepSpeed
 and GPT-NeoX (megatron/logging.py); ThroughputTimer of DeepSpeed (deepspeed/utils/timer.py),
 PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torchtitan
-(torchtitan/components/metrics.py); logs printed by NeMo and by the Trainer of transformers; mllog
+(torchtitan/components/metrics.py); record_current_batch_training_metrics of InternEvo
+(internlm/train/pipeline.py); logs printed by NeMo and by the Trainer of transformers; mllog
 (mlcommons/logging) and the results of mlcommons/training_results_v5.1.
 """
 
@@ -71,6 +72,7 @@ _PROFILED_SAMPLES = re.compile(rf"^\s*samples/second:\s*{NUMBER}")
 _TITAN = re.compile(
     rf"(?<!validate )step:\s*(\d+)\s.*?\b(?:tps|wps):\s*{NUMBER}(?:.*?\btflops:\s*{NUMBER})?"
 )
+_INTERN = re.compile(rf"\btflops={NUMBER},step=(\d+),.*\btgs \(tokens/gpu/second\)={NUMBER}")
 _BAR = re.compile(rf"global_step={NUMBER},.*train_step_timing in s={NUMBER}")
 _RUN = re.compile(rf"'train_runtime':\s*'?{NUMBER}.*'train_samples_per_second':\s*'?{NUMBER}")
 _RUN_STEPS = re.compile(rf"'train_steps_per_second':\s*'?{NUMBER}")
@@ -278,6 +280,12 @@ FORMATS = {
         read=_ruled(_TITAN, step=1.0, device_tokens_per_s=1.0, device_flop_per_s=1e12),
         example="step: 10  loss: …  memory: …GiB(…%)  tps: …  tflops: …  mfu: …%",
         software=("torchtitan",),
+    ),
+    "internevo": LogFormat(
+        cues=("tgs (tokens/gpu/second)=",),
+        # tokens per second of one device; the step time is not printed
+        read=_ruled(_INTERN, device_flop_per_s=1e12, step=1.0, device_tokens_per_s=1.0),
+        example="tflops=…,step=10,loss=…,tgs (tokens/gpu/second)=…,fwd_bwd_time=…",
     ),
     "deepspeed-pipeline": LogFormat(
         cues=("iter time (s):",),
