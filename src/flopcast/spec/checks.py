@@ -118,7 +118,7 @@ def _first_broken(rule: Rule, case: Case, kinds: tuple[Case, ...]) -> Case | Non
 
 def _holds(rule: Rule, case: Case) -> bool:
     held = rule.holds(case)
-    return held if isinstance(held, bool) else bool(held.all())
+    return bool(held) if isinstance(held, bool) or held.size == 1 else bool(held.all())
 
 
 def _by_kind(case: Case) -> tuple[Case, ...]:

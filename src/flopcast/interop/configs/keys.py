@@ -11,7 +11,7 @@ keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may in
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 
 from flopcast.files.package_table import read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
@@ -54,40 +54,39 @@ class Keys:
 
     def sets(self, key: str) -> bool:
         """Return whether a key is read."""
-        return covered(key, self.read.split())
+        return covered(key, _names(self.read))
 
     def value_above(self, key: str) -> str:
         """Return the known value, not a section, below which a key stands; "" if there is none."""
-        parts, read = key.split("."), self.read.split()
+        parts, read = key.split("."), _names(self.read)
         above = [".".join(parts[:depth]) for depth in range(1, len(parts))]
         return next((name for name in above if name in read and not self._is_section(name)), "")
 
     def _is_section(self, key: str) -> bool:
         """Return whether the table has a key below this one."""
-        free = [name for text in self.free.values() for name in text.split()]
-        names = (*self.read.split(), *free, *self.left_out, *self.refused)
-        return any(name.startswith(f"{key}.") for name in names)
+        return any(name.startswith(f"{key}.") for names in self._tables(self.read) for name in names)
 
     def costs_nothing(self, key: str) -> bool:
         """Return whether a key is known to cost neither time nor memory.
 
         A wildcard does not cover a name with a word for a size or a degree (`unknown_keys.costly_part`).
         """
-        names = [name for text in self.free.values() for name in text.split()]
-        if key in names:
-            return True
-        starts = [name for name in names if name.endswith(".*") and covered(key, (name,))]
-        return any(not costly_part(key.removeprefix(start[:-1])) for start in starts)
+        covering = {name for text in self.free.values() for name in _names(text) & _covering(key)}
+        return key in covering or any(not costly_part(key.removeprefix(name[:-1])) for name in covering)
 
     def knows(self, key: str) -> bool:
         """Return whether a table of the format has a key, or the section that contains it."""
-        free = [name for names in self.free.values() for name in names.split()]
-        listed = [*self.read.split(), *self.listed.split()]
-        return covered(key, [*listed, *free, *self.left_out, *self.refused])
+        return any(covered(key, names) for names in self._tables(self.read, self.listed))
+
+    def _tables(self, *texts: str) -> Iterator[Iterable[str]]:
+        """Yield the names of these texts, and those of the keys that are not read."""
+        yield from map(_names, (*texts, *self.free.values()))
+        yield from (self.left_out, self.refused)
 
     def named_in(self, key: str, table: Mapping[str, str]) -> str | None:
         """Return the entry of `left_out` or `refused` that covers a key."""
-        return next((name for name in table if covered(key, (name,))), None)
+        covering = _covering(key)
+        return next((name for name in table if name in covering), None)
 
     def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
         """Return whether an unknown key of a file with these keys is an error or a note.
@@ -139,10 +138,24 @@ def covered(key: str, names: Iterable[str]) -> bool:
     >>> covered("wandb.project", ["lr", "wandb.*"]), covered("wandb", ["wandb.*"]), covered("lrs", ["lr"])
     (True, True, False)
     """
-    return any(
-        key == name or (name.endswith(".*") and (key == name[:-2] or key.startswith(name[:-1])))
-        for name in names
-    )
+    return not _covering(key).isdisjoint(names)
+
+
+@lru_cache(maxsize=4096)  # files of one format hold the same keys
+def _covering(key: str) -> frozenset[str]:
+    """Return the names that cover a key: its own, and those of all keys of a section.
+
+    >>> sorted(_covering("wandb.project"))
+    ['wandb.*', 'wandb.project', 'wandb.project.*']
+    """
+    parts = key.split(".")
+    return frozenset((key, *(".".join((*parts[:depth], "*")) for depth in range(1, len(parts) + 1))))
+
+
+@cache
+def _names(text: str) -> frozenset[str]:
+    """Return the names of a table's text, which are separated by blanks."""
+    return frozenset(text.split())
 
 
 def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
