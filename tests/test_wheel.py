@@ -53,17 +53,9 @@ def wheel(tmp_path_factory):
 def installed(wheel, tmp_path_factory):
     """The folder of an environment that holds the wheel and what it needs, and nothing else."""
     place = tmp_path_factory.mktemp("environment")
-    venv.create(place, with_pip=True)
-    run(
-        place / "bin" / "python",
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--disable-pip-version-check",
-        wheel,
-        cwd=place,
-    )
+    venv.create(place)
+    pip = (sys.executable, "-m", "pip", "--python", place)  # one of its own would take seconds to install
+    run(*pip, "install", "-q", "--disable-pip-version-check", wheel, cwd=place)
     return place
 
 
