@@ -9,9 +9,9 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.samples.unpacked import read_unpacked
 
-Cells = tuple[str | None, ...]
+Cells = Sequence[str | None]
 Mask = npt.NDArray[np.bool_]
 MOST_BYTES = 1_000_000_000
 TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
@@ -117,8 +117,7 @@ def read_columns(path: Path) -> MeasuredTable:
         As `read_rows`; never for a bad row.
     """
     names, lines, rows = _read(path)
-    table = dict(zip(names, zip_longest(*rows), strict=False))  # the cells of each column, None in gaps
-    table |= {name: (None,) * len(rows) for name in names if name not in table}
+    table = _by_column(names, rows)
     words = _words(table)
     columns, good = _columns(table, words)
     good &= np.fromiter(map(len, rows), np.intp, len(rows)) <= len(names)
@@ -128,6 +127,15 @@ def read_columns(path: Path) -> MeasuredTable:
         problems.append(bad_row(path, lines[number], row, _why(row, words)))
     kept = {name: values[good] for name, values in columns.items()} if good.any() else {}
     return MeasuredTable(columns=kept, problems=tuple(problems))
+
+
+def _by_column(names: list[str], rows: list[list[str]]) -> dict[str, Cells]:
+    """Return the cells of each column, None in gaps."""
+    if set(map(len, rows)) == {len(names)}:  # several times as fast as to take a cell of each row at a time
+        cells = list(chain.from_iterable(rows))
+        return {name: cells[number :: len(names)] for number, name in enumerate(names)}
+    table: dict[str, Cells] = dict(zip(names, zip_longest(*rows), strict=False))
+    return table | {name: (None,) * len(rows) for name in names if name not in table}
 
 
 def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
