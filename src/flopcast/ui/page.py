@@ -70,9 +70,9 @@ def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
     """
     path, heading = PAGES[name]
     main = (
-        f'<main data-page="{name}"><h1 class="hidden">{heading}</h1>'
+        f'<main data-page="{name}"><h1 class="hidden">{heading}</h1>{_opening() if opening else ""}'
         f'<form id="form" action="{path}" method="get" autocomplete="off">{FORMS[name](words)}</form>'
-        f'<div class="result">{_opening() if opening else ""}{_tools(name, words)}'
+        f'<div class="result">{_tools(name, words)}'
         f'<section id="answer" aria-label="Answer" aria-busy="false">{html}</section></div></main>'
     )
     if name == "predict":
