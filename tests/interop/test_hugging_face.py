@@ -424,6 +424,16 @@ def test_a_family_is_known_by_its_architecture_or_an_older_name_too(told, family
     assert imported(sizes | told).blocks == by_name.blocks
 
 
+@all_cases("key", ["initializer_range", "rms_norm_eps", "bos_token_id", "use_cache", "rope_theta"])
+def test_a_mapping_where_a_config_has_one_value_is_a_fault_though_the_value_costs_nothing(key):
+    with pytest.raises(SpecError) as raised:
+        imported({"model_type": "llama", key: {"a": 1}})
+
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.value, problem.allowed) == (key, {"a": 1}, "a number, a text or a list")
+    assert imported({"model_type": "llama", "rope_scaling": {"a": 1}}).hidden == 4096
+
+
 @all_cases(
     ("config", "name"),
     [

@@ -51,7 +51,7 @@ FAMILIES = {
     "shared sequences": ({"stack": "megatron-core"}, {"cp": "1,2", "context_exchange": "all", "zero": "1"}),
     "8 bits": ({"stack": "megatron-core", "cluster": "dgx-h100:2"}, {"precision": "fp8", "zero": "1"}),
     "sharded": ({"stack": "torch-fsdp2"}, {"zero": "3", "dp_shard": "0,2,8"}),
-    "sharded on stages": ({"stack": "deepspeed-zero"}, {"zero": "2,3", "tp": "1,2"}),
+    "sharded on stages": ({"stack": "deepspeed-zero"}, {"zero": "2,3", "tp": "1,2", "pp": "1,2,4"}),
     "blocking transfers": ({"stack": "gpt-neox-deepspeed", "cluster": "perlmutter:4"}, {"zero": "1"}),
     "uneven stages": ({"stack": "megatron-core", "model": described_model(**GPT, count=7)}, {"zero": "1"}),
 }

@@ -10,7 +10,7 @@ from flopcast.requests.resolve import resolve
 
 
 @click.command("diagnose")
-@options.job_options()
+@options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
 @click.option("--log", type=options.FILE, help="The log of the run.")
 @click.option(
     "--trace", type=options.FILE, help="A trace of it: PyTorch profiler (JSON) or Nsight Systems."

@@ -2,7 +2,7 @@
 
 import click
 
-from flopcast.cli.options import job_options, print_found, writes_document
+from flopcast.cli.options import OF_RUN, SAMPLES, job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
@@ -15,7 +15,7 @@ USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipel
 
 @click.command("explain")
 @click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
-@job_options()
+@job_options(without=OF_RUN, samples=SAMPLES)
 @click.option("--json", "wants_json", is_flag=True, help="Print the explanation as JSON.")
 @writes_document
 def command(what: str, request: JobRequest, wants_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, job_options, write_output, writing
+from flopcast.cli.options import FILE, OF_RUN, SAMPLES, check_writable, job_options, write_output, writing
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
@@ -20,7 +20,7 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 
 @click.command("export")
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
-@job_options()
+@job_options(without=OF_RUN, samples=SAMPLES)
 @click.option("-o", "--output", type=FILE, help="Write to this file or folder.")
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.

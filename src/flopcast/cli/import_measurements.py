@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import CLUSTER_OR_NONE, FILE, check_writable, job_options, writing
+from flopcast.cli.options import (
+    CLUSTER_OR_NONE,
+    FILE,
+    OF_RUN,
+    SAMPLES,
+    check_writable,
+    job_options,
+    writing,
+)
 from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
@@ -29,7 +37,7 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 
 @click.command("from-run")
-@job_options(cluster=CLUSTER_OR_NONE)
+@job_options(without=OF_RUN, cluster=CLUSTER_OR_NONE, samples=SAMPLES)
 @click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
 @click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
 @click.option("--log", type=FILE, help="Training log of the run.")

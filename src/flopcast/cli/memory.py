@@ -2,14 +2,14 @@
 
 import click
 
-from flopcast.cli.options import job_options, print_json, writes_document
+from flopcast.cli.options import OF_RUN, SAMPLES, job_options, print_json, writes_document
 from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
 
 @click.command("memory")
-@job_options()
+@job_options(without=OF_RUN, samples=SAMPLES)
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
 def command(request: JobRequest, wants_json: bool) -> None:

@@ -72,6 +72,10 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         shell_complete=names_of("prices"),
     ),
 }
+OF_RUN = ("tokens", "epochs", "price")  # matter to the time and cost of a whole run alone
+SAMPLES = click.option(
+    "--samples", help='Sequences of the data set of a fine-tune, "52k"; it has a smaller default batch.'
+)
 ARGUMENTS = (
     click.argument("job", required=False, metavar="[JOB|MODEL]", shell_complete=of_jobs),
     click.argument("changes", nargs=-1, metavar="[KEY=VALUE]..."),
@@ -79,12 +83,13 @@ ARGUMENTS = (
 Found = TypeVar("Found")
 
 
-def job_options(*arguments: Decorator, **options: Decorator) -> Decorator:
+def job_options(*arguments: Decorator, without: Sequence[str] = (), **options: Decorator) -> Decorator:
     """Return a decorator that adds what describes a job; the command receives it as its `request`.
 
     Parameters
     ----------
     arguments : take the place of ARGUMENTS
+    without : OPTIONS that have no effect on what the command prints, and are therefore no options of it
     options : take the place of the OPTIONS with their names
     """
 
@@ -99,7 +104,8 @@ def job_options(*arguments: Decorator, **options: Decorator) -> Decorator:
             fields = {name: named.pop(name) for name in OPTIONS if name in named}
             command(*given, request=JobRequest(files=files, changes=changes, **fields), **named)
 
-        return with_all((*(arguments or ARGUMENTS), *(OPTIONS | options).values()), requested)
+        shown = {name: option for name, option in (OPTIONS | options).items() if name not in without}
+        return with_all((*(arguments or ARGUMENTS), *shown.values()), requested)
 
     return decorated
 

@@ -12,6 +12,7 @@ from flopcast.lab.validation.decisions import Sweep
 from flopcast.lab.validation.published import JUDGED, Constants
 from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
 from flopcast.render.tables import PrintedTable, as_markdown, as_text, legend_text
+from flopcast.report.labels import component_label
 from flopcast.units import nine_digits
 
 HEADINGS = (
@@ -106,7 +107,7 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
             sweep.free,
             f"{sweep.regret_ratio:.1%}",
             f"{taken.predicted_s / fastest.predicted_s - 1.0:+.1%}",
-            ", ".join(f"{name.replace('_', ' ')} {share:+.1%}" for name, share in parts),
+            ", ".join(f"{component_label(name)} {share:+.1%}" for name, share in parts),
             "yes" if sweep.fastest_is_called_equal else "no",
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))

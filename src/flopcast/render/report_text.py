@@ -24,6 +24,7 @@ from flopcast.units import Number, show, show_count, show_memory, show_seconds, 
 
 BAR = "█"
 WIDTH = 24
+NO_CHECKPOINT = "the run ends before a checkpoint is due"
 NO_PRICE = "unknown: set the price of a device by --price '2.10 USD/h', or by cluster.price of a job"
 FEW = 0.01  # interruptions: fewer are not told
 WORTH_TELLING = 0.01  # share of the energy; smaller savings are below the accuracy of the estimate
@@ -114,11 +115,18 @@ def run_lines(run: TrainingRun) -> list[str]:
         f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
         f"time      {answer(show_seconds(run.wall_s.value))}   (90 %: {low} to {high})",
         f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%})",
-        f"failures  {failures} interruptions, one every {show_seconds(lost.time_between_failures_s)}; a"
-        f" checkpoint every {show_seconds(lost.interval_s)}",
+        f"failures  {failures} interruptions, one every {show_seconds(lost.time_between_failures_s)};"
+        f" {_checkpoints(run)}",
         f"cost      {_run_money(run)}",
         f"energy    {_run_energy(run)}",
     ]
+
+
+def _checkpoints(run: TrainingRun) -> str:
+    """Return how often a checkpoint is saved; none is due if the interval is longer than the run."""
+    interval_s = run.phases[0].lost.interval_s
+    due = interval_s < run.wall_s.value
+    return f"a checkpoint every {show_seconds(interval_s)}" if due else NO_CHECKPOINT
 
 
 def _run_money(run: TrainingRun) -> str:

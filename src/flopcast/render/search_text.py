@@ -76,11 +76,20 @@ def question_lines(result: SearchResult) -> list[str]:
         f"{room}, {result.played} simulated exactly"
         + (f", {result.refined} of them refine the best" if result.refined else ""),
     ]
+    notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)
+    lines += [f"note      {text}" for text in notes if text]
     if result.partial:
         lines.append("warning   interrupted: only a part of the space was searched")
     if result.thinned:
         lines.append("warning   the front has more plans than were simulated: only some of them are shown")
     return lines
+
+
+def _not_tried(job: Job, question: Question) -> str:
+    """Return a sentence on what the stack cannot do and the question does not name; "" for nothing."""
+    fields = [name for name in job.stack.switches.fixed if not getattr(question.space, name)]
+    names = ", ".join(name.replace("_parallel", " parallelism").replace("_", " ") for name in fields)
+    return f"{job.stack.label} has no {names}: plans with it are tried if --plan names it" if names else ""
 
 
 def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False) -> list[str]:

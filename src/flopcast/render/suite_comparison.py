@@ -14,7 +14,7 @@ from flopcast.lab.validation.statistics import by_component, by_source
 from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
 from flopcast.render.terminal import caution, good
 from flopcast.render.terminal import plain as without_marks
-from flopcast.units import show, show_seconds
+from flopcast.units import show_memory, show_seconds
 
 Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and why others are left out
 
@@ -179,7 +179,7 @@ def compared_text(comparison: ComparedSuite, run: str) -> str:
     if memory:
         predicted = rows[0].predicted_memory_bytes
         name = "peak allocated memory, first stage"
-        lines.append(_line(name, show(memory, "B"), show(predicted, "B"), predicted / memory - 1))
+        lines.append(_line(name, show_memory(memory), show_memory(predicted), predicted / memory - 1))
     for entry in parts:
         if entry.predicted_s is not None and entry.relative_error is not None:
             name = f"{entry.component}, {entry.stage} stage"
@@ -196,7 +196,7 @@ def memory_as_text(name: str, rows: Sequence[ComparedMemory], left_out: Mapping[
     """Return a line for every row, a summary line, and the rows that were left out by reason."""
     lines = [f"{name}: memory", f"  {'measured':>10} {'predicted':>10} {'error':>7}"]
     lines += [
-        f"  {show(row.measured_bytes, 'B'):>10} {show(row.predicted_bytes, 'B'):>10}"
+        f"  {show_memory(row.measured_bytes):>10} {show_memory(row.predicted_bytes):>10}"
         f" {row.relative_error:>+7.1%}  {row.quantity}  {row.id}"
         for row in rows
     ]
@@ -244,8 +244,8 @@ def memory_as_markdown(tables: Tables) -> str:
             "|---|---|---|---|---|",
         ]
         lines += [
-            f"| {row.id} | {row.quantity} | {show(row.measured_bytes, 'B')} |"
-            f" {show(row.predicted_bytes, 'B')} | {row.relative_error:+.1%} |"
+            f"| {row.id} | {row.quantity} | {show_memory(row.measured_bytes)} |"
+            f" {show_memory(row.predicted_bytes)} | {row.relative_error:+.1%} |"
             for row in rows
         ]
     return "\n".join(lines) + "\n" if lines else ""

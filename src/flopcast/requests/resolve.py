@@ -79,6 +79,7 @@ def made_from(
         document = _with_usual_cluster(document, request)
         stated = stated or _devices_of_plan(document)
     document = _with_price(document, request.price, anew=True)
+    document = _with_changed_stack(document, request)
     document, twofold = _tried(document, lambda given: with_adapters(given, request, anew=True))
     document, mistyped = _tried(
         with_run(document, request), lambda given: edited_document(given, request.changes)
@@ -168,6 +169,25 @@ def _with_usual_cluster(document: Document, request: JobRequest) -> Document:
     return document if renamed else assuming(document, (f"cluster {USUAL['cluster']}",))
 
 
+def _with_changed_stack(document: Document, request: JobRequest) -> Document:
+    """Return the document with the usual stack if no stack is named but a field of it is changed."""
+    data = document.data if isinstance(document.data, dict) else {}
+    names = {change.partition("=")[0] for change in request.changes}
+    changed = any(name.startswith("stack.") for name in names) and not names & {"stack", "stack.base"}
+    return _with_usual_stack(document) if changed and "stack" not in data else document
+
+
+def _with_usual_stack(document: Document) -> Document:
+    """Return the document with the usual stack, an assumption."""
+    return _with_assumed(document, "stack", USUAL["stack"], f"stack {USUAL['stack']}")
+
+
+def _with_assumed(document: Document, key: str, value: object, note: str) -> Document:
+    """Return the document with a value of a key, and with a note that says so."""
+    data = document.data if isinstance(document.data, dict) else {}
+    return assuming(replace(document, data=data | {key: value}), (note,))
+
+
 def _devices_of_plan(document: Document) -> int | None:
     """Return the product of a plan's degrees if it states its replicas and chooses nothing, else None."""
     data = document.data if isinstance(document.data, dict) else {}
@@ -228,15 +248,14 @@ def _with_defaults(document: Document) -> Document:
     data = document.data
     if not isinstance(data, dict):
         return document
-    notes = []
     if "stack" not in data:
-        data = data | {"stack": USUAL["stack"]}
-        notes.append(f"stack {data['stack']}")
+        document = _with_usual_stack(document)
     if "batch" not in data:
         length = _usual_length(data.get("model"))
-        data = data | {"batch": {"sequence_length": length}}
-        notes.append(f"sequence_length {length}")
-    return assuming(replace(document, data=data), tuple(notes))
+        document = _with_assumed(
+            document, "batch", {"sequence_length": length}, f"sequence_length {length}"
+        )
+    return document
 
 
 def _usual_length(model: object) -> int:

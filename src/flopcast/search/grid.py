@@ -216,7 +216,7 @@ def _cuts(job: Job, space: Space) -> Table:
     all_degrees = tuple(divisors(devices))
     table: Table = {}
     for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
-        table = joined_with(table, name, column_of(getattr(space, name) or all_degrees))
+        table = joined_with(table, name, column_of(space.degrees(name, job) or all_degrees))
         used = reduce(np.multiply, table.values())
         table = rows_where(table, devices % used == 0)
     domain = job.cluster.scale_up_devices if space.tensor_in_domain else devices
@@ -226,7 +226,7 @@ def _cuts(job: Job, space: Space) -> Table:
     if space.data_parallel:
         table = rows_where(table, np.isin(table["data_parallel"], space.data_parallel))
     usual = {*divisors(blocks), *divisors(blocks + 2), *range(1, FEW_CHUNKS + 1)}
-    asked = space.virtual_stages or tuple(sorted(usual))
+    asked = space.degrees("virtual_stages", job) or tuple(sorted(usual))
     table = joined_with(table, "virtual_stages", column_of(asked))
     virtual, stages = table["virtual_stages"], table["pipeline_parallel"]
     equal = equal_rows([stages, virtual])

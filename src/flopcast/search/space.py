@@ -249,10 +249,17 @@ class Space(StrictModel):
             found = [plan.model_copy(update=_said(name, value, plan)) for plan in found for value in asked]
         return tuple(found)
 
+    def degrees(self, name: str, job: Job) -> tuple[int, ...]:
+        """Return the values of a degree: the named ones, 1 if the stack has no other, or () for all."""
+        named: tuple[int, ...] = getattr(self, name)
+        return named or ((1,) if name in job.stack.switches.fixed else ())
+
     def options(self, job: Job) -> dict[str, tuple[object, ...]]:
         """Return the values of every field that is not a number, with the defaults of empty ones."""
+        fixed = job.stack.switches.fixed
+        sequences = not job.plan.partition_activations and "sequence_parallel" not in fixed
         return {
-            "sequence_parallel": self.sequence_parallel or (not job.plan.partition_activations, False),
+            "sequence_parallel": self.sequence_parallel or tuple(dict.fromkeys((sequences, False))),
             "zero": self.zero or tuple(sorted(job.stack.sharding.zero_stages)),
             "recompute": self.recompute,
             "precision": _precisions(self, job),

@@ -6,9 +6,11 @@ import pytest
 from made_up_runs import JOB, judged, run
 
 from flopcast.accuracy import predict_unfitted as predict
+from flopcast.cost.factor_kinds import in_words
 from flopcast.lab.validation.diagnosis import first_suspect
 from flopcast.render.published_tables import runs_as_json, runs_as_markdown
 from flopcast.render.published_text import runs_as_text
+from flopcast.report.labels import component_label
 
 REPORT = predict(JOB)
 
@@ -53,7 +55,8 @@ def test_the_largest_component_is_named_with_its_share():
     found = first_suspect(REPORT, 0.1)
 
     assert math.isclose(found.component_share * REPORT.step_time_s, max(REPORT.breakdown.values()))
-    assert found.component.replace("_", " ") in found.phrase()
+    assert f"most is {component_label(found.component)} (" in found.phrase()
+    assert found.phrase().startswith(f"{in_words(found.factor)} (")
 
 
 def test_every_worst_row_is_told_with_its_suspect_in_every_form():

@@ -61,7 +61,16 @@ def test_text_json_and_markdown_hold_every_row_and_what_was_left_out():
     assert "left out, 1: a reason" in text
     assert [row["predicted_bytes"] for row in data["some"]["rows"]] == [101.2, 75.0]
     assert data["some"]["left_out"] == left_out
-    assert "| 1 | allocated | 100 B | 75.0 B | -25.0% |" in page
+    assert "| 1 | allocated | 100 B | 75 B | -25.0% |" in page
+
+
+def test_memory_is_shown_in_the_unit_of_reports():
+    (row, *_) = validate_memory("memory")
+
+    shown = memory_as_text("memory", [row], {}), memory_as_markdown({"memory": ((row,), {})})
+
+    assert all(f"{row.measured_bytes / 2**30:.1f} GiB" in text for text in shown)
+    assert all(" GB" not in text for text in shown)
 
 
 @pytest.mark.parametrize(("stage", "expected"), [("first", 0), ("last", -1)])

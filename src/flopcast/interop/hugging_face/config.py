@@ -32,7 +32,7 @@ from flopcast.interop.hugging_face.decoder_facts import (
 )
 from flopcast.interop.hugging_face.experts import layers_called_dense
 from flopcast.interop.hugging_face.families import FAMILIES, ConfigFact, Family
-from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, SILENT
+from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPINGS, SILENT
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
 from flopcast.interop.hugging_face.windows import runs
 from flopcast.spec.model import Model
@@ -91,6 +91,7 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     if name_of_class := headless(document.data):
         notes.append(f"{name_of_class} has no head: it is counted with the head of a language model")
     notes += _notes(reader, family, name)
+    _refuse_mappings(reader)
     if reader.problems:
         raise SpecError(reader.problems.values())
     return _mapping(reader, name, decoder), tuple(notes)
@@ -189,6 +190,14 @@ def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:
             reader.fault(
                 key, allowed, "weights are stored in one of these formats", f"correct or remove {key}"
             )
+
+
+def _refuse_mappings(reader: Reader) -> None:
+    """Report mappings under keys without a cost that hold one value: the file may be of another kind."""
+    for key in sorted(SILENT - MAPPINGS):
+        if isinstance(reader.values.get(key, ((), None))[1], dict):
+            because = "the configuration class declares one value, not a mapping"
+            reader.fault(key, "a number, a text or a list", because, f"correct or remove {key}")
 
 
 def _notes(reader: Reader, family: Family, name: str) -> list[str]:

@@ -25,4 +25,5 @@ OTHERWISE = {  # a key that is true → why a dense decoder has it false
     "add_cross_attention": "cross-attention is not supported yet: it reads the output of an encoder",
     "use_bidirectional_attention": ELSEWHERE["bert"],
 }
+MAPPINGS = frozenset(_TABLE["mappings"].split())  # of SILENT, may hold a mapping
 SILENT = frozenset(_TABLE["silent"].split())

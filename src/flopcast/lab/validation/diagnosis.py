@@ -8,6 +8,8 @@ It is a first guess from the prediction's own factors: what no factor stands for
 import math
 from dataclasses import dataclass
 
+from flopcast.cost.factor_kinds import in_words
+from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.timeline.uncertainty import log_sigma
 
@@ -40,8 +42,8 @@ class Diagnosis:
             else "cannot explain it alone"
         )
         return (
-            f"{self.factor} ({self.share:.0%} of the step, ± {self.log_sigma_factor:.0%}) {alone};"
-            f" {self.surprise_ratio:+.1f} sigma in all; most is {self.component.replace('_', ' ')}"
+            f"{in_words(self.factor)} ({self.share:.0%} of the step, ± {self.log_sigma_factor:.0%})"
+            f" {alone}; {self.surprise_ratio:+.1f} sigma in all; most is {component_label(self.component)}"
             f" ({self.component_share:.0%})"
         )
 
