@@ -50,7 +50,7 @@ def job_of_run(name, devices, sequences):
     return make_job(
         model=model_of(name),
         cluster=f"gcp-v5e:{devices // 8}",
-        stack={"base": "xla", "attention_kernel": "flash"},
+        stack="maxtext",
         batch={"sequence_length": 2048},
         plan=f"dp={devices} {shard} zero=3 mbs={int(sequences)} gbs={batch} recompute=full precision=bf16",
     )

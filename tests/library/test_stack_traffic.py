@@ -35,6 +35,7 @@ BUCKETS = {  # elements of a bucket that travels beside compute, from the source
     "megatron-deepspeed": fixed(500_000_000),
     "nemo": fixed(400 * MEBI // 2),  # bucket_cap_mb 400 of Apex, bf16
     "nemo-automodel": fixed(25 * MEBI // 4),
+    "maxtext": fixed(200_000_000),
     "neuron": fixed(200_000_000),
     "oneflow": fixed(16 * MEBI // 2),  # nccl_fusion_threshold_mb 16, fp16
     "pytorch-ddp": fixed(25 * MEBI // 4),
@@ -55,6 +56,7 @@ OVERLAP = {
     "megatron-bridge": ALWAYS,
     "megatron-bridge-26.06": ALWAYS,
     "megatron-core-2025": ALWAYS,
+    "maxtext": ALWAYS,
     "nemo": ALWAYS,
     "nemo-automodel": ALWAYS,
     "oneflow": ALWAYS,

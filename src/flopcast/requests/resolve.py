@@ -178,8 +178,16 @@ def _with_changed_stack(document: Document, request: JobRequest) -> Document:
 
 
 def _with_usual_stack(document: Document) -> Document:
-    """Return the document with the usual stack, an assumption."""
-    return _with_assumed(document, "stack", USUAL["stack"], f"stack {USUAL['stack']}")
+    """Return the document with the usual stack of its devices, an assumption."""
+    stack = _stack_of_device(document) or USUAL["stack"]
+    return _with_assumed(document, "stack", stack, f"stack {stack}")
+
+
+def _stack_of_device(document: Document) -> str:
+    """Return the usual stack of the cluster's devices; "" if they have none of their own."""
+    name = str(_cluster(document).get("base", "")).partition(":")[0]
+    known = name and catalog.known("clusters", name) is not None
+    return catalog.cluster(name).node.device.usual_stack if known else ""
 
 
 def _with_assumed(document: Document, key: str, value: object, note: str) -> Document:

@@ -83,6 +83,8 @@ class Device(StrictModel):
         Power of each kind of work, as fractions of the board power.
     curves : str
         Name of the device whose measured curves are used; "" for the device itself.
+    usual_stack : str
+        Name of the stack that jobs on the device run if they name none; "" for the one of GPUs.
     relatives : tuple of str
         Devices whose curves replace missing ones, the most similar first. flopcast uses the efficiency of a
         relative and not its seconds, and converts memory-bound curves (cost/kernels/curve_conversion.py).
@@ -103,6 +105,7 @@ class Device(StrictModel):
     sustained: Sustained = Sustained()
     board_power_w: float | None = Field(default=None, gt=0)
     power: Power = Power()
+    usual_stack: str = ""
     curves: str = ""
     relatives: tuple[str, ...] = ()
     source: Sources = ()

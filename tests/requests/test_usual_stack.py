@@ -1,0 +1,38 @@
+"""The stack of a job that names none: one that runs on its devices, and an assumption."""
+
+from all_cases import all_cases
+
+from flopcast import job
+from flopcast.library import catalog
+
+SETUP = {"model": "llama-3-8b", "seq": 2048, "plan": "gbs=64"}
+CLUSTERS = {
+    "gcp-v5e": "maxtext",
+    "gcp-v5p": "maxtext",
+    "gcp-v6e": "maxtext",
+    "aws-trn1": "neuron",
+    "aws-trn2": "neuron",
+    "gaudi3-8": "megatron-core",
+    "dgx-h100": "megatron-core",
+}
+
+
+@all_cases("cluster", CLUSTERS)
+def test_a_job_without_a_stack_runs_on_one_that_its_devices_have(cluster):
+    made = job(cluster=cluster, gpus=64, **SETUP)
+
+    assert made.stack.name == CLUSTERS[cluster]
+    assert f"stack {CLUSTERS[cluster]}" in made.assumptions
+
+
+@all_cases("name", catalog.names("devices"))
+def test_the_usual_stack_of_a_device_is_one_of_the_catalogue(name):
+    assert catalog.device(name).usual_stack in ("", *catalog.names("stacks"))
+
+
+def test_on_a_tpu_attention_is_a_flash_kernel_without_a_word_of_the_user():
+    silent = job(cluster="gcp-v5e", gpus=64, **SETUP)
+    named = job(cluster="gcp-v5e", gpus=64, stack="megatron-core", **SETUP)
+
+    assert silent.stack.attention_kernel == "flash"
+    assert named.stack.name == "megatron-core"
