@@ -9,7 +9,8 @@ import math
 import re
 import statistics
 import sys
-from functools import cached_property
+from dataclasses import replace
+from functools import cache, cached_property
 from pathlib import Path
 
 from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
@@ -329,10 +330,16 @@ TERMS = {
 
 def without_term(measured, changed):
     """Rows that were never fitted, those of jobs that a term is part of predicted without it."""
-    rows = measured.published.judged("none").rows
-    ids = frozenset(row.run.id for row in rows if changed(row.job) != row.job)
-    again = {row.run.id: row for row in measured.published.predicted({}, ids, changed).rows} if ids else {}
-    return [again.get(row.run.id, row) for row in rows]
+    step_time_s = cache(
+        lambda job: measured.published.step_time_s(job, {})
+    )  # of some jobs are several runs
+    rows = []
+    for row in measured.published.judged("none").rows:
+        job = row.job.model_copy(update={"assumptions": ()})
+        other = changed(job)
+        again = row if other == job else replace(row, predicted_step_time_s=step_time_s(other))
+        rows.append(again)
+    return rows
 
 
 def log_ratios(rows):

@@ -12,6 +12,9 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from flopcast import prediction
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.price import price
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
@@ -23,8 +26,10 @@ from flopcast.lab.validation.published import Constants, Published, compare_runs
 from flopcast.lab.validation.run import Run
 from flopcast.library.constants import shipped
 from flopcast.library.curves import load_book
-from flopcast.report.report import Report
+from flopcast.report.report import Report, summarise
 from flopcast.spec.job import Job
+from flopcast.timeline.program import simulate
+from flopcast.timeline.step import run_step
 
 # Programs, times of kernels, prices and times of layers of earlier predictions. A pass over 700 runs makes
 # 52,000 of them; with fewer kept, the next pass finds none.
@@ -103,23 +108,17 @@ class PublishedTables:
     def _by_catalogue(self) -> Published:
         return self.predicted()
 
-    def predicted(
-        self,
-        levels: Levels | None = None,
-        ids: frozenset[str] = frozenset(),
-        changed: Callable[[Job], Job] = lambda job: job,
-    ) -> Published:
-        """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's.
-
-        `changed` may switch a term of the jobs off, which are predicted in the place of the runs' own.
-        """
+    def predicted(self, levels: Levels | None = None, ids: frozenset[str] = frozenset()) -> Published:
+        """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's."""
         broken = [problem for table in self._tables for problem in table.problems]
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
-        return compare_runs(
-            runs, self._reproduced, lambda job: self._predicted.of(changed(job), levels), broken
-        )
+        return compare_runs(runs, self._reproduced, lambda job: self._predicted.of(job, levels), broken)
+
+    def step_time_s(self, job: Job, levels: Levels) -> float:
+        """Return the step time of a job that is like a run's; everything else of a report takes longer."""
+        return self._predicted.step_time_s(job, levels)
 
     def _reproduced(self, run: Run) -> Job:
         """Return the job of a run, which `reproduce` makes only once for any number of predictions."""
@@ -155,10 +154,21 @@ class _Predictions:
 
     def of(self, job: Job, levels: Levels | None) -> Report:
         """Return the report of a job; memory does not depend on `levels` (see `predict_with`)."""
-        book = self._book(job.cluster)
-        known = book if levels is None else replace(book, levels=levels)
-        report = prediction.predict(job, known, self._kept)
+        report = prediction.predict(job, self._known(job, levels), self._kept)
         programs = report.priced.programs
         key = "memory", id(programs), job.cluster
         _, vars(report)["memory"] = self._kept.of(key, lambda: (programs, report.memory))
         return report
+
+    def step_time_s(self, job: Job, levels: Levels) -> float:
+        """Return the step time of the report of a job."""
+        book = self._known(job, levels)
+        programs = prediction.programs_of(job, self._kept)
+        priced = price(programs, job.cluster, book, FactorBook(job.site, levels), self._kept)
+        passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
+        return summarise(job, priced, run_step(priced, passes=passes)).step_time_s
+
+    def _known(self, job: Job, levels: Levels | None) -> CurveBook:
+        """Return the curves of a job, with these levels or the catalogue's."""
+        book = self._book(job.cluster)
+        return book if levels is None else replace(book, levels=levels)
