@@ -32,6 +32,7 @@ _PLAIN = ("min", "h", "d", "USD/h")  # take no prefix
 _SCALE = {"bit/s": 1 / 8, "min": 60.0, "h": 3600.0, "d": 86400.0, "Wh": 3600.0}
 _DIGITS = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
 _NUMBER = re.compile(_DIGITS + r"(\S.*?)\s*")
+_GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _TOKENS = re.compile(_DIGITS + r"([kKMBT]?)\s*")
 _OF_TOKENS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -83,8 +84,20 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
     raise ValueError(f"a number and a unit, such as {' or '.join(f'1.5 {_usual(u)}' for u in units)}")
 
 
+def without_separators(text: str) -> str:
+    """Return a number without thousands separators: commas at every third digit, as `show_count` writes.
+
+    Other commas stay, so that a list or a decimal comma is not taken for another number.
+
+    >>> without_separators("52,000"), without_separators("1,234.5 M"), without_separators("5,2")
+    ('52000', '1234.5 M', '5,2')
+    """
+    match = _GROUPED.match(text)
+    return text if match is None else match[0].replace(",", "") + text[match.end() :]
+
+
 def parse_tokens(text: str) -> float:
-    """Return how many tokens a text means, as people write them: 2e12, 2T, 300B, 1.5 M.
+    """Return how many tokens a text means, as people write them: 2e12, 2T, 300B, 1.5 M, 52,000.
 
     Raises
     ------
@@ -93,10 +106,10 @@ def parse_tokens(text: str) -> float:
 
     Examples
     --------
-    >>> parse_tokens("2T"), parse_tokens("300 B"), parse_tokens("2e12")
-    (2000000000000.0, 300000000000.0, 2000000000000.0)
+    >>> parse_tokens("2T"), parse_tokens("300 B"), parse_tokens("2e12"), parse_tokens("52,000")
+    (2000000000000.0, 300000000000.0, 2000000000000.0, 52000.0)
     """
-    match = _TOKENS.fullmatch(text)
+    match = _TOKENS.fullmatch(without_separators(text))
     tokens = math.inf if match is None else float(match.group(1)) * _OF_TOKENS[match.group(2)]
     if not math.isfinite(tokens):
         raise ValueError("a number of tokens, such as 2e12, 2T or 300B")

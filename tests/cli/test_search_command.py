@@ -324,7 +324,7 @@ def test_words_of_one_field_are_separated_by_commas():
     assert again == {("none", "uniform"), ("full", "block")}
 
 
-@pytest.mark.parametrize("text", ["0", "many", "-5 USD"])
+@pytest.mark.parametrize("text", ["0", "many", "-5 USD", "5,2"])
 def test_a_budget_that_is_no_money_is_refused(text):
     ended = flopcast("search", *WORDS, "--plan", FEW, "--tokens", "1T", "--budget", text)
 

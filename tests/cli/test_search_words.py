@@ -113,7 +113,16 @@ def test_tokens_are_written_as_people_count_them(text, tokens):
 
 
 @all_cases(
-    ("text", "dollars"), [("40000", 4e4), ("2.5M USD", 2.5e6), ("$3M", 3e6), ("1B", 1e9), (None, None)]
+    ("text", "dollars"),
+    [
+        ("40000", 4e4),
+        ("40,000 USD", 4e4),
+        ("$1,234,567", 1_234_567.0),
+        ("2.5M USD", 2.5e6),
+        ("$3M", 3e6),
+        ("1B", 1e9),
+        (None, None),
+    ],
 )
 def test_a_budget_is_written_with_or_without_its_unit(text, dollars):
     assert asked(tokens="1T", budget=text).budget_usd == dollars

@@ -33,6 +33,23 @@ def test_samples_are_written_as_people_count_them(text, number):
     assert RunLength(samples=text).samples == number
 
 
+@given(st.integers(1, 10**7))
+def test_a_number_with_commas_as_flopcast_prints_it_is_read_as_the_same_number(number):
+    printed = f"{number:,}"
+
+    assert RunLength(samples=printed).samples == number
+    assert RunLength(tokens=printed, epochs=printed).total_tokens(Batch(seq=8)) == number * number
+
+
+@all_cases(
+    "text", ["5,2", "0,520", "52,00", "52,0000", "5200,000", ",520", "52,000,", "52,,000", "1.5,000"]
+)
+def test_commas_that_separate_no_thousands_are_refused(text):
+    for stated in ({"samples": text}, {"tokens": text}, {"samples": 1, "epochs": text}):
+        with pytest.raises(ValueError, match="validation error"):
+            RunLength(**stated)
+
+
 @all_cases(
     ("stated", "field", "fix"),
     [

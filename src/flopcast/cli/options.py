@@ -63,7 +63,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         help="Train LoRA adapters over frozen weights in 4 bits (QLoRA).",
     ),
     "tokens": click.option("--tokens", help='Tokens of the whole run, or of one epoch: "2T", "300B".'),
-    "samples": click.option("--samples", help='Sequences of one epoch: "52000", "52k".'),
+    "samples": click.option("--samples", help='Sequences of one epoch: "52,000", "52k".'),
     "epochs": click.option("--epochs", help="Passes over the samples or tokens of the run."),
     "site": click.option("--site", type=FILE, help="Site file: measured rates of this machine."),
     "price": click.option(

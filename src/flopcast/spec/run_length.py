@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flopcast.spec.batch import Batch
 from flopcast.strict_model import StrictModel
-from flopcast.units import Number, parse_tokens, show_count
+from flopcast.units import Number, parse_tokens, show_count, without_separators
 
 ONE_OF = "tokens or samples"
 
@@ -48,7 +48,12 @@ class RunLength(StrictModel):
         try:
             return parse_tokens(value)
         except ValueError:
-            raise ValueError("a number, such as 52000, 52k, 300B or 2T; because it is a count") from None
+            raise ValueError("a number, such as 52,000, 52k, 300B or 2T; because it is a count") from None
+
+    @field_validator("epochs", mode="before")
+    @classmethod
+    def _without_separators(cls, value: object) -> object:
+        return without_separators(value) if isinstance(value, str) else value
 
     @field_validator("samples")
     @classmethod
