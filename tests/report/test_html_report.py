@@ -250,7 +250,7 @@ def test_the_page_has_the_change_that_helps_most_first():
     assert [text in shown for text in (f"{one.title}." for one in changes[:4])] == [True] * len(changes[:4])
     assert shown.index(changes[0].title) == min(shown.index(one.title) for one in changes[:4])
     assert changes[0].rank == max(one.rank for one in changes)
-    assert "No single setting would shorten the step" in without
+    assert "No single setting is sure to shorten the step" in without
     assert "What would help most" not in as_html(report)
 
 

@@ -172,7 +172,7 @@ def test_a_link_is_copied(browser, server):
     page = opened(browser, server, f"/?{WHOLE}", permissions=["clipboard-read", "clipboard-write"])
 
     page.click("#share")
-    sync_api.expect(page.locator("#told")).to_contain_text("The link is copied")
+    sync_api.expect(page.locator("#share")).to_have_text("Copied")
 
     assert page.evaluate("navigator.clipboard.readText()") == page.url
 
@@ -222,3 +222,52 @@ def test_a_narrow_screen_has_the_answer_below_the_form_in_sight(browser, server)
     assert "Does not fit" in page.inner_text("#glance")
     page.click("#glance")
     assert page.evaluate("document.querySelector('#answer').getBoundingClientRect().top") < 844
+
+
+def test_advice_on_the_software_is_applied_where_none_was_named(browser, server):
+    """A change of a stack needs its name, which the link adds."""
+    page = opened(browser, server, "/?model=llama-3-70b&cluster=dgx-h100&gpus=512&tp=8&pp=8&vpp=5&gbs=640")
+    page.wait_for_selector("#advice strong")
+    before_s = step_s(page)
+    link = page.locator("#advice a", has_text="Apply").first
+
+    with page.expect_navigation():
+        link.click()
+
+    assert page.locator(".faults").count() == 0
+    assert step_s(page) < before_s
+
+
+def test_another_length_of_sequences_has_another_plan_and_a_search_is_free_of_the_chosen_one(
+    browser, server
+):
+    page = opened(browser, server, "/?model=llama-2-7b&cluster=dgx-h100&gpus=16&samples=52k&seq=4096")
+    before = page.input_value("[name=mbs]")
+
+    changed(page, lambda: page.fill("[name=seq]", "1024"))
+    changed(page, lambda: page.select_option("[name=zero]", "2"))
+    link = page.get_attribute("header a[href^='/search']", "href")
+
+    assert int(page.input_value("[name=mbs]")) > int(before)
+    assert page.inner_text(".note") == "set by you: zero"
+    words = parse_qs(urlsplit(link).query)
+    assert words["zero"] == ["2"]
+    assert words["seq"] == ["1024"]
+    assert {"tp", "pp", "vpp", "mbs", "recompute", "chosen"} & set(words) == set()
+
+
+def test_empty_fields_show_what_is_used(browser, server):
+    page = opened(browser, server, "/?model=llama-3-8b&cluster=dgx-h100&gpus=16")
+
+    assert page.get_attribute("[name=seq]", "placeholder") == "8192"
+    assert page.get_attribute("#field-stack-pick", "placeholder") == "megatron-core"
+
+
+def test_an_answer_comes_into_sight_after_a_button_below_it(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}", viewport={"width": 1000, "height": 700})
+    page.evaluate("document.querySelector('button[name=choose]').scrollIntoView()")
+
+    changed(page, lambda: page.click("button[name=choose]"))
+
+    top = page.evaluate("document.getElementById('answer').getBoundingClientRect().top")
+    assert -10 <= top < 500

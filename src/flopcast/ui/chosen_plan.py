@@ -19,7 +19,9 @@ CHOSEN = "chosen"
 PLAN_FIELDS = (*OF_PLAN, "plan")
 KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
 SWITCHES = ("choose", "go", "now", "hold")  # of an address: what to do, not of what
-JOB_FIELDS = ("model", "cluster", "gpus", "stack", "lora", "qlora", "samples", "job")  # of a chosen plan
+JOB_FIELDS = (  # of a chosen plan: another plan may be the best where one of these is another
+    "model", "cluster", "gpus", "stack", "seq", "lora", "qlora", "samples", "job",
+)  # fmt: skip
 Fields = Mapping[str, str]
 
 
@@ -48,6 +50,20 @@ def filled(words: Fields, requested_fields: Fields, made: Fields, sides: Sequenc
         own = {name.removeprefix(side): value for name, value in made.items() if name.startswith(side)}
         fields[side + CHOSEN] = chosen_word(requested_fields, own, words.get(side + CHOSEN, ""), side)
     return fields
+
+
+def without_chosen(words: Fields) -> dict[str, str]:
+    """Return the fields of a form without those of a plan that was chosen, and without their record.
+
+    >>> without_chosen({"model": "m", "tp": "8", "pp": "1", "chosen": "model=m&pp=1"})
+    {'model': 'm', 'tp': '8'}
+    """
+    chosen = dict(parse_qsl(words.get(CHOSEN, "")))
+    return {
+        name: value
+        for name, value in words.items()
+        if name != CHOSEN and (name not in PLAN_FIELDS or name in KEPT or value != chosen.get(name))
+    }
 
 
 def without_stale(words: Fields, prefix: str = "") -> dict[str, str]:

@@ -14,6 +14,7 @@ from html import escape
 from urllib.parse import parse_qsl
 
 from flopcast.library import catalog
+from flopcast.render.search_text import objective_name
 from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.spec.precision import RECIPES
@@ -71,17 +72,19 @@ def known_fields() -> dict[str, Field]:
         "objectives": Field(label="Best by", choices=tuple(OBJECTIVES), wide=True),
     }
     written = {
-        "price": Field(label="Price of a device", hint="2.10 USD/h", wide=True),
-        "power_limit": Field(label="Power limit of a device", hint="500 W", wide=True),
-        "schedule": Field(label="Schedule", hint="1f1b"),
-        "plan": Field(label="Other fields of the plan", hint="sp optimizer=adamw", wide=True),
-        "changes": Field(label="Other fields of the job", hint="stack.launches=graph", wide=True),
-        "samples": Field(label="Samples", hint="of an epoch: 52k"),
-        "epochs": Field(label="Epochs", hint="3"),
-        "tokens": Field(label="Tokens of the whole run", hint="2T; or give samples", wide=True),
-        "deadline": Field(label="Done within", hint="30 d"),
-        "budget": Field(label="Budget", hint="2.5M USD"),
-        "headroom": Field(label="Memory used at most", hint="90 %; empty: what fits", wide=True),
+        "price": Field(label="Price of a device", hint="such as 2.10 USD/h", wide=True),
+        "power_limit": Field(label="Power limit of a device", hint="such as 500 W", wide=True),
+        "schedule": Field(label="Schedule", hint="such as 1f1b"),
+        "plan": Field(label="Other fields of the plan", hint="such as sp optimizer=adamw", wide=True),
+        "changes": Field(
+            label="Other fields of the job", hint="such as stack.attention_kernel=flash", wide=True
+        ),
+        "samples": Field(label="Samples", hint="of an epoch, such as 52k"),
+        "epochs": Field(label="Epochs", hint="such as 3"),
+        "tokens": Field(label="Tokens of the whole run", hint="such as 2T; or give samples", wide=True),
+        "deadline": Field(label="Done within", hint="such as 30 d"),
+        "budget": Field(label="Budget", hint="such as 2.5M USD"),
+        "headroom": Field(label="Memory used at most", hint="such as 90 %; empty: what fits", wide=True),
     }
     return counted | chosen | written
 
@@ -90,7 +93,7 @@ EMPTY = {  # what a list shows while nothing is selected
     "model": "as the file says",
     "cluster": f"the file's, or {USUAL['cluster']}",
     "stack": f"usual: {USUAL['stack']}",
-    "objectives": "step_time",
+    "objectives": "step time",
     "zero": "any",
     "recompute": "any",
     "precision": "usual: bf16",
@@ -104,6 +107,14 @@ def predict_form(words: Fields) -> str:
         '<button type="submit" name="choose" value="1">Choose the plan for me</button>'
     )
     return _job(words, "") + _buttons(buttons)
+
+
+SEVERAL = {  # hints of fields that a search takes several values for
+    "cluster": "one, or several with commas",
+    "stack": "one, or several with commas",
+    "gpus": "such as 64 or 64..512",
+    "gbs": "such as 512 or 256,512",
+}
 
 
 def search_form(words: Fields) -> str:
@@ -140,7 +151,7 @@ def plan_note(words: Fields, prefix: str = "") -> str:
     stated = [name for name in PLAN if words.get(prefix + name)]
     own = [name for name in stated if words[prefix + name] != chosen.get(name)]
     if not own:
-        return "chosen for you"
+        return "of the uploaded file, or chosen for you" if words.get(f"{prefix}job") else "chosen for you"
     return f"set by you: {', '.join(own)}" if len(own) < len(stated) else "set by you"
 
 
@@ -179,9 +190,10 @@ def _folded(
     """Return a group that unfolds; it is open where it holds something that the user wrote."""
     name = summary.partition(" <")[0]
     written = any(words.get(prefix + each) for each in names)
-    shown = " open" if opened or (written and names != PLAN) else ""
+    shown = " open" if opened or (written and (names != PLAN or several)) else ""
+    mark = " data-plan" if names == PLAN else ""
     return (
-        f'<details class="card"{shown}><summary>{summary}</summary>'
+        f'<details class="card"{mark}{shown}><summary>{summary}</summary>'
         f'<div role="group" aria-label="{escape(name)}" class="inner">'
         f"{_inputs(names, words, prefix, several=several)}</div></details>"
     )
@@ -198,8 +210,9 @@ def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: b
 def _input(name: str, field: Field, value: str, *, one: bool) -> str:
     """Return one field with its label; one that may hold several values takes any text."""
     key, own = f"field-{name}", name.rpartition(".")[2]
-    hint = f' <small id="{key}-hint">{escape(field.hint)}</small>' if field.hint else ""
-    described = f' aria-describedby="{key}-hint"' if field.hint else ""
+    about = field.hint if one else SEVERAL.get(own, field.hint)
+    hint = f' <small id="{key}-hint">{escape(about)}</small>' if about else ""
+    described = f' aria-describedby="{key}-hint"' if about else ""
     shared = f'id="{key}" name="{name}"{described}'
     if field.choices and one:
         picked = " data-picker" if own in PICKED else ""
@@ -208,7 +221,11 @@ def _input(name: str, field: Field, value: str, *, one: bool) -> str:
     else:
         digits = ' inputmode="numeric"' if field.counts and one else ""
         stops = f' data-stops="{" ".join(map(str, field.stops))}"' if field.stops and one else ""
+        shared += f' list="{key}-offered"' if field.choices else ""
         control = f'<input {shared} type="text" value="{escape(value)}"{digits}{stops} spellcheck="false">'
+        if field.choices:
+            options = "".join(f'<option value="{escape(each)}">' for each in field.choices)
+            control += f'<datalist id="{key}-offered">{options}</datalist>'
     wide = " wide" if field.wide else ""
     slides = " slides" if field.stops and one else ""
     return (
@@ -222,9 +239,14 @@ def _options(choices: Sequence[str], value: str, empty: str) -> str:
     offered = ("", *(() if value in ("", *choices) else (value,)), *choices)
     chosen = {value: " selected"}
     return "".join(
-        f'<option value="{escape(each)}"{chosen.get(each, "")}>{escape(each or empty)}</option>'
+        f'<option value="{escape(each)}"{chosen.get(each, "")}>{escape(_label(each) or empty)}</option>'
         for each in offered
     )
+
+
+def _label(choice: str) -> str:
+    """Return what a list shows for a choice: an objective by its label, everything else as it is."""
+    return objective_name(OBJECTIVES[choice]) if choice in OBJECTIVES else choice
 
 
 def _buttons(inner: str) -> str:

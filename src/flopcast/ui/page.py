@@ -9,7 +9,7 @@ from html import escape
 from urllib.parse import urlencode
 
 from flopcast.requests.job_files import USUAL
-from flopcast.ui.chosen_plan import CHOSEN
+from flopcast.ui.chosen_plan import without_chosen
 from flopcast.ui.form import compare_form, machine_fields, predict_form, search_form
 from flopcast.ui.request_fields import OF_SEARCH
 
@@ -91,7 +91,7 @@ def search_hint() -> str:
     return (
         "<p>A search simulates the plans that your cluster allows and ranks them by step time, cost,"
         " memory or energy. Fields of the plan limit it: <code>4,8</code> allows two values and"
-        " <code>1..8</code> a range. GPUs and clusters may be several too.</p>"
+        " <code>1..8</code> a range. GPUs, clusters and software may be several too.</p>"
     )
 
 
@@ -114,7 +114,7 @@ def _tools(name: str, words: Fields) -> str:
     """Return what can be done with an answer: share it, save it, set a log beside it."""
     if name == "search":
         return ""
-    share = '<button type="button" id="share" class="scripted" hidden>Copy link</button>'
+    share = '<button type="button" id="share" class="scripted" aria-live="polite" hidden>Copy link</button>'
     if name != "predict":
         return f'<div class="toolbar">{share}</div>'
     query = escape(urlencode({name: value for name, value in words.items() if value}))
@@ -230,7 +230,7 @@ def _link(key: str, here: str, words: Fields) -> str:
 
 
 def _address(there: str, here: str, words: Fields) -> str:
-    """Return another page of the same job; a comparison has it twice, a search single values."""
+    """Return another page of the same job; a comparison has it twice, a search only what the user set."""
     if there == "upload":
         return PAGES[there][0]
     if here == "search" != there:
@@ -239,7 +239,8 @@ def _address(there: str, here: str, words: Fields) -> str:
         words = {name[2:]: value for name, value in words.items() if name.startswith("a.")}
     if there != "search":
         words = {name: value for name, value in words.items() if name not in OF_SEARCH}
-    words = {name: value for name, value in words.items() if name.rpartition(".")[2] != CHOSEN}
+    if there == "search":
+        words = without_chosen(words)
     if there == "compare" != here:
         words = {f"{side}.{name}": value for side in ("a", "b") for name, value in words.items()}
     query = urlencode({name: value for name, value in words.items() if value})

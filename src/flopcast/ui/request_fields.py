@@ -73,7 +73,7 @@ def question_from(words: Words) -> Question:
     plan, gpus = " ".join(_stated_words(words)) or None, _text(words, "gpus")
     job = replace(request, source=source, plan=plan, gpus=gpus)
     clusters, stacks, objectives = (
-        str(words.get(name) or "").split() for name in ("cluster", "stack", "objectives")
+        str(words.get(name) or "").replace(",", " ").split() for name in ("cluster", "stack", "objectives")
     )
     named: dict[str, Any] = {name: _text(words, name) for name in OF_SEARCH[1:]}
     named |= {"clusters": clusters, "stacks": stacks, "objectives": objectives}

@@ -50,7 +50,6 @@ JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "te
 OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
-ADVICE = '<div id="advice" class="scripted" aria-live="polite" hidden></div>'  # its place: it takes longer
 SHOWN_PLANS = 20
 OPENED = ("time", "memory", "pipeline")  # sections that are shown unfolded
 
@@ -76,15 +75,23 @@ def predict_page(words: Words, _: OnProgress) -> Made:
 def report_parts(report: Report) -> Made:
     """Return a report as parts of a page, with the fields of its plan for the form."""
     sections = (where(report), memory(report), pipeline(report), limits(report), costs(report))
-    html = answer(report) + ADVICE + "".join(map(_part, (*sections, evidence(report))))
+    html = answer(report) + _place_of_advice(report) + "".join(map(_part, (*sections, evidence(report))))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
+
+
+def _place_of_advice(report: Report) -> str:
+    """Return the place of the advice, which takes longer, with values for fields that are left empty."""
+    used = {"seq": f"{report.job.batch.mean_sequence_tokens:.0f}", "stack-pick": report.job.stack.name}
+    data = "".join(f' data-used-{name}="{escape(value)}"' for name, value in used.items())
+    return f'<div id="advice" class="scripted" aria-live="polite"{data} hidden></div>'
 
 
 def advice_page(words: Words, _: OnProgress) -> Made:
     """Return the settings whose change would help a job most, each with a link that applies it."""
     report = api.predict(job_from(words))
     changes = best_changes(report, api.predict)
-    links = ["/?" + urlencode(_with_edits(words, each.edits)) for each in changes]
+    named = {"stack": report.job.stack.name} | dict(words)  # a change of the software needs its name
+    links = ["/?" + urlencode(_with_edits(named, each.edits)) for each in changes]
     return JSON, json.dumps({"html": advice(changes, report.step_time_s, links), "fields": {}})
 
 

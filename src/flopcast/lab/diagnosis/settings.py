@@ -23,6 +23,7 @@ from flopcast.spec.plan import Plan
 from flopcast.units import show_memory, show_seconds
 
 LEAST_GAIN, BETTER_GAIN = 0.01, 0.03  # of the step: for a setting, for another plan
+UNSETTLED_GAIN = 0.05  # of the step, that is worth advice although its interval contains zero
 OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
     "recompute_method",
     "recompute_layers",
@@ -192,8 +193,17 @@ def slow_settings(report: Report, predict: Predict) -> Iterator[Suspect]:
 
 
 def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
-    """Return the settings whose change saves time, in the order of their seconds and their certainty."""
-    return tuple(sorted(slow_settings(report, predict), key=lambda one: -one.rank))
+    """Return the settings whose change saves time, in the order of their seconds and their certainty.
+
+    A saving that may as well be a loss is left out if less than UNSETTLED_GAIN of the step is expected.
+    """
+    least_s = UNSETTLED_GAIN * report.step_time_s
+    found = (
+        one
+        for one in slow_settings(report, predict)
+        if one.basis != "unsettled" or (one.cost_s or 0.0) >= least_s
+    )
+    return tuple(sorted(found, key=lambda one: -one.rank))
 
 
 def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -> Iterator[Suspect]:
@@ -221,7 +231,10 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
         cost_s=gain_s - saved_s,
         low_s=None,
         high_s=None,
-        evidence=_fall(report, faster, f"the plan {chosen.plan.short()}"),
+        evidence=(
+            *_fall(report, faster, f"the plan {chosen.plan.short()}"),
+            *([f"{show_seconds(saved_s)} of that are those of the settings above"] if saved_s else []),
+        ),
         change=f'--plan "{chosen.plan.short()}"; `flopcast search` lists others',
     )
 

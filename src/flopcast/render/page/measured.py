@@ -28,7 +28,7 @@ def measured(found: SlowStep) -> Section:
     rows = [_row(each, found.report.step_time_s) for each in found.suspects]
     suspects = (
         table(
-            "Why the step may be longer than it need be, the most seconds first.",
+            "Why the step may be longer than it need be, by seconds and by how certain they are.",
             ("suspect", "costs a step", "share", "known by", "evidence, and what to change"),
             rows,
         )

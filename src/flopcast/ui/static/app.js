@@ -53,13 +53,21 @@ function work() {
       for (const link of document.querySelectorAll('header nav a')) {
         const path = new URL(link.href).pathname;
         const own = new URLSearchParams(query), more = new URLSearchParams();
-        own.delete('chosen');
         if (path === '/upload') continue;
+        if (path === '/search') leaveChosen(own);
         if (path === '/compare')
           for (const side of ['a.', 'b.']) for (const [name, value] of own) more.append(side + name, value);
         else for (const [name, value] of own) more.append(name, value);
         link.href = path + '?' + more;
       }
+  }
+  // A search looks for what was chosen; what the user set, it keeps (chosen_plan.py).
+  function leaveChosen(query) {
+    const chosen = new URLSearchParams(query.get('chosen') || '');
+    query.delete('chosen');
+    for (const field of form.querySelectorAll('[data-plan] [name]'))
+      if (query.has(field.name) && query.get(field.name) === chosen.get(field.name) && field.name !== 'precision')
+        query.delete(field.name);
   }
   function show(made) {
     const open = {}, before = document.getElementById('advice');
@@ -90,11 +98,19 @@ function work() {
         event.preventDefault();
       });
     }
+    const used = document.getElementById('advice');
+    for (const [name, key] of page === 'predict' && used ? [['seq', 'usedSeq'], ['stack-pick', 'usedStackPick']] : []) {
+      const field = document.getElementById('field-' + name);
+      if (field) field.placeholder = used.dataset[key];
+    }
     const glance = document.getElementById('glance');
-    const tiles = answer.querySelectorAll('.tiles dd');
-    if (glance) glance.textContent = tiles.length > 1
-      ? `${tiles[0].firstChild.textContent} a step · ${tiles[1].firstChild.textContent}`
-      : `${answer.querySelectorAll('.faults li').length || 'No'} error(s): see below`;
+    const tiles = answer.querySelectorAll('.tiles dd'), faults = answer.querySelectorAll('.faults li').length;
+    if (!glance) return;
+    if (tiles.length > 1)
+      glance.textContent = `${tiles[0].firstChild.textContent} a step · ${tiles[1].firstChild.textContent}`;
+    else if (answer.querySelector('.faults'))
+      glance.textContent = faults ? `${faults} error${faults > 1 ? 's' : ''} in the input` : 'No answer: see why';
+    else glance.textContent = 'To the answer';
   }
   function fill(fields, notes) {
     for (const [name, value] of Object.entries(fields)) {
@@ -107,6 +123,11 @@ function work() {
     form.dispatchEvent(new Event('filled'));
     const shown = form.querySelectorAll('.note');
     (notes || []).forEach((note, place) => { if (shown[place]) shown[place].textContent = note; });
+  }
+  // After a button was pressed below the answer's start, the answer comes into sight.
+  function reveal() {
+    const box = answer.getBoundingClientRect();
+    if (box.top < 0 || box.top > innerHeight * 0.7) answer.scrollIntoView({block: 'start'});
   }
   function state(text) {
     told.textContent = text;
@@ -189,6 +210,7 @@ function work() {
 
   form.addEventListener('submit', (event) => {
     event.preventDefault();
+    reveal();
     if (page === 'search') search();
     else if (event.submitter && event.submitter.name === 'choose') ask({choose: true, field: 'choose'});
     else ask();
@@ -234,8 +256,9 @@ function work() {
   if (share) share.addEventListener('click', async () => {
     try {
       await navigator.clipboard.writeText(location.href);
-      told.textContent = 'The link is copied. It holds the whole job.';
-    } catch (error) { told.textContent = 'Copy the address of this page: it holds the whole job.'; }
+      share.textContent = 'Copied';
+    } catch (error) { share.textContent = 'Copy the address of this page'; }
+    setTimeout(() => { share.textContent = 'Copy link'; }, 2500);
   });
   mark();
   if (page === 'predict') advise();
