@@ -36,3 +36,30 @@ def test_on_a_tpu_attention_is_a_flash_kernel_without_a_word_of_the_user():
 
     assert silent.stack.attention_kernel == "flash"
     assert named.stack.name == "megatron-core"
+
+
+TUNED = {
+    "adapters": {"lora": 16},
+    "adapters over 4 bits": {"qlora": 16},
+    "samples": {"samples": "52k"},
+    "samples of a change": {"changes": ["run.samples=52000"]},
+    "a field of the stack": {"lora": 16, "changes": ["stack.attention_generation=flash-2"]},
+}
+
+
+@all_cases("name", TUNED)
+def test_a_fine_tune_without_a_stack_runs_in_pytorch_and_says_so(name):
+    tuned = job(cluster="dgx-h100", gpus=8, **SETUP, **TUNED[name])
+    named = job(cluster="dgx-h100", gpus=8, **SETUP, **TUNED[name], stack="megatron-core")
+
+    assert tuned.stack.name == "torch-fsdp2"
+    assert "stack torch-fsdp2 (PyTorch, as most fine-tunes)" in tuned.assumptions
+    assert named.stack.name == "megatron-core"
+
+
+def test_other_jobs_keep_their_stack():
+    assert job(cluster="dgx-h100", gpus=8, tokens="1T", **SETUP).stack.name == "megatron-core"
+    assert (
+        job(cluster="dgx-h100", gpus=8, lora=16, **SETUP | {"plan": "zero=1"}).stack.name == "megatron-core"
+    )
+    assert job(cluster="gcp-v5e", gpus=8, lora=16, **SETUP).stack.name == "maxtext"

@@ -27,6 +27,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 
 LONGEST_USUAL = 8192  # tokens
+TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
@@ -79,10 +80,10 @@ def made_from(
         document = _with_usual_cluster(document, request)
         stated = stated or _devices_of_plan(document)
     document = _with_price(document, request.price, anew=True)
-    document = _with_changed_stack(document, request)
     document, twofold = _tried(document, lambda given: with_adapters(given, request, anew=True))
     document, mistyped = _tried(
-        with_run(document, request), lambda given: edited_document(given, request.changes)
+        _with_changed_stack(with_run(document, request), request),
+        lambda given: edited_document(given, request.changes),
     )
     if not twofold:
         document = with_adapters(document, request, anew=False)
@@ -178,9 +179,22 @@ def _with_changed_stack(document: Document, request: JobRequest) -> Document:
 
 
 def _with_usual_stack(document: Document) -> Document:
-    """Return the document with the usual stack of its devices, an assumption."""
-    stack = _stack_of_device(document) or USUAL["stack"]
-    return _with_assumed(document, "stack", stack, f"stack {stack}")
+    """Return the document with the usual stack of its devices or of a fine-tune, an assumption."""
+    stack, why = _stack_of_device(document), ""
+    if not stack and _fine_tunes(document):
+        stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
+    stack = stack or USUAL["stack"]
+    return _with_assumed(document, "stack", stack, f"stack {stack}{why}")
+
+
+def _fine_tunes(document: Document) -> bool:
+    """Return whether the document has adapters or samples, and no ZeRO stage that TUNING_STACK lacks."""
+    data = document.data if isinstance(document.data, dict) else {}
+    model, run = data.get("model"), data.get("run")
+    adapted = isinstance(model, dict) and model.get("adapters") is not None
+    tuned = adapted or (isinstance(run, dict) and run.get("samples") is not None)
+    zero = _stated_plan(document).get("zero")
+    return tuned and (zero is None or zero in catalog.stack(TUNING_STACK).sharding.zero_stages)
 
 
 def _stack_of_device(document: Document) -> str:
@@ -198,15 +212,22 @@ def _with_assumed(document: Document, key: str, value: object, note: str) -> Doc
 
 def _devices_of_plan(document: Document) -> int | None:
     """Return the product of a plan's degrees if it states its replicas and chooses nothing, else None."""
+    plan = _stated_plan(document)
+    if "data_parallel" not in plan or AUTO in plan:
+        return None
+    given = [plan.get(name, 1) for name in DEGREES]
+    degrees = [degree for degree in given if isinstance(degree, int) and degree > 0]
+    return prod(degrees) if len(degrees) == len(given) else None
+
+
+def _stated_plan(document: Document) -> dict[str, object]:
+    """Return the fields of the document's plan by their long names; none if the plan is faulty."""
     data = document.data if isinstance(document.data, dict) else {}
     try:
         _, plan = in_long_names(document, "plan", data.get("plan"))
     except SpecError:
-        return None
-    if not isinstance(plan, dict) or "data_parallel" not in plan or AUTO in plan:
-        return None
-    degrees = [plan.get(name, 1) for name in DEGREES]
-    return prod(degrees) if all(isinstance(degree, int) and degree > 0 for degree in degrees) else None
+        return {}
+    return plan if isinstance(plan, dict) else {}
 
 
 def _with_price(document: Document, price: object, anew: bool) -> Document:

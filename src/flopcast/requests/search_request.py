@@ -66,6 +66,8 @@ def question_of(request: SearchRequest) -> Question:
     text = " ".join([str(request.job.plan or ""), *settled])
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
+    if words.get("zero") in range(4):  # the usual stack of the job is one that has this stage
+        own["zero"] = words["zero"]
     plan = _plan_text(own) if own or request.job.plan is not None else None
     job = replace(request.job, gpus=None, plan=plan)
     limits = map(_limited, _each_once(request.power_limits))
