@@ -206,7 +206,8 @@ def test_the_first_page_asks_what_the_catalogue_has():
 def test_the_description_of_a_word_says_what_it_may_hold(body):
     words = described()["components"]["schemas"][body]["properties"]
 
-    assert words["zero"]["description"].startswith("ZeRO")
+    assert "optimizer states" in words["zero"]["description"]
+    assert all(word["description"].endswith((".", "1,2\".")) for word in words.values())
     assert words["gpus"]["type"] == ("integer" if body == "Job" else ["string", "integer"])
     assert words["job"]["type"] == "object"
     assert set(OF_SEARCH) <= set(words) or body == "Job"

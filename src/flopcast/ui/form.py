@@ -9,7 +9,7 @@ A form works without a script: a list is a `<select>`, a number is typed. The sc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from html import escape
 from urllib.parse import parse_qsl
 
@@ -30,9 +30,9 @@ PICKED = ("model", "cluster", "stack")  # lists that are long enough to search i
 POWERS = tuple(2**power for power in range(15))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a form: its label, what it offers, and a hint beside the label.
+    """One field of a form: its label, a hint beside it, what it means, and what it offers.
 
     A field that offers nothing takes any text, one that `counts` whole numbers. `stops` are the values of
     its slider.
@@ -40,6 +40,8 @@ class Field:
 
     label: str
     hint: str = ""
+    _: KW_ONLY
+    about: str
     choices: Sequence[str] = ()
     counts: bool = False
     wide: bool = False
@@ -49,42 +51,128 @@ class Field:
 def known_fields() -> dict[str, Field]:
     """Return every field by name."""
     counted = {
-        "gpus": Field(label="GPUs", counts=True, stops=POWERS, wide=True),
-        "gbs": Field(label="Global batch", hint="sequences", counts=True, stops=POWERS, wide=True),
-        "seq": Field(label="Sequence length", hint="tokens", counts=True, wide=True),
-        "tp": Field(label="Tensor", hint="tp", counts=True),
-        "pp": Field(label="Pipeline", hint="pp", counts=True),
-        "vpp": Field(label="Chunks a stage", hint="vpp", counts=True),
-        "cp": Field(label="Context", hint="cp", counts=True),
-        "ep": Field(label="Experts", hint="ep", counts=True),
-        "dp": Field(label="Data", hint="dp; empty: the rest", counts=True),
-        "mbs": Field(label="Micro-batch", hint="mbs", counts=True),
-        "lora": Field(label="LoRA", hint="rank", counts=True),
-        "qlora": Field(label="QLoRA", hint="rank", counts=True),
+        "gpus": Field("GPUs", about="The number of devices.", counts=True, stops=POWERS, wide=True),
+        "gbs": Field(
+            "Global batch",
+            "sequences",
+            about="The number of sequences of one step, over all replicas.",
+            counts=True,
+            stops=POWERS,
+            wide=True,
+        ),
+        "seq": Field(
+            "Sequence length",
+            "tokens",
+            about="The number of tokens of a sequence; by default, what the model was trained with.",
+            counts=True,
+            wide=True,
+        ),
+        "tp": Field("Tensor parallel", "tp", about="The degree of tensor parallelism.", counts=True),
+        "pp": Field("Pipeline stages", "pp", about="The number of pipeline stages.", counts=True),
+        "vpp": Field(
+            "Virtual stages", "vpp", about="The number of model chunks of each pipeline stage.", counts=True
+        ),
+        "cp": Field("Context parallel", "cp", about="The degree of context parallelism.", counts=True),
+        "ep": Field("Expert parallel", "ep", about="The degree of expert parallelism.", counts=True),
+        "dp": Field(
+            "Data parallel",
+            "dp, computed",
+            about="The number of replicas; if it is empty, it follows from the other degrees.",
+            counts=True,
+        ),
+        "mbs": Field(
+            "Micro-batch",
+            "mbs",
+            about="The number of sequences that a replica computes at once.",
+            counts=True,
+        ),
+        "lora": Field(
+            "LoRA", "rank", about="Train adapters of this rank on all linear layers.", counts=True
+        ),
+        "qlora": Field(
+            "QLoRA", "rank", about="As LoRA, with the frozen weights stored in 4 bits.", counts=True
+        ),
     }
     chosen = {
-        "model": Field(label="Model", choices=catalog.names("models"), wide=True),
-        "cluster": Field(label="Cluster", choices=catalog.names("clusters"), wide=True),
-        "stack": Field(label="Software", choices=catalog.names("stacks"), wide=True),
-        "zero": Field(label="ZeRO stage", choices=("0", "1", "2", "3")),
-        "recompute": Field(label="Recompute", choices=("none", "selective", "full")),
-        "precision": Field(label="Precision", choices=tuple(RECIPES)),
-        "objectives": Field(label="Best by", choices=tuple(OBJECTIVES), wide=True),
+        "model": Field(
+            "Model", about="A model of the catalogue.", choices=catalog.names("models"), wide=True
+        ),
+        "cluster": Field(
+            "Cluster",
+            about="A cluster of the catalogue: its nodes, links, and prices.",
+            choices=catalog.names("clusters"),
+            wide=True,
+        ),
+        "stack": Field(
+            "Software",
+            about="The training software, with its version: what it overlaps, fuses and keeps.",
+            choices=catalog.names("stacks"),
+            wide=True,
+        ),
+        "zero": Field(
+            "ZeRO stage",
+            about="What replicas shard: 1 optimizer states, 2 also gradients, 3 also parameters.",
+            choices=("0", "1", "2", "3"),
+        ),
+        "recompute": Field(
+            "Recompute",
+            about="Which activations the backward pass computes again.",
+            choices=("none", "selective", "full"),
+        ),
+        "precision": Field(
+            "Precision", about="The formats of weights and matrix products.", choices=tuple(RECIPES)
+        ),
+        "objectives": Field(
+            "Best by",
+            about="What plans are ranked by; the front is of this and of memory, or of several.",
+            choices=tuple(OBJECTIVES),
+            wide=True,
+        ),
     }
     written = {
-        "price": Field(label="Price of a device", hint="such as 2.10 USD/h", wide=True),
-        "power_limit": Field(label="Power limit of a device", hint="such as 500 W", wide=True),
-        "schedule": Field(label="Schedule", hint="such as 1f1b"),
-        "plan": Field(label="Other fields of the plan", hint="such as sp optimizer=adamw", wide=True),
-        "changes": Field(
-            label="Other fields of the job", hint="such as stack.attention_kernel=flash", wide=True
+        "price": Field(
+            "Price of a device",
+            "such as 2.10 USD/h",
+            about="What an hour of a device costs; by default, a list price of the catalogue.",
+            wide=True,
         ),
-        "samples": Field(label="Samples", hint="of an epoch, such as 52k"),
-        "epochs": Field(label="Epochs", hint="such as 3"),
-        "tokens": Field(label="Tokens of the whole run", hint="such as 2T; or give samples", wide=True),
-        "deadline": Field(label="Done within", hint="such as 30 d"),
-        "budget": Field(label="Budget", hint="such as 2.5M USD"),
-        "headroom": Field(label="Memory used at most", hint="such as 90 %; empty: what fits", wide=True),
+        "power_limit": Field(
+            "Power limit of a device",
+            "such as 500 W",
+            about="The power limit of a device, which lowers its clocks.",
+            wide=True,
+        ),
+        "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
+        "plan": Field(
+            "Other fields of the plan",
+            "such as sp optimizer=adamw",
+            about="Other words of the plan, as --plan of the command line takes them.",
+            wide=True,
+        ),
+        "changes": Field(
+            "Other fields",
+            "such as stack.attention_kernel=flash",
+            about="KEY=VALUE for any field of the job, separated by blanks.",
+            wide=True,
+        ),
+        "samples": Field(
+            "Samples", "of an epoch, such as 52k", about="The number of sequences of one epoch."
+        ),
+        "epochs": Field("Epochs", "such as 3", about="How often the samples are trained on."),
+        "tokens": Field(
+            "Tokens of the whole run",
+            "such as 2T; or give samples",
+            about="The number of tokens of the whole run, for its days and its cost.",
+            wide=True,
+        ),
+        "deadline": Field("Done within", "such as 30 d", about="The longest that the whole run may take."),
+        "budget": Field("Budget", "such as 2.5M USD", about="The most that the whole run may cost."),
+        "headroom": Field(
+            "Memory used at most",
+            "such as 90 %; empty: what fits",
+            about="The share of a device's memory that a plan may use; by default, all that surely fits.",
+            wide=True,
+        ),
     }
     return counted | chosen | written
 
@@ -210,9 +298,9 @@ def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: b
 def _input(name: str, field: Field, value: str, *, one: bool) -> str:
     """Return one field with its label; one that may hold several values takes any text."""
     key, own = f"field-{name}", name.rpartition(".")[2]
-    about = field.hint if one else SEVERAL.get(own, field.hint)
-    hint = f' <small id="{key}-hint">{escape(about)}</small>' if about else ""
-    described = f' aria-describedby="{key}-hint"' if about else ""
+    beside = field.hint if one else SEVERAL.get(own, field.hint)
+    hint = f' <small id="{key}-hint">{escape(beside)}</small>' if beside else ""
+    described = f' aria-describedby="{key}-hint"' if beside else ""
     shared = f'id="{key}" name="{name}"{described}'
     if field.choices and one:
         picked = " data-picker" if own in PICKED else ""
@@ -229,8 +317,8 @@ def _input(name: str, field: Field, value: str, *, one: bool) -> str:
     wide = " wide" if field.wide else ""
     slides = " slides" if field.stops and one else ""
     return (
-        f'<div class="field{wide}{slides}"><label for="{key}">{escape(field.label)}{hint}</label>'
-        f"{control}</div>"
+        f'<div class="field{wide}{slides}" title="{escape(field.about)}">'
+        f'<label for="{key}">{escape(field.label)}{hint}</label>{control}</div>'
     )
 
 

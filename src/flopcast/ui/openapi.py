@@ -26,18 +26,24 @@ REFUSALS = {
     "503": "The machine is busy; Retry-After says when to try again",
 }
 FREE: dict[str, object] = {
-    "plan": {"type": "string", "description": 'other words of the plan: "sp optimizer=adamw"'},
-    "changes": {"type": "string", "description": 'KEY=VALUE, separated by spaces: "stack.launches=graph"'},
-    "job": {"type": "object", "description": "a job, as in a job file; the words change it"},
+    "plan": {"type": "string", "description": 'Other words of the plan, such as "sp optimizer=adamw".'},
+    "changes": {
+        "type": "string",
+        "description": "KEY=VALUE for any field of the job, separated by blanks.",
+    },
+    "job": {"type": "object", "description": "A job, as in a job file; the other properties change it."},
 }
-LOG = {"type": "string", "description": "the log of a run of the job, as text"}
+LOG = {"type": "string", "description": "The log of a run of the job, as text."}
 Schema = dict[str, object]
 
 
 def described() -> Schema:
     """Return the document."""
     several = _words(OF_JOB, several=("gpus",)) | _words(OF_PLAN, several=OF_PLAN)
-    pair = {side: {"$ref": "#/components/schemas/Job"} for side in ("a", "b")}
+    pair = {
+        side: {"$ref": "#/components/schemas/Job", "description": f"The {place} job."}
+        for side, place in (("a", "first"), ("b", "second"))
+    }
     of_job = _words(OF_JOB) | _words(OF_PLAN) | FREE
     schemas: Schema = {
         "Job": _object(of_job) | {"additionalProperties": False},
@@ -64,9 +70,9 @@ def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
 
 def _word(name: str, *, several: bool) -> Schema:
     field = known_fields()[name]
-    description = ", ".join(each for each in (field.label, field.hint) if each)
+    description = field.about
     if several:
-        return {"type": ["string", "integer"], "description": f'{description}; several: "1,2"'}
+        return {"type": ["string", "integer"], "description": f'{description} Several values: "1,2".'}
     if name in WHOLE:
         return {"type": "integer", "minimum": 0 if name == "zero" else 1, "description": description}
     return {"type": "string", "description": description}
@@ -97,7 +103,10 @@ def _object(properties: Mapping[str, object], **more: object) -> Schema:
 def _refusal() -> Schema:
     text = {"type": ["string", "null"]}
     entries: Schema = {name: text | {"description": description} for name, description in FIELDS.items()}
-    entries |= {"kind": {"type": "string", "enum": list(KINDS)}, "value": {"description": FIELDS["value"]}}
+    entries |= {
+        "kind": {"type": "string", "enum": list(KINDS), "description": "What kind of error it is."},
+        "value": {"description": FIELDS["value"]},
+    }
     description, version = (
         f"each with {', '.join(FIELDS)}",
         {"type": "integer", "description": "of the format"},
