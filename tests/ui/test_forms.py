@@ -15,7 +15,8 @@ from flopcast.library.edits import plan_words
 from flopcast.spec.plan import Plan
 from flopcast.ui import page
 from flopcast.ui.error_responses import errors_as_html, errors_as_json
-from flopcast.ui.form import known_fields, plan_note
+from flopcast.ui.form import plan_note
+from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.openapi import described
 from flopcast.ui.page import PAGES, START
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
@@ -34,7 +35,7 @@ def links(name, words):
 
 
 def test_every_word_has_a_field_and_every_field_a_word():
-    assert set(known_fields()) == {*OF_JOB, *OF_PLAN, *OF_SEARCH, "plan", "changes"}
+    assert set(FIELDS) == {*OF_JOB, *OF_PLAN, *OF_SEARCH, "plan", "changes"}
 
 
 @pytest.mark.parametrize("name", ["predict", "search"])
@@ -207,7 +208,7 @@ def test_the_description_of_a_word_says_what_it_may_hold(body):
     words = described()["components"]["schemas"][body]["properties"]
 
     assert "optimizer states" in words["zero"]["description"]
-    assert all(word["description"].endswith((".", "1,2\".")) for word in words.values())
+    assert all(word["description"].endswith((".", '1,2".')) for word in words.values())
     assert words["gpus"]["type"] == ("integer" if body == "Job" else ["string", "integer"])
     assert words["job"]["type"] == "object"
     assert set(OF_SEARCH) <= set(words) or body == "Job"

@@ -1,7 +1,7 @@
 """The form of a page: its fields in groups, what each offers, and which of them hold a chosen plan.
 
 Answers: which fields does a form have, in which order, and what does each show?
-Elsewhere: the page around the form (page.py), what fields mean (request_fields.py), widgets that the
+Elsewhere: the page around the form (page.py), what fields mean (form_fields.py), widgets that the
 script puts in the place of fields (static/widgets.js).
 
 A form works without a script: a list is a `<select>`, a number is typed. The script replaces a list with
@@ -9,16 +9,14 @@ A form works without a script: a list is a `<select>`, a number is typed. The sc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from html import escape
 from urllib.parse import parse_qsl
 
-from flopcast.library import catalog
 from flopcast.render.search_text import objective_name
 from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
-from flopcast.spec.precision import RECIPES
 from flopcast.ui.chosen_plan import CHOSEN
+from flopcast.ui.form_fields import FIELDS, Field
 from flopcast.ui.request_fields import OF_PLAN, OF_SEARCH
 
 Fields = Mapping[str, str]
@@ -27,154 +25,6 @@ RUN = ("tokens", "samples", "epochs", "lora", "qlora")
 PLAN = (*(name for name in OF_PLAN if name != "gbs"), "plan")
 MORE = ("price", "power_limit", "changes")
 PICKED = ("model", "cluster", "stack")  # lists that are long enough to search in
-POWERS = tuple(2**power for power in range(15))
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a form: its label, a hint beside it, what it means, and what it offers.
-
-    A field that offers nothing takes any text, one that `counts` whole numbers. `stops` are the values of
-    its slider.
-    """
-
-    label: str
-    hint: str = ""
-    _: KW_ONLY
-    about: str
-    choices: Sequence[str] = ()
-    counts: bool = False
-    wide: bool = False
-    stops: Sequence[int] = ()
-
-
-def known_fields() -> dict[str, Field]:
-    """Return every field by name."""
-    counted = {
-        "gpus": Field("GPUs", about="The number of devices.", counts=True, stops=POWERS, wide=True),
-        "gbs": Field(
-            "Global batch",
-            "sequences",
-            about="The number of sequences of one step, over all replicas.",
-            counts=True,
-            stops=POWERS,
-            wide=True,
-        ),
-        "seq": Field(
-            "Sequence length",
-            "tokens",
-            about="The number of tokens of a sequence; by default, what the model was trained with.",
-            counts=True,
-            wide=True,
-        ),
-        "tp": Field("Tensor parallel", "tp", about="The degree of tensor parallelism.", counts=True),
-        "pp": Field("Pipeline stages", "pp", about="The number of pipeline stages.", counts=True),
-        "vpp": Field(
-            "Virtual stages", "vpp", about="The number of model chunks of each pipeline stage.", counts=True
-        ),
-        "cp": Field("Context parallel", "cp", about="The degree of context parallelism.", counts=True),
-        "ep": Field("Expert parallel", "ep", about="The degree of expert parallelism.", counts=True),
-        "dp": Field(
-            "Data parallel",
-            "dp, computed",
-            about="The number of replicas; if it is empty, it follows from the other degrees.",
-            counts=True,
-        ),
-        "mbs": Field(
-            "Micro-batch",
-            "mbs",
-            about="The number of sequences that a replica computes at once.",
-            counts=True,
-        ),
-        "lora": Field(
-            "LoRA", "rank", about="Train adapters of this rank on all linear layers.", counts=True
-        ),
-        "qlora": Field(
-            "QLoRA", "rank", about="As LoRA, with the frozen weights stored in 4 bits.", counts=True
-        ),
-    }
-    chosen = {
-        "model": Field(
-            "Model", about="A model of the catalogue.", choices=catalog.names("models"), wide=True
-        ),
-        "cluster": Field(
-            "Cluster",
-            about="A cluster of the catalogue: its nodes, links, and prices.",
-            choices=catalog.names("clusters"),
-            wide=True,
-        ),
-        "stack": Field(
-            "Software",
-            about="The training software, with its version: what it overlaps, fuses and keeps.",
-            choices=catalog.names("stacks"),
-            wide=True,
-        ),
-        "zero": Field(
-            "ZeRO stage",
-            about="What replicas shard: 1 optimizer states, 2 also gradients, 3 also parameters.",
-            choices=("0", "1", "2", "3"),
-        ),
-        "recompute": Field(
-            "Recompute",
-            about="Which activations the backward pass computes again.",
-            choices=("none", "selective", "full"),
-        ),
-        "precision": Field(
-            "Precision", about="The formats of weights and matrix products.", choices=tuple(RECIPES)
-        ),
-        "objectives": Field(
-            "Best by",
-            about="What plans are ranked by; the front is of this and of memory, or of several.",
-            choices=tuple(OBJECTIVES),
-            wide=True,
-        ),
-    }
-    written = {
-        "price": Field(
-            "Price of a device",
-            "such as 2.10 USD/h",
-            about="What an hour of a device costs; by default, a list price of the catalogue.",
-            wide=True,
-        ),
-        "power_limit": Field(
-            "Power limit of a device",
-            "such as 500 W",
-            about="The power limit of a device, which lowers its clocks.",
-            wide=True,
-        ),
-        "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
-        "plan": Field(
-            "Other fields of the plan",
-            "such as sp optimizer=adamw",
-            about="Other words of the plan, as --plan of the command line takes them.",
-            wide=True,
-        ),
-        "changes": Field(
-            "Other fields",
-            "such as stack.attention_kernel=flash",
-            about="KEY=VALUE for any field of the job, separated by blanks.",
-            wide=True,
-        ),
-        "samples": Field(
-            "Samples", "of an epoch, such as 52k", about="The number of sequences of one epoch."
-        ),
-        "epochs": Field("Epochs", "such as 3", about="How often the samples are trained on."),
-        "tokens": Field(
-            "Tokens of the whole run",
-            "such as 2T; or give samples",
-            about="The number of tokens of the whole run, for its days and its cost.",
-            wide=True,
-        ),
-        "deadline": Field("Done within", "such as 30 d", about="The longest that the whole run may take."),
-        "budget": Field("Budget", "such as 2.5M USD", about="The most that the whole run may cost."),
-        "headroom": Field(
-            "Memory used at most",
-            "such as 90 %; empty: what fits",
-            about="The share of a device's memory that a plan may use; by default, all that surely fits.",
-            wide=True,
-        ),
-    }
-    return counted | chosen | written
 
 
 EMPTY = {  # what a list shows while nothing is selected
@@ -288,10 +138,10 @@ def _folded(
 
 
 def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False) -> str:
-    known, inner = known_fields(), ""
+    inner = ""
     for name in names:
         one = not several or name not in (*OF_PLAN, "gpus", "cluster", "stack")
-        inner += _input(prefix + name, known[name], words.get(prefix + name, ""), one=one)
+        inner += _input(prefix + name, FIELDS[name], words.get(prefix + name, ""), one=one)
     return inner
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import flopcast
 from flopcast.render.error_json import FIELDS, KINDS
-from flopcast.ui.form import known_fields
+from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
@@ -69,7 +69,7 @@ def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
 
 
 def _word(name: str, *, several: bool) -> Schema:
-    field = known_fields()[name]
+    field = FORM_FIELDS[name]
     description = field.about
     if several:
         return {"type": ["string", "integer"], "description": f'{description} Several values: "1,2".'}

@@ -1,0 +1,150 @@
+"""The fields that a form can have: label, meaning, and what each offers.
+
+Answers: what does a field of a page, and of the HTTP interface, mean?
+Elsewhere: how a form shows them (form.py), how a request is read (request_fields.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+
+from flopcast.library import catalog
+from flopcast.search.objectives import OBJECTIVES
+from flopcast.spec.precision import RECIPES
+
+POWERS = tuple(2**power for power in range(15))  # that sliders stop at
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a form: its label, a hint beside it, what it means, and what it offers.
+
+    A field that offers nothing takes any text, one that `counts` whole numbers. `stops` are the values of
+    its slider.
+    """
+
+    label: str
+    hint: str = ""
+    _: KW_ONLY
+    about: str
+    choices: Sequence[str] = ()
+    counts: bool = False
+    wide: bool = False
+    stops: Sequence[int] = ()
+
+
+COUNTED = {
+    "gpus": Field("GPUs", about="The number of devices.", counts=True, stops=POWERS, wide=True),
+    "gbs": Field(
+        "Global batch",
+        "sequences",
+        about="The number of sequences of one step, over all replicas.",
+        counts=True,
+        stops=POWERS,
+        wide=True,
+    ),
+    "seq": Field(
+        "Sequence length",
+        "tokens",
+        about="The number of tokens of a sequence; by default, what the model was trained with.",
+        counts=True,
+        wide=True,
+    ),
+    "tp": Field("Tensor parallel", "tp", about="The degree of tensor parallelism.", counts=True),
+    "pp": Field("Pipeline stages", "pp", about="The number of pipeline stages.", counts=True),
+    "vpp": Field(
+        "Virtual stages", "vpp", about="The number of model chunks of each pipeline stage.", counts=True
+    ),
+    "cp": Field("Context parallel", "cp", about="The degree of context parallelism.", counts=True),
+    "ep": Field("Expert parallel", "ep", about="The degree of expert parallelism.", counts=True),
+    "dp": Field(
+        "Data parallel",
+        "dp, computed",
+        about="The number of replicas; if it is empty, it follows from the other degrees.",
+        counts=True,
+    ),
+    "mbs": Field(
+        "Micro-batch", "mbs", about="The number of sequences that a replica computes at once.", counts=True
+    ),
+    "lora": Field("LoRA", "rank", about="Train adapters of this rank on all linear layers.", counts=True),
+    "qlora": Field(
+        "QLoRA", "rank", about="As LoRA, with the frozen weights stored in 4 bits.", counts=True
+    ),
+}
+FROM_A_LIST = {
+    "model": Field("Model", about="A model of the catalogue.", choices=catalog.names("models"), wide=True),
+    "cluster": Field(
+        "Cluster",
+        about="A cluster of the catalogue: its nodes, links, and prices.",
+        choices=catalog.names("clusters"),
+        wide=True,
+    ),
+    "stack": Field(
+        "Software",
+        about="The training software, with its version: what it overlaps, fuses and keeps.",
+        choices=catalog.names("stacks"),
+        wide=True,
+    ),
+    "zero": Field(
+        "ZeRO stage",
+        about="What replicas shard: 1 optimizer states, 2 also gradients, 3 also parameters.",
+        choices=("0", "1", "2", "3"),
+    ),
+    "recompute": Field(
+        "Recompute",
+        about="Which activations the backward pass computes again.",
+        choices=("none", "selective", "full"),
+    ),
+    "precision": Field(
+        "Precision", about="The formats of weights and matrix products.", choices=tuple(RECIPES)
+    ),
+    "objectives": Field(
+        "Best by",
+        about="What plans are ranked by; the front is of this and of memory, or of several.",
+        choices=tuple(OBJECTIVES),
+        wide=True,
+    ),
+}
+WRITTEN = {
+    "price": Field(
+        "Price of a device",
+        "such as 2.10 USD/h",
+        about="What an hour of a device costs; by default, a list price of the catalogue.",
+        wide=True,
+    ),
+    "power_limit": Field(
+        "Power limit of a device",
+        "such as 500 W",
+        about="The power limit of a device, which lowers its clocks.",
+        wide=True,
+    ),
+    "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
+    "plan": Field(
+        "Other fields of the plan",
+        "such as sp optimizer=adamw",
+        about="Other words of the plan, as --plan of the command line takes them.",
+        wide=True,
+    ),
+    "changes": Field(
+        "Other fields",
+        "such as stack.attention_kernel=flash",
+        about="KEY=VALUE for any field of the job, separated by blanks.",
+        wide=True,
+    ),
+    "samples": Field("Samples", "of an epoch, such as 52k", about="The number of sequences of one epoch."),
+    "epochs": Field("Epochs", "such as 3", about="How often the samples are trained on."),
+    "tokens": Field(
+        "Tokens of the whole run",
+        "such as 2T; or give samples",
+        about="The number of tokens of the whole run, for its days and its cost.",
+        wide=True,
+    ),
+    "deadline": Field("Done within", "such as 30 d", about="The longest that the whole run may take."),
+    "budget": Field("Budget", "such as 2.5M USD", about="The most that the whole run may cost."),
+    "headroom": Field(
+        "Memory used at most",
+        "such as 90 %; empty: what fits",
+        about="The share of a device's memory that a plan may use; by default, all that surely fits.",
+        wide=True,
+    ),
+}
+FIELDS: Mapping[str, Field] = COUNTED | FROM_A_LIST | WRITTEN
