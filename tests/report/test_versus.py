@@ -156,6 +156,15 @@ def test_a_price_that_both_are_unsure_of_cancels():
     assert compared.energy_ratio.bounds == pytest.approx((1, 1))
 
 
+def test_equal_jobs_cost_the_same_and_nothing_about_them_is_called_unsettled():
+    told = as_text(versus(priced(2.0, 0.5), priced(2.0, 0.5)), ("a", "b"))
+
+    assert "B takes as long per token as A" in told
+    assert "B costs the same per token as A" in told
+    assert "B draws the same energy per token as A" in told
+    assert "not settled" not in told
+
+
 def test_nothing_is_ranked_by_cost_inside_of_the_interval():
     """The second machine's price is set so that both cost the same a token, then three times as much."""
     one, two = priced(2.0), priced(2.0, cluster="vista:8")

@@ -18,6 +18,7 @@ from flopcast.spec.job import Job
 from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
 
 LABELS = ("A", "B")
+SMALLEST_FRACTION = 5e-5  # of a ratio: smaller differences are printed as 0.0 %
 INTERVAL, MEMORY = "90 %", "memory"  # names of rows
 
 
@@ -169,7 +170,7 @@ def _verdict(compared: ReportComparison) -> str:
     """Return a sentence that says which job is faster, by how much, and whether that is settled."""
     change = compared.time_ratio - 1
     bounds = f"90 %: {compared.low_ratio - 1:+.1%} to {compared.high_ratio - 1:+.1%}"
-    if abs(change) < 5e-5:
+    if abs(change) < SMALLEST_FRACTION:
         return f"B takes as long per token as A ({bounds})"
     word = "less" if change < 0 else "more"
     settled = "" if compared.sure else "; the order is not settled"
@@ -187,7 +188,9 @@ def _verdicts_of_costs(compared: ReportComparison) -> list[str]:
             continue
         low, high = ratio.bounds
         bounds = f"90 %: {low - 1:+.1%} to {high - 1:+.1%}"
-        if settled(ratio):
+        if max(abs(bound - 1) for bound in ratio.bounds) < SMALLEST_FRACTION:
+            lines.append(f"B {word} the same{what} per token as A ({bounds})")
+        elif settled(ratio):
             less = "less" if ratio.value < 1 else "more"
             lines.append(f"B {word} {abs(ratio.value - 1):.1%} {less}{what} per token than A ({bounds})")
         else:
