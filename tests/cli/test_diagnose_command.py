@@ -40,6 +40,24 @@ def test_a_report_begins_with_the_measured_steps_and_so_does_that_of_a_predictio
         assert "sequence length" in page[page.index('id="measured"') : page.index('id="time"')]
 
 
+def test_without_a_cluster_the_fix_is_to_name_the_machine_of_the_run(tmp_path):
+    script, job = tmp_path / "run.sh", tmp_path / "job.yaml"
+    script.write_text(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 256 --bf16"
+        " --num-attention-heads 4 --seq-length 512 --micro-batch-size 1 --max-position-embeddings 512\n"
+    )
+    job.write_text("model: llama-3-8b\nbatch: {seq: 4096}\n")
+
+    for described in ((script,), (job,), ("llama-3-8b", "--gpus", "8")):
+        ended = flopcast("diagnose", *described, "--log", LOG, "--json")
+
+        (missing,) = json.loads(ended.out)["faults"]
+        assert ended.code == 1
+        assert missing["message"] == "cluster is missing"
+        assert missing["fix"].startswith("add --cluster NAME")
+        assert "dgx-h100" not in missing["fix"]
+
+
 def test_a_file_that_is_no_log_or_no_trace_is_refused_by_name(tmp_path):
     place = tmp_path / "words.txt"
     place.write_text("nothing of interest\n", encoding="utf-8")

@@ -171,7 +171,7 @@ def test_a_job_that_lacks_everything_is_told_each_part():
     problems = told("site: {name: here}\n")
 
     assert {p.field for p in problems} >= {"model", "cluster", "stack", "batch"}
-    assert all(p.fix.startswith(f"add {p.field}") for p in problems)
+    assert all(p.fix.startswith((f"add {p.field}", f"add --{p.field} ")) for p in problems)
 
 
 @all_cases("part", [part for part in LINES if part != "plan"])

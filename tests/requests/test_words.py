@@ -171,8 +171,8 @@ def test_a_measured_run_needs_the_cluster_that_it_ran_on(tmp_path):
     diagnosed = flopcast("diagnose", *setup, "--log", log)
 
     assert (calibrated.code, diagnosed.code) == (1, 1)
-    assert "give --cluster" in calibrated.err
-    assert "give --cluster" in diagnosed.err
+    assert "add --cluster NAME" in calibrated.err
+    assert "add --cluster NAME" in diagnosed.err
     assert "  cluster dgx-h100; set --cluster to change it" in flopcast("diagnose", *setup).out
 
 

@@ -309,8 +309,12 @@ def _missing(key: str, document: Document) -> Problem:
     """Return the fault of omitting a part that a name of the catalogue could fill."""
     known, where = catalog.names(NOUNS[key][0]), document.where(())
     allowed = f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description"
+    because = f"a prediction needs a {key}"
     fix = f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}"
-    return Problem(key, None, allowed, f"a prediction needs a {key}", fix, where=where, fault="is missing")
+    if key == "cluster":  # which only a measured run has to name (resolve.py)
+        because = "a measured run is compared with a prediction for the machine that it ran on"
+        fix = "add --cluster NAME, where NAME is that of the machine that it ran on"
+    return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
 
 
 def load_catalog_job(name: str) -> Job:

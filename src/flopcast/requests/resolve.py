@@ -101,9 +101,9 @@ def made_from(
     except SpecError as error:
         follows = {"plan"} if unsized else set()  # how many devices a plan fills is then no question
         follows |= {"model.adapters.targets"} if untargeted else set()
-        raise SpecError(
-            [*problems, *(each for each in error.problems if each.field not in follows)]
-        ) from None
+        follows |= set() if _names_cluster(document, request) else {"--gpus"}
+        every = (*problems, *error.problems)
+        raise SpecError(each for each in every if each.field not in follows) from None
     except InfeasibleError:
         if problems:  # no plan is possible on what was not meant
             raise SpecError(problems) from None
