@@ -30,6 +30,18 @@ def faults_of(**parts):
     return [problem.field for problem in raised.value.problems]
 
 
+def test_what_is_left_out_is_called_missing_and_not_a_value_that_the_user_wrote():
+    with pytest.raises(SpecError) as raised:
+        Question(jobs=(UNKNOWN,), deadline_s=1e6, budget_usd=3e6, objectives=("energy",))
+
+    tokens, price, power = raised.value.problems
+    assert tokens.because == "a deadline and a budget need the tokens of the run"
+    assert price.because.startswith("a budget needs a price")
+    assert power.because == "the objective energy needs it"
+    for problem in (tokens, price, power):
+        assert problem.message == f"{problem.field} is missing"
+
+
 @all_cases(
     ("parts", "fields"),
     [

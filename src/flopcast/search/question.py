@@ -99,23 +99,23 @@ class Question:
 
 def _faults(question: Question) -> Iterator[Problem]:
     if not question.jobs:
-        yield Problem("jobs", "none", "at least one job", "plans are made for a job", "give a job")
+        yield _missing("jobs", "at least one job", "plans are made for a job", "give a job")
     for name in question.objectives:
         if name not in OBJECTIVES:
             yield _unknown(name)
     if not question.objectives:
         because = "plans are ranked by at least one objective"
-        yield Problem("objectives", "none", ", ".join(OBJECTIVES), because, "name one")
-    known = [OBJECTIVES[name] for name in question.objectives if name in OBJECTIVES]
+        yield _missing("objectives", ", ".join(OBJECTIVES), because, "name one")
+    known = [name for name in question.objectives if name in OBJECTIVES]
     yield from _of_needs(question, known)
     for job in question.jobs:
         if job.batch.listed:
             yield of_lists(job)
-    if any(objective.per_step for objective in known):
+    if any(OBJECTIVES[name].per_step for name in known):
         yield from _of_batches(question)
 
 
-def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Problem]:
+def _of_needs(question: Question, known: Sequence[str]) -> Iterator[Problem]:
     """Yield faults of missing values that objectives and limits need: tokens, prices, powers."""
     if question.total_tokens < 0:
         yield Problem(
@@ -125,29 +125,34 @@ def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Proble
     for limit in limits:
         if limit.most <= 0:
             yield Problem(limit.name, limit.most, "above 0", "every run takes time and money", "raise it")
-    asked = {limit.name: limit.objective for limit in limits} | {one.key: one for one in known}
-    needed = {need: name for name, one in asked.items() for need in one.needs}
-    if "tokens" in needed and not question.total_tokens:
-        because = f"{needed['tokens']} depends on the length of the run"
-        yield Problem(
-            "tokens", "none", "the number of tokens that the run trains", because, "add --tokens 2e12"
-        )
+    asked = [(f"a {limit.name}", limit.objective) for limit in limits]
+    asked += [(f"the objective {name}", OBJECTIVES[name]) for name in dict.fromkeys(known)]
+    who = {
+        need: [name for name, one in asked if need in one.needs] for need in ("tokens", "price", "power")
+    }
+    if who["tokens"] and not question.total_tokens:
+        allowed, fix = "the number of tokens that the run trains", "add --tokens 2e12, or --samples"
+        yield _missing("tokens", allowed, f"{_need(who['tokens'])} the tokens of the run", fix)
     for job in question.jobs:
         cluster, device = job.cluster, job.cluster.node.device
-        if "price" in needed and cluster.price is None:
+        if who["price"] and cluster.price is None:
             allowed = f"a price of the devices of {cluster.name}"
-            because = f"{needed['price']} is in dollars, and the catalogue has no price of {device.name}"
-            yield Problem("cluster.price", "none", allowed, because, "add --price '2.10 USD/h'")
-        if "power" in needed and device.board_power_w is None:
-            allowed = f"the board power of {device.name}"
-            because = f"{needed['power']} is the power of the devices over time"
-            yield Problem(
-                "device.board_power_w",
-                "none",
-                allowed,
-                because,
-                "add board_power_w to the description of the device",
-            )
+            because = f"{_need(who['price'])} a price, and the catalogue has none of {device.name}"
+            yield _missing("cluster.price", allowed, because, "add --price '2.10 USD/h'")
+        if who["power"] and device.board_power_w is None:
+            allowed, because = f"the board power of {device.name}", f"{_need(who['power'])} it"
+            fix = "add board_power_w to the description of the device"
+            yield _missing("device.board_power_w", allowed, because, fix)
+
+
+def _need(names: Sequence[str]) -> str:
+    """Return the start of a sentence on what limits and objectives need: "a budget needs"."""
+    return f"{' and '.join(names)} {'needs' if len(names) == 1 else 'need'}"
+
+
+def _missing(field: str, allowed: str, because: str, fix: str) -> Problem:
+    """Return the fault of leaving out a value."""
+    return Problem(field, None, allowed, because, fix, fault="is missing")
 
 
 def _of_batches(question: Question) -> Iterator[Problem]:
