@@ -107,6 +107,26 @@ def test_clusters_make_one_job_each_and_sizes_are_of_the_space():
     assert [job.cluster.num_devices for job in question.sized()] == [4, 8, 4, 8]
 
 
+def test_names_with_commas_between_them_are_names_of_their_own():
+    several = {
+        "clusters": ("dgx-a100:1", "dgx-h100:1"),
+        "stacks": ("megatron-core", "megatron-2022"),
+        "objectives": ("tokens_per_s", "cost"),
+    }
+    wanted = asked(plan="gbs=64 precision=fp16", **several)
+
+    for separator in (",", ", "):
+        joined = {name: (separator.join(values),) for name, values in several.items()}
+        assert asked(plan="gbs=64 precision=fp16", **joined) == wanted
+
+
+def test_a_name_between_commas_that_is_unknown_is_told_alone():
+    with pytest.raises(SpecError) as error:
+        asked(clusters=("dgx-a100:1,dgx-z100",))
+
+    assert [problem.value for problem in error.value.problems] == ["dgx-z100"]
+
+
 @all_cases(("text", "tokens"), [("2e12", 2e12), ("2T", 2e12), ("300B", 3e11), ("15 T", 15e12), (None, 0.0)])
 def test_tokens_are_written_as_people_count_them(text, tokens):
     assert asked(tokens=text).total_tokens == tokens

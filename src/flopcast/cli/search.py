@@ -23,7 +23,10 @@ DRAWINGS = (".html", ".svg")
 @click.command("search")
 @job_options(
     cluster=click.option(
-        "--cluster", "clusters", multiple=True, help="A cluster; repeat to compare several."
+        "--cluster",
+        "clusters",
+        multiple=True,
+        help='A cluster, or several to compare: "dgx-h100,dgx-b200"; may be repeated.',
     ),
     gpus=click.option("--gpus", help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64".'),
     plan=click.option(
@@ -34,7 +37,7 @@ DRAWINGS = (".html", ".svg")
         "--framework",
         "stacks",
         multiple=True,
-        help="A training stack; repeat to compare several.",
+        help="A training stack, or several to compare, separated by commas; may be repeated.",
     ),
     power_limit=click.option(
         "--power-limit",
@@ -44,7 +47,10 @@ DRAWINGS = (".html", ".svg")
     ),
 )
 @click.option(
-    "--objective", "objectives", multiple=True, help="What to rank by; repeat to add axes to the front."
+    "--objective",
+    "objectives",
+    multiple=True,
+    help='What to rank by; further ones add axes to the front: "cost,time_to_train"; may be repeated.',
 )
 @click.option("--deadline", help='Longest time of the run: "30 d".')
 @click.option("--budget", help='Highest cost of the run: "2.5M USD".')

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError, spec_error
@@ -39,6 +39,8 @@ class SearchRequest:
     job : its plan fixes fields or lists their values, its `gpus` are sizes: "256,512" or "64..1024"
     clusters, stacks, power_limits : several are compared, in place of those of the job
     objectives, deadline, budget, headroom : as the options of `flopcast search`
+
+    A text of `clusters`, `stacks` or `objectives` may hold several names, separated by commas.
     """
 
     job: JobRequest
@@ -70,9 +72,10 @@ def question_of(request: SearchRequest) -> Question:
         own["zero"] = words["zero"]
     plan = _plan_text(own) if own or request.job.plan is not None else None
     job = replace(request.job, gpus=None, plan=plan)
+    clusters, stacks = (_each_once(_names(each)) for each in (request.clusters, request.stacks))
     limits = map(_limited, _each_once(request.power_limits))
     opened = []
-    for cluster, stack, limit in product(_each_once(request.clusters), _each_once(request.stacks), limits):
+    for cluster, stack, limit in product(clusters, stacks, limits):
         one = replace(job, changes=(*changes, *limit), cluster=cluster, stack=stack)
         opened.append(faults.of(partial(made_from, one, open_job_of), None))
     jobs = [each for each in opened if each is not None]
@@ -86,7 +89,7 @@ def question_of(request: SearchRequest) -> Question:
             jobs=tuple(each.job for each in jobs),
             given=tuple(each.job.model_copy(update={"plan": each.given}) for each in jobs if each.given),
             space=space or Space(),
-            objectives=tuple(request.objectives) or ("step_time",),
+            objectives=tuple(map(str, _names(request.objectives))) or ("step_time",),
             total_tokens=(jobs[0].job.run_tokens if jobs else None) or 0.0,
             deadline_s=deadline_s,
             budget_usd=budget_usd,
@@ -106,6 +109,16 @@ def _limited(watts: object) -> tuple[str, ...]:
 def _each_once(values: Sequence[object]) -> tuple[object, ...]:
     """Return the values of an option that may be given several times; (None,) if it is not given."""
     return tuple(dict.fromkeys(values)) or (None,)
+
+
+def _names(values: Sequence[object]) -> tuple[object, ...]:
+    """Return values of which a text may hold several names, separated by commas.
+
+    >>> _names(["dgx-h100, dgx-b200", "vista"])
+    ('dgx-h100', 'dgx-b200', 'vista')
+    """
+    lists = (re.split(r"\s*,\s*", value.strip()) if isinstance(value, str) else [value] for value in values)
+    return tuple(chain.from_iterable(lists))
 
 
 @dataclass(frozen=True, slots=True)
