@@ -120,7 +120,7 @@ def test_where_all_that_fit_are_tight_the_fastest_of_them_is_chosen(world):
 
     assert found.plan == tight
     assert (found.possible, found.fitting, found.tight) == (3, 2, True)
-    assert "2 that are tight, of 3 possible" in found.sentence()
+    assert "2 usual plans that are tight, of 3 possible" in found.sentence()
 
 
 def test_plans_that_break_a_rule_are_not_counted_as_possible(world):
@@ -206,8 +206,9 @@ def test_a_choice_is_told_with_how_much_slower_the_next_is():
     alone = ChosenPlan(plan=first, possible=7, fitting=1, tight=False, next_best=None, next_ratio=1.0)
     ahead = ChosenPlan(plan=first, possible=7, fitting=3, tight=False, next_best=second, next_ratio=1.125)
 
-    assert alone.sentence() == "plan chosen: the fastest of 1 that fit, of 7 possible"
+    more = "; flopcast search compares more plans"
+    assert alone.sentence() == f"plan chosen: the fastest of 1 usual plans that fit, of 7 possible{more}"
     assert ahead.sentence() == (
-        "plan chosen: the fastest of 3 that fit, of 7 possible;"
-        f" the next best is {second.short()}, 12.5% slower"
+        "plan chosen: the fastest of 3 usual plans that fit, of 7 possible;"
+        f" the next best is {second.short()}, 12.5% slower{more}"
     )

@@ -70,7 +70,7 @@ class ChosenPlan:
     next_ratio: float
 
     def sentence(self, fixed: Collection[str] = ()) -> str:
-        """Return one sentence for the assumptions of a report.
+        """Return one sentence for the assumptions of a report; it says that not every plan was compared.
 
         Parameters
         ----------
@@ -82,10 +82,10 @@ class ChosenPlan:
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
         start = f"plan completed with {filled}" if fixed and filled else "plan chosen"
         fit = "that are tight" if self.tight else "that fit"
-        text = f"{start}: the fastest of {self.fitting} {fit}, of {self.possible} possible"
-        if self.next_best is None:
-            return text
-        return f"{text}; the next best is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
+        text = f"{start}: the fastest of {self.fitting} usual plans {fit}, of {self.possible} possible"
+        if self.next_best is not None:
+            text += f"; the next best is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
+        return f"{text}; flopcast search compares more plans"
 
 
 def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan:
