@@ -60,6 +60,7 @@ def found(*plans, nearest=(), question=None, **parts):
         "question": question,
         "candidates": 1000,
         "possible": 500,
+        "in_memory": len(plans),
         "feasible": len(plans),
         "played": len(plans) + len(nearest),
         "plans": order,

@@ -12,13 +12,20 @@ from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
 
 FEW = settings(max_examples=40)
 LOSS = st.integers(1, 6).map(float)
-PLAN = st.tuples(LOSS, LOSS, st.sampled_from([0.5, 1.0, 1.2, 3.0]))  # seconds, bytes, over the limit
+OVER = st.sampled_from([(0.5, True), (1.0, True), (1.1, True), (4.0, True), (1.2, False), (3.0, False)])
+PLAN = st.tuples(LOSS, LOSS, OVER)  # seconds, bytes, over a limit and whether in memory
 CHUNKS = st.lists(st.lists(PLAN, max_size=6), min_size=1, max_size=5)
 
 
 def sifted(order, step_s, used_bytes, over):
+    ratio, in_memory = over
     return Candidate(
-        job=JOB, losses=(step_s, used_bytes), used_bytes=used_bytes, over_ratio=over, order=order
+        job=JOB,
+        losses=(step_s, used_bytes),
+        used_bytes=used_bytes,
+        over_ratio=ratio,
+        in_memory=in_memory,
+        order=order,
     )
 
 
@@ -38,15 +45,18 @@ def sieve_of(plans):
     feasible = [one for one in kept if one.over_ratio <= 1.0]
     best = sorted(feasible, key=lambda one: (one.losses[0], one.order))[:BEST]
     limit = best[0].losses[0] if best else float("inf")
-    lacking = [one for one in kept if one.over_ratio > 1.0 and one.losses[0] < limit]
+    lacking = [one for one in kept if not one.in_memory and one.losses[0] < limit]
     return TopCandidates(
         candidates=len(kept),
         possible=len(kept),
+        in_memory=sum(one.in_memory for one in kept),
         feasible=len(feasible),
         best=tuple(best),
         on_front=undominated(feasible, lambda one: one.losses),
         faster=undominated(lacking, lambda one: (one.losses[0], one.used_bytes)),
-        nearest=min(kept, key=lambda one: one.over_ratio, default=None),
+        nearest=min(
+            [one for one in kept if one.in_memory] or kept, key=lambda one: one.over_ratio, default=None
+        ),
     )
 
 
@@ -129,7 +139,7 @@ def test_whatever_is_kept_for_being_faster_is_faster_than_the_best_that_fits(chu
 
 @pytest.mark.parametrize("sizes", [(BEST, 10), (10, BEST), (BEST, BEST, BEST)])
 def test_no_more_than_so_many_of_the_best_are_kept_however_many_chunks_bring_some(sizes):
-    chunks = [[(1.0 + (7 * n) % 97, 1.0, 0.5) for n in range(size)] for size in sizes]
+    chunks = [[(1.0 + (7 * n) % 97, 1.0, (0.5, True)) for n in range(size)] for size in sizes]
 
     joined = reduce(TopCandidates.joined, map(sieve_of, chunks), TopCandidates())
 
@@ -139,7 +149,7 @@ def test_no_more_than_so_many_of_the_best_are_kept_however_many_chunks_bring_som
 
 
 def test_a_front_that_was_thinned_anywhere_is_said_to_be():
-    thin = replace(sieve_of([(1.0, 1.0, 0.5)]), thinned=True)
+    thin = replace(sieve_of([(1.0, 1.0, (0.5, True))]), thinned=True)
 
     assert thin.joined(sieve_of([])).thinned
     assert sieve_of([]).joined(thin).thinned

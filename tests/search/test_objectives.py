@@ -9,6 +9,7 @@ from conftest import make_job
 from flopcast.economics.run import phase_of
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.render.search_text import as_text
 from flopcast.search.exact import play_each
 from flopcast.search.find import find
 from flopcast.search.grid import batches, plan_at
@@ -140,3 +141,30 @@ def test_intervals_of_cost_ratios_on_one_cluster_hold_no_price():
     for one, other in zip(sure.plans, unsure.plans, strict=True):
         assert (one.ratio_low, one.ratio_high) == pytest.approx((other.ratio_low, other.ratio_high))
     assert unsure.plans[0].losses[0].bounds[1] > sure.plans[0].losses[0].bounds[1] * 1.2
+
+
+def test_where_no_plan_keeps_a_budget_the_nearest_is_one_that_fits_into_memory():
+    """Half of the plans lack memory, and the fastest of these are the cheapest of all."""
+    sizes = sorted(
+        one.played.high_bytes for one in find(Question(jobs=(JOB,), space=SPACE), lambda _: BOOK).plans
+    )
+    middle = {"memory_bytes": sizes[len(sizes) // 2]}
+    small = JOB.cluster.node.device.model_copy(update=middle)
+    node = JOB.cluster.node.model_copy(update={"device": small})
+    group = JOB.cluster.groups[0].model_copy(update={"node": node})
+    job = JOB.model_copy(update={"cluster": JOB.cluster.model_copy(update={"groups": (group,)})})
+    free = find(Question(jobs=(job,), space=SPACE, total_tokens=TOKENS), lambda _: BOOK)
+    cheapest = min(OBJECTIVES["run_cost"].exact(one.played, TOKENS).value for one in free.plans)
+
+    poor = find(
+        Question(jobs=(job,), space=SPACE, total_tokens=TOKENS, budget_usd=0.5 * cheapest), lambda _: BOOK
+    )
+
+    assert not poor.plans
+    assert poor.feasible == 0
+    assert 0 < free.feasible == poor.in_memory < poor.possible
+    assert poor.nearest[0].played.verdict == "fits"
+    told = as_text(poor)
+    assert f"{poor.in_memory} fit into memory, 0 of these keep all limits by estimate" in told
+    assert "more than the budget" in told
+    assert "GiB more" not in told

@@ -43,7 +43,7 @@ def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number
     return {
         "format_version": FORMAT_VERSION,
         "objectives": [objective.key for objective in result.question.asked],
-        **fields_of(result, "candidates", "possible", "feasible"),
+        **fields_of(result, "candidates", "possible", "in_memory", "feasible"),
         "screened": result.candidates,
         "screened_per_s": nine_digits(result.candidates / screening_s) if screening_s else 0.0,
         **fields_of(result, "played", "refined"),

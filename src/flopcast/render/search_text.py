@@ -70,10 +70,12 @@ def question_lines(result: SearchResult) -> list[str]:
     stacks = dict.fromkeys(one.stack.label for one in question.jobs)
     part = question.space.headroom_fraction
     room = "" if part is None else f" ({part:.0%} of the memory)"
+    kept = f"{result.feasible:,} of these keep all limits by estimate"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.text()}",
-        f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.feasible:,} fit"
-        f"{room}, {result.played} simulated exactly"
+        f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.in_memory:,} fit"
+        + (f" into memory{room}, {kept}" if question.limits else room)
+        + f", {result.played} simulated exactly"
         + (f", {result.refined} of them refine the best" if result.refined else ""),
     ]
     notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)

@@ -24,7 +24,7 @@ class BatchLosses:
     """The possible plans of one batch as columns, (rows,); losses (rows, objectives).
 
     `row` is the place of each in the batch. `over_ratio` is the largest ratio of need to limit; plans with
-    `lacks_memory` keep every other limit.
+    `lacks_memory` keep every other limit, and those with `in_memory` may break any but that of memory.
     """
 
     row: Integers
@@ -32,6 +32,7 @@ class BatchLosses:
     used_bytes: Floats
     over_ratio: Floats
     lacks_memory: np.ndarray
+    in_memory: np.ndarray
 
     @classmethod
     def of(
@@ -64,6 +65,7 @@ class BatchLosses:
             used_bytes=estimates.used_bytes,
             over_ratio=np.maximum(memory, others),
             lacks_memory=(memory > 1.0) & (others <= 1.0),
+            in_memory=memory <= 1.0,
         )
 
     def judged(self, rows: Integers, *, by_memory: bool) -> np.ndarray:

@@ -71,16 +71,17 @@ class SearchResult(Summarised):
 
     Attributes
     ----------
-    candidates, possible, feasible, played, refined : int
-        Numbers of plans: in the space; that keep every rule; that also keep every limit, by their
-        estimates; that were simulated exactly; and, of the last, variants of the best (refine.py).
+    candidates, possible, in_memory, feasible, played, refined : int
+        Numbers of plans: in the space; that keep every rule; that also fit into memory; that also keep
+        every other limit, by their estimates; that were simulated exactly; and, of the last, variants of
+        the best (refine.py).
     plans : tuple of Ranked
         Feasible simulated plans, the recommended one first. Empty if nothing is feasible.
     on_front : tuple of Ranked
         Plans that no other plan beats in all objectives, in the order of the first objective.
     nearest : tuple of Ranked
         Plans that break a limit and would otherwise be better than the best, the nearest first. If nothing
-        is feasible, the plan that breaks the limits by least.
+        is feasible, the plan that breaks the limits by least, one that fits into memory if any does.
     given : tuple of Ranked
         The question's own plans, feasible or not; empty if nothing else is feasible.
     rejected : RejectedPlan or None
@@ -96,6 +97,7 @@ class SearchResult(Summarised):
     question: Question
     candidates: int
     possible: int
+    in_memory: int
     feasible: int
     played: int
     refined: int = 0
@@ -207,6 +209,7 @@ def decided(
         question=question,
         candidates=candidates_kept.candidates,
         possible=candidates_kept.possible,
+        in_memory=candidates_kept.in_memory,
         feasible=candidates_kept.feasible,
         played=len(every),
         refined=own - len(candidates_by_setting.to_play()),
@@ -270,7 +273,7 @@ def asked_variants(question: Question) -> Refining:
 
 
 def over_ratio(question: Question, played: Exact) -> float:
-    """Return the largest ratio of needed to available memory of a simulated plan."""
+    """Return the largest ratio of need to limit of a simulated plan: memory, days or dollars."""
     tokens = question.total_tokens
     over = [used_memory_ratio(played, question.space.headroom_fraction)]
     over += [limit.objective.exact(played, tokens).value / limit.most for limit in question.limits]
@@ -289,10 +292,15 @@ def _front(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
 def _broken(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
     """Return plans that break a limit, the smallest excess first, each compared with the best plan.
 
-    If no plan is feasible, each is compared with itself.
+    Those that fit into memory come first: a deadline and a budget can be relaxed, and memory cannot. If no
+    plan is feasible, each is compared with itself.
     """
-    ratios = sorted((over_ratio(question, one), place) for place, one in enumerate(every))
-    over = [every[place] for ratio, place in ratios if ratio > 1.0]
+    room = question.space.headroom_fraction
+    ratios = sorted(
+        (used_memory_ratio(one, room) > 1.0, over_ratio(question, one), place)
+        for place, one in enumerate(every)
+    )
+    over = [every[place] for _, ratio, place in ratios if ratio > 1.0]
     losses = [losses_of(question, one) for one in over]
     best = min(plans, key=lambda one: one.losses[0].value).losses[0] if plans else None
     return tuple(against(best or each[0], one, each) for one, each in zip(over, losses, strict=True))

@@ -35,13 +35,20 @@ class Candidate:
     """One candidate that was kept: its job, its estimated losses, and by how much it breaks the limits.
 
     `over_ratio` is the largest ratio of need to limit (memory, days, dollars); at most 1 if it breaks none.
+    `in_memory` says whether it keeps that of memory, which is the one limit that nobody can relax.
     """
 
     job: Job
     losses: tuple[float, ...]
     used_bytes: float
     over_ratio: float
+    in_memory: bool
     order: int  # its place in the space
+
+    @property
+    def excess(self) -> tuple[bool, float]:
+        """Return by how much it breaks the limits; more than any other if it does not fit into memory."""
+        return not self.in_memory, self.over_ratio
 
     def judged(self, *, by_memory: bool) -> tuple[float, ...]:
         """Return the values that a front compares: all losses, or the first loss and the bytes."""
@@ -59,12 +66,13 @@ class TopCandidates:
     `best` holds the best feasible plans by the first objective; among equal plans, the first in the space.
     `on_front` holds plans that no other plan beats in all objectives. `faster` holds the front of loss and
     bytes among plans that lack only memory and are better than the best. `nearest` is the plan that exceeds
-    the limits by least. `thinned` says that a front was too long to keep. `most` is the length of `best`.
+    the limits by least, one that fits into memory if any does (`in_memory` counts these). `thinned` says that a front was too long to keep. `most` is the length of `best`.
     """
 
     most: int = BEST
     candidates: int = 0
     possible: int = 0
+    in_memory: int = 0
     feasible: int = 0
     best: tuple[Candidate, ...] = ()
     on_front: tuple[Candidate, ...] = ()
@@ -126,6 +134,7 @@ class TopCandidates:
         feasible = batch.of.over_ratio <= 1.0
         return replace(
             counted,
+            in_memory=self.in_memory + int(batch.of.in_memory.sum()),
             feasible=self.feasible + int(feasible.sum()),
             best=_best(self.best, batch, feasible, self.most),
             nearest=_nearest(self.nearest, batch),
@@ -155,11 +164,12 @@ class TopCandidates:
             most=self.most,
             candidates=self.candidates + later.candidates,
             possible=self.possible + later.possible,
+            in_memory=self.in_memory + later.in_memory,
             feasible=self.feasible + later.feasible,
             best=tuple(best),
             on_front=on_front,
             faster=_front_of(faster, by_memory=True)[0],
-            nearest=min(nearest, key=lambda one: one.over_ratio, default=None),
+            nearest=min(nearest, key=lambda one: one.excess, default=None),
             thinned=self.thinned or later.thinned or cut,
         )
 
@@ -215,6 +225,7 @@ class _Batch:
             losses=tuple(self.of.losses[at].tolist()),
             used_bytes=float(self.of.used_bytes[at]),
             over_ratio=float(self.of.over_ratio[at]),
+            in_memory=bool(self.of.in_memory[at]),
             order=self.first + row,
         )
 
@@ -263,7 +274,7 @@ def _nearest(before: Candidate | None, batch: _Batch) -> Candidate | None:
     known = np.isfinite(batch.of.losses[:, 0])
     if not known.any():
         return before
-    at = int(np.argmin(np.where(known, batch.of.over_ratio, np.inf)))
-    if before is not None and before.over_ratio <= batch.of.over_ratio[at]:
-        return before
-    return batch.sifted(at)
+    among = known & batch.of.in_memory
+    among = among if among.any() else known
+    found = batch.sifted(int(np.argmin(np.where(among, batch.of.over_ratio, np.inf))))
+    return before if before is not None and before.excess <= found.excess else found
