@@ -9,7 +9,7 @@ from conftest import make_job
 from flopcast.economics.run import phase_of
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.render.search_text import as_text
+from flopcast.render.search_text import as_text, question_lines, rows_of
 from flopcast.search.exact import play_each
 from flopcast.search.find import find
 from flopcast.search.grid import batches, plan_at
@@ -17,6 +17,7 @@ from flopcast.search.objectives import OBJECTIVES, Estimates
 from flopcast.search.question import Question
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
+from flopcast.units import show_seconds, show_usd
 
 TOKENS = 1e11
 JOB = make_job(cluster="dgx-a100:1", stack="megatron-core", plan="dp=8 gbs=64")
@@ -128,6 +129,42 @@ def test_a_budget_leaves_plans_that_cost_no_more():
     spent = [OBJECTIVES["run_cost"].exact(one.played, TOKENS).value for one in tight.plans]
     assert len(spent) == sum(cost <= middle for cost in costs)
     assert max(spent) <= middle
+
+
+def test_the_table_has_the_time_and_cost_of_the_run_that_limits_are_about():
+    """A plan's cells are those of `run`, and within the limits that one line states."""
+    days = 1e5 * 86400
+    limited = Question(jobs=(JOB,), space=SPACE, total_tokens=TOKENS, deadline_s=days, budget_usd=1e9)
+
+    result = find(limited, lambda _: BOOK)
+
+    head, *rows = rows_of(result, result.plans, ())
+    for row, one in zip(rows, result.plans, strict=True):
+        cells = dict(zip(head, row, strict=True))
+        run = phase_of("run", TOKENS, one.played.cost, one.played.job.cluster)
+        assert cells["time of the run"] == show_seconds(run.wall_s.value)
+        assert cells["cost of the run"] == show_usd(run.usd.value)
+    told = "limits    a deadline of 100000 d and a budget of $1.00 B: every plan in the table keeps both"
+    assert told in question_lines(result)
+
+
+@all_cases("named", [(), ("time_to_train",), ("run_cost",), ("run_cost", "time_to_train")])
+def test_no_column_of_the_run_stands_twice_and_none_where_its_length_or_price_is_unknown(named):
+    unpriced = JOB.model_copy(update={"cluster": JOB.cluster.model_copy(update={"price": None})})
+    known = find(
+        Question(jobs=(JOB,), space=SPACE, total_tokens=TOKENS, objectives=named or ("memory",)),
+        lambda _: BOOK,
+    )
+    without_price, without_tokens = (
+        find(Question(jobs=(job,), space=SPACE, total_tokens=tokens), lambda _: BOOK)
+        for job, tokens in ((unpriced, TOKENS), (JOB, 0.0))
+    )
+
+    heads = [rows_of(one, one.plans, ())[0] for one in (known, without_price, without_tokens)]
+
+    assert [head.count("time of the run") for head in heads] == [1, 1, 0]
+    assert [head.count("cost of the run") for head in heads] == [1, 0, 0]
+    assert not any(line.startswith("limits") for line in question_lines(known))
 
 
 def test_intervals_of_cost_ratios_on_one_cluster_hold_no_price():

@@ -1,14 +1,15 @@
 """The answer of a search as text: counts, plans, a sentence for each, plans that nearly fit, assumptions.
 
 Answers: what does a terminal show?
-Elsewhere: the sentences (search_reasons.py), the same as data (search_json.py) and as a drawing
-(search_drawing.py).
+Elsewhere: the sentences (search_reasons.py), the whole run of a plan (search_runs.py), the same as data
+(search_json.py) and as a drawing (search_drawing.py).
 """
 
 from collections.abc import Iterator, Sequence
 
 from flopcast.render import search_reasons
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.search_runs import limits_lines, names_of_run, run_of
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.search.find import SearchResult
@@ -18,10 +19,10 @@ from flopcast.search.rank import Ranked, grouped
 from flopcast.spec.job import Job
 from flopcast.units import show, show_memory
 
+NOTHING_ELSE = "–"  # of a plan whose words all others have too
 Group = Sequence[Ranked]  # a plan and its variants
 TOP = 20
 VARIANTS = 3  # of a plan that are shown; JSON and CSV have all
-NOTHING_ELSE = "–"  # of a plan whose words all others have too
 INTERVAL, MEMORY = "90 %", "expected memory"  # names of columns
 NEAREST = 3  # that are shown; JSON has all
 
@@ -80,6 +81,7 @@ def question_lines(result: SearchResult) -> list[str]:
     ]
     notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)
     lines += [f"note      {text}" for text in notes if text]
+    lines += limits_lines(result)
     if result.partial:
         lines.append("warning   interrupted: only a part of the space was searched")
     if result.thinned:
@@ -157,7 +159,8 @@ def rows_of(
     A plan has the objectives that are named, all of them on a `front`, the first with its interval, the
     ratio to the best with its, and memory if it is no objective: the expected need as `predict` has it or,
     under a headroom, what is in use on the device. `shared` are words of a plan that are left out, because
-    all plans have them (`shared_words`).
+    all plans have them (`shared_words`). If the tokens of the run are known, a plan has the time of the run
+    and, if a device has a price, its cost.
     """
     headroom = result.question.space.headroom_fraction
     objectives = result.question.asked if front else result.question.named
@@ -165,7 +168,8 @@ def rows_of(
     several = len({name_of(one.played.job, result.question) for one in result.plans}) > 1
     head = ["", "plan", *(["cluster"] if several else [])]
     first, *others = [objective_name(one) for one in objectives]
-    head += [first, INTERVAL, *others, "vs best", INTERVAL]
+    of_run = [name for name in names_of_run(result.question) if name not in (first, *others)]
+    head += [first, INTERVAL, *others, *of_run, "vs best", INTERVAL]
     heading = MEMORY if headroom is None else objective_name(OBJECTIVES["memory"])
     head += [] if of_memory else [heading]
     rows = [head]
@@ -175,6 +179,7 @@ def rows_of(
         first, *others = values_of(result, one)[: len(objectives)]
         low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
         row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
+        row += [run_of(one.played, result.question)[name] for name in of_run]
         row += [_behind(one)]
         row += [search_reasons.ratio_interval(one) if one.ratio != 1 else ""]
         row += [] if of_memory else [_memory(one, in_use=headroom is not None)]

@@ -166,6 +166,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "time_to_train": Objective(
         key="time_to_train_s",
+        label="time of the run",
         comparative="later",
         gain="sooner done",
         show=show_seconds,
@@ -185,6 +186,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "run_cost": Objective(
         key="run_cost_usd",
+        label="cost of the run",
         comparative="dearer",
         gain="cheaper",
         show=show_usd,

@@ -66,7 +66,8 @@ class TopCandidates:
     `best` holds the best feasible plans by the first objective; among equal plans, the first in the space.
     `on_front` holds plans that no other plan beats in all objectives. `faster` holds the front of loss and
     bytes among plans that lack only memory and are better than the best. `nearest` is the plan that exceeds
-    the limits by least, one that fits into memory if any does (`in_memory` counts these). `thinned` says that a front was too long to keep. `most` is the length of `best`.
+    the limits by least, one that fits into memory if any does; `in_memory` counts the plans that do.
+    `thinned` says that a front was too long to keep. `most` is the length of `best`.
     """
 
     most: int = BEST
