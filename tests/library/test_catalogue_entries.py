@@ -97,6 +97,31 @@ def test_a_name_that_no_entry_has_is_told_with_those_that_there_are(kind):
     assert kind in problem.fix or "did you mean" in problem.fix
 
 
+@all_cases(
+    ("written", "clusters"),
+    [
+        ("t4", ["aws-g4dn"]),
+        ("t4-16gb", ["aws-g4dn"]),
+        ("L4", ["aws-g6", "gcp-g2"]),
+        ("b200", ["dgx-b200", "aws-p6-b200", "simumax-b200", "gcp-a4"]),
+        ("gh200_144gb", ["gh200-nvl2"]),
+    ],
+)
+def test_a_device_in_the_place_of_a_cluster_is_answered_with_the_clusters_that_have_it(written, clusters):
+    problem = catalog.unknown_name("clusters", written)
+
+    named = [(name, catalog.cluster(name).node.device.name) for name in clusters]
+    assert problem.fix == f"did you mean {' or '.join(f'{name} ({device})' for name, device in named)}?"
+
+
+def test_of_many_clusters_with_a_device_the_error_names_five():
+    named = catalog.unknown_name("clusters", "h100").fix.split(" or ")
+
+    assert len(named) == 5
+    assert all("(h100-" in one for one in named)
+    assert named[0].startswith("did you mean dgx-h100 ")
+
+
 @all_cases("name", ["../models/gpt3", "../devices/h100-pcie-80gb", "gpt3-175b.yaml", "", "."])
 def test_a_name_is_no_path(name):
     with pytest.raises(SpecError):

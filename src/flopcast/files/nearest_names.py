@@ -49,6 +49,22 @@ def nearest(
     return sorted(near, key=lambda name: (-alike[name], -_in_common(names[name], short), name))[:most]
 
 
+def has_words(name: str, written: str, *, whole: bool = False) -> bool:
+    """Return whether each word of what was written begins a word of a name or, with `whole`, is one.
+
+    >>> has_words("a100-sxm4-80gb", "A100 80GB", whole=True), has_words("rtx-4090-24gb", "rtx4090")
+    (True, True)
+    >>> has_words("l40-48gb", "l4", whole=True), has_words("gb200-192gb", "b200"), has_words("t4-16gb", "")
+    (False, False, False)
+    """
+    words, own = _plain(written).split("-"), _plain(name).split("-")
+    short = _squeezed(written)
+    if whole or len(short) < 2:
+        return set(words) <= set(own)
+    begun = all(any(each.startswith(word) for each in own) for word in words)
+    return begun or _squeezed(name).startswith(short)
+
+
 def _by_length(name: str) -> tuple[int, str]:
     """Return a sort key: the shortest first."""
     return len(name), name

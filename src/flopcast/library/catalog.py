@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import nearest
+from flopcast.files.nearest_names import has_words, nearest
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
@@ -25,6 +25,7 @@ from flopcast.spec.stack import Stack
 
 Entry = TypeVar("Entry", Device, Host, Model, Stack, Site, Price)
 
+MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites", "prices")
 _TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
@@ -142,23 +143,45 @@ def _document(kind: str, own_name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """Return the fault of naming an entry that does not exist.
 
-    `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first.
+    `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first. A
+    device in the place of a cluster is answered with clusters that have it.
     """
     all_names = names(kind)
-    near = nearest(name, all_names, most=3)
+    with_device = _clusters_with(name) if kind == "clusters" else {}
+    near = list(with_device) or nearest(name, all_names, most=3)
     others = (other for other in all_names[:24] if other not in near)
     shown = all_names if len(all_names) <= 24 else (*near, *others)
     more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     fix = f"see: flopcast catalog {kind}" if kind in KINDS else "choose one of them"
+    meant = [f"{one} ({with_device[one]})" if one in with_device else one for one in near]
     return Problem(
         where=where,
         field=field or kind.removesuffix("s"),
         value=name,
         allowed=", ".join(shown) + more,
         because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
-        fix=f"did you mean {' or '.join(near)}?" if near else fix,
+        fix=f"did you mean {' or '.join(meant)}?" if near else fix,
     )
+
+
+def _clusters_with(written: str) -> dict[str, str]:
+    """Return the clusters whose nodes have a device of this name, or of a part of it, with the device.
+
+    At most `MOST_CLUSTERS`; those come first whose own name is nearest.
+
+    >>> _clusters_with("t4"), _clusters_with("dgx")
+    ({'aws-g4dn': 't4-16gb'}, {})
+    """
+    devices = {name: cluster(name).node.device.name for name in names("clusters")}
+    whole, begun = (
+        [name for name, device in devices.items() if has_words(device, written, whole=whole)]
+        for whole in (True, False)
+    )
+    found = whole or begun
+    near = nearest(written, found, most=MOST_CLUSTERS)
+    others = sorted(set(found) - set(near), key=lambda name: (len(devices[name]), len(name), name))
+    return {name: devices[name] for name in (*near, *others)[:MOST_CLUSTERS]}
 
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
