@@ -92,7 +92,7 @@ class SlowStep:
             if key not in durations:
                 durations[key] = self.run(task, 0.0, 0.0)[0]
             seconds[task] = durations[key]
-        style = slow_pipeline.SIMULATIONS[programs.stack.pipeline.transfers]
+        style = slow_pipeline.SIMULATIONS[programs.transfers(interleaved=pipe.virtual > 1)]
         started, ended = style(pipe, seconds, self.hops(), free)
         done = []
         for stage, at in enumerate(classes):

@@ -233,7 +233,7 @@ def test_a_mixed_step_is_the_slow_simulation_of_the_times_of_steps_of_one_kind(n
         for s in range(stages)
         for m in range(len(order))
     }
-    style = priced.programs.transfers
+    style = priced.programs.transfers(interleaved=chunks > 1)
     _, ended = SIMULATIONS[style](Pipe(stages, chunks, len(order)), task_s, hops, timeline.update_s)
     expected = [ended[names[task]] for task in tasks_of(timeline)]
     assert timeline.end_s == pytest.approx(expected, rel=1e-9)

@@ -38,6 +38,8 @@ class Pipeline(StrictModel):
         How stages send and receive. "sequential": one blocking message after the other, for which both
         sides wait (DeepSpeed). "batched": all messages between two tasks start together, and the stage
         waits for all of them (Megatron-LM without p2p overlap). "overlapped": the sender never blocks.
+        "overlapped_chunks": overlapped where stages have several chunks, and batched elsewhere (Megatron-LM
+        by default, overlap_p2p_comm).
     payload : str
         What each rank sends. "full": the whole activations. "scattered": each tensor-parallel rank sends
         its share, and the receiver gathers them.
@@ -50,10 +52,16 @@ class Pipeline(StrictModel):
     partition: Literal["even", "deepspeed_uniform"] = "even"
     entries_before: int = Field(default=0, ge=0)
     entries_after: int = Field(default=0, ge=0)
-    transfers: Literal["sequential", "batched", "overlapped"] = "overlapped"
+    transfers: Literal["sequential", "batched", "overlapped", "overlapped_chunks"] = "overlapped"
     payload: Literal["full", "scattered"] = "full"
     sends_mask: bool = False
     host_s: float = Field(default=0.0, ge=0)
+
+    def style(self, *, interleaved: bool) -> str:
+        """Return how stages exchange messages: "sequential", "batched" or "overlapped"."""
+        if self.transfers != "overlapped_chunks":
+            return self.transfers
+        return "overlapped" if interleaved else "batched"
 
 
 class Contention(StrictModel):

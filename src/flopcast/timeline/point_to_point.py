@@ -64,13 +64,14 @@ class Waits:
 def waits(priced: Priced) -> Waits:
     """Return the seconds that stages wait for transfers, for plans of one structure."""
     pipes = _pipes(priced)
-    waits_of = {"sequential": _one_by_one, "batched": _together, "overlapped": _ahead}[
-        priced.programs.transfers
-    ]
+    waits_of = {"sequential": _one_by_one, "batched": _together, "overlapped": _ahead}
+    plain, interleaved = (
+        waits_of[priced.programs.transfers(interleaved=chunks)] for chunks in (False, True)
+    )
     one, several = rules_of_rows(pipes.plans)
-    found = waits_of(pipes, one)
-    if several is not one:
-        found = waits_of(pipes, several).where(pipes.plans.virtual_stages > 1, found)
+    found = plain(pipes, one)
+    if several is not one or interleaved is not plain:
+        found = interleaved(pipes, several).where(pipes.plans.virtual_stages > 1, found)
     return found.where(pipes.plans.pipeline_parallel > 1, Waits(ZERO, ZERO, ZERO))
 
 

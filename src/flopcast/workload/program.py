@@ -249,14 +249,13 @@ class Programs:
         """Return segments by kind of task: forward, backward and, if it is split, weight gradients."""
         return (self.forward, self.backward, *([self.weight] if self.weight else []))
 
-    @property
-    def transfers(self) -> str:
+    def transfers(self, *, interleaved: bool) -> str:
         """Return how the stack's stages exchange messages (timeline/pipeline.py).
 
         With a split backward, and in a user's own order, messages never hold up their sender.
         """
         ahead = self.plans.structure.order_rule.blocks_because
-        return "overlapped" if ahead else self.stack.pipeline.transfers
+        return "overlapped" if ahead else self.stack.pipeline.style(interleaved=interleaved)
 
     @property
     def plans(self) -> Plans:

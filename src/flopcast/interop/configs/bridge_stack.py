@@ -20,7 +20,6 @@ from flopcast.spec.precision import RECIPES
 BASE = "megatron-bridge"
 DDP, OVERLAP, MIXED = "ddp", "comm_overlap", "mixed_precision"
 OVERLAPPED_BUCKET = 128 * 1024 * 1024  # elements, where comm_overlap is given
-WAITS = {True: "overlapped", False: "batched"}
 
 
 def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
@@ -106,18 +105,18 @@ def _overlapped(reader: ConfigReader) -> dict[str, object]:
 
 
 def _transfers(reader: ConfigReader) -> str:
-    """Return whether stages wait for a transfer, "" if the file does not say.
+    """Return "batched" where the file makes interleaved stages wait for transfers, else "".
 
-    Only interleaved stages can run without waiting (megatron/core/pipeline_parallel/schedules.py); if the
-    file configures overlaps, they do unless it says otherwise.
+    Only interleaved stages can run without waiting (megatron/core/pipeline_parallel/schedules.py). They do
+    in the stack unless the file says otherwise.
     """
     key = f"{OVERLAP}.overlap_p2p_comm" if reader.below(OVERLAP) else "model.overlap_p2p_comm"
     if reader.degree("virtual_stages") == 1:
         if reader.flag(key):
             because = "Megatron-Core overlaps only the transfers of interleaved stages"
             reader.fault(key, "false where a stage has one chunk", because, f"write {key}: false")
-        return WAITS[False]
-    return WAITS[reader.flag(key, True)] if reader.below(OVERLAP) or reader.has(key) else ""
+        return ""
+    return "" if reader.flag(key, True) else "batched"
 
 
 def _cuts_messages(reader: ConfigReader) -> bool:

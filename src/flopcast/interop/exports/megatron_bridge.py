@@ -143,7 +143,8 @@ def _overrides(job: Job) -> Overrides:
         sections["ddp"]["grad_reduce_in_fp32"] = True
     sections["dataset"]["sequence_length"] = job.batch.sequence_length
     if job.plan.pipeline_parallel > 1:
-        waits = job.stack.pipeline.transfers != "overlapped" or job.plan.virtual_stages == 1
+        chunks = job.plan.virtual_stages > 1
+        waits = not chunks or job.stack.pipeline.style(interleaved=chunks) != "overlapped"
         sections["model"] |= {"overlap_p2p_comm": not waits, "batch_p2p_comm": waits}
     # a recipe's overlaps would be laid over what is said here
     switched_off: Overrides = {"comm_overlap": None, "peft": _adapters(job.model)}

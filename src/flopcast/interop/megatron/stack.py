@@ -221,10 +221,9 @@ def _pipeline(arguments: Arguments, stack: Stack) -> dict[str, object]:
     `--no-scatter-gather-tensors-in-pipeline` said otherwise (arXiv:2104.04473, section 4.1).
     """
     changes: dict[str, object] = {}
-    interleaved = ("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank")
     waits = arguments.has("--no-overlap-p2p-communication")
-    if stack.name == NEWEST and arguments.has(*interleaved) and not waits:
-        changes["transfers"] = "overlapped"
+    if waits and stack.pipeline.transfers == "overlapped_chunks":
+        changes["transfers"] = "batched"
     scatters = stack.pipeline.payload == "scattered"
     if scatters and arguments.has("--no-scatter-gather-tensors-in-pipeline"):
         changes["payload"] = "full"

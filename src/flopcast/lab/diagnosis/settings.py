@@ -81,7 +81,9 @@ def _overlapped_tensor(job: Job) -> tuple[Job, ...]:
 
 def _overlapped_transfers(job: Job) -> tuple[Job, ...]:
     known = job.stack.pipeline
-    if job.plan.pipeline_parallel == 1 or job.plan.virtual_stages == 1 or known.transfers == "overlapped":
+    if job.plan.pipeline_parallel == 1 or job.plan.virtual_stages == 1:
+        return ()
+    if known.style(interleaved=True) == "overlapped":
         return ()
     return (_with_stack(job, pipeline=known.model_copy(update={"transfers": "overlapped"})),)
 
