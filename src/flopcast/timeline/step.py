@@ -236,12 +236,11 @@ def _run(
     plan's, unless others are given.
     """
     programs = priced.programs
-    structure = programs.plans.structure
     division = programs.stages.of(plan)
     stages, virtual = division.chunk_class.shape
     micro = micro_batches or int(programs.plans.num_micro_batches[plan, 0])
     style = programs.transfers(interleaved=virtual > 1)
-    pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, style)
+    pipeline = graph(programs.plans.structure.pipeline_schedule, stages, virtual, micro, style)
     update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
     programs_of_tasks = _rows(pipeline, division.chunk_class, micro, kinds, plan)
     task_s = _task_seconds(pipeline, programs_of_tasks, passes)
