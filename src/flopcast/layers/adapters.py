@@ -38,6 +38,7 @@ from flopcast.strict_model import StrictModel
 
 Target = Literal["q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down"]
 FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter beside all of these
+BASE_DTYPES = {"lora": "model", "qlora": "nf4"}  # method → how frozen weights are stored
 
 
 class Adapters(StrictModel):

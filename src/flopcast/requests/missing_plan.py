@@ -6,7 +6,7 @@ Elsewhere: the choice itself (search/default_plan.py), the job around a plan (jo
 
 from collections.abc import Mapping
 
-from flopcast.errors import Problem
+from flopcast.errors import InfeasibleError, Problem
 from flopcast.spec.job import Job
 from flopcast.units import show_count
 
@@ -40,12 +40,17 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     SpecError
         The fixed fields contradict each other, so no plan keeps every rule.
     InfeasibleError
-        No plan fits.
+        No plan fits; the message names changes of the job that do.
     """
     from flopcast.library.curves import load_book  # what only a choice needs is loaded for a choice
-    from flopcast.search.default_plan import choose
+    from flopcast.search.default_plan import NoPlanFitsError, choose
 
-    choice = choose(job, fixed, load_book(job.cluster))
+    try:
+        choice = choose(job, fixed, load_book(job.cluster))
+    except NoPlanFitsError as error:
+        from flopcast.requests.changes_that_fit import advice
+
+        raise InfeasibleError(f"{error}\n{advice(job, fixed, error.needed_ratio)}") from None
     assumptions = [choice.sentence(fixed)]
     if "global_batch" not in fixed:
         tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens

@@ -13,14 +13,13 @@ from dataclasses import replace
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.layers.adapters import separate_linears
+from flopcast.layers.adapters import BASE_DTYPES, separate_linears
 from flopcast.library.edits import merged, placed
 from flopcast.requests.job_files import built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import assuming
 from flopcast.spec.model import Model
 
-BASE_DTYPES = {"lora": "model", "qlora": "nf4"}  # option → how frozen weights are stored
 LENGTHS = ("tokens", "samples", "epochs")
 
 

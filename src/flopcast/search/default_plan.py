@@ -22,9 +22,10 @@ from flopcast.errors import InfeasibleError, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.prediction import predict
 from flopcast.search.grid import batches
-from flopcast.search.memory_limit import WHOLE_FRACTION
+from flopcast.search.memory_limit import WHOLE_FRACTION, memory_ratio
 from flopcast.search.question import Question
 from flopcast.search.refine import Refining, refined
+from flopcast.search.screen import screen
 from flopcast.search.space import Space
 from flopcast.search.top_candidates import Candidate, TopCandidates
 from flopcast.spec.job import Job
@@ -88,6 +89,20 @@ class ChosenPlan:
         return f"{text}; flopcast search compares more plans"
 
 
+class NoPlanFitsError(InfeasibleError):
+    """Plans of the job keep every rule, but none fits; `needed_ratio` is what the smallest needs over the
+    memory of a device."""
+
+    def __init__(self, text: str, needed_ratio: Number) -> None:
+        """Keep the message and the ratio."""
+        super().__init__(text, needed_ratio)
+        self.needed_ratio = needed_ratio
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])
+
+
 def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan:
     """Choose a plan for the model, cluster, stack and batch of `job`.
 
@@ -107,12 +122,9 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     SpecError
         The fixed fields contradict each other.
     InfeasibleError
-        No plan keeps every rule, or none fits; the message names the nearest plan.
+        No plan keeps every rule, or (NoPlanFitsError) none fits; the message names the nearest plan.
     """
-    asked = job.model_copy(update={"plan": Plan(**dict(fixed))})
-    spaces = [usual_space(job, fixed)]
-    if "zero" not in fixed and _shards_more(job):
-        spaces.append(usual_space(job, dict(fixed) | {"zero": SHARDED}))
+    asked, spaces = _asked(job, fixed)
     kept = KeptResults(MOST_RESULTS)
     found, room_fraction = _top_candidates(asked, spaces, book, kept)
     if found.nearest is None:
@@ -121,7 +133,8 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
             raise SpecError(conflicts)
         raise InfeasibleError(_impossible(job, fixed, found.candidates))
     if not found.best:
-        raise InfeasibleError(_too_large(found.nearest, found.possible))
+        ratio = found.nearest.used_bytes / job.cluster.node.device.memory_bytes
+        raise NoPlanFitsError(_too_large(found.nearest, found.possible), ratio)
     # what is settled stays as it is, where it makes no difference too
     best = [Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)]
     steps_s = [predict(job.model_copy(update={"plan": plan}), book, kept).step_time_s for plan in best]
@@ -140,6 +153,35 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         next_best=ranked[1] if len(ranked) > 1 else None,
         next_ratio=next_s / fastest_s,
     )
+
+
+def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
+    """Return whether a usual plan for the job fits; False also where no plan keeps every rule.
+
+    No step is estimated, and of several micro-batches only the smallest is tried, which needs least.
+    """
+    try:
+        asked, spaces = _asked(job, fixed)
+        kept = KeptResults(MOST_RESULTS)
+        there = job.cluster.node.device.memory_bytes
+        for space in spaces:
+            small = space.model_copy(update={"micro_batch": (min(space.micro_batch),)})
+            for on, plans in batches(asked, small):
+                part = screen(on, plans, book, kept, lambda seen, _: np.zeros_like(seen.fits, dtype=bool))
+                ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, there, None)
+                if (part.possible & (ratio <= 1.0)).any():
+                    return True
+    except SpecError:
+        pass
+    return False
+
+
+def _asked(job: Job, fixed: Mapping[str, object]) -> tuple[Job, list[Space]]:
+    """Return the job with the fixed fields of its plan, and the spaces of usual plans, in turn."""
+    spaces = [usual_space(job, fixed)]
+    if "zero" not in fixed and _shards_more(job):
+        spaces.append(usual_space(job, dict(fixed) | {"zero": SHARDED}))
+    return job.model_copy(update={"plan": Plan(**dict(fixed))}), spaces
 
 
 def _top_candidates(
@@ -259,10 +301,9 @@ def _too_large(smallest: Candidate, possible: int) -> str:
     """Return the message that no plan fits, with the smallest plan and the memory that it lacks."""
     cluster, plan = smallest.job.cluster, smallest.job.plan
     needed, there = smallest.used_bytes, cluster.node.device.memory_bytes
+    where = " on its fullest stage" if plan.pipeline_parallel > 1 else ""
     return (
         f"no plan fits: of {possible} possible plans for {smallest.job.model.name} on"
         f" {cluster.num_devices} × {cluster.node.device.name}, the smallest is\n"
-        f"  {plan.short()}\nwhich needs {show_memory(needed)} of {show_memory(there)} on its fullest"
-        f" stage.\nUse about {np.ceil(needed / there):.0f} times the devices, larger ones, a shorter"
-        " sequence, or a smaller model."
+        f"  {plan.short()}\nwhich needs {show_memory(needed)} of {show_memory(there)}{where}."
     )
