@@ -43,3 +43,4 @@ def command(out: Path) -> None:
     click.echo(
         f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True
     )
+    click.echo("for pages in a browser: flopcast ui, or ./dev ui in this repository", err=True)
