@@ -116,7 +116,7 @@ def _flags(random: Random, data: bytes) -> bytes | None:
     run = [n for n in found if n - found[0] == found.index(n)] if found else []
     flags = re.findall(rb"--[\w-]+", data)
     behind = lines[run[-1] + 1].lstrip() if run and run[-1] + 1 < len(lines) else b""
-    if behind[:1].isalnum():
+    if re.match(rb"[^\s\"'#-]", behind):
         run = run[:-1]
     if len(run) < 2 or len(set(flags)) < len(flags):
         return None

@@ -33,7 +33,7 @@ NO_FILE = ("plan", "changes", *JOBS)  # kinds whose words are no file of their o
 PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
 NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # YAML that holds no value
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
-    "no line of it is a usable row",
+    "it has no usable row of a result table",
     "none of its",
     "command line: batch.sequence_length",  # a model that contradicts itself
     "no event of a device kernel",
