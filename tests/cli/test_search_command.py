@@ -330,3 +330,15 @@ def test_a_budget_that_is_no_money_is_refused(text):
 
     assert ended.code == 1
     assert "--budget" in ended.err
+
+
+def test_devices_given_twice_are_both_searched():
+    """As one option with both; every cluster is searched with each number."""
+    words = ("--model", "llama-3-8b", "--plan", "tp=1 cp=1 pp=1 zero=1 gbs=128 mbs=1 recompute=full")
+    twice = flopcast("search", *words, "--gpus", "16", "--gpus", "8")
+    once = flopcast("search", *words, "--gpus", "16,8")
+
+    assert twice.code == 0
+    assert "dgx-h100 × 8 " in twice.out
+    assert "dgx-h100 × 16 " in twice.out
+    assert twice.out == once.out

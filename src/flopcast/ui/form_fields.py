@@ -134,7 +134,7 @@ WRITTEN = {
     "epochs": Field("Epochs", "such as 3", about="How often the samples are trained on."),
     "tokens": Field(
         "Tokens of the whole run",
-        "such as 2T; or give samples",
+        "such as 2T",
         about="The number of tokens of the whole run, for its days and its cost.",
         wide=True,
     ),
