@@ -163,6 +163,23 @@ def zero_of(name):
     return int(catalog.stack(name).gradients.collective == "reduce_scatter")
 
 
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless Chromium for the tests of one file; they are skipped where there is none."""
+    from browser_at_hand import running_browser
+
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def browser(chromium):
+    """The browser of a file; the pages of each test are closed, because open ones keep a processor busy."""
+    yield chromium
+    for context in chromium.contexts:
+        context.close()
+
+
 @pytest.fixture(scope="session")
 def server():
     """Host and port of a running `flopcast ui`: one for all tests of a process."""

@@ -4,26 +4,11 @@ import re
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from browser_at_hand import changed, opened, picked, running_browser, step_s, sync_api
+from browser_at_hand import changed, opened, picked, step_s, sync_api
 from server_at_hand import data
 
 SMALL = "model=llama-3-8b&cluster=dgx-h100&gpus=16&tp=8&pp=1&vpp=1&cp=1&ep=1&mbs=1&gbs=64&zero=1"
 WHOLE = f"{SMALL}&recompute=none&precision=bf16&plan=sp"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium for this module."""
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _pages_closed(browser):
-    """Close the pages of each test, because open pages keep the processor busy."""
-    yield
-    for context in browser.contexts:
-        context.close()
 
 
 def test_a_change_is_answered_and_kept_in_the_address(browser, server):

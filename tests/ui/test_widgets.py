@@ -4,7 +4,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from all_cases import all_cases
-from browser_at_hand import changed, opened, picked, running_browser, step_s, sync_api
+from browser_at_hand import changed, opened, picked, step_s, sync_api
 
 from flopcast.library import catalog
 from flopcast.ui.page import EXAMPLES
@@ -20,21 +20,6 @@ UNNAMED = """
     .map((e) => e.outerHTML.slice(0, 120));
 }
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium for this module."""
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _pages_closed(browser):
-    """Close the pages of each test, because open pages keep the processor busy."""
-    yield
-    for context in browser.contexts:
-        context.close()
 
 
 def test_a_list_is_searched_by_words_in_any_order_and_by_what_it_says_of_each(browser, server):

@@ -90,8 +90,10 @@ class ChosenPlan:
 
 
 class NoPlanFitsError(InfeasibleError):
-    """Plans of the job keep every rule, but none fits; `needed_ratio` is what the smallest needs over the
-    memory of a device."""
+    """Plans of the job keep every rule, but none fits into the memory of a device.
+
+    `needed_ratio` is the memory that the smallest plan needs over that of a device.
+    """
 
     def __init__(self, text: str, needed_ratio: Number) -> None:
         """Keep the message and the ratio."""

@@ -83,7 +83,8 @@ class Model(StrictModel):
         Whether a tanh limits the logits (Gemma 2).
     mtp : int
         Modules of multi-token prediction after the last block, each with a block of the last block's kind.
-        They are trained with the model but do not count as its parameters, because they are dropped later.
+        They are trained with the model but do not count as its parameters, because they are dropped after
+        training.
     blocks : tuple of Block
         Runs of equal blocks in order; 80 equal blocks are one entry with `count: 80`.
     pattern : tuple of int

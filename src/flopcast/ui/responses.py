@@ -157,7 +157,9 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
         )
         html += _plans("The best plans", result, grouped(result.plans)[:SHOWN_PLANS], words)
         alone = [(one,) for one in result.on_front]
-        front = _plans("No plan is better in everything", result, alone, words, front=True)
+        front = _plans(
+            "Plans that no other plan beats in every objective", result, alone, words, front=True
+        )
         html += (
             f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
         )

@@ -177,7 +177,7 @@ def _left_s(report: Report, found: _Findings) -> float:
 
 
 def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
-    """Yield what could explain the seconds that nothing measured explains."""
+    """Yield suspects for the seconds that no measurement explains."""
     seconds = components(report)
     exposed_s, compute_s = seconds.get(COMMUNICATION, 0.0), sum(seconds.get(part, 0.0) for part in COMPUTE)
     ratios = {
