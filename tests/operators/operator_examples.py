@@ -6,12 +6,14 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.operators.quantise import Quantise
+from flopcast.operators.served_matmul import ServedMatmul
 
 PLANS = 3
 
@@ -56,6 +58,16 @@ def examples(rows=slice(None), dtype="bf16"):
             rows=TOKENS[rows],
             n=INNER[rows],
             k=HIDDEN[rows],
+            imbalance=1 + 0 * TOKENS[rows],
+            dtype=dtype,
+        ),
+        "served_matmul": ServedMatmul(m=TOKENS[rows], n=INNER[rows], k=HIDDEN[rows], dtype=dtype),
+        "fused_experts": FusedExperts(
+            tokens=TOKENS[rows],
+            rows=2 * TOKENS[rows],
+            hidden=HIDDEN[rows],
+            inner=INNER[rows],
+            touched=KV_HEADS[rows],
             imbalance=1 + 0 * TOKENS[rows],
             dtype=dtype,
         ),

@@ -16,6 +16,8 @@ from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.operators.base import AbstractOperator
 
 MATRIX = {  # FLOP of the backward pass over those of the forward
+    "served_matmul": 0.0,
+    "fused_experts": 0.0,
     "matmul": 2.0,
     "grouped_matmul": 2.0,
     "narrow_matmul": 2.0,

@@ -5,9 +5,13 @@ Elsewhere: which products run in which format (spec/precision.py), what is cast 
 
 A format is elements, and scales that blocks of elements share. Wide formats (fp16, bf16, fp32) have no
 scales and are dtypes (dtypes.py).
+
+Serving engines keep weights in more formats than training multiplies (`SERVED_FORMATS`).
 """
 
 from dataclasses import dataclass
+
+from flopcast.dtypes import ELEMENT_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,5 +58,52 @@ FORMATS: dict[str, NumberFormat] = {
         block=16,
         engine_scales=True,
         may_be_parameters=False,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedFormat:
+    """How a serving engine keeps a weight, and what it multiplies the weight by.
+
+    `weight_bytes` and `input_bytes` are those of one element with its share of a scale; `input_bytes` is
+    None where inputs stay in the model's 16 bits. `engine` is the matrix engine, "" for that of 16 bits.
+    """
+
+    weight_bytes: float
+    input_bytes: float | None = None
+    engine: str = ""
+
+    def bytes_of_weight(self, dtype: str) -> float:
+        """Return the bytes of one element of a weight."""
+        return self.weight_bytes or ELEMENT_BYTES[dtype]
+
+    def bytes_of_input(self, dtype: str) -> float:
+        """Return the bytes of one element of what the weight is multiplied by."""
+        return self.input_bytes or ELEMENT_BYTES[dtype]
+
+    def engine_of(self, dtype: str) -> str:
+        """Return the matrix engine that multiplies them."""
+        return self.engine or dtype
+
+
+def _both(name: str) -> ServedFormat:
+    """Return a format in which both operands are multiplied."""
+    size_bytes = FORMATS[name].size_bytes
+    return ServedFormat(weight_bytes=size_bytes, input_bytes=size_bytes, engine=FORMATS[name].engine)
+
+
+# codes of 4 bits, 8-bit powers of two for 32 of them: OCP Microscaling Formats specification 1.0, table 1
+MXFP4_BYTES = 0.5 + 1.0 / 32
+SERVED_FORMATS: dict[str, ServedFormat] = {
+    "": ServedFormat(weight_bytes=0.0),  # weights in the model's dtype
+    "fp8": _both("fp8"),
+    "fp8_block": _both("fp8_block"),
+    "nvfp4": _both("nvfp4"),
+    # codes of 4 bits, 16-bit scales for 128 of them, products in 16 bits: arXiv:2306.00978, section 5.1
+    "int4": ServedFormat(weight_bytes=0.5 + 2.0 / 128),
+    "mxfp4": ServedFormat(weight_bytes=MXFP4_BYTES),  # multiplied in 16 bits
+    "mxfp4_mxfp8": ServedFormat(
+        weight_bytes=MXFP4_BYTES, input_bytes=FORMATS["mxfp8"].size_bytes, engine="fp8"
     ),
 }

@@ -102,6 +102,8 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(
         ("grouped_gemm", "narrow_grouped_gemm"), KernelBase(kind=GROUPED_GEMM, layouts_share_a_curve=True)
     ),
+    "served_gemm": KernelBase(kind=GEMM, kind_of_formats=LOW_PRECISION_GEMMS),
+    "fused_experts": KernelBase(kind=GROUPED_GEMM),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),
 }

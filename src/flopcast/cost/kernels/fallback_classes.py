@@ -131,6 +131,22 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # dense products of experts side by side: in the three passes 0.92, 0.95 and 1.52 times as long as dense
     # products of the same node (data/peers/simumax, B200)
     "expert_gemm": FallbackClass(name="gemm", log_sigma_factor=0.12),
+    # products of serving: on a device where no format of theirs was measured, as those of training; other
+    # formats at the efficiency of the nearest that was measured. Estimates: no device has rows of all
+    "served_gemm": FallbackClass(name="gemm", log_sigma_factor=0.3),
+    "served_gemm.fp8": FallbackClass(name="served_gemm", log_sigma_factor=0.2),
+    "served_gemm.fp8_block": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.2),
+    "served_gemm.nvfp4": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.2),
+    "served_gemm.int4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
+    "served_gemm.mxfp4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
+    "served_gemm.mxfp4_mxfp8": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.3),
+    "fused_experts": FallbackClass(name="grouped_gemm", log_sigma_factor=0.3),
+    "fused_experts.fp8": FallbackClass(name="fused_experts", log_sigma_factor=0.2),
+    "fused_experts.fp8_block": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.2),
+    "fused_experts.nvfp4": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.2),
+    "fused_experts.int4": FallbackClass(name="fused_experts", log_sigma_factor=0.3),
+    "fused_experts.mxfp4": FallbackClass(name="fused_experts.int4", log_sigma_factor=0.3),
+    "fused_experts.mxfp4_mxfp8": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.3),
     # reductions over tokens
     **dict.fromkeys(
         ("bias_add.backward", "epilogue_bias.backward", "gradient_norm"),

@@ -1,0 +1,90 @@
+"""The routed experts of one layer as serving engines run them: one call for all experts of a rank.
+
+Answers: how many FLOP and bytes do the experts of one layer need on one rank in one iteration of an engine?
+Elsewhere: products of experts of training (grouped_matmul.py), how many experts get a row and how uneven
+the rows are (layers/expert_load.py), exchanges between ranks (exchanges.py), how long it takes
+(cost/kernels).
+
+The call sorts rows by expert, multiplies by the gate and up weights, applies the activation, multiplies by
+the down weights, and adds each token's results with their weights; in formats in which both operands are
+multiplied it casts them as well. With few tokens most of its time goes into reading the weights of those
+experts that get a row.
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.formats import SERVED_FORMATS
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FusedExperts(AbstractOperator):
+    """The experts that a rank holds of one layer, in an engine that serves and does not train.
+
+    `tokens` enter the layer on this rank, and `rows` are the picks of all of them that fall on the rank's
+    experts: tokens times experts a token, where the rank holds all experts. `touched` of them get at least
+    one row, so that their weights are read; `imbalance` is the rows of the fullest expert over the mean
+    rows of those touched. `inner` is the width of one expert on this rank; a `gated` expert has two
+    products of that width before its activation. `weights` is as of a `ServedMatmul`.
+
+    Bytes count the weights of the touched experts, the tokens and their results once each. What lies
+    between the products stays in the cache with few tokens, so it is left out: bytes are a lower bound.
+
+    Examples
+    --------
+    Eight tokens through all 128 experts of Qwen3-30B-A3B, where 51 experts get a row:
+
+    >>> from flopcast.dtypes import constant
+    >>> experts = FusedExperts(tokens=constant(8), rows=constant(64), hidden=constant(2048),
+    ...                        inner=constant(768), touched=constant(51), imbalance=constant(2),
+    ...                        dtype="bf16", weights="fp8")
+    >>> experts.kernel, round(experts.work().moved_bytes.item() / 1e6), experts.work().flop.item() / 1e9
+    ('fused_experts.fp8', 241, 0.603979776)
+    """
+
+    tokens: Counts
+    rows: Counts  # of all experts of the rank together
+    hidden: Counts
+    inner: Counts
+    touched: Counts
+    imbalance: Counts
+    dtype: str
+    weights: str = ""
+    gated: bool = True
+
+    @property
+    def kernel(self) -> str:
+        """Return one class for each format of the weights."""
+        return f"fused_experts.{self.weights}" if self.weights else "fused_experts"
+
+    def work(self) -> Work:
+        """Return the work: every row meets its expert's weights, and weights of touched experts move."""
+        served = SERVED_FORMATS[self.weights]
+        weights = self.touched * self.hidden * self._columns * served.bytes_of_weight(self.dtype)
+        return Work(
+            flop=2 * self.rows * self.hidden * self._columns,
+            moved_bytes=weights + 2 * self.tokens * self.hidden * ELEMENT_BYTES[self.dtype],
+            unit=served.engine_of(self.dtype),
+        )
+
+    @property
+    def _columns(self) -> Counts:
+        """Return the columns of all weights of one expert, each `hidden` long."""
+        return (3 if self.gated else 2) * self.inner
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Return rows, columns of all weights of an expert, their length, touched experts, imbalance.
+
+        They are those of a `GroupedMatmul` of all products as one, whose curve is used if the class was not
+        measured.
+        """
+        return self.rows, self._columns, self.hidden, self.touched, self.imbalance
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return nothing: the operator serves and does not train."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return nothing: the operator serves and does not train."""
+        return ()

@@ -1,0 +1,70 @@
+"""Dense products as serving engines run them: `out[m, n] = x[m, k] @ w[k, n]` with any number of rows.
+
+Answers: how many FLOP and bytes does the product of one linear layer need in one iteration of an engine?
+Elsewhere: products of training and their gradients (matmul.py), formats of weights (formats.py), the
+experts of a layer (fused_experts.py), how long it takes (cost/kernels).
+
+An iteration that generates one token for each of 8 sequences has 8 rows. The kernel then waits for its
+weights, and engines run other kernels than training does.
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.formats import SERVED_FORMATS
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ServedMatmul(AbstractOperator):
+    """`out[m, n] = x[m, k] @ w[k, n]` in an engine that serves and does not train.
+
+    `weights` is the format of w (`SERVED_FORMATS`); "" where it is in `dtype`. Results are in `dtype`. In
+    formats in which both operands are multiplied, a cast of x before the product is part of its time.
+
+    Examples
+    --------
+    The output projection of Llama 3.1 70B for 16 tokens, with 16-bit and with 4-bit weights:
+
+    >>> from flopcast.dtypes import constant
+    >>> rows, width = constant(16), constant(8192)
+    >>> for weights in ("", "int4"):
+    ...     product = ServedMatmul(m=rows, n=width, k=width, dtype="bf16", weights=weights)
+    ...     print(product.kernel, round(product.work().moved_bytes.item() / 1e6, 1))
+    served_gemm 134.7
+    served_gemm.int4 35.1
+    """
+
+    m: Counts
+    n: Counts
+    k: Counts
+    dtype: str
+    weights: str = ""
+
+    @property
+    def kernel(self) -> str:
+        """Return one class for each format of the weights."""
+        return f"served_gemm.{self.weights}" if self.weights else "served_gemm"
+
+    def work(self) -> Work:
+        """Return the work: a multiply and an add per term; each operand moves once in its own format."""
+        served = SERVED_FORMATS[self.weights]
+        inputs = self.m * self.k * served.bytes_of_input(self.dtype)
+        weights = self.n * self.k * served.bytes_of_weight(self.dtype)
+        return Work(
+            flop=2 * self.m * self.n * self.k,
+            moved_bytes=inputs + weights + self.m * self.n * ELEMENT_BYTES[self.dtype],
+            unit=served.engine_of(self.dtype),
+        )
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Return rows, columns, length of the sum."""
+        return self.m, self.n, self.k
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return nothing: the operator serves and does not train."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return nothing: the operator serves and does not train."""
+        return ()
