@@ -3,12 +3,14 @@
 import numpy as np
 
 from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
@@ -90,6 +92,22 @@ def examples(rows=slice(None), dtype="bf16"):
             moved=TOKENS[rows] * HIDDEN[rows], kept=(("x", TOKENS[rows] * INNER[rows]),), dtype=dtype
         ),
     }
+    for cache in ("", "fp8"):
+        cached = {"sequences": HEADS[rows], "keys": HEADS[rows] * LENGTH[rows], "cache": cache}
+        found[f"decode_attention{cache}"] = DecodeAttention(
+            heads=8 * KV_HEADS[rows],
+            kv_heads=KV_HEADS[rows],
+            head_size=HEAD_SIZE[rows],
+            dtype=dtype,
+            **cached,
+        )
+        found[f"latent_decode{cache}"] = LatentDecode(
+            heads=8 * KV_HEADS[rows],
+            rank=4 * HEAD_SIZE[rows],
+            rope_size=HEAD_SIZE[rows] / 2,
+            dtype=dtype,
+            **cached,
+        )
     for kind in KINDS:
         elements = TOKENS[rows] * HIDDEN[rows]
         found[kind] = MemoryBound(kind=kind, elements=elements, width=HIDDEN[rows], dtype=dtype)

@@ -51,6 +51,24 @@ class Replicate(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ServedAllReduce(AbstractMessage):
+    """Every rank gets the sum, as serving engines compute it.
+
+    Engines have kernels of their own for small messages, which take one or two steps in place of NCCL's
+    trees and rings, and use NCCL where it is faster. Engines do not train, so that its dual is only a form:
+    that of an all-reduce.
+    """
+
+    axis: str
+    message_bytes: Floats
+    collective: ClassVar[str] = "served_all_reduce"
+
+    def dual(self) -> "Replicate":
+        """Return the dual of an all-reduce."""
+        return Replicate(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllGather(AbstractMessage):
     """Every rank gets all shards; `message_bytes` is the gathered array."""
 

@@ -20,6 +20,7 @@ from flopcast.dtypes import Counts, Floats, distinct
 from flopcast.spec.cluster import Cluster, Tier
 
 RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
+    "served_all_reduce": "all_reduce",
     "all_gather": "all_reduce",
     "reduce_scatter": "all_gather",
     "broadcast": "all_gather",

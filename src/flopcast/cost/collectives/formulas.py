@@ -111,8 +111,10 @@ def _direct(n: Counts) -> Counts:
     return np.minimum(n - 1, 1.0)
 
 
+ALL_REDUCE = Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n))
 FORMULAS: dict[str, Formula] = {
-    "all_reduce": Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n)),
+    "all_reduce": ALL_REDUCE,
+    "served_all_reduce": ALL_REDUCE,
     "all_gather": Formula(share=_others, hops=_tree, rings=True),
     "reduce_scatter": Formula(share=_others, hops=_tree, rings=True),
     "broadcast": Formula(share=_direct, hops=_chain),

@@ -1,0 +1,77 @@
+"""Attention of one new token of each sequence against the keys and values in its cache.
+
+Answers: how many FLOP and bytes does one layer's attention need while an engine generates tokens?
+Elsewhere: prompts (flash_attention.py), attention against cached latents (latent_decode.py), how long it
+takes (cost/), how many tokens a window leaves (whoever makes the operator).
+
+The kernel reads every cached key and value once and multiplies little: it is bound by memory. It splits the
+tokens of a sequence over multiprocessors, because there are fewer sequences and heads than these.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class DecodeAttention(AbstractOperator):
+    """`softmax(q @ K.T) @ V` for one query token of each sequence and every head of this rank.
+
+    `keys` are the tokens read from the cache over all sequences; with a window, those inside it. `cache` is
+    "" where keys and values have the elements of `dtype`, or "fp8". It serves and does not train: nothing
+    is kept, and there are no gradients.
+
+    Examples
+    --------
+    Llama 3 70B on eight ranks: 8 query heads share one head of keys and values
+    (arXiv:2407.21783, table 3). The cache of 64 sequences of 2048 tokens is 67 MB in a layer.
+
+    >>> from flopcast.dtypes import constant
+    >>> decode = DecodeAttention(sequences=constant(64), keys=constant(64 * 2048), heads=constant(8),
+    ...                          kv_heads=constant(1), head_size=constant(128), dtype="bf16")
+    >>> decode.work().moved_bytes.item() / 1e6, decode.work().flop.item() / 1e9
+    (67.371008, 0.536870912)
+    """
+
+    sequences: Counts
+    keys: Counts  # over all sequences
+    heads: Counts  # query heads of this rank
+    kv_heads: Counts  # of this rank
+    head_size: Counts
+    dtype: str
+    cache: str = ""
+
+    @property
+    def kernel(self) -> str:
+        """Return one curve for caches of the elements of queries, one for caches of 8 bits."""
+        return f"decode_attention.{self.cache}" if self.cache else "decode_attention"
+
+    def work(self) -> Work:
+        """Return the work: two products over all keys; the cache is read, queries too, results written."""
+        size = ELEMENT_BYTES[self.dtype]
+        cached = 2 * self.keys * self.kv_heads * self.head_size
+        queries = self.sequences * self.heads * self.head_size
+        return Work(
+            flop=4 * self.keys * self.heads * self.head_size,
+            moved_bytes=cached * ELEMENT_BYTES[self.cache or self.dtype] + 2 * queries * size,
+            unit=self.dtype,
+        )
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Return the mean keys of a sequence, cached heads over all sequences, size of a head, and the
+        query heads that share a cached one.
+        """
+        keys = self.keys / np.maximum(self.sequences, 1.0)
+        sharing = self.heads / np.maximum(self.kv_heads, 1.0)
+        return keys, self.sequences * self.kv_heads, self.head_size, sharing
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return nothing: it serves and does not train."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return nothing: it serves and does not train."""
+        return ()

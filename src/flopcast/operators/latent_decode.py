@@ -1,0 +1,79 @@
+"""Latent attention of one new token of each sequence against the latents in its cache.
+
+Answers: how many FLOP and bytes does the core of absorbed multi-head latent attention need in one layer
+while an engine generates tokens?
+Elsewhere: its projections, which are products (layers/latent_attention.py), prompts (flash_attention.py),
+cached keys and values (decode_attention.py), how long it takes (cost/).
+
+The products that would expand the latents into keys and values of every head are absorbed into queries and
+outputs (arXiv:2405.04434, section 2.1.2). All heads then read one latent of `rank` elements and one rotated
+key of `rope_size` a token.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class LatentDecode(AbstractOperator):
+    """`softmax(q @ [C, R].T) @ C` for one query token of each sequence and every head of this rank.
+
+    C are the cached latents, R the rotated keys. `keys` are the tokens read from the cache over all
+    sequences. `cache` is "" where latents have the elements of `dtype`, or "fp8". It serves and does not
+    train: nothing is kept, and there are no gradients.
+
+    Examples
+    --------
+    DeepSeek-V3 (arXiv:2412.19437, section 4.2) with all 128 heads on a rank reads 1152 bytes a token, and
+    needs 242 FLOP for each of these bytes:
+
+    >>> from flopcast.dtypes import constant
+    >>> decode = LatentDecode(sequences=constant(1), keys=constant(1e6), heads=constant(128),
+    ...                       rank=constant(512), rope_size=constant(64), dtype="bf16")
+    >>> work = decode.work()
+    >>> round(work.moved_bytes.item() / 1e6), round(work.flop.item() / work.moved_bytes.item())
+    (1152, 242)
+    """
+
+    sequences: Counts
+    keys: Counts  # over all sequences
+    heads: Counts  # query heads of this rank
+    rank: Counts  # elements of a latent
+    rope_size: Counts  # elements of a rotated key
+    dtype: str
+    cache: str = ""
+
+    @property
+    def kernel(self) -> str:
+        """Return one curve for caches of the elements of queries, one for caches of 8 bits."""
+        return f"latent_decode.{self.cache}" if self.cache else "latent_decode"
+
+    def work(self) -> Work:
+        """Return the work: scores over latents and rotated keys, sums over latents; each is read once."""
+        size = ELEMENT_BYTES[self.dtype]
+        wide = self.rank + self.rope_size
+        queries = self.sequences * self.heads * (wide + self.rank)  # and results
+        return Work(
+            flop=2 * self.keys * self.heads * (wide + self.rank),
+            moved_bytes=self.keys * wide * ELEMENT_BYTES[self.cache or self.dtype] + queries * size,
+            unit=self.dtype,
+        )
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Return the mean keys of a sequence, the sequences, elements of a token, and the heads: as for
+        `DecodeAttention` with one cached head.
+        """
+        keys = self.keys / np.maximum(self.sequences, 1.0)
+        return keys, self.sequences, self.rank + self.rope_size, self.heads
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return nothing: it serves and does not train."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return nothing: it serves and does not train."""
+        return ()
