@@ -27,6 +27,7 @@ def command(
 
     Describe the job as for `predict`, best by the launch script of the run. The answer is a list of
     suspects, the most expensive first, each with the evidence for and against it and with what to change.
+    If the log is not of a run of this job, a warning at the top names the fields that contradict it.
     Suspects are settings of the job that cost time; sizes in the log that are not those of the job; pauses,
     and steps that get slower; and, from the timers of the log or from a trace, the part of the step that
     takes longer than predicted. Without a log and a trace, only the settings are judged. A

@@ -12,6 +12,7 @@ from flopcast.lab.validation.decisions import Sweep
 from flopcast.lab.validation.published import JUDGED, Constants
 from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
 from flopcast.render.tables import PrintedTable, as_markdown, as_text, legend_text
+from flopcast.render.terminal import capital
 from flopcast.report.labels import component_label
 from flopcast.units import nine_digits
 
@@ -49,9 +50,7 @@ explains errors. The three protocols are those of the page on [runs](runs.md); s
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:
     """Yield the tables of one way of judging: one per kind of decision, then the wrong recommendations."""
     title, caption = JUDGED[way].split(": ", 1)
-    yield PrintedTable(
-        title=title, caption=caption[0].upper() + caption[1:], first="", headings=(), lines=()
-    )
+    yield PrintedTable(title=title, caption=capital(caption), first="", headings=(), lines=())
     groups = by_source(sweeps)
     for free, question in FREE.items():
         lines = [(source, _cells(members)) for (kind, source), members in groups.items() if kind == free]

@@ -32,7 +32,8 @@ def marked_text(found: SlowStep) -> str:
     lines = [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
         f" {job.cluster.node.device.name}, {job.plan.short()}",
-        *_measured(found),
+        *_contradicted(found),
+        *(f"{word:<9} {text}" for word, text in verdict(found)),
     ]
     if not found.suspects:
         lines += ["", "no suspects: nothing is known that would make this step shorter"]
@@ -46,26 +47,50 @@ def marked_text(found: SlowStep) -> str:
     return "\n".join([*lines, *([""] if assumed else []), *assumed])
 
 
-def _measured(found: SlowStep) -> list[str]:
-    """Return the lines on the measured step and the predicted one."""
+def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
+    """Return the measured step beside the predicted one: pairs of a word and its text.
+
+    Texts have marks for a terminal (terminal.py). The words are "measured", "predicted" and "note", in this
+    order; those without a text are left out.
+    """
     report = found.report
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    predicted = f"predicted {show_seconds(report.step_time_s)}   (90 %: {low} to {high})"
+    predicted = f"{show_seconds(report.step_time_s)}   (90 %: {low} to {high})"
     if found.measured_s is None:
-        return [predicted]
+        return (("predicted", predicted),)
     source = found.log_name or found.trace_name
     source += f", {found.framework}" if found.framework else ""
-    line = f"measured  {show_seconds(found.measured_s)} in the median of the steady steps ({source})"
+    measured = f"{show_seconds(found.measured_s)} in the median of the steady steps ({source})"
     if found.step is not None and found.step.num_used > 1:
-        line += f", {show_seconds(found.step.mean_s)} in the mean"
+        measured += f", {show_seconds(found.step.mean_s)} in the mean"
     if not found.describes_run:
-        return [line, f"{predicted} for the job, which has other sizes than the run: no time is compared"]
-    ratio = found.measured_s / report.step_time_s - 1.0
-    verdict = good("inside the interval") if found.inside else caution("OUTSIDE the interval")
-    lines = [line, f"{predicted}: the measured step differs by {ratio:+.1%}, {verdict}"]
-    if found.measured_s < report.step_time_low_s:
-        lines.append("note      the run is faster than predicted: check that the job describes this run")
-    return lines
+        told = f"{predicted} for the job; no time is compared, because the log is of another run"
+        return (("measured", measured), ("predicted", told))
+    ratio = round(found.measured_s / report.step_time_s - 1.0, 3) + 0.0  # without -0.0
+    interval = good("inside the interval") if found.inside else caution("OUTSIDE the interval")
+    told = f"{predicted}: the measured step differs by {ratio:+.1%}, {interval}"
+    note = "the run is faster than predicted: check that the job describes this run"
+    is_faster = found.measured_s < report.step_time_low_s
+    return (("measured", measured), ("predicted", told), *((("note", note),) if is_faster else ()))
+
+
+def contradictions(found: SlowStep) -> tuple[str, ...]:
+    """Return a heading and a line for each contradiction between log and job; empty if there is none."""
+    if not found.contradictions:
+        return ()
+    then = "judged with what the log states" if found.describes_run else "of the job alone"
+    return (
+        f"the log is not of a run of this job as it is described; what follows is {then}",
+        *(
+            f"the log has {one.of_log}, and the job {one.of_job}: {one.change}"
+            for one in found.contradictions
+        ),
+    )
+
+
+def _contradicted(found: SlowStep) -> list[str]:
+    told = contradictions(found)
+    return [f"warning   {told[0]}", *(f"          {text}" for text in told[1:])] if told else []
 
 
 def _cost(suspect: Suspect) -> str:
@@ -96,8 +121,8 @@ def as_json(found: SlowStep) -> dict[str, object]:
     Returns
     -------
     dict
-        The measured and the predicted step in seconds, and the suspects in their order, each with the
-        fields of `Suspect`. Floats are rounded to nine digits.
+        The measured and the predicted step in seconds, what contradicts the job, and the suspects in their
+        order, with the fields of `Contradiction` and of `Suspect`. Floats are rounded to nine digits.
     """
     report = found.report
     return {
@@ -108,6 +133,7 @@ def as_json(found: SlowStep) -> dict[str, object]:
         "measured_s": found.measured_s,
         "measured_step": None if found.step is None else fields_of(found.step),
         "predicted": fields_of(report, "step_time_s", "step_time_low_s", "step_time_high_s"),
+        "contradictions": [fields_of(one) for one in found.contradictions],
         "describes_run": found.describes_run,
         "inside": found.inside,
         "suspects": [fields_of(suspect) for suspect in found.suspects],

@@ -58,6 +58,15 @@ def aside(text: str) -> str:
 OF_VERDICT: "dict[Verdict, Mark]" = {"fits": good, "tight": caution, "does not fit": bad}
 
 
+def capital(text: str) -> str:
+    """Return a text with a capital as its first letter and everything else as it is.
+
+    >>> capital("the mean of 4 GPUs"), capital("")
+    ('The mean of 4 GPUs', '')
+    """
+    return text[:1].upper() + text[1:]
+
+
 def plain(text: str) -> str:
     """Return a text without marks.
 

@@ -32,6 +32,7 @@ from flopcast.render.report_json import FORMAT_VERSION, as_json, memory_as_json
 from flopcast.render.search_drawing import LEGEND, drawing
 from flopcast.render.search_reasons import sentence_of
 from flopcast.render.search_text import Group
+from flopcast.render.terminal import capital
 from flopcast.report import versus
 from flopcast.report.report import Report
 from flopcast.search.find import SearchResult
@@ -133,7 +134,7 @@ def _size(model: Model) -> str:
 def compare_page(words: Words, _: OnProgress) -> Made:
     """Return a page that compares two jobs."""
     compared, (first, second) = _compared(words)
-    texts = (text[:1].upper() + text[1:] for text in comparison.verdicts(compared))
+    texts = map(capital, comparison.verdicts(compared))
     verdicts = "".join(f"<p>{escape(text)}.</p>" for text in texts)
     sides = "".join(
         f"<div><h2>{label}</h2>{answer(each)}</div>"

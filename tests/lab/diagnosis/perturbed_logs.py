@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flopcast.lab.diagnosis.timer_suspects import stage_ratio, timed_parts
+from flopcast.lab.diagnosis.timer_suspects import pass_times, stage_ratio, timed_parts
 from flopcast.report.report import BUBBLE
 
 RECORDS = 150
@@ -20,6 +20,8 @@ class Run:
     steps_s: np.ndarray
     facts: dict
     lines: dict = field(default_factory=dict)  # step → further lines
+    head: tuple = ()  # further lines before the first step
+    printed: str = ""  # a further cell of each step
     slower_s: float = 0.0  # what the slowest rank computes longer than others of its stage
 
 
@@ -128,21 +130,26 @@ def log_text(run, *, with_timers=True):
     parameters_s = run.parts.get("parameters", 0.0)
     alike = {
         "forward-backward": most_s + data_s + run.parts["gradients"] + run.parts["stages"],
-        "batch-generator": data_s,
+        "batch-generator": max(data_s, 1e-4),
         "all-grads-sync": run.parts["gradients"],
         "params-all-gather": parameters_s,
         "optimizer": run.parts["optimizer"] + parameters_s,
     }
+    passes = pass_times(run.report)
+    forward = passes.forward_s / (passes.forward_s + passes.backward_s)
+    backward = 1.0 - forward
     timers = {name: (seconds, seconds) for name, seconds in alike.items()} | {
-        "forward-compute": (least_s / 3 + data_s, most_s / 3 + data_s),
-        "backward-compute": (2 * least_s / 3, 2 * most_s / 3),
+        "forward-compute": (forward * least_s + data_s, forward * most_s + data_s),
+        "backward-compute": (backward * least_s, backward * most_s),
     }
     batch = run.facts["global_batch_size"]
+    lines += run.head
     for step, step_s in enumerate(run.steps_s.tolist(), 1):
         lines.append(
             f" [2026-01-05 16:08:{step % 60:02d}] iteration {step:8d}/    2000 |"
             f" consumed samples: {step * batch:12d} |"
-            f" elapsed time per iteration (ms): {1e3 * step_s:.1f} | learning rate: 3.000000E-05 |"
+            f" elapsed time per iteration (ms): {1e3 * step_s:.1f} |{run.printed}"
+            " learning rate: 3.000000E-05 |"
             f" global batch size: {batch:5d} | lm loss: 1.080000E+01 | loss scale: 1.0 | grad norm: 1.258 |"
             " number of skipped iterations:   0 | number of nan iterations:   0 |"
         )

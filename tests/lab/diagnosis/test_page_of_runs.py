@@ -1,6 +1,7 @@
 """The page of a diagnosis: suspects with their seconds, and the steps of the log as points."""
 
 import re
+from html import unescape
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from judged import without_plans as found
 from perturbed_logs import checkpoints, log_text, run_of
 
 from flopcast.jobs import job
+from flopcast.render.diagnosis import as_text, verdict
 from flopcast.render.page.measured import LEFT, MOST_POINTS, RIGHT, drawn_steps, measured
 from flopcast.render.report_page import as_html
+from flopcast.render.terminal import capital, plain
 
 JOB = job(**GOOD)
 REPORT = PREDICTOR.predict(JOB)
@@ -63,4 +66,21 @@ def test_the_page_of_a_diagnosis_begins_with_what_was_measured():
 
     assert with_run.index('id="measured"') < with_run.index('id="time"')
     assert 'id="measured"' not in without
-    assert "No step time was measured" in measured(found(JOB)).html
+    assert "<strong>Measured</strong>" not in measured(found(JOB)).html
+
+
+def test_the_page_gives_the_verdict_of_the_text_and_what_contradicts_the_job():
+    faster, _ = diagnosed(lambda run: run.steps_s.__imul__(0.5))
+    run = run_of(REPORT)
+    run.facts["micro_batch_size"] = 2
+    other = found(JOB, log_text(run))
+
+    for told in (faster, other):
+        lines, html = as_text(told), unescape(re.sub(r"<[^>]*>", " ", measured(told).html))
+        for _, text in verdict(told):
+            assert plain(text) in lines
+            assert plain(text) in html
+    assert "the run is faster than predicted" in as_text(faster)
+    for text in ("the log has a micro-batch of 2, and the job a micro-batch of 1", "plan.micro_batch=2"):
+        assert text in as_text(other)
+        assert capital(text) in measured(other).html or text in measured(other).html

@@ -1,7 +1,8 @@
 """Why is a job slower than it should be? Suspects with seconds and evidence, from its log and a trace.
 
 Answers: which reasons does a log or a trace give for a slow step, and what would a change save?
-Elsewhere: sizes that the log states (size_suspects.py), pauses and slowing (series_suspects.py), timers
+Elsewhere: sizes that the log states (size_suspects.py), what else contradicts the job (contradictions.py),
+recompute that the timers show (recompute_shown.py), pauses and slowing (series_suspects.py), timers
 (timer_suspects.py), traces (trace_suspects.py), settings of the job (settings.py), how a diagnosis is shown
 (render/diagnosis.py).
 
@@ -11,21 +12,23 @@ and belongs to none of these, could be the network, the clocks or the host: what
 said.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from flopcast.lab.calibration.kernel_names import COMMUNICATION
 from flopcast.lab.calibration.trace import Trace
+from flopcast.lab.diagnosis.contradictions import of_model, of_rates
 from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK
+from flopcast.lab.diagnosis.recompute_shown import PassRatio, other_recompute, ratio_of_passes, with_ratio
 from flopcast.lab.diagnosis.series_suspects import series_of
 from flopcast.lab.diagnosis.settings import better_plan, slow_settings
 from flopcast.lab.diagnosis.size_suspects import as_logged
-from flopcast.lab.diagnosis.suspect import Predict, SlowStep, Suspect
+from flopcast.lab.diagnosis.suspect import Contradiction, Predict, SlowStep, Suspect
 from flopcast.lab.diagnosis.timer_suspects import longer_than_step, timed_suspects
 from flopcast.lab.diagnosis.trace_suspects import COMPUTE, is_one_step, traced_suspects
 from flopcast.lab.logs.formats import FORMATS
 from flopcast.lab.logs.log import Log, SteadyTime
-from flopcast.lab.logs.timers import parts_in
+from flopcast.lab.logs.timers import Part, TimedPart, parts_in
 from flopcast.lab.validation.step_parts import components
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
@@ -66,8 +69,11 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
     report, found = predict(job), _Findings()
     describes_run = True
     if log is not None:
-        report, found.of_run, describes_run = as_logged(report, log, predict)
-        _read_log(report, log, found, compare=describes_run)
+        other_model, logged = tuple(of_model(job, log)), as_logged(report, log, predict)
+        found.of_run += logged.suspects
+        found.contradictions += [*other_model, *logged.contradictions]
+        describes_run = logged.describes_run and not other_model
+        report = _read_log(logged.report, log, found, predict, compare=describes_run)
     if trace is not None and describes_run:
         _read_trace(report, trace, found)
     settings = list(slow_settings(report, predict))
@@ -79,9 +85,11 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         found.advice.append(_tell_apart(report.job, timed=timed, traced=trace is not None))
     elif left_s > 0:
         found.advice.append(UNEXPLAINED)
-    suspects = (*found.of_run, *found.of_timers, *found.of_trace, *possible, *settings)
+    listed = (*found.of_run, *found.of_timers, *found.of_trace, *possible, *settings)
+    suspects = [with_ratio(one, found.ratio) for one in listed]
     return SlowStep(
         report=report,
+        contradictions=tuple(found.contradictions),
         describes_run=describes_run,
         log=log,
         log_name=log.name if log is not None else "",
@@ -99,35 +107,64 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
 class _Findings:
     """What is found while a diagnosis is made: suspects by where they come from, and sentences.
 
-    `level_s` is the measured step without pauses and before the run became slower.
+    `level_s` is the measured step without pauses and before the run became slower; `ratio` is that of the
+    timers of the passes.
     """
 
     of_run: list[Suspect] = field(default_factory=list)
     of_timers: list[Suspect] = field(default_factory=list)
     of_trace: list[Suspect] = field(default_factory=list)
     cleared: list[str] = field(default_factory=list)
+    contradictions: list[Contradiction] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     step: SteadyTime | None = None
     level_s: float | None = None
+    ratio: PassRatio | None = None
 
 
-def _read_log(report: Report, log: Log, found: _Findings, *, compare: bool) -> None:
-    """Add what the step times of a log show and, if they are compared, its timers."""
+def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, compare: bool) -> Report:
+    """Add what the step times of a log show and, if they are compared, its timers and rates.
+
+    Returns
+    -------
+    Report
+        That of the job with the recompute that the timers show.
+    """
     job = report.job
     found.advice += _other_software(job, log)
     sequences, length = job.plan.global_batch, job.batch.mean_sequence_tokens
     found.step = log.step_time(sequences, length, job.cluster.num_devices)
     if found.step is None:
         found.advice.append(NO_TIME)
-        return
+        return report
     series = series_of(job, log, found.step)
     found.of_run += series.suspects
     found.level_s = series.level_s
     timers = parts_in(log.timers, series.steps)
+    if compare:
+        report = _read_passes(report, log, timers, found, predict)
     if too_long := longer_than_step(timers, series.level_s):
         found.advice.append(TOO_LONG.format(", ".join(too_long)))
     elif compare:
         found.of_timers, found.cleared = timed_suspects(report, timers, series.level_s)
+    if compare:
+        found.contradictions += of_rates(report, log)
+    return report
+
+
+def _read_passes(
+    report: Report, log: Log, timers: Mapping[Part, TimedPart], found: _Findings, predict: Predict
+) -> Report:
+    """Add the ratio of the timers of the passes; return the report with the recompute that they show."""
+    found.ratio = ratio_of_passes(report, timers)
+    other = other_recompute(report, found.ratio, predict) if log.recompute is None else None
+    if other is None:
+        return report
+    changed, suspects, contradiction = other
+    found.of_run += suspects
+    found.contradictions.append(contradiction)
+    found.ratio = ratio_of_passes(changed, timers)
+    return changed
 
 
 def _read_trace(report: Report, trace: Trace, found: _Findings) -> None:
@@ -228,7 +265,6 @@ def _hides_communication(job: Job) -> bool:
 def _tell_apart(job: Job, *, timed: bool, traced: bool) -> str:
     """Return which measurement would tell possible reasons apart; "" if all are given."""
     switch = job.stack.switches.text("timers")
-    ways = [f"Timers in the log ({switch})"] if switch and not timed else []
+    ways = [f"timers in the log ({switch})"] if switch and not timed else []
     ways += ["a trace of the PyTorch profiler (--trace)"] if not traced else []
-    text = " or ".join(ways)
-    return f"{text[0].upper()}{text[1:]} would tell these apart" if text else ""
+    return f"Tell these apart by {' or by '.join(ways)}" if ways else ""

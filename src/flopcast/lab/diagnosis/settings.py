@@ -13,24 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flopcast.errors import InfeasibleError, SpecError
+from flopcast.lab.diagnosis.recompute_shown import with_recompute
 from flopcast.lab.diagnosis.suspect import Predict, Suspect
 from flopcast.library.curves import load_book
 from flopcast.report.report import Report
 from flopcast.report.versus import versus
 from flopcast.search.default_plan import choose
 from flopcast.spec.job import Job
-from flopcast.spec.plan import Plan
 from flopcast.units import show_memory, show_seconds
 
 LEAST_GAIN, BETTER_GAIN = 0.01, 0.03  # of the step: for a setting, for another plan
 UNSETTLED_GAIN = 0.05  # of the step, that is worth advice although its interval contains zero
-OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
-    "recompute_method",
-    "recompute_layers",
-    "recompute_modules",
-    "recompute_blocks",
-    "partition_activations",
-)
 OF_TRAINING = ("global_batch", "precision", "optimizer")  # what another plan must not change
 
 
@@ -90,8 +83,7 @@ def _overlapped_transfers(job: Job) -> tuple[Job, ...]:
 
 def _less_recompute(job: Job) -> tuple[Job, ...]:
     less = {"full": ("none", "selective"), "selective": ("none",)}.get(job.plan.recompute, ())
-    usual = {name: Plan.model_fields[name].get_default() for name in OF_RECOMPUTE}
-    return tuple(_with_plan(job, recompute=mode, **usual) for mode in less)
+    return tuple(with_recompute(job, mode) for mode in less)
 
 
 def _larger_micro_batch(job: Job) -> tuple[Job, ...]:

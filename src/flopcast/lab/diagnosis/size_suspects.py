@@ -1,7 +1,8 @@
-"""Sizes that a log states otherwise than the job does.
+"""Sizes and degrees that a log states otherwise than the job does.
 
 Answers: does the log describe this job, what does each difference cost, and which job did run?
-Elsewhere: sizes in logs (lab/logs/facts.py), the same as warnings (lab/logs/prediction_check.py).
+Elsewhere: sizes in logs (lab/logs/facts.py), the same as warnings (lab/logs/prediction_check.py), what else
+contradicts the job (contradictions.py), recompute that only the timers show (recompute_shown.py).
 
 All of them are changed together, since one alone is often impossible: more replicas need a larger batch.
 What a size costs is the step with all of them less the step with all others, or else what it changes alone.
@@ -13,37 +14,80 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.errors import SpecError, spec_error
-from flopcast.lab.diagnosis.suspect import Predict, Suspect
+from flopcast.lab.diagnosis.recompute_shown import with_recompute
+from flopcast.lab.diagnosis.suspect import Contradiction, Predict, Suspect
 from flopcast.lab.logs.log import Log
 from flopcast.report.report import Report
 from flopcast.search.space import sized
 from flopcast.spec.job import Job
 
+Value = int | str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """A size that a log may state: how it is called, and where the log and the job hold it.
+
+    Attributes
+    ----------
+    name
+        What it is called in a title.
+    of_log, of_job
+        The value in a log (None if it states none) and in a job.
+    applied
+        A job with another value; raises SpecError where that is impossible.
+    text
+        A value as it stands in a sentence.
+    edit
+        What to write to describe a job with a value.
+    """
+
+    name: str
+    of_log: Callable[[Log], Value | None]
+    of_job: Callable[[Job], Value | None]
+    applied: Callable[[Job, Value], Job]
+    text: str
+    edit: str
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """A size of the run that is not that of the job."""
+    """A size of the run that is not that of the job; `kind` is a name of KINDS."""
 
-    name: str
-    theirs: int
-    ours: int
+    kind: str
+    theirs: Value
+    ours: Value
 
 
-def as_logged(report: Report, log: Log, predict: Predict) -> tuple[Report, list[Suspect], bool]:
-    """Return the prediction with the sizes that a log states, a suspect for each, and if that is possible.
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Logged:
+    """The prediction with the sizes that a log states, and a suspect and a contradiction for each.
 
-    If flopcast cannot predict the job with these sizes, the report is the one given, and the suspects say
-    why.
+    `describes_run` is False if flopcast cannot predict the job with these sizes: the report is then that of
+    the job, and the suspects say why.
     """
+
+    report: Report
+    suspects: tuple[Suspect, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+    describes_run: bool = True
+
+
+def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
+    """Return the prediction with the sizes that a log states, and what contradicts the job."""
     job, sizes = report.job, list(_sizes(report.job, log))
+    contradictions = tuple(map(_contradiction, sizes))
     if not sizes:
-        return report, [], True
+        return Logged(report=report)
     try:
         logged = predict(_applied(job, sizes))
     except SpecError as error:
         because = "; ".join(f"{one.field} = {one.value}: {one.because}" for one in error.problems)
         against = (f"the job cannot have the sizes that the log states: {because}",)
-        return report, [_suspect(size, None, against) for size in sizes], False
+        suspects = [_suspect(size, None, against) for size in sizes]
+        return Logged(
+            report=report, suspects=tuple(suspects), contradictions=contradictions, describes_run=False
+        )
     suspects = []
     for size in sizes:
         others = [one for one in sizes if one is not size]
@@ -51,7 +95,7 @@ def as_logged(report: Report, log: Log, predict: Predict) -> tuple[Report, list[
         suspects.append(
             _suspect(size, _change_s(job, [], [size], predict) if cost_s is None else cost_s, ())
         )
-    return logged, suspects, True
+    return Logged(report=logged, suspects=tuple(suspects), contradictions=contradictions)
 
 
 def _change_s(job: Job, before: Sequence[Size], after: Sequence[Size], predict: Predict) -> float | None:
@@ -65,22 +109,14 @@ def _change_s(job: Job, before: Sequence[Size], after: Sequence[Size], predict: 
 
 def _sizes(job: Job, log: Log) -> Iterator[Size]:
     """Yield sizes that differ between log and job."""
-    printed = log.steps.global_batch[np.isfinite(log.steps.global_batch)]
-    batch = int(printed[-1]) if printed.size else log.global_batch
-    length = log.sequence_length if len(job.batch.kinds) == 1 else None
-    stated = (
-        (DEVICES, log.world_size, job.cluster.num_devices),
-        (MICRO_BATCH, log.micro_batch, job.plan.micro_batch),
-        (GLOBAL_BATCH, batch, job.plan.global_batch),
-        (LENGTH, length, job.batch.sequence_length),
-    )
-    for name, theirs, ours in stated:
-        if theirs is not None and theirs != ours:
-            yield Size(name=name, theirs=theirs, ours=ours)
+    for name, kind in KINDS.items():
+        theirs, ours = kind.of_log(log), kind.of_job(job)
+        if theirs is not None and ours is not None and theirs != ours:
+            yield Size(kind=name, theirs=theirs, ours=ours)
 
 
 def _applied(job: Job, sizes: Sequence[Size]) -> Job:
-    """Return the job with these sizes.
+    """Return the job with these sizes, on the devices that it has if they state no other number.
 
     Raises
     ------
@@ -88,13 +124,14 @@ def _applied(job: Job, sizes: Sequence[Size]) -> Job:
         The plan does not divide the devices, or the cluster has no such number.
     """
     for size in sizes:
-        job = APPLIED[size.name](job, size.theirs)
-    return job
+        job = KINDS[size.kind].applied(job, size.theirs)
+    devices = job.cluster.num_devices
+    return job if job.plan.devices == devices else _on_devices(job, devices)
 
 
-def _on_devices(job: Job, devices: int) -> Job:
-    """Return the job with as many replicas as fill the devices."""
-    plan = job.plan
+def _on_devices(job: Job, number: Value) -> Job:
+    """Return the job with as many replicas as fill a number of devices."""
+    plan, devices = job.plan, int(number)
     of_replica = plan.devices // plan.data_parallel
     if devices % of_replica:
         because = f"each replica of its plan takes {of_replica} devices"
@@ -108,46 +145,101 @@ def _on_devices(job: Job, devices: int) -> Job:
     return job.model_copy(update={"cluster": cluster, "plan": plan.model_copy(update=changes)})
 
 
-def _with_plan(job: Job, **changes: int) -> Job:
-    return job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
+def _of_plan(field: str) -> Callable[[Job, Value], Job]:
+    """Return a function that sets a field of the plan."""
+
+    def applied(job: Job, value: Value) -> Job:
+        return job.model_copy(update={"plan": job.plan.model_copy(update={field: value})})
+
+    return applied
 
 
-def _with_length(job: Job, length: int) -> Job:
+def _with_length(job: Job, length: Value) -> Job:
     return job.model_copy(update={"batch": job.batch.model_copy(update={"sequence_length": length})})
 
 
-DEVICES, MICRO_BATCH, GLOBAL_BATCH, LENGTH = (
-    "number of devices",
-    "micro-batch",
-    "global batch",
-    "sequence length",
-)
-APPLIED: Mapping[str, Callable[[Job, int], Job]] = {
-    DEVICES: _on_devices,
-    MICRO_BATCH: lambda job, size: _with_plan(job, micro_batch=size),
-    GLOBAL_BATCH: lambda job, size: _with_plan(job, global_batch=size),
-    LENGTH: _with_length,
+def _batch(log: Log) -> int | None:
+    printed = log.steps.global_batch[np.isfinite(log.steps.global_batch)]
+    return int(printed[-1]) if printed.size else log.global_batch
+
+
+KINDS: Mapping[str, Kind] = {
+    "tensor_parallel": Kind(
+        name="tensor-parallel size",
+        of_log=lambda log: log.tensor_parallel,
+        of_job=lambda job: job.plan.tensor_parallel,
+        applied=_of_plan("tensor_parallel"),
+        text="a tensor-parallel size of {}",
+        edit="plan.tensor_parallel={}",
+    ),
+    "pipeline_parallel": Kind(
+        name="pipeline-parallel size",
+        of_log=lambda log: log.pipeline_parallel,
+        of_job=lambda job: job.plan.pipeline_parallel,
+        applied=_of_plan("pipeline_parallel"),
+        text="a pipeline-parallel size of {}",
+        edit="plan.pipeline_parallel={}",
+    ),
+    "number_of_devices": Kind(
+        name="number of devices",
+        of_log=lambda log: log.world_size,
+        of_job=lambda job: job.cluster.num_devices,
+        applied=_on_devices,
+        text="{} devices",
+        edit="--gpus {}",
+    ),
+    "micro_batch": Kind(
+        name="micro-batch",
+        of_log=lambda log: log.micro_batch,
+        of_job=lambda job: job.plan.micro_batch,
+        applied=_of_plan("micro_batch"),
+        text="a micro-batch of {}",
+        edit="plan.micro_batch={}",
+    ),
+    "global_batch": Kind(
+        name="global batch",
+        of_log=_batch,
+        of_job=lambda job: job.plan.global_batch,
+        applied=_of_plan("global_batch"),
+        text="a global batch of {}",
+        edit="plan.global_batch={}",
+    ),
+    "sequence_length": Kind(
+        name="sequence length",
+        of_log=lambda log: log.sequence_length,
+        of_job=lambda job: job.batch.sequence_length if len(job.batch.kinds) == 1 else None,
+        applied=_with_length,
+        text="a sequence length of {}",
+        edit="batch.sequence_length={}",
+    ),
+    "recompute": Kind(
+        name="kind of recompute",
+        of_log=lambda log: log.recompute,
+        of_job=lambda job: job.plan.recompute,
+        applied=lambda job, value: with_recompute(job, str(value)),
+        text="recompute {}",
+        edit="plan.recompute={}",
+    ),
 }
 
 
+def _contradiction(size: Size) -> Contradiction:
+    kind = KINDS[size.kind]
+    theirs, ours = kind.text.format(size.theirs), kind.text.format(size.ours)
+    return Contradiction(of_log=theirs, of_job=ours, change=f"set {kind.edit.format(size.theirs)}")
+
+
 def _suspect(size: Size, cost_s: float | None, against: tuple[str, ...]) -> Suspect:
-    described = f"describe the job with {_text(size, size.theirs)}"
+    kind = KINDS[size.kind]
+    theirs, ours = kind.text.format(size.theirs), kind.text.format(size.ours)
+    described = f"describe the job with {theirs} ({kind.edit.format(size.theirs)})"
     judged = "; what follows is judged with that" if not against else ""
     return Suspect(
-        name=f"other_{size.name.replace(' ', '_').replace('-', '_')}",
-        title=f"The {size.name} of the run is {size.theirs} and not {size.ours} as in the job",
+        name=f"other_{size.kind}",
+        title=f"The {kind.name} of the run is {size.theirs} and not {size.ours} as in the job",
         cost_s=cost_s,
         basis="stated",
-        evidence=(f"the log states {_text(size, size.theirs)}{judged}",),
+        evidence=(f"the log states {theirs}{judged}",),
         against=against,
-        change=f"use {_text(size, size.ours)}, or {described}" if (cost_s or 0.0) > 0 else described,
+        change=f"use {ours}, or {described}" if (cost_s or 0.0) > 0 else described,
     )
-
-
-def _text(size: Size, value: int) -> str:
-    """Return a value of a size as it stands in a sentence.
-
-    >>> _text(Size(name=DEVICES, theirs=8, ours=32), 8), _text(Size(name=LENGTH, theirs=1, ours=2), 1)
-    ('8 devices', 'a sequence length of 1')
-    """
-    return f"{value} devices" if size.name == DEVICES else f"a {size.name} of {value}"

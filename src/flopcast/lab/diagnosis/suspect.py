@@ -67,19 +67,37 @@ class Suspect:
         return math.inf if self.cost_s is None else abs(self.cost_s) * CERTAINTY[self.basis]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contradiction:
+    """What a log says and a job says otherwise, so that the log is not of a run of this job.
+
+    Attributes
+    ----------
+    of_log, of_job
+        What either says, as in a sentence: "8 devices".
+    change
+        What to do to describe the run, as an order: "set --gpus 8".
+    """
+
+    of_log: str
+    of_job: str
+    change: str
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SlowStep:
     """A diagnosis: a measured step beside the predicted one, and the suspects.
 
-    `report` is the prediction of the job with the sizes that the log states. `describes_run` is False if
-    flopcast cannot predict these: then it is that of the job alone, and nothing measured is compared with
-    it. `log` is the log of the run, if there is one; `step` summarises its steady steps, None without
-    times in it. `traced_step_s` is the step of the trace. `suspects` come in the order of seconds times
-    certainty. `cleared` are sentences on what was compared and is as predicted; `advice` says what to
-    measure next.
+    `report` is the prediction of the job with the sizes that the log states. `contradictions` are what the
+    log says otherwise than the job. `describes_run` is False if the model of the run is another one, or if
+    flopcast cannot predict its sizes: then nothing measured is compared with the prediction. `log` is the
+    log of the run, if there is one; `step` summarises its steady steps, None without times in it.
+    `traced_step_s` is the step of the trace. `suspects` come in the order of seconds times certainty.
+    `cleared` are sentences on what was compared and is as predicted; `advice` says what to measure next.
     """
 
     report: Report
+    contradictions: tuple[Contradiction, ...] = ()
     describes_run: bool = True
     log: Log | None = None
     log_name: str = ""

@@ -11,7 +11,7 @@ as the prediction does.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK, Excess, Found, compared
 from flopcast.lab.diagnosis.suspect import Suspect
@@ -128,6 +128,32 @@ def timed_parts(report: Report) -> dict[str, float]:
     seconds["stages"] += report.breakdown.get(BUBBLE, 0.0)
     seconds["data"] = 0.0
     return dict(seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassTimes:
+    """Predicted seconds of the passes of a step on the busiest stage; `backward_s` holds `recompute_s`."""
+
+    forward_s: float
+    backward_s: float
+    recompute_s: float
+
+
+def pass_times(report: Report) -> PassTimes:
+    """Return the predicted seconds of the passes of a step on the busiest stage.
+
+    Messages inside of the passes count; waiting for other stages, transfers between them and the reduction
+    of gradients do not.
+    """
+    seconds: dict[str, float] = defaultdict(float)
+    for share in report.timeline.bottleneck_attribution:
+        if share.item is not None and _part_of(share.item) == "compute":
+            seconds[share.item.phase] += share.path_s
+    return PassTimes(
+        forward_s=seconds["forward"],
+        backward_s=sum(seconds.values()) - seconds["forward"],
+        recompute_s=seconds["recompute"],
+    )
 
 
 def _part_of(item: Item | None) -> str:

@@ -19,6 +19,7 @@ MIB, GIB = 1024.0**2, 1024.0**3
 ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"
 RESERVED, MAX_RESERVED = "reserved_bytes", "max_reserved_bytes"
 MOST_AXES = 6  # of a device mesh
+LEAST_BILLIONS = 0.1  # of parameters: two digits are printed, which say too little of fewer
 MOST, MOST_BYTES = 2.0**40, 2.0**60  # what is larger is no size of a job, no memory of a rank
 ALL = (ALLOCATED, MAX_ALLOCATED, RESERVED, MAX_RESERVED)
 
@@ -109,7 +110,23 @@ FACTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("sequence length ", r"\bsequence length (\d+), "),
     ),
     "data_parallel": (("data parallel size:", r"^\s*data parallel size:\s*(\d+)"),),
+    "tensor_parallel": (
+        ("tensor-model-parallel size:", r"\btensor-model-parallel size:\s*(\d+)"),
+        ("tensor_model_parallel_size", rf"^\s*tensor_model_parallel_size{_DOTS}(\d+)"),
+    ),
+    "pipeline_parallel": (
+        ("pipeline-model-parallel size:", r"\bpipeline-model-parallel size:\s*(\d+)"),
+        ("pipeline_model_parallel_size", rf"^\s*pipeline_model_parallel_size{_DOTS}(\d+)"),
+    ),
+    "num_layers": (("num_layers", rf"^\s*num_layers{_DOTS}(\d+)"),),
+    "hidden_size": (("hidden_size", rf"^\s*hidden_size{_DOTS}(\d+)"),),
+    "parameters": (
+        ("total parameters", r"\bsize: ([\d,]+) total parameters"),  # torchtitan
+        ("trainable parameters", r"\bNumber of trainable parameters = ([\d,]+)"),  # transformers
+    ),
 }
+_BILLIONS = "Total number of parameters in billions:"  # Megatron-LM
+_RECOMPUTE = re.compile(rf"^\s*recompute_granularity{_DOTS}(full|selective|None)\s*$")
 MLPERF_FACTS = {  # key of an event → name
     "global_batch_size": "global_batch",
     "max_sequence_length": "sequence_length",
@@ -127,7 +144,7 @@ def facts_of_line(line: str) -> dict[str, int]:
     """Return sizes of the job that a line states, by name; zero does not count.
 
     >>> facts_of_line("using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 4")
-    {'world_size': 8}
+    {'world_size': 8, 'tensor_parallel': 4}
     """
     facts: dict[str, int] = {}
     if MLLOG in line:
@@ -142,7 +159,21 @@ def facts_of_line(line: str) -> dict[str, int]:
         size = number(match.group(1)) if match else 0.0
         if 0 < size < MOST:
             facts[name] = int(size)
+    if _BILLIONS in line and (match := re.search(rf"{_BILLIONS}\s*{NUMBER}", line)):
+        billions = number(match.group(1))
+        if LEAST_BILLIONS <= billions < MOST / 1e9:
+            facts["parameters"] = round(1e9 * billions)
     return facts
+
+
+def recompute_of_line(line: str) -> str | None:
+    """Return the kind of recompute that an argument of Megatron-LM states; None for other lines.
+
+    >>> recompute_of_line("  recompute_granularity ........................... full")
+    'full'
+    """
+    match = _RECOMPUTE.match(line) if "recompute_granularity" in line else None
+    return match[1].lower() if match else None
 
 
 def _mesh_devices(line: str) -> int:

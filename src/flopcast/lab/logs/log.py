@@ -69,9 +69,10 @@ class Log:
     """The content of one training log.
 
     `framework` is a name of `lab.logs.formats.FORMATS`. Sizes of the job are None where the log does not
-    state them. Records that were left out while reading are counted: `num_bad` had numbers that cannot be
-    (not finite, negative), `num_repeated` said a step again or came from a rank that is not followed.
-    `saved_after` and `evaluated_after` are the steps printed last before a checkpoint and an evaluation.
+    state them; `parameters` are those of the whole model, and `recompute` is none, selective or full.
+    Records that were left out while reading are counted: `num_bad` had numbers that cannot be (not finite,
+    negative), `num_repeated` said a step again or came from a rank that is not followed. `saved_after` and
+    `evaluated_after` are the steps printed last before a checkpoint and an evaluation.
     """
 
     name: str
@@ -82,6 +83,12 @@ class Log:
     micro_batch: int | None = None
     sequence_length: int | None = None
     world_size: int | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    num_layers: int | None = None
+    hidden_size: int | None = None
+    parameters: int | None = None
+    recompute: str | None = None
     num_bad: int = 0
     num_repeated: int = 0
     timers: tuple[Timer, ...] = ()

@@ -24,7 +24,13 @@ import numpy as np
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import Bounded
-from flopcast.lab.logs.facts import facts_of_line, memory_of_line, rank_inside, split_rank
+from flopcast.lab.logs.facts import (
+    facts_of_line,
+    memory_of_line,
+    rank_inside,
+    recompute_of_line,
+    split_rank,
+)
 from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
 from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory
 from flopcast.lab.logs.timers import TimerState
@@ -122,6 +128,7 @@ class _LogState:
         self.num_bad = dict.fromkeys(FORMATS, 0)
         self.memory: dict[int, dict[str, float]] = {}
         self.facts: dict[str, int] = {}
+        self.recompute: str | None = None
         self.timers = TimerState()
         self.last_step = 0.0
         self.saved_after: dict[float, None] = {}
@@ -138,6 +145,7 @@ class _LogState:
             self.binary_number = number
         labelled, line = split_rank(line)
         self.facts |= facts_of_line(line)
+        self.recompute = recompute_of_line(line) or self.recompute
         if sizes := memory_of_line(line):
             self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, sizes)
         is_step = self._take_step(labelled, line)
@@ -220,6 +228,12 @@ def _read(lines: Iterable[tuple[int, str]], name: str) -> Log:
         micro_batch=facts.get("micro_batch"),
         sequence_length=facts.get("sequence_length"),
         world_size=facts.get("world_size"),
+        tensor_parallel=facts.get("tensor_parallel"),
+        pipeline_parallel=facts.get("pipeline_parallel"),
+        num_layers=facts.get("num_layers"),
+        hidden_size=facts.get("hidden_size"),
+        parameters=facts.get("parameters"),
+        recompute=reading.recompute,
         num_bad=reading.num_bad[framework],
         num_repeated=len(rows) - len(kept),
         timers=reading.timers.timers(),

@@ -11,10 +11,11 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
 from flopcast.lab.logs.log import Log
-from flopcast.render.diagnosis import BASIS
+from flopcast.render.diagnosis import BASIS, contradictions, verdict
 from flopcast.render.page.drawing import Axis, figure, grid, label, line, names
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, Markup, seconds, share, table
+from flopcast.render.terminal import capital, plain
 from flopcast.units import Number, show_seconds
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 104, 970, 16, 260, 310
@@ -40,31 +41,32 @@ def measured(found: SlowStep) -> Section:
     return Section(
         key="measured",
         heading="Measured beside predicted",
-        html=f"<p>{_verdict(found)}</p>{drawn}{suspects}" + (f"<ul>{listed}</ul>" if listed else ""),
+        html=f"{_contradicted(found)}<p>{_verdict(found)}</p>{drawn}{suspects}"
+        + (f"<ul>{listed}</ul>" if listed else ""),
     )
 
 
 def _verdict(found: SlowStep) -> str:
-    """Return the measured and the predicted step in one or two sentences."""
-    report = found.report
-    low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    predicted = f"{show_seconds(report.step_time_s)} is predicted (90 %: {low} to {high})"
-    if found.measured_s is None:
-        return f"No step time was measured; {predicted}."
-    source = escape(found.log_name or found.trace_name)
-    text = f"<strong>{show_seconds(found.measured_s)} was measured</strong> ({source}); {predicted}."
-    if not found.describes_run:
-        return f"{text} The job has other sizes than the run, so that no time is compared."
-    ratio = found.measured_s / report.step_time_s - 1.0
-    inside = "inside" if found.inside else "outside"
-    return f"{text} The measured step differs by {ratio:+.1%} and is {inside} the interval."
+    """Return the measured and the predicted step, one line each."""
+    return "<br>".join(
+        f"<strong>{word.capitalize()}</strong> {escape(plain(text))}" for word, text in verdict(found)
+    )
+
+
+def _contradicted(found: SlowStep) -> str:
+    """Return what the log says otherwise than the job, as a warning with a list; "" if nothing."""
+    told = contradictions(found)
+    if not told:
+        return ""
+    listed = "".join(f"<li>{escape(capital(text))}.</li>" for text in told[1:])
+    return f'<p class="warning"><strong>{escape(capital(told[0]))}.</strong></p><ul>{listed}</ul>'
 
 
 def _row(suspect: Suspect, step_s: float) -> tuple[Cell, ...]:
     """Return the line of a suspect in the table."""
     texts = [*suspect.evidence, *(f"against it: {text}" for text in suspect.against)]
     texts.append(f"change: {suspect.change}")
-    about = Markup("<br>".join(escape(text[:1].upper() + text[1:]) for text in texts))
+    about = Markup("<br>".join(escape(capital(text)) for text in texts))
     cost_s = suspect.cost_s
     spent: tuple[Cell, Cell] = ("unknown", "–")
     if cost_s is not None:

@@ -16,6 +16,7 @@ from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.memory.verdict import Verdict
 from flopcast.render.page.limits import by_limit
 from flopcast.render.page.table import Quantity, markup, rate, seconds, share, size
+from flopcast.render.terminal import capital
 from flopcast.report.report import Report
 from flopcast.units import Number, show, show_count, show_seconds, show_usd
 
@@ -91,7 +92,7 @@ def _change(suspect: Suspect, step_s: float) -> str:
     saved = f"{markup(seconds(saved_s))} a step ({share(saved_s / step_s).shown}{interval})"
     certainly = "would" if suspect.basis == "predicted" else "may"
     text += f"A change {certainly} save {saved}."
-    against = "".join(f" {escape(each[:1].upper() + each[1:])}." for each in suspect.against)
+    against = "".join(f" {escape(capital(each))}." for each in suspect.against)
     return f"{text}{against} <small>Change: {escape(suspect.change)}.</small>"
 
 
@@ -146,11 +147,7 @@ def _limit(report: Report) -> Tile:
     most, second = sorted(by_limit(report).items(), key=lambda pair: -pair[1])[:2]
     (name, first_s), (other, second_s) = most, second
     text = f"{share(first_s / report.step_time_s).shown} of the step; then {escape(other)}"
-    return (
-        "Limited by",
-        escape(name[:1].upper() + name[1:]),
-        f"{text}, {share(second_s / report.step_time_s).shown}",
-    )
+    return ("Limited by", escape(capital(name)), f"{text}, {share(second_s / report.step_time_s).shown}")
 
 
 def _run(run: TrainingRun) -> tuple[Tile, ...]:

@@ -1,0 +1,192 @@
+"""Recompute that the timers of a log show: the time of the backward pass over that of the forward pass.
+
+Answers: do the timers agree with the recompute of the job, and which kind of recompute did the run have?
+Elsewhere: recompute that the log states (size_suspects.py), timers beside predicted parts
+(timer_suspects.py).
+
+The backward pass of a matrix product takes about twice as long as its forward pass, and about three times
+with full recompute. The expected ratio is that of the prediction, with each kind of recompute in turn. The
+ratio does not depend on how fast the devices are, since slow clocks lengthen both passes.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from flopcast.errors import SpecError
+from flopcast.lab.diagnosis.excess import doubt_of
+from flopcast.lab.diagnosis.suspect import Basis, Contradiction, Predict, Suspect
+from flopcast.lab.diagnosis.timer_suspects import pass_times
+from flopcast.lab.logs.timers import Part, TimedPart
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+from flopcast.units import Number, show_seconds
+
+OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
+    "recompute_method",
+    "recompute_layers",
+    "recompute_modules",
+    "recompute_blocks",
+    "partition_activations",
+)
+MODES = ("none", "selective", "full")
+LEAST_OFF = math.log(1.2)  # of the ratio from the job's: less is no contradiction
+NEARER = 0.5  # of that distance, at most, from another kind of recompute
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassRatio:
+    """Backward over forward: `measured_ratio` by the timers, and `predicted_ratio` for the job.
+
+    `without_ratio` is the predicted ratio without what the job recomputes. `forward_s` and `backward_s`
+    are the measured seconds of a step, without loading data.
+    """
+
+    forward_s: float
+    backward_s: float
+    predicted_ratio: float
+    without_ratio: float
+    timed_data: bool
+
+    @property
+    def measured_ratio(self) -> float:
+        """Return the measured ratio."""
+        return self.backward_s / self.forward_s
+
+    @property
+    def text(self) -> str:
+        """Return a clause that says what the timers show."""
+        return (
+            f"the timers show {show_seconds(self.backward_s)} of backward and"
+            f" {show_seconds(self.forward_s)} of forward, a ratio of {self.measured_ratio:.2f}"
+        )
+
+    @property
+    def of_recompute(self) -> float:
+        """Return by how much recompute lengthens the predicted ratio, as a logarithm."""
+        return math.log(self.predicted_ratio / self.without_ratio)
+
+    def off(self, ratio: Number) -> float:
+        """Return how far the measured ratio is from another one, as the absolute logarithm."""
+        return abs(math.log(self.measured_ratio / ratio))
+
+
+def with_recompute(job: Job, mode: str) -> Job:
+    """Return the job with a kind of recompute, without the details of the former kind."""
+    usual = {name: Plan.model_fields[name].get_default() for name in OF_RECOMPUTE}
+    plan = job.plan.model_copy(update=usual | {"recompute": mode})
+    return job.model_copy(update={"plan": plan})
+
+
+def ratio_of_passes(report: Report, timers: Mapping[Part, TimedPart]) -> PassRatio | None:
+    """Return backward over forward; None without timers of both passes alone."""
+    forward, backward, data = (timers.get(part) for part in ("forward", "backward", "data"))
+    predicted = pass_times(report)
+    if forward is None or backward is None:
+        return None
+    if predicted.forward_s <= 0.0 or predicted.backward_s <= predicted.recompute_s:
+        return None
+    forward_s = forward.most_s - (data.most_s if data is not None else 0.0)
+    if forward_s <= 0.0 or backward.most_s <= 0.0:
+        return None
+    return PassRatio(
+        forward_s=forward_s,
+        backward_s=backward.most_s,
+        predicted_ratio=predicted.backward_s / predicted.forward_s,
+        without_ratio=(predicted.backward_s - predicted.recompute_s) / predicted.forward_s,
+        timed_data=data is not None,
+    )
+
+
+def other_recompute(
+    report: Report, ratio: PassRatio | None, predict: Predict
+) -> tuple[Report, tuple[Suspect, ...], Contradiction] | None:
+    """Return the prediction with the recompute that the timers show; None if that is the job's.
+
+    If loading data has no timer of its own, it may be what makes the forward pass longer. If then the
+    backward pass is as predicted, the report stays that of the job, and the contradiction says so.
+    """
+    if ratio is None or ratio.off(ratio.predicted_ratio) < LEAST_OFF:
+        return None
+    mode = report.job.plan.recompute
+    found: dict[str, tuple[float, Report]] = {}
+    for other in MODES:
+        try:
+            changed = predict(with_recompute(report.job, other)) if other != mode else report
+        except SpecError:
+            continue
+        passes = pass_times(changed)
+        found[other] = passes.backward_s / passes.forward_s, changed
+    nearest = min(found, key=lambda one: ratio.off(found[one][0]))
+    theirs, changed = found[nearest]
+    if nearest == mode or ratio.off(theirs) > NEARER * ratio.off(ratio.predicted_ratio):
+        return None
+    contradiction = Contradiction(
+        of_log=f"a backward pass of {ratio.measured_ratio:.2f} times the forward pass (by its timers)",
+        of_job=f"one of {ratio.predicted_ratio:.2f} times, because it has recompute {mode}",
+        change=f"set plan.recompute={nearest}",
+    )
+    if not ratio.timed_data and _as_predicted(report, ratio):
+        unless = (
+            f"{contradiction.change}, unless loading data, which has no timer, lengthens the forward pass"
+        )
+        return report, (), replace(contradiction, change=unless)
+    told = (
+        f"{ratio.text}; {theirs:.2f} is predicted with recompute {nearest}, and"
+        f" {ratio.predicted_ratio:.2f} with {mode}; what follows is judged with {nearest}"
+    )
+    suspect = Suspect(
+        name="other_recompute",
+        title=f"The kind of recompute of the run is {nearest} and not {mode} as in the job",
+        cost_s=changed.step_time_s - report.step_time_s,
+        basis="measured",
+        evidence=(told,),
+        change=f"describe the job with recompute {nearest} (plan.recompute={nearest})",
+    )
+    return changed, (suspect,), contradiction
+
+
+def _as_predicted(report: Report, ratio: PassRatio) -> bool:
+    """Return whether the backward pass takes as long as predicted, within the doubt of the prediction."""
+    least = 1.0 / (1.0 + doubt_of(report))
+    return least <= ratio.backward_s / pass_times(report).backward_s <= 1.0 + doubt_of(report)
+
+
+def with_ratio(suspect: Suspect, ratio: PassRatio | None) -> Suspect:
+    """Return a suspect with what the ratio of the passes says for it or against it."""
+    if ratio is None or suspect.name not in BEARS_ON:
+        return suspect
+    if (
+        suspect.name == OF_RECOMPUTE_SETTING
+        and math.log(ratio.predicted_ratio / ratio.without_ratio) < LEAST_OFF
+    ):
+        return suspect  # the ratio hardly depends on what is recomputed
+    agrees = ratio.off(ratio.predicted_ratio) < LEAST_OFF
+    pro, text = BEARS_ON[suspect.name][agrees]
+    told = f"{ratio.text}, and {ratio.predicted_ratio:.2f} is predicted: {text}"
+    if pro:
+        return replace(suspect, evidence=(*suspect.evidence, told))
+    basis: Basis = "unsettled" if suspect.basis == "predicted" else suspect.basis
+    return replace(suspect, basis=basis, against=(*suspect.against, told))
+
+
+OF_RECOMPUTE_SETTING = "recompute_not_needed"  # of settings.py
+BEARS_ON: Mapping[str, Mapping[bool, tuple[bool, str]]] = {
+    # suspect → whether the ratio is as predicted → whether that speaks for it, and why
+    OF_RECOMPUTE_SETTING: {
+        True: (True, "the run recomputes as the job says"),
+        False: (False, "the run may not recompute as the job says"),
+    },
+    "compute": {
+        True: (True, "both passes are slower alike, as with low clocks"),
+        False: (
+            False,
+            "low clocks would lengthen both alike; look for kernels that only one of the passes has",
+        ),
+    },
+    "clocks": {
+        True: (True, "the passes are as long beside each other as predicted, which clocks do not change"),
+        False: (False, "low clocks would lengthen both alike"),
+    },
+}
