@@ -1,0 +1,63 @@
+"""KV blocks of the sequences that decode together.
+
+Answers: how many more blocks do they need for their next tokens, and for how many tokens are there enough?
+Elsewhere: blocks that equal prompts share (prefix_cache.py), who is admitted and preempted (scheduler.py).
+
+All decoding sequences gain the same number of tokens, so that only the place of their last token in its
+block tells them apart. A clock counts what each has gained; the context of a sequence is base + clock.
+"""
+
+
+class KvBlocks:
+    """Blocks in use and free.
+
+    Parameters
+    ----------
+    capacity, block_tokens : int
+        Number of blocks, and tokens of each.
+    """
+
+    def __init__(self, capacity: int, block_tokens: int) -> None:
+        self.capacity: int = capacity
+        self.block_tokens: int = block_tokens
+        self.used: int = 0
+        self._growing = 0
+        self._crossings = [0] * block_tokens  # sequences that begin a block at clock = place modulo tokens
+
+    def blocks(self, tokens: int) -> int:
+        """Return the number of blocks that hold so many tokens."""
+        return -(-tokens // self.block_tokens)
+
+    def join(self, base: int) -> None:
+        """Count a sequence whose context, base + clock, grows from now on."""
+        self._crossings[-base % self.block_tokens] += 1
+        self._growing += 1
+
+    def leave(self, base: int) -> None:
+        """Count a sequence no longer."""
+        self._crossings[-base % self.block_tokens] -= 1
+        self._growing -= 1
+
+    def needed(self, clock: int, tokens: int) -> int:
+        """Return the blocks that growing sequences need for their next `tokens` tokens each."""
+        whole, rest = divmod(tokens, self.block_tokens)
+        begin = clock % self.block_tokens
+        end = begin + rest
+        count = whole * self._growing + sum(self._crossings[begin:end])
+        if end > self.block_tokens:
+            count += sum(self._crossings[: end - self.block_tokens])
+        return count
+
+    def enough_for(self, clock: int, most_tokens: int) -> int:
+        """Return for how many tokens of each growing sequence the free blocks suffice, up to a limit."""
+        free = self.capacity - self.used
+        if self._growing * (most_tokens // self.block_tokens + 1) <= free:
+            return most_tokens
+        whole = free // self._growing
+        tokens, left = whole * self.block_tokens, free - whole * self._growing
+        while tokens < most_tokens:
+            left -= self._crossings[(clock + tokens) % self.block_tokens]
+            if left < 0:
+                break
+            tokens += 1
+        return min(tokens, most_tokens)

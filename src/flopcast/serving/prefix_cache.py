@@ -1,0 +1,116 @@
+"""The prefix cache: KV blocks of earlier prompts, kept until their memory is needed.
+
+Answers: how many tokens of a prompt are in the cache, which blocks do running requests share, what is
+evicted?
+Elsewhere: blocks that one request has alone (kv_blocks.py), which segments prompts have (requests.py).
+
+Blocks in use are pinned. Idle blocks count as free memory: they are evicted, the least recently used first
+and from the end of a segment, when other blocks take their place. Blocks that no other prompt begins with
+stay there too when their request ends, and push older blocks out, as in vLLM.
+"""
+
+from collections import OrderedDict
+
+from flopcast.serving.requests import Requests
+
+
+class PrefixCache:
+    """Segments of prompts in whole blocks.
+
+    Parameters
+    ----------
+    requests : Requests
+    block_tokens : int
+        Tokens of a KV block.
+    """
+
+    def __init__(self, requests: Requests, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._starts = requests.segment_starts.tolist()
+        self._ids = requests.segment_ids.tolist()
+        self._tokens = requests.segment_tokens.tolist()
+        self._blocks: dict[int, int] = {}  # of a segment that is in the cache
+        self._users: dict[int, int] = {}  # running requests that have a segment, at least 1
+        self._idle: OrderedDict[int, None] = OrderedDict()  # the least recently used first
+        self._idle_blocks = 0
+        self._pinned: set[int] = set()  # requests
+        self._alone = -1  # the next key for blocks that no other prompt begins with
+
+    def look(self, request: int) -> tuple[int, int]:
+        """Return how many tokens of a prompt are in the cache, and how many of its blocks are in use."""
+        hit_tokens, pinned, broken = 0, 0, False
+        for place in range(self._starts[request], self._starts[request + 1]):
+            key, tokens = self._ids[place], self._tokens[place]
+            whole = tokens // self._block_tokens
+            blocks = min(self._blocks.get(key, 0), whole)
+            if key in self._users:
+                pinned += blocks
+            if not broken:
+                broken = blocks < whole
+                hit_tokens += blocks * self._block_tokens if broken else tokens
+        return hit_tokens // self._block_tokens * self._block_tokens, pinned
+
+    def pin(self, request: int) -> int:
+        """Take the segments of a prompt into use and return the blocks that they have together."""
+        together = 0
+        self._pinned.add(request)
+        for place in range(self._starts[request], self._starts[request + 1]):
+            key, whole = self._ids[place], self._tokens[place] // self._block_tokens
+            if key in self._users:
+                self._users[key] += 1
+                self._blocks[key] = max(self._blocks[key], whole)
+            else:
+                if key in self._idle:
+                    del self._idle[key]
+                    self._idle_blocks -= self._blocks[key]
+                self._users[key] = 1
+                self._blocks[key] = whole
+            together += whole
+        return together
+
+    def release(self, request: int, keep: int, own_blocks: int) -> int:
+        """Let go of a request and return the shared blocks that nobody uses any more.
+
+        Parameters
+        ----------
+        request : int
+        keep : int
+            The segment to which `own_blocks` are added; -1 if no other prompt begins with them.
+        own_blocks : int
+            Blocks that the request had alone.
+        """
+        freed = 0
+        places = range(self._starts[request], self._starts[request + 1])
+        for place in reversed(places if request in self._pinned else ()):
+            key = self._ids[place]
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                freed += self._blocks[key]
+                self._rest(key, self._blocks[key])
+        self._pinned.discard(request)
+        if keep < 0:
+            keep, self._alone = self._alone, self._alone - 1
+        if own_blocks > 0 and keep not in self._users:
+            before = self._blocks.get(keep, 0)
+            if keep in self._idle:
+                self._idle_blocks -= before
+            self._blocks[keep] = before + own_blocks
+            self._rest(keep, self._blocks[keep])
+        return freed
+
+    def trim(self, most_blocks: int) -> None:
+        """Evict idle blocks until at most so many are left."""
+        while self._idle_blocks > most_blocks:
+            key = next(iter(self._idle))
+            evicted = min(self._blocks[key], self._idle_blocks - most_blocks)
+            self._idle_blocks -= evicted
+            self._blocks[key] -= evicted
+            if not self._blocks[key]:
+                del self._blocks[key], self._idle[key]
+
+    def _rest(self, key: int, blocks: int) -> None:
+        """Make a segment the most recently used idle one."""
+        self._idle[key] = None
+        self._idle.move_to_end(key)
+        self._idle_blocks += blocks

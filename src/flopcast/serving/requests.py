@@ -1,0 +1,155 @@
+"""Requests as arrays, and the limits of the engine that serves them.
+
+Answers: when does each request arrive, how long is it, what does its prompt share with others? How many
+sequences, tokens and KV blocks may an iteration hold?
+Elsewhere: where requests come from (arrivals.py, interop/traces.py), how they are served (scheduler.py).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from flopcast.dtypes import Floats, Integers
+from flopcast.errors import Problem
+
+Preemption = Literal["recompute", "swap", "none"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Requests:
+    """Requests in the order in which they arrive; arrays of shape (requests,) unless stated.
+
+    A prompt may begin with segments whose tokens other prompts have too: a shared system prompt, the turns
+    before this one, blocks that a trace identifies. Prompts share their first segments as far as their ids
+    are equal; tokens behind the last segment belong to one request alone. The segments of request i are the
+    entries from `segment_starts[i]` to `segment_starts[i + 1]`.
+    """
+
+    arrival_s: Floats  # where `after` is not -1: the time from the end of that request to this arrival
+    prompt_tokens: Integers  # at least 1
+    output_tokens: Integers  # at least 1; prefill yields the first
+    after: Integers  # the request whose end this one awaits (the turn before); -1 if none
+    cached_tokens: Integers  # of the prompt, already in the cache for certain; 0 in most traffic
+    keep_ids: Integers  # the segment under which the whole context is kept afterwards; -1 if none
+    segment_starts: Integers  # (requests + 1,)
+    segment_ids: Integers  # (segments,), at least 0
+    segment_tokens: Integers  # (segments,)
+    concurrency: int = 0  # closed loop: conversations that are open at any time; 0 if arrivals have times
+
+    @property
+    def size(self) -> int:
+        """Return the number of requests."""
+        return len(self.prompt_tokens)
+
+    def first(self, number: int) -> "Requests":
+        """Return the first `number` requests; all of them if there are no more."""
+        kept = min(number, self.size)
+        segments = int(self.segment_starts[kept])
+        return Requests(
+            arrival_s=self.arrival_s[:kept],
+            prompt_tokens=self.prompt_tokens[:kept],
+            output_tokens=self.output_tokens[:kept],
+            after=self.after[:kept],
+            cached_tokens=self.cached_tokens[:kept],
+            keep_ids=self.keep_ids[:kept],
+            segment_starts=self.segment_starts[: kept + 1],
+            segment_ids=self.segment_ids[:segments],
+            segment_tokens=self.segment_tokens[:segments],
+            concurrency=self.concurrency,
+        )
+
+
+def independent_requests(
+    arrival_s: Floats, prompt_tokens: Integers, output_tokens: Integers, concurrency: int = 0
+) -> Requests:
+    """Return requests that share nothing and wait for no other request.
+
+    Parameters
+    ----------
+    arrival_s, prompt_tokens, output_tokens : arrays of shape (requests,)
+        Arrivals are ascending.
+    concurrency : int
+        As in Requests; arrival times are then not used.
+
+    Examples
+    --------
+    >>> independent_requests(np.zeros(2), np.array([100, 200]), np.array([10, 20])).size
+    2
+    """
+    size, none = len(prompt_tokens), np.zeros(0, dtype=np.intp)
+    return Requests(
+        arrival_s=arrival_s,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        after=np.broadcast_to(np.intp(-1), (size,)),
+        cached_tokens=np.broadcast_to(np.intp(0), (size,)),
+        keep_ids=np.broadcast_to(np.intp(-1), (size,)),
+        segment_starts=np.broadcast_to(np.intp(0), (size + 1,)),
+        segment_ids=none,
+        segment_tokens=none,
+        concurrency=concurrency,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What an engine may hold and do in one iteration, and how it chooses.
+
+    The names in brackets are vLLM's.
+    """
+
+    max_sequences: int  # that are in the engine at once (max_num_seqs)
+    max_tokens: int  # new tokens of one iteration (max_num_batched_tokens)
+    kv_blocks: int  # that fit into memory (num_gpu_blocks)
+    block_tokens: int = 16  # tokens of one KV block (block_size)
+    spare_blocks: int = 0  # kept free when a request is admitted beside others (watermark)
+    chunked_prefill: bool = True  # whether a long prompt is split over iterations
+    prefill_first: bool = False  # whether prompts run in iterations of their own while decoding waits
+    static_batch: bool = False  # whether the next requests begin only when all of a batch have ended
+    prefix_cache: bool = True  # whether equal beginnings of prompts share their KV blocks
+    preemption: Preemption = "recompute"  # "none" reserves the blocks of the whole output on admission
+    swap_s: float = 0.0  # seconds to move one KV block to or from the host, for preemption="swap"
+    yielded_tokens: float = 1.0  # output tokens that a decoding sequence gains: more if tokens are drafted
+    computed_tokens: int = 1  # new tokens that a decoding sequence computes: 1 and the drafted tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """Return the number of tokens whose keys and values fit into memory."""
+        return self.kv_blocks * self.block_tokens
+
+
+def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
+    """Return why an engine with these limits can never serve these requests; empty if it can.
+
+    Fields are named as in `Limits`; the caller knows under which names a user wrote them.
+    """
+    problems = []
+    decoding = limits.max_sequences * limits.computed_tokens
+    if decoding > limits.max_tokens:
+        fix = f"set max_tokens to at least {decoding}, or max_sequences to {limits.max_tokens}"
+        because = f"each of max_sequences = {limits.max_sequences} decoding sequences computes"
+        because = f"{because} {limits.computed_tokens} tokens in an iteration"
+        problems.append(Problem("max_tokens", limits.max_tokens, f"at least {decoding}", because, fix))
+    if limits.static_batch and limits.preemption != "none":
+        because = "a static batch reserves its KV blocks when it begins, and nothing preempts it"
+        fix = "set preemption to none, or static_batch to false"
+        problems.append(Problem("preemption", limits.preemption, "'none'", because, fix))
+    if requests.size == 0:
+        because, fix = "there is nothing to serve", "give at least one request"
+        problems.append(Problem("requests", 0, "at least 1", because, fix))
+        return problems
+    overshoot = int(np.ceil(limits.yielded_tokens)) - 1  # drafted beyond the last token
+    context = requests.prompt_tokens + requests.output_tokens - 1 + overshoot
+    longest = int(context.argmax())
+    if context[longest] > limits.kv_tokens:
+        because = f"request {longest} keeps the keys and values of its prompt and output until it ends"
+        fix = "serve shorter requests, or leave more memory to the KV cache"
+        allowed = f"at most {limits.kv_tokens}, the tokens that fit into the KV cache"
+        problems.append(Problem("tokens of a request", int(context[longest]), allowed, because, fix))
+    prompt = int(requests.prompt_tokens.max())
+    if not limits.chunked_prefill and prompt > limits.max_tokens:
+        because = f"without chunked prefill a prompt is computed at once; the longest has {prompt} tokens"
+        fix = f"set max_tokens to {prompt}, or chunked_prefill to true"
+        problems.append(Problem("max_tokens", limits.max_tokens, f"at least {prompt}", because, fix))
+    return problems

@@ -1,0 +1,208 @@
+"""The loop of a serving engine over its iterations: continuous or static batching of requests.
+
+Answers: when does each request begin, yield its first and its last token, given the seconds of a pass?
+Elsewhere: the seconds of a pass (a function that the caller gives), where requests come from (arrivals.py,
+source.py), the state of sequences in the engine (batch.py), percentiles (percentiles.py).
+
+An iteration first makes room for the next tokens of decoding sequences: while KV blocks are too few, the
+request that was admitted last is preempted. It then admits waiting requests in order of arrival, unless one
+was preempted, and runs one pass. Iterations that differ only by their growing caches are played together
+(decode_times.py): nothing changes until a sequence ends, blocks run out, or a request arrives that can be
+admitted. The loop uses no random numbers.
+"""
+
+import math
+from array import array
+from collections import deque
+
+import numpy as np
+
+from flopcast.errors import InternalError, SpecError
+from flopcast.serving.batch import EngineBatch
+from flopcast.serving.decode_times import DecodeTimes, PassSeconds
+from flopcast.serving.requests import Limits, Requests, limit_problems
+from flopcast.serving.served import (
+    ARRIVALS,
+    BATCH,
+    BUDGET,
+    KV,
+    MAX_SEQUENCES,
+    Iterations,
+    Served,
+    iterations,
+)
+from flopcast.serving.source import Source
+
+
+def run(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> Served:
+    """Serve requests until all have ended.
+
+    Parameters
+    ----------
+    requests : Requests
+    limits : Limits
+    pass_seconds : PassSeconds
+        As in decode_times.py. It takes arrays for decoding and floats for passes with prompts.
+
+    Returns
+    -------
+    Served
+        Times in seconds on the clock of the arrivals.
+
+    Raises
+    ------
+    SpecError
+        A request that can never run, or limits that contradict each other; all of them.
+
+    Examples
+    --------
+    >>> from flopcast.serving.requests import independent_requests
+    >>> one = independent_requests(np.zeros(1), np.array([100]), np.array([11]))
+    >>> limits = Limits(max_sequences=8, max_tokens=512, kv_blocks=100)
+    >>> served = run(one, limits, lambda new, sequences, kv, pairs: 0.01 + 0.001 * new)
+    >>> served.first_token_s.round(3).tolist(), served.last_token_s.round(3).tolist()
+    ([0.11], [0.22])
+    """
+    problems = limit_problems(limits, requests)
+    if problems:
+        raise SpecError(problems)
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    decode_times = DecodeTimes(pass_seconds, limits.computed_tokens, longest)
+    loop = _Loop(requests, limits, pass_seconds, decode_times)
+    while loop.left:
+        loop.iterate()
+    return Served(
+        requests=requests,
+        limits=limits,
+        arrival_s=np.array(loop.source.arrival_s),
+        queued_s=np.array(loop.batch.begun_s) - np.array(loop.source.arrival_s),
+        first_token_s=np.array(loop.batch.first_token_s),
+        last_token_s=np.array(loop.batch.last_token_s),
+        preemptions=np.array(loop.batch.preemptions, dtype=np.float64),
+        hit_tokens=np.array(loop.batch.hit_tokens, dtype=np.float64),
+        iterations=loop.table(),
+    )
+
+
+class _Loop:
+    """The clock, the queue, and the rows of iterations."""
+
+    def __init__(
+        self, requests: Requests, limits: Limits, pass_seconds: PassSeconds, decode_times: DecodeTimes
+    ) -> None:
+        self.limits = limits
+        self.source = Source(requests)
+        self.batch = EngineBatch(requests, limits)
+        self.left = requests.size
+        self._now_s = 0.0
+        self._waiting: deque[int] = deque()
+        self._pass_seconds = pass_seconds
+        self._decode_times = decode_times
+        self._rows = array("d")
+        # whether passes with prompts hold no decoding sequences
+        self._apart = limits.prefill_first or limits.static_batch
+
+    def table(self) -> Iterations:
+        """Return the iterations played so far."""
+        return iterations(np.array(self._rows).reshape(-1, len(Iterations.__slots__)))
+
+    def iterate(self) -> None:
+        """Play the next iteration, or several that differ only by their caches, or wait for an arrival."""
+        self._waiting.extend(self.source.arrived(self._now_s))
+        batch = self.batch
+        if not batch.running and not self._waiting:
+            self._now_s = self.source.next_s()
+            if self._now_s == math.inf:
+                raise InternalError(f"{self.left} requests never arrive")
+            return
+        waiting, running = len(self._waiting), batch.running
+        preempted, swap_s = self._make_room()
+        limited_by = KV
+        if not preempted:
+            limited_by, swapped_s = self._admit()
+            swap_s += swapped_s
+        counts = waiting, running, limited_by
+        if batch.prefilling:
+            self._pass_with_prompts(swap_s, *counts)
+        else:
+            self._decode(swap_s, preempted, *counts)
+
+    def _make_room(self) -> tuple[bool, float]:
+        """Preempt until decoding sequences have blocks for a pass: whether any was, seconds of swaps."""
+        swap_s, preempted = 0.0, False
+        while not self.batch.fits_next_pass():
+            victim, moved = self.batch.preempt_last()
+            self._waiting.appendleft(victim)
+            preempted = True
+            swap_s += moved * self.limits.swap_s
+        return preempted, swap_s
+
+    def _admit(self) -> tuple[int, float]:
+        """Admit waiting requests: what keeps the next one waiting, and the seconds of swaps."""
+        limits, batch, swap_s = self.limits, self.batch, 0.0
+        if limits.static_batch and batch.running:
+            return (BATCH if self._waiting else ARRIVALS), swap_s
+        decoding = 0 if self._apart else batch.decoding * limits.computed_tokens
+        budget = limits.max_tokens - decoding - batch.prompt_tokens_left()
+        while self._waiting:
+            if batch.running >= limits.max_sequences:
+                return MAX_SEQUENCES, swap_s
+            request = self._waiting[0]
+            wanted = batch.wanted(request)
+            if not limits.static_batch:
+                least = 1 if limits.chunked_prefill else wanted.new_tokens
+                if budget < max(least, 1):
+                    return BUDGET, swap_s
+            if not batch.has_room(wanted):
+                return KV, swap_s
+            self._waiting.popleft()
+            swap_s += batch.admit(request, wanted, self._now_s) * limits.swap_s
+            budget -= wanted.new_tokens
+        return (BUDGET if budget < 0 else ARRIVALS), swap_s
+
+    def _pass_with_prompts(self, swap_s: float, waiting: int, running: int, limited_by: int) -> None:
+        """Play one iteration that computes tokens of prompts."""
+        batch, each = self.batch, self.limits.computed_tokens
+        decoding = 0 if self._apart else batch.decoding
+        chunk = batch.chunk(self.limits.max_tokens - decoding * each)
+        kv = chunk.contexts + decoding * each
+        pairs = chunk.pairs + decoding * each * (each + 1) / 2
+        if decoding:
+            kv += batch.kv_tokens
+            pairs += each * batch.kv_tokens
+        new, sequences = chunk.tokens + decoding * each, chunk.sequences + decoding
+        seconds = float(self._pass_seconds(float(new), float(sequences), float(kv), float(pairs))) + swap_s
+        start_s = self._now_s
+        self._now_s += seconds
+        yielded, ended = batch.advance(1, self._now_s) if decoding else (0, [])
+        used = batch.blocks.used
+        more, also = batch.finish_prompts(chunk.finished, self._now_s)
+        row = (start_s, seconds, 1, new, sequences, kv, decoding, yielded + more)
+        self._rows.extend((*row, waiting, running, used, limited_by))
+        self._ended(ended + also)
+
+    def _decode(self, swap_s: float, preempted: bool, waiting: int, running: int, limited_by: int) -> None:
+        """Play iterations in which all sequences decode, until something else can happen."""
+        batch, limits = self.batch, self.limits
+        passes = 1 if preempted else batch.passes_until_change()
+        until_s = math.inf
+        if limited_by == ARRIVALS and batch.running < limits.max_sequences and not limits.static_batch:
+            until_s = self.source.next_s() - self._now_s - swap_s
+        sequences, before = batch.padded, batch.kv_tokens
+        new = sequences * limits.computed_tokens
+        growth = sequences * limits.yielded_tokens
+        passes, seconds = self._decode_times.run(sequences, before + new, growth, passes, until_s)
+        start_s = self._now_s
+        self._now_s += seconds + swap_s
+        yielded, ended = batch.advance(passes, self._now_s)
+        kv = before + new + growth * (passes - 1) / 2
+        row = (start_s, seconds + swap_s, passes, new, sequences, kv, sequences, yielded)
+        self._rows.extend((*row, waiting, running, batch.blocks.used, limited_by))
+        self._ended(ended)
+
+    def _ended(self, requests: list[int]) -> None:
+        """Count requests that have ended, let those arrive that wait for them, and free their blocks."""
+        for request in requests:
+            self.source.ended(request, self._now_s)
+        self.left -= len(requests)
+        self.batch.free(requests)

@@ -1,0 +1,72 @@
+"""What came of serving requests: the times of each request, and a table of iterations.
+
+Answers: when was each request admitted, when did its first and last token come, what did the engine do
+meanwhile?
+Elsewhere: percentiles and rates (percentiles.py), the loop that produces the times (scheduler.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.serving.requests import Limits, Requests
+
+LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch")
+"""What keeps an iteration from doing more, by the code in `Iterations.limited_by`.
+
+"arrivals": no request waits; "kv": the next one finds too few free KV blocks; "budget": the tokens of the
+iteration are used up; "batch": a static batch has to end first.
+"""
+ARRIVALS, MAX_SEQUENCES, KV, BUDGET, BATCH = range(len(LIMITED_BY))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Iterations:
+    """Iterations in order of time; arrays of shape (rows,). Equal iterations in a row are one row.
+
+    The iterations of one row differ only by the tokens in their KV caches, which grow with each of them.
+    """
+
+    start_s: Floats
+    elapsed_s: Floats  # of all iterations of the row
+    passes: Counts  # number of iterations of the row
+    new_tokens: Counts  # of one iteration: of prompts and of decoding sequences
+    sequences: Counts  # of one iteration
+    kv_tokens: Counts  # keys and values that one iteration reads, mean over the row
+    decoding: Counts  # sequences of one iteration that decode
+    output_tokens: Counts  # that all iterations of the row yield
+    waiting: Counts  # requests that have arrived and wait, at the start
+    running: Counts  # requests in the engine, at the start
+    kv_blocks: Counts  # in use at the end, before those that have ended leave
+    limited_by: Counts  # index into LIMITED_BY
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Served:
+    """The times of all requests, arrays of shape (requests,), and the iterations of the engine."""
+
+    requests: Requests
+    limits: Limits
+    arrival_s: Floats
+    queued_s: Floats  # from arrival to the start of the first iteration that computes the request
+    first_token_s: Floats  # a time of the clock that arrival_s has, not a duration
+    last_token_s: Floats
+    preemptions: Counts
+    hit_tokens: Counts  # of the prompt, found in the prefix cache on the first admission
+    iterations: Iterations
+
+    @property
+    def end_s(self) -> float:
+        """Return when the last request ended."""
+        return float(self.last_token_s.max())
+
+
+def iterations(columns: Counts) -> Iterations:
+    """Return a table of shape (rows, 12) as columns in the order of `Iterations`."""
+    names = Iterations.__slots__
+    return Iterations(**{name: columns[:, place] for place, name in enumerate(names)})
+
+
+def limit_share(table: Iterations, code: int) -> float:
+    """Return the share of busy time, from 0 to 1, of iterations that `code` limits."""
+    busy_s = table.elapsed_s.sum()
+    return float(table.elapsed_s[table.limited_by == code].sum() / busy_s) if busy_s > 0 else 0.0

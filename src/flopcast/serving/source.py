@@ -1,0 +1,62 @@
+"""The requests that have not arrived yet, and the event that each of them waits for.
+
+Answers: which requests have arrived by now, and when does the next one arrive?
+Elsewhere: how arrivals are drawn (arrivals.py), what happens to requests that have arrived (scheduler.py).
+"""
+
+import math
+from heapq import heappop, heappush
+
+from flopcast.serving.requests import Requests
+
+
+class Source:
+    """Arrivals at fixed times, after the end of another request, or of a conversation (closed loop)."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._times: list[float] = requests.arrival_s.tolist()
+        self._first = [request for request, before in enumerate(requests.after.tolist()) if before < 0]
+        self._next = 0  # place in `_first`
+        self._followers: dict[int, list[int]] = {}
+        for request, before in enumerate(requests.after.tolist()):
+            if before >= 0:
+                self._followers.setdefault(before, []).append(request)
+        self._due: list[tuple[float, int]] = []
+        self._closed = requests.concurrency > 0
+        self.arrival_s: list[float] = [math.nan] * requests.size
+        for _ in range(min(requests.concurrency, len(self._first))):
+            self._open(0.0)
+
+    def next_s(self) -> float:
+        """Return when the next request arrives; infinity if none is due before another one ends."""
+        due_s = self._due[0][0] if self._due else math.inf
+        if self._closed or self._next == len(self._first):
+            return due_s
+        return min(due_s, self._times[self._first[self._next]])
+
+    def arrived(self, now_s: float) -> list[int]:
+        """Return the requests that have arrived since the last call, the earliest first."""
+        found: list[int] = []
+        while (at_s := self.next_s()) <= now_s:
+            if self._due and self._due[0][0] == at_s:
+                request = heappop(self._due)[1]
+            else:
+                request = self._first[self._next]
+                self._next += 1
+            self.arrival_s[request] = at_s
+            found.append(request)
+        return found
+
+    def ended(self, request: int, now_s: float) -> None:
+        """Let those arrive who wait for the end of a request."""
+        followers = self._followers.get(request, ())
+        for follower in followers:
+            heappush(self._due, (now_s + self._times[follower], follower))
+        if self._closed and not followers:
+            self._open(now_s)
+
+    def _open(self, now_s: float) -> None:
+        """Begin the next conversation of a closed loop, if there is one."""
+        if self._next < len(self._first):
+            heappush(self._due, (now_s, self._first[self._next]))
+            self._next += 1
