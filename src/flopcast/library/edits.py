@@ -15,8 +15,13 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
+from flopcast.spec.traffic import Traffic
 
-WITH_SHORT_NAMES: Mapping[str, type[BaseModel]] = {"plan": Plan, "batch": Batch}  # parts of a job
+WITH_SHORT_NAMES: Mapping[str, type[BaseModel]] = {  # parts of a job
+    "plan": Plan,
+    "batch": Batch,
+    "traffic": Traffic,
+}
 
 
 @cache
@@ -54,15 +59,31 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
     >>> plan_words("pp=2 stage_layers=17, 15")
     {'pipeline_parallel': 2, 'stage_layers': '17,15'}
     """
+    return words_of("plan", text, "a plan has one value for each degree", where)
+
+
+def words_of(part: str, text: str, because: str, where: str = "") -> dict[str, object]:
+    """Return the short form of a part of `WITH_SHORT_NAMES` as a mapping of long names.
+
+    Parameters
+    ----------
+    because : str
+        Why a name stands once: for the error of a name that stands twice.
+
+    Raises
+    ------
+    SpecError
+        As `plan_words`.
+    """
     words: dict[str, object] = {}
     problems = []
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
-        name = long_names(Plan).get(short, short)
+        name = long_names(WITH_SHORT_NAMES[part]).get(short, short)
         if name in words or (equals and not value):
-            allowed, because = "each name once, as name=value", "a plan has one value for each degree"
+            allowed = "each name once, as name=value"
             fix = f"keep one {short}" if name in words else f"write {short}=1"
-            problems.append(Problem(f"plan.{name}", word, allowed, because, fix, where=where))
+            problems.append(Problem(f"{part}.{name}", word, allowed, because, fix, where=where))
         words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)

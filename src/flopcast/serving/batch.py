@@ -84,7 +84,7 @@ class EngineBatch:
         if context:
             return Wanted(0, context, blocks.blocks(context + self._gain(1)))
         prompt = self._prompts[request] + self._generated[request]
-        cached, in_use = self._certain[request], 0
+        cached, in_use = self._certain[request] if self.limits.prefix_cache else 0, 0
         if self._cache:
             self._cache.trim(blocks.capacity - blocks.used)
             found, in_use = self._cache.look(request)

@@ -2,7 +2,8 @@
 
 Answers: when does each request arrive, how long is it, what does its prompt share with others? How many
 sequences, tokens and KV blocks may an iteration hold?
-Elsewhere: where requests come from (arrivals.py, interop/traces.py), how they are served (scheduler.py).
+Elsewhere: where requests come from (arrivals.py, interop/request_traces/), how they are served
+(scheduler.py).
 """
 
 from dataclasses import dataclass

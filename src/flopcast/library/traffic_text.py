@@ -1,0 +1,82 @@
+"""Traffic and objectives from one line of text: "rate=4/s prompt=2000 output=300", "ttft_p99=2s".
+
+Answers: which traffic, or which limits of latency, does a text mean?
+Elsewhere: what the fields mean and which values they take (spec/traffic.py), words and values
+(library/edits.py).
+"""
+
+import re
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document, resolve
+from flopcast.library.edits import words_of
+from flopcast.spec.traffic import Slo, Traffic
+
+_METRICS = {"ttft": "ttft", "tpot": "tpot", "end_to_end": "end_to_end", "e2e": "end_to_end"}
+_WORD = re.compile(rf"({'|'.join(_METRICS)})(?:_p(\d+(?:\.\d+)?))?=(.+)")
+
+
+def traffic_of(text: str, where: str = "--traffic") -> Traffic:
+    """Return the traffic that a text means.
+
+    Parameters
+    ----------
+    text : str
+        Names and values as name=value; fields by their long or short names.
+    where : str
+        The place of the text, for errors.
+
+    Raises
+    ------
+    SpecError
+        Words that are no fields, values out of range, fields that contradict each other: all of them.
+
+    Examples
+    --------
+    >>> traffic_of("rate=240/min prompt=lognormal(2000, 0.5) output=300").rate_per_s
+    4.0
+    """
+    words = words_of("traffic", text, "traffic has one value for each field", where)
+    return build(Traffic, Document(where, words, {}), words, ("traffic",))
+
+
+def slo_of(text: str, where: str = "--slo") -> Slo:
+    """Return the objectives that a text means: a metric, a percentile and a time in each word.
+
+    Metrics are ttft, tpot and end_to_end (e2e for short). Without a percentile it is the 99th.
+
+    Raises
+    ------
+    SpecError
+        Words that are no limits, metrics that stand twice, times without a unit: all of them.
+
+    Examples
+    --------
+    >>> slo_of("ttft_p99=2s tpot_p95=50ms e2e=1min").text()
+    'ttft_p99=2s tpot_p95=0.05s end_to_end_p99=60s'
+    """
+    data: dict[str, object] = {}
+    problems = []
+    for word in text.split():
+        match = _WORD.fullmatch(word)
+        metric = _METRICS[match[1]] if match else ""
+        if match is None or f"{metric}_s" in data:
+            allowed = f"each of {', '.join(_METRICS)} once, as METRIC_pPERCENTILE=TIME"
+            because = "a limit has one metric, one percentile and one time"
+            fix = f"keep one limit of {metric}" if match else "write ttft_p99=2s"
+            problems.append(Problem("slo", word, allowed, because, fix, where=where))
+            continue
+        data[f"{metric}_s"] = match[3]
+        if match[2]:
+            data[f"{metric}_percentile"] = resolve(match[2])
+    if not text.split():
+        allowed, because = "at least one limit", "objectives without a limit exclude nothing"
+        problems.append(Problem("slo", text, allowed, because, "write ttft_p99=2s", where=where))
+    try:
+        slo = build(Slo, Document(where, data, {}), data, ("slo",))
+    except SpecError as error:
+        raise SpecError([*problems, *error.problems]) from None
+    if problems:
+        raise SpecError(problems)
+    return slo

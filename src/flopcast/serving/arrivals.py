@@ -1,0 +1,131 @@
+"""Requests drawn from a traffic.
+
+Answers: at what times do requests arrive, how long are they, which beginnings do their prompts share?
+Elsewhere: what a user states (spec/traffic.py, spec/lengths.py), files of requests
+(interop/request_traces/).
+
+Times, prompts, outputs and shared beginnings have random numbers of their own, so that the lengths stay the
+same when the rate changes.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Floats, Integers
+from flopcast.errors import InternalError
+from flopcast.serving.requests import Requests, independent_requests
+from flopcast.spec.lengths import Lengths
+from flopcast.spec.traffic import Traffic
+
+SHARED_PREFIX = 0  # the segment of the shared prefix; conversation number c has segment c + 1
+
+
+def requests_of(traffic: Traffic, trace: Requests | None = None) -> Requests:
+    """Return the requests of a traffic; the same traffic has the same requests.
+
+    Parameters
+    ----------
+    traffic : Traffic
+    trace : Requests or None
+        The requests of `traffic.trace`, if it names one.
+
+    Raises
+    ------
+    InternalError
+        The traffic names a trace, and none was read.
+
+    Examples
+    --------
+    >>> drawn = requests_of(Traffic(rate=2, arrivals="constant", prompt=100, output=10, requests=3))
+    >>> drawn.arrival_s.tolist(), drawn.prompt_tokens.tolist()
+    ([0.5, 1.0, 1.5], [100, 100, 100])
+    """
+    if traffic.trace is not None:
+        if trace is None:
+            raise InternalError(f"the trace {traffic.trace} was not read")
+        requests = trace.first(traffic.num_requests)
+    else:
+        requests = _drawn(traffic)
+    return requests if traffic.prefix_hit_share is None else _with_hits(requests, traffic.prefix_hit_share)
+
+
+def _drawn(traffic: Traffic) -> Requests:
+    """Return the requests of a traffic with a rate or a concurrency, conversation by conversation."""
+    size, turns = traffic.num_requests, traffic.turns
+    conversations = -(-size // turns)
+    times, prompts, outputs, prefixes = (np.random.default_rng([traffic.seed, part]) for part in range(4))
+    begin_s = _begins(traffic, conversations, times)
+    if traffic.prompt_tokens is None or traffic.output_tokens is None:
+        raise InternalError("a traffic without a trace has lengths")
+    own = draw(traffic.prompt_tokens, conversations * turns, prompts).reshape(conversations, turns)
+    output = draw(traffic.output_tokens, conversations * turns, outputs).reshape(conversations, turns)
+    prefix = np.minimum(own[:, 0], traffic.shared_prefix_tokens)
+    prefix = np.where(prefixes.random(conversations) < traffic.shared_prefix_share, prefix, 0)
+    concurrency = traffic.concurrency or 0
+    if turns == 1 and not prefix.any():
+        return independent_requests(begin_s, own[:, 0], output[:, 0], concurrency)
+    before = np.cumsum(own + output, axis=1) - own - output
+    turn = np.arange(turns)
+    number = np.arange(conversations * turns).reshape(conversations, turns)
+    # a turn finds the shared prefix, and then what the turns before left: their last token was not computed
+    left = np.where(turn > 0, np.maximum(before - 1 - prefix[:, None], 0), 0)
+    segments = np.stack([np.broadcast_to(prefix[:, None], left.shape), left], axis=2)
+    owners = np.broadcast_to(np.arange(1, conversations + 1)[:, None], left.shape)
+    ids = np.stack([np.full(left.shape, SHARED_PREFIX), owners], axis=2)
+    there = segments > 0
+    kept = np.where(turn < turns - 1, owners, -1)
+    everything = Requests(
+        arrival_s=np.where(turn > 0, traffic.pause_s, begin_s[:, None]).ravel(),
+        prompt_tokens=(before + own).ravel(),
+        output_tokens=output.ravel(),
+        after=np.where(turn > 0, number - 1, -1).ravel(),
+        cached_tokens=np.zeros(number.size, dtype=np.intp),
+        keep_ids=kept.ravel(),
+        segment_starts=np.concatenate([[0], np.cumsum(there.sum(axis=2).ravel())]),
+        segment_ids=ids[there],
+        segment_tokens=segments[there],
+        concurrency=concurrency,
+    )
+    return everything.first(size)
+
+
+def _begins(traffic: Traffic, conversations: int, generator: np.random.Generator) -> Floats:
+    """Return when conversations begin, shape (conversations,); zeros in a closed loop."""
+    if traffic.rate_per_s is None:
+        return np.zeros(conversations)
+    mean_s = traffic.turns / traffic.rate_per_s
+    if traffic.arrivals == "constant":
+        return mean_s * np.arange(1, conversations + 1, dtype=np.float64)
+    shape = traffic.burstiness  # 1 for "poisson": gaps are then exponential
+    gaps_s: Floats = generator.gamma(shape, mean_s / shape, conversations)
+    return np.cumsum(gaps_s)
+
+
+def draw(lengths: Lengths, size: int, generator: np.random.Generator) -> Integers:
+    """Return lengths drawn from a distribution: whole numbers of at least 1, shape (size,)."""
+    if lengths.distribution == "uniform":
+        return generator.integers(lengths.least_tokens, lengths.most_tokens, size, endpoint=True)
+    if lengths.distribution == "histogram":
+        weights = np.array(lengths.weights)
+        return generator.choice(np.array(lengths.tokens), size, p=weights / weights.sum())
+    if lengths.distribution == "lognormal":
+        sigma = lengths.log_sigma_factor
+        drawn = lengths.mean_tokens * np.exp(sigma * generator.standard_normal(size) - sigma**2 / 2)
+        return np.maximum(np.rint(drawn), 1).astype(np.intp)
+    return np.full(size, int(lengths.mean_tokens), dtype=np.intp)
+
+
+def _with_hits(requests: Requests, share_fraction: float) -> Requests:
+    """Return requests of which a share of every prompt is in the cache, whatever prompts share."""
+    size, none = requests.size, np.zeros(0, dtype=np.intp)
+    return Requests(
+        arrival_s=requests.arrival_s,
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens,
+        after=requests.after,
+        cached_tokens=np.floor(share_fraction * requests.prompt_tokens).astype(np.intp),
+        keep_ids=np.broadcast_to(np.intp(-1), (size,)),
+        segment_starts=np.broadcast_to(np.intp(0), (size + 1,)),
+        segment_ids=none,
+        segment_tokens=none,
+        concurrency=requests.concurrency,
+    )

@@ -1,0 +1,170 @@
+"""Lengths of prompts and outputs: one number, or a distribution.
+
+Answers: which distributions can a user write, in which words, and what is their mean?
+Elsewhere: drawing from them (serving/arrivals.py), lengths of recorded requests (interop/request_traces/).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from flopcast.strict_model import StrictModel
+
+FORMS = "a number of tokens, uniform(LOW, HIGH), lognormal(MEAN, SIGMA), or TOKENS:WEIGHT,TOKENS:WEIGHT"
+MOST_TOKENS = 10**9  # of one prompt or output: more is no length
+MOST_SIGMA = 5.0
+_CALL = re.compile(r"(uniform|lognormal)\(([^,]*),([^,]*)\)")
+
+
+class Lengths(StrictModel):
+    """Numbers of tokens, each at least 1: constant, or drawn from a distribution.
+
+    Attributes
+    ----------
+    distribution : str
+        How lengths are spread.
+    mean_tokens : float
+        The length, or the mean of a lognormal distribution before lengths are rounded.
+    log_sigma_factor : float
+        Standard deviation of the logarithm of lengths, for "lognormal".
+    least_tokens, most_tokens : int
+        The shortest and the longest length, for "uniform"; all between are equally likely.
+    tokens : tuple of int
+        The lengths of a histogram.
+    weights : tuple of float
+        How likely each of `tokens` is, relative to the others.
+
+    Examples
+    --------
+    >>> lengths("lognormal(2000, 0.5)").text(), lengths([[128, 3], [1024, 1]]).mean
+    ('lognormal(2000, 0.5)', 352.0)
+    """
+
+    distribution: Literal["constant", "uniform", "lognormal", "histogram"] = "constant"
+    mean_tokens: float = Field(default=1.0, ge=1, le=MOST_TOKENS)
+    log_sigma_factor: float = Field(default=0.0, ge=0, le=MOST_SIGMA)
+    least_tokens: int = Field(default=1, ge=1, le=MOST_TOKENS)
+    most_tokens: int = Field(default=1, ge=1, le=MOST_TOKENS)
+    tokens: tuple[Annotated[int, Field(ge=1, le=MOST_TOKENS)], ...] = ()
+    weights: tuple[Annotated[float, Field(ge=0)], ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Return the mean length in tokens."""
+        if self.distribution == "uniform":
+            return (self.least_tokens + self.most_tokens) / 2
+        if self.distribution == "histogram":
+            pairs = zip(self.tokens, self.weights, strict=True)
+            return sum(tokens * weight for tokens, weight in pairs) / sum(self.weights)
+        return self.mean_tokens
+
+    def text(self) -> str:
+        """Return the form in which a user writes these lengths."""
+        if self.distribution == "uniform":
+            return f"uniform({self.least_tokens}, {self.most_tokens})"
+        if self.distribution == "lognormal":
+            return f"lognormal({self.mean_tokens:.12g}, {self.log_sigma_factor:.12g})"
+        if self.distribution == "histogram":
+            pairs = zip(self.tokens, self.weights, strict=True)
+            return ",".join(f"{tokens}:{weight:.12g}" for tokens, weight in pairs)
+        return f"{self.mean_tokens:.12g}"
+
+
+def lengths(given: object) -> object:
+    """Return the lengths that a user wrote in one of `FORMS`; lengths and None unchanged.
+
+    Raises
+    ------
+    ValueError
+        No such form, or numbers out of range; the message says what is allowed, why, and the fix.
+    """
+    if given is None or isinstance(given, Lengths):
+        return given
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return Lengths(mean_tokens=_count(given))
+    if isinstance(given, str):
+        call = _CALL.fullmatch(given.replace(" ", ""))
+        if call:
+            return _drawn(call[1], call[2], call[3])
+        if ":" in given:
+            return _histogram([pair.split(":") for pair in given.split(",")])
+        if given.replace(".", "", 1).isdecimal():
+            return Lengths(mean_tokens=_count(float(given)))
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return _histogram(given)
+    raise _fault(FORMS, "lengths are counts of tokens", "2000")
+
+
+def _fault(allowed: str, because: str, written: str) -> ValueError:
+    """Return the error of lengths that would pass as `written`."""
+    return ValueError(f"{allowed}; because {because}; fix: write {written}")
+
+
+def _drawn(name: str, first: str, second: str) -> Lengths:
+    """Return a distribution of two parameters."""
+    if name == "uniform":
+        least, most = _count(_number(first)), _count(_number(second))
+        if least > most:
+            raise _fault(
+                "uniform(LOW, HIGH) with LOW up to HIGH", "it is a range", f"uniform({most}, {least})"
+            )
+        return Lengths(distribution="uniform", least_tokens=least, most_tokens=most)
+    sigma = _number(second)
+    if not 0 <= sigma <= MOST_SIGMA:
+        allowed = f"lognormal(MEAN, SIGMA) with SIGMA from 0 to {MOST_SIGMA:g}"
+        because = "SIGMA is the standard deviation of the logarithm of lengths"
+        raise _fault(allowed, because, f"lognormal({first}, 0.5)")
+    return Lengths(distribution="lognormal", mean_tokens=_count(_number(first)), log_sigma_factor=sigma)
+
+
+def _histogram(pairs: Sequence[Any]) -> Lengths:
+    """Return a histogram of pairs of tokens and weight."""
+    rows = [tuple(pair) if isinstance(pair, (list, tuple)) else () for pair in pairs]
+    if not rows or any(len(row) != 2 for row in rows):
+        raise _fault(FORMS, "a histogram lists a weight for each length", "128:3,1024:1")
+    tokens = tuple(_count(_number(row[0])) for row in rows)
+    weights = tuple(_number(row[1]) for row in rows)
+    if min(weights) < 0 or sum(weights) <= 0:
+        because = "weights say how often each length occurs, and some length has to occur"
+        raise _fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1")
+    return Lengths(distribution="histogram", tokens=tokens, weights=weights)
+
+
+def _number(given: object) -> float:
+    """Return a number that a user wrote."""
+    try:
+        number = float(str(given)) if not isinstance(given, bool) else float("nan")
+    except ValueError:
+        number = float("nan")
+    if number - number != 0:  # not a number, or infinite
+        raise _fault(FORMS, f"{given!r} is no number", "a number in its place")
+    return number
+
+
+def _count(count_tokens: float) -> int:
+    """Return a number of tokens."""
+    if not 1 <= count_tokens <= MOST_TOKENS or count_tokens != int(count_tokens):
+        because = "a request has at least one token of prompt and of output"
+        raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000")
+    return int(count_tokens)
+
+
+def _as_written(schema: dict[str, Any]) -> None:
+    """Make the schema accept the forms in which lengths are written."""
+    pair = {"type": "array", "prefixItems": [{"type": "integer", "minimum": 1}, {"type": "number"}]}
+    schema["anyOf"] = [
+        {"type": "integer", "minimum": 1, "maximum": MOST_TOKENS},
+        {"type": "string", "description": FORMS, "examples": ["lognormal(2000, 0.5)", "128:3,1024:1"]},
+        {"type": "array", "items": pair, "minItems": 1, "description": "lengths with their weights"},
+        {"type": "null"},
+    ]
+
+
+WrittenLengths = Annotated[
+    Lengths | None,
+    BeforeValidator(lengths),
+    PlainSerializer(lambda given: None if given is None else given.text()),
+    Field(json_schema_extra=_as_written, validate_default=True),
+]

@@ -1,0 +1,247 @@
+"""The traffic of a serving engine: when requests arrive, how long they are, which latencies they need.
+
+Answers: which load and which limits of latency does a user state?
+Elsewhere: distributions of lengths (lengths.py), the text forms (library/traffic_text.py), requests drawn
+from a traffic (serving/arrivals.py), files of recorded requests (interop/request_traces/).
+"""
+
+import re
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Lt
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
+
+from flopcast.spec.lengths import FORMS, WrittenLengths
+from flopcast.strict_model import StrictModel
+
+DEFAULT_REQUESTS = 10_000  # the 99th percentile then has a hundred requests above it
+MOST_REQUESTS = 20_000_000
+Percentile = Annotated[float, Gt(0), Lt(100)]
+_RATE = re.compile(r"([0-9.eE+-]+)\s*/\s*(s|min|h)")
+_PER_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_LOADS = ("trace", "rate_per_s", "concurrency")
+_OF_A_TRACE = "the trace has the times, the lengths and the shared beginnings of its requests"
+
+
+def _rate(given: object) -> object:
+    """Return a rate per second that is written as "4/s", "240/min" or a number."""
+    if not isinstance(given, str):
+        return given
+    match = _RATE.fullmatch(given.strip())
+    try:
+        return float(match[1]) / _PER_S[match[2]] if match else float(given)
+    except ValueError:
+        because = "it is a number of requests in a unit of time"
+        raise ValueError(f"a rate such as 4/s or 240/min; because {because}; fix: write rate=4/s") from None
+
+
+class Traffic(StrictModel):
+    """Requests that reach a serving engine. Most fields also have a short name.
+
+    One of `rate_per_s`, `concurrency` and `trace` says when requests arrive.
+
+    Attributes
+    ----------
+    trace : str or None
+        Name of a file with recorded requests, which has their times, lengths and shared beginnings.
+    rate_per_s : float or None
+        Requests that arrive in a second on average, all turns of conversations counted ("rate" for short):
+        a number, or a text such as "4/s" and "240/min".
+    concurrency : int or None
+        Number of conversations that are open at any time, each with one request at most. When one ends, the
+        next begins. A conversation has one request unless `turns` is larger.
+    arrivals : str
+        How arrivals at a rate are spread: at random ("poisson"), evenly ("constant"), or with gaps from a
+        gamma distribution ("gamma").
+    burstiness : float
+        Shape of the gamma distribution of gaps: 1 is "poisson", less is burstier, more is more even.
+    prompt_tokens : Lengths or None
+        New tokens of a prompt ("prompt" for short), without the turns before. A number,
+        "uniform(LOW, HIGH)", "lognormal(MEAN, SIGMA)" where SIGMA is the deviation of the logarithm, or a
+        histogram: "TOKENS:WEIGHT,TOKENS:WEIGHT" or a list of pairs.
+    output_tokens : Lengths or None
+        Tokens of an answer ("output" for short), in the same forms.
+    shared_prefix_tokens : int
+        Tokens at the beginning of the first prompt of a conversation, included in `prompt_tokens`, that are
+        the same for many conversations, such as a system prompt ("shared_prefix" for short).
+    shared_prefix_share : float
+        Share of conversations, from 0 to 1, that begin with them.
+    turns : int
+        Requests of a conversation. The prompt of a turn holds the turns before with their answers.
+    pause_s : float
+        Time from an answer to the next turn of its conversation.
+    requests : int or None
+        Number of requests that are simulated. By default all of a trace, and else 10,000, so that the 99th
+        percentile of a latency has a hundred requests above it.
+    seed : int
+        Seed of the random numbers; the same seed gives the same requests.
+    prefix_hit_share : float or None
+        Share of every prompt, from 0 to below 1, that is found in the prefix cache ("prefix_cache" for
+        short). By default, the cache is simulated.
+
+    Examples
+    --------
+    >>> traffic = Traffic(rate="4/s", prompt="lognormal(2000, 0.5)", output=300)
+    >>> traffic.rate_per_s, traffic.num_requests, traffic.text()
+    (4.0, 10000, 'rate=4/s prompt=lognormal(2000,0.5) output=300')
+    """
+
+    trace: str | None = Field(default=None, min_length=1)
+    rate_per_s: Annotated[float | None, BeforeValidator(_rate)] = Field(
+        default=None, gt=0, le=1e9, validation_alias=AliasChoices("rate_per_s", "rate")
+    )
+    concurrency: int | None = Field(default=None, ge=1, le=MOST_REQUESTS, validate_default=True)
+    arrivals: Literal["poisson", "constant", "gamma"] = "poisson"
+    burstiness: Annotated[float, Gt(0)] = Field(default=1.0, le=1e6)
+    prompt_tokens: WrittenLengths = Field(
+        default=None, validation_alias=AliasChoices("prompt_tokens", "prompt")
+    )
+    output_tokens: WrittenLengths = Field(
+        default=None, validation_alias=AliasChoices("output_tokens", "output")
+    )
+    shared_prefix_tokens: int = Field(
+        default=0, ge=0, validation_alias=AliasChoices("shared_prefix_tokens", "shared_prefix")
+    )
+    shared_prefix_share: float = Field(default=1.0, ge=0, le=1)
+    turns: int = Field(default=1, ge=1, le=10_000)
+    pause_s: float = Field(default=0.0, ge=0)
+    requests: int | None = Field(default=None, ge=1, le=MOST_REQUESTS)
+    seed: int = Field(default=0, ge=0, le=2**63)
+    prefix_hit_share: float | None = Field(
+        default=None, ge=0, lt=1, validation_alias=AliasChoices("prefix_hit_share", "prefix_cache")
+    )
+
+    @field_validator("concurrency")
+    @classmethod
+    def _one_load(cls, value: int | None, info: ValidationInfo) -> int | None:
+        """Refuse several of a trace, a rate and a concurrency, or none of them."""
+        given = [name for name in _LOADS[:2] if info.data.get(name) is not None]
+        given += ["concurrency"] if value is not None else []
+        refused = [name for name in _LOADS[:2] if name not in info.data]  # reported already
+        allowed = "one of rate_per_s, concurrency and trace"
+        if len(given) > 1:
+            because = f"{' and '.join(given)} each say when requests arrive"
+            raise ValueError(f"{allowed}; because {because}; fix: remove all but one of them")
+        if not given and not refused:
+            because = "one of them says when requests arrive"
+            raise ValueError(f"{allowed}; because {because}; fix: write rate=4/s")
+        return value
+
+    @field_validator("prompt_tokens", "output_tokens")
+    @classmethod
+    def _lengths_unless_traced(cls, value: WrittenLengths, info: ValidationInfo) -> WrittenLengths:
+        """Ask for lengths where there is no trace, and refuse them where there is one."""
+        if "trace" not in info.data:
+            return value
+        traced, short = info.data["trace"] is not None, str(info.field_name).removesuffix("_tokens")
+        if traced and value is not None:
+            raise ValueError(f"no value beside a trace; because {_OF_A_TRACE}; fix: remove {short}")
+        if not traced and value is None:
+            because = "without a trace, requests have no other lengths"
+            raise ValueError(f"{FORMS}; because {because}; fix: write {short}=2000")
+        return value
+
+    @field_validator("arrivals", "burstiness")
+    @classmethod
+    def _gaps_at_a_rate(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse a spread of arrivals where no rate is given, and a burstiness that changes nothing."""
+        name = str(info.field_name)
+        if value == cls.model_fields[name].default:
+            return value
+        if any(info.data.get(other) is not None for other in ("trace", "concurrency")):
+            because = "only arrivals at a rate are spread by it"
+            raise ValueError(f"no value without rate_per_s; because {because}; fix: remove {name}")
+        if name == "burstiness" and info.data.get("arrivals", "gamma") != "gamma":
+            because = "it is the shape of a gamma distribution"
+            raise ValueError(f"1 unless arrivals is gamma; because {because}; fix: write arrivals=gamma")
+        return value
+
+    @field_validator("shared_prefix_tokens", "shared_prefix_share", "turns", "pause_s")
+    @classmethod
+    def _unless_traced(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse what a trace says itself, and what changes nothing."""
+        name = str(info.field_name)
+        if value == cls.model_fields[name].default:
+            return value
+        if info.data.get("trace") is not None:
+            raise ValueError(f"no value beside a trace; because {_OF_A_TRACE}; fix: remove {name}")
+        needed = {"shared_prefix_share": ("shared_prefix_tokens", 0), "pause_s": ("turns", 1)}
+        if name in needed and info.data.get(needed[name][0]) == needed[name][1]:
+            other, unused = needed[name]
+            because = f"it has an effect only where {other} is above {unused}"
+            raise ValueError(f"no value without {other}; because {because}; fix: remove {name}")
+        return value
+
+    @property
+    def num_requests(self) -> int:
+        """Return how many requests are simulated at most; those of a trace may be fewer."""
+        return self.requests or (MOST_REQUESTS if self.trace else DEFAULT_REQUESTS)
+
+    def text(self) -> str:
+        """Return the traffic in short form without defaults; `--traffic` reads it back as this traffic."""
+        words = []
+        for name, field in Traffic.model_fields.items():
+            value = getattr(self, name)
+            if value == field.default:
+                continue
+            choices = field.validation_alias
+            short = str(choices.choices[-1]) if isinstance(choices, AliasChoices) else name
+            shown = (
+                value
+                if isinstance(value, (str, int))
+                else f"{value:.12g}"
+                if isinstance(value, float)
+                else ""
+            )
+            if name == "rate_per_s":
+                shown = f"{value:.12g}/s"
+            elif name == "pause_s":
+                shown = f"{value:.12g}s"
+            words.append(f"{short}={shown or value.text().replace(' ', '')}")
+        return " ".join(words)
+
+
+class Slo(StrictModel):
+    """Service-level objectives: the latencies that a share of requests must keep.
+
+    A request counts as good if it keeps every limit; the percentile says how many requests must keep one.
+
+    Attributes
+    ----------
+    ttft_s : float or None
+        Longest time from the arrival of a request to its first token.
+    ttft_percentile : float
+        Percentile of requests that must keep `ttft_s`.
+    tpot_s : float or None
+        Longest mean time between the tokens of a request, the first one aside.
+    tpot_percentile : float
+        Percentile of requests that must keep `tpot_s`.
+    end_to_end_s : float or None
+        Longest time from the arrival of a request to its last token.
+    end_to_end_percentile : float
+        Percentile of requests that must keep `end_to_end_s`.
+
+    Examples
+    --------
+    >>> Slo(ttft_s=2.0, tpot_s=0.05, tpot_percentile=95).text()
+    'ttft_p99=2s tpot_p95=0.05s'
+    """
+
+    ttft_s: float | None = Field(default=None, gt=0)
+    ttft_percentile: Percentile = 99.0
+    tpot_s: float | None = Field(default=None, gt=0)
+    tpot_percentile: Percentile = 99.0
+    end_to_end_s: float | None = Field(default=None, gt=0)
+    end_to_end_percentile: Percentile = 99.0
+
+    def text(self) -> str:
+        """Return the objectives in short form; `--slo` reads them back as these."""
+        words = []
+        for name in SLO_METRICS:
+            limit_s, percentile = getattr(self, f"{name}_s"), getattr(self, f"{name}_percentile")
+            if limit_s is not None:
+                words.append(f"{name}_p{percentile:.12g}={limit_s:.12g}s")
+        return " ".join(words)
+
+
+SLO_METRICS = ("ttft", "tpot", "end_to_end")
