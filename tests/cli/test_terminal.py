@@ -15,10 +15,10 @@ FEW = ("--plan", "gbs=16 mbs=1 tp=1 pp=1,2 cp=1 zero=1 vpp=1 dp_shard=0 recomput
 PLAIN = {"NO_COLOR": "", "FORCE_COLOR": "", "CLICOLOR_FORCE": "", "TERM": "xterm-256color"}
 CALLS = {
     "predict": (("predict", *SMALL, *PLAN), r"step      \x1b\[1m\S+ m?s\x1b\[0m"),
-    "memory": (("memory", *SMALL, *PLAN), r"fullest stage: \x1b\[32mfits"),
+    "memory": (("memory", *SMALL, *PLAN), r"of 80.0 GiB: \x1b\[32mfits"),
     "memory that is not there": (
         ("memory", "--model", "llama-3-70b", "--cluster", "dgx-a100:1", "--plan", "tp=8 gbs=8"),
-        r"fullest stage: \x1b\[31mDOES NOT FIT",
+        r"of 80.0 GiB: \x1b\[31mDOES NOT FIT",
     ),
     "compare": (
         ("compare", *SMALL, *PLAN, "plan.micro_batch=2"),

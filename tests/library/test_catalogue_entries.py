@@ -105,6 +105,16 @@ def test_a_name_that_no_entry_has_is_told_with_those_that_there_are(kind):
         ("L4", ["aws-g6", "gcp-g2"]),
         ("b200", ["dgx-b200", "aws-p6-b200", "simumax-b200", "gcp-a4"]),
         ("gh200_144gb", ["gh200-nvl2"]),
+        # words of vendors, brands and memories, and as nvidia-smi names devices
+        ("tesla-t4", ["aws-g4dn"]),
+        ("nvidia-l4", ["aws-g6", "gcp-g2"]),
+        ("NVIDIA GeForce RTX 4090", ["rtx-4090-8"]),
+        ("nvidia-rtx4090", ["rtx-4090-8"]),
+        ("Tesla V100-SXM2-32GB", ["aws-p3dn"]),
+        # words of a cluster beside those of a device
+        ("gcp-h100", ["gcp-a3-high", "gcp-a3-mega"]),
+        ("aws-t4", ["aws-g4dn"]),
+        ("dgx-a10", ["dgx-a100"]),
     ],
 )
 def test_a_device_in_the_place_of_a_cluster_is_answered_with_the_clusters_that_have_it(written, clusters):
@@ -120,6 +130,18 @@ def test_of_many_clusters_with_a_device_the_error_names_five():
     assert len(named) == 5
     assert all("(h100-" in one for one in named)
     assert named[0].startswith("did you mean dgx-h100 ")
+    for written in ("nvidia-h100", "h100-sxm", "NVIDIA H100 80GB HBM3"):
+        assert "dgx-h100 (h100-sxm5-80gb)" in catalog.unknown_name("clusters", written).fix
+
+
+def test_a_vendor_before_a_device_does_not_hide_it():
+    """Names of devices as nvidia-smi, vendors and people write them."""
+    for written, name in (
+        ("tesla-t4", "t4-16gb"),
+        ("NVIDIA L40S", "l40s-48gb"),
+        ("amd-mi300", "mi300x-192gb"),
+    ):
+        assert catalog.unknown_name("devices", written).fix == f"did you mean {name}?"
 
 
 @all_cases("name", ["../models/gpt3", "../devices/h100-pcie-80gb", "gpt3-175b.yaml", "", "."])

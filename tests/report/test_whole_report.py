@@ -6,8 +6,12 @@ from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report, with_site
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.jobs import job
 from flopcast.prediction import memory_of, predict
+from flopcast.predictor import Predictor
 from flopcast.render.report_json import as_json
+from flopcast.render.report_page import as_html
+from flopcast.render.report_text import as_text
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH
 
 COMPONENTS = {
@@ -124,7 +128,19 @@ def test_what_does_not_fit_is_told_with_how_far_it_is_off():
 
     share = report.memory.expected_bytes / (80 * 2**30)
     assert not report.memory.fits
-    assert report.warnings == (f"does not fit: the fullest stage needs {share:.0%} of the device's memory",)
+    assert report.warnings == (f"does not fit: the job needs {share:.0%} of the device's memory",)
+
+
+def test_only_a_pipeline_has_a_fullest_and_a_busiest_stage():
+    for pp in (1, 2):
+        report = Predictor().predict(
+            job("llama-3-8b", cluster="dgx-h100:1", plan=f"dp={8 // pp} pp={pp} gbs=64")
+        )
+
+        for told in (as_text(report), as_html(report)):
+            shown = told.lower()
+            assert ("fullest stage" in shown) == (pp > 1)
+            assert ("busiest stage" in shown) == (pp > 1)
 
 
 @pytest.mark.parametrize(("update_bytes", "moment"), [("0 B", "backward"), ("500 B", "update")])

@@ -44,6 +44,20 @@ def test_a_list_is_searched_by_words_in_any_order_and_by_what_it_says_of_each(br
     assert page.get_attribute("#field-model-pick", "aria-expanded") == "false"
 
 
+def test_of_names_that_begin_with_what_is_typed_the_nearest_comes_first(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    first = page.locator("#field-model-list [role=option]").first
+
+    for typed in ("llama-2-7", "llama2 7", "LLAMA 2 7"):
+        page.fill("#field-model-pick", typed)
+        sync_api.expect(first).to_have_attribute("data-value", "llama-2-7b")
+    page.fill("#field-model-pick", "llama-2-70")
+    sync_api.expect(first).to_have_attribute("data-value", "llama-2-70b")
+    page.fill("#field-cluster-pick", "h100")
+    sync_api.expect(page.locator("#field-cluster-list [role=option]").first).to_contain_text("h100")
+    assert page.complaints == []
+
+
 def test_a_list_is_walked_with_arrows_and_taken_with_enter_or_a_click(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
 

@@ -57,12 +57,20 @@ def has_words(name: str, written: str, *, whole: bool = False) -> bool:
     >>> has_words("l40-48gb", "l4", whole=True), has_words("gb200-192gb", "b200"), has_words("t4-16gb", "")
     (False, False, False)
     """
-    words, own = _plain(written).split("-"), _plain(name).split("-")
-    short = _squeezed(written)
-    if whole or len(short) < 2:
-        return set(words) <= set(own)
+    words, own = words_of(written), set(words_of(name))
+    if whole or len(_squeezed(written)) < 2:
+        return bool(words) and set(words) <= own
     begun = all(any(each.startswith(word) for each in own) for word in words)
-    return begun or _squeezed(name).startswith(short)
+    return begun or _squeezed(name).startswith(_squeezed(written))
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in small letters.
+
+    >>> words_of("NVIDIA A100-SXM4-80GB")
+    ['nvidia', 'a100', 'sxm4', '80gb']
+    """
+    return [word for word in _plain(name).split("-") if word]
 
 
 def _by_length(name: str) -> tuple[int, str]:

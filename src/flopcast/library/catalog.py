@@ -5,14 +5,14 @@ is the file's. A cluster's node may name its device and its host.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import has_words, nearest
+from flopcast.files.nearest_names import has_words, nearest, words_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
@@ -146,9 +146,11 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first. A
     device in the place of a cluster is answered with clusters that have it.
     """
-    all_names = names(kind)
+    all_names, name_known = names(kind), name
     with_device = _clusters_with(name) if kind == "clusters" else {}
-    near = list(with_device) or nearest(name, all_names, most=3)
+    if kind == "devices":  # a vendor's or a brand's word is in no name
+        name_known = "-".join(_words_that_begin(name, all_names)) or name
+    near = list(with_device) or nearest(name_known, all_names, most=3)
     others = (other for other in all_names[:24] if other not in near)
     shown = all_names if len(all_names) <= 24 else (*near, *others)
     more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
@@ -168,20 +170,36 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 def _clusters_with(written: str) -> dict[str, str]:
     """Return the clusters whose nodes have a device of this name, or of a part of it, with the device.
 
-    At most `MOST_CLUSTERS`; those come first whose own name is nearest.
+    Words that no device and no cluster has, such as a vendor's or a brand's, do not count; words of the
+    cluster's own name may stand beside those of the device. At most `MOST_CLUSTERS`, those first whose own
+    name has the first word of the device.
 
-    >>> _clusters_with("t4"), _clusters_with("dgx")
-    ({'aws-g4dn': 't4-16gb'}, {})
+    >>> _clusters_with("t4"), _clusters_with("Tesla T4"), _clusters_with("dgx")
+    ({'aws-g4dn': 't4-16gb'}, {'aws-g4dn': 't4-16gb'}, {})
     """
     devices = {name: cluster(name).node.device.name for name in names("clusters")}
+    of_devices = _words_that_begin(written, devices.values())
+    of_clusters = [word for word in _words_that_begin(written, devices) if word not in of_devices]
+    if not of_devices:
+        return {}
+    short, own = "-".join(of_devices), "-".join(of_clusters)
     whole, begun = (
-        [name for name, device in devices.items() if has_words(device, written, whole=whole)]
+        [name for name, device in devices.items() if has_words(device, short, whole=whole)]
         for whole in (True, False)
     )
-    found = whole or begun
-    near = nearest(written, found, most=MOST_CLUSTERS)
-    others = sorted(set(found) - set(near), key=lambda name: (len(devices[name]), len(name), name))
-    return {name: devices[name] for name in (*near, *others)[:MOST_CLUSTERS]}
+    of_own = ([name for name in some if own and has_words(name, own)] for some in (whole, begun))
+    found = next(filter(None, (*of_own, whole)), begun)
+
+    def unlike(name: str) -> tuple[bool, int, int, str]:
+        return of_devices[0] not in words_of(name), len(devices[name]), len(name), name
+
+    return {name: devices[name] for name in sorted(found, key=unlike)[:MOST_CLUSTERS]}
+
+
+def _words_that_begin(written: str, found: Iterable[str]) -> list[str]:
+    """Return the words of what was written that begin one of some names, or a word of one."""
+    all_names = tuple(found)
+    return [word for word in words_of(written) if any(has_words(name, word) for name in all_names)]
 
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:

@@ -159,7 +159,8 @@ def _times(report: Report) -> list[str]:
         if share >= 0.0005:
             bar = BAR * max(1, round(share * WIDTH)) if share > 0.02 else ""
             rows.append((component_label(name), show_seconds(seconds), f"{share:.1%}", bar))
-    head = "where the time goes (on the busiest stage)"
+    several = report.job.plan.pipeline_parallel > 1
+    head = f"where the time goes{' (on the busiest stage)' if several else ''}"
     return [head, *(f"  {line}" for line in aligned(rows, "<>><"))]
 
 
@@ -175,7 +176,8 @@ def _memory(memory: MemoryReport) -> list[str]:
     ]
     rows = sorted(sizes, key=lambda row: -row[1]) + totals
     lines = aligned([(name, show_memory(size), note) for name, size, note in rows], "<><")
-    return ["peak memory of the fullest stage", *(f"  {line}" for line in lines)]
+    head = "peak memory of the fullest stage" if memory.num_stages > 1 else "peak memory"
+    return [head, *(f"  {line}" for line in lines)]
 
 
 def memory_text(job: Job, memory: MemoryReport) -> str:

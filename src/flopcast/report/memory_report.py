@@ -90,7 +90,17 @@ class MemoryReport:
         """Return the expected need, its 90 % interval and the device's memory, as text."""
         sizes_bytes = self.expected_bytes, self.low_bytes, self.high_bytes, self.capacity_bytes
         expected, low, high, there = map(show_memory, sizes_bytes)
-        return f"{expected} expected (90 %: {low} to {high}) of {there} on the fullest stage"
+        return f"{expected} expected (90 %: {low} to {high}) of {there}{self.where}"
+
+    @property
+    def num_stages(self) -> int:
+        """Return the number of pipeline stages."""
+        return len(self.programs.stages.of(0).chunk_class)
+
+    @property
+    def where(self) -> str:
+        """Return " on the fullest stage" where there are several, else nothing."""
+        return " on the fullest stage" if self.num_stages > 1 else ""
 
 
 @lru_cache(maxsize=8)  # a command often needs the memory before the prediction

@@ -283,7 +283,8 @@ def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
     warnings = []
     if not memory.fits:
         over = memory.expected_bytes / memory.capacity_bytes
-        warnings.append(f"does not fit: the fullest stage needs {over:.0%} of the device's memory")
+        needs = "the fullest stage needs" if memory.num_stages > 1 else "the job needs"
+        warnings.append(f"does not fit: {needs} {over:.0%} of the device's memory")
     elif memory.verdict == "tight":
         free = memory.capacity_bytes - memory.expected_bytes
         warnings.append(

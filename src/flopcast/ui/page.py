@@ -27,9 +27,16 @@ START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
 EXAMPLES = (  # path, words, name, what it is
     (
         "/",
-        {"model": "llama-2-7b", "cluster": "dgx-h100", "gpus": "16", "samples": "52k", "epochs": "3"},
+        {
+            "model": "llama-2-7b",
+            "cluster": "dgx-h100",
+            "gpus": "16",
+            "seq": "512",
+            "samples": "52k",
+            "epochs": "3",
+        },
         "Fine-tune Llama 2 7B",
-        "16 H100, 3 epochs of 52,000 samples",
+        "16 H100, 3 epochs of 52,000 samples of 512 tokens",
     ),
     (
         "/",
@@ -39,9 +46,16 @@ EXAMPLES = (  # path, words, name, what it is
     ),
     (
         "/",
-        {"model": "llama-3-8b", "cluster": "rtx-4090-8", "gpus": "1", "qlora": "16", "samples": "10k"},
+        {
+            "model": "llama-3-8b",
+            "cluster": "rtx-4090-8",
+            "gpus": "1",
+            "qlora": "16",
+            "seq": "512",
+            "samples": "10k",
+        },
         "QLoRA of Llama 3 8B",
-        "one RTX 4090, 10,000 samples",
+        "one RTX 4090, 10,000 samples of 512 tokens",
     ),
     (
         "/search",

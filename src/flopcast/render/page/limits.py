@@ -16,6 +16,7 @@ from flopcast.operators.item import Item
 from flopcast.render.page.drawing import Axis, figure
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, bar, seconds, share, table
+from flopcast.render.page.time_breakdown import one_step
 from flopcast.report.report import BUBBLE, JITTER, Report
 from flopcast.timeline.uncertainty import Sensitivity, saved_share
 from flopcast.units import Number, show_seconds
@@ -92,9 +93,7 @@ def limits(report: Report) -> Section:
     return Section(
         key="limits",
         heading="What limits it",
-        html=table(
-            "One step of the busiest stage, by what limits it.", ("limited by", "time", "share", ""), kinds
-        )
+        html=table(f"{one_step(report)}, by what limits it.", ("limited by", "time", "share", ""), kinds)
         + "<h3>What the uncertainty depends on</h3>"
         + (_drawing(report) if report.factors else "")
         + table(caption, headings, rows[:num_shown])

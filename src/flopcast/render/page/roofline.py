@@ -22,6 +22,7 @@ from flopcast.operators.base import AbstractOperator
 from flopcast.render.page.drawing import Axis, figure, grid, label, line, mark, names, spanning
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, rate, seconds, share, table
+from flopcast.render.page.time_breakdown import one_step
 from flopcast.report.report import Report
 from flopcast.units import Number, show
 
@@ -120,7 +121,7 @@ def roofline(report: Report) -> Section:
         if products
         else ""
     )
-    return Section(key="roofline", heading="Roofline", html=text + drawn + _table(points))
+    return Section(key="roofline", heading="Roofline", html=text + drawn + _table(report, points))
 
 
 def _units(products: list[KernelPoint]) -> list[str]:
@@ -185,7 +186,7 @@ def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
     return mark(label, f"hue-{hue}", shape, x, y)
 
 
-def _table(points: tuple[KernelPoint, ...]) -> str:
+def _table(report: Report, points: tuple[KernelPoint, ...]) -> str:
     rows: list[tuple[Cell, ...]] = []
     number = 0
     for one in points:
@@ -209,7 +210,7 @@ def _table(points: tuple[KernelPoint, ...]) -> str:
         "time in the step",
     )  # fmt: skip
     rows_table = table(
-        "Each kernel alone, with its longest shape; the last column is for the busiest stage.",
+        f"Each kernel alone, with its longest shape; the last column is for {one_step(report).lower()}.",
         headings,
         rows,
     )

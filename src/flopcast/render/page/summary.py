@@ -138,7 +138,7 @@ def _memory(report: Report) -> Tile:
         f'<rect class="band" width="{end:.1f}" height="8"/><rect class="fill-{colour}" y="1" height="6"'
         f' width="{need:.1f}"/><path class="rule" d="M{need:.1f},4H{most:.1f}M{end:.1f},0V8"/></svg>'
     )
-    about = f"{meter}{expected} expected (90 %: {low} to {high}) of {there} on the fullest stage"
+    about = f"{meter}{expected} expected (90 %: {low} to {high}) of {there}{memory.where}"
     return "Memory", f'<span class="{colour}">{word}</span>', about
 
 

@@ -63,6 +63,11 @@ def _place(item: Item | None) -> tuple[str, str, str, str]:
     return item.component, item.name, item.phase, runs_as
 
 
+def one_step(report: Report) -> str:
+    """Return what times of a step are of, as a caption begins: the busiest stage, if there are several."""
+    return "One step of the busiest stage" if report.job.plan.pipeline_parallel > 1 else "One step"
+
+
 def where(report: Report) -> Section:
     """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
     inside = parts(report)
@@ -84,7 +89,7 @@ def where(report: Report) -> Section:
         key="time",
         heading="Where the time goes",
         html=_drawing(report)
-        + table("One step of the busiest stage, by component.", ("component", "time", "share", ""), rows)
+        + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
         + f"<h3>Operators of each component</h3>{opened}",
     )
 

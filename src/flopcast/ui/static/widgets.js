@@ -17,6 +17,10 @@ export function changed(field) {
   field.dispatchEvent(new Event('change', {bubbles: true}));
 }
 
+function squeezed(text) {
+  return text.toLowerCase().replace(/[-_\s]/g, '');
+}
+
 // A combobox (ARIA Authoring Practices, editable with list autocomplete) for a <select>.
 export function addPicker(select) {
   const label = document.querySelector(`label[for="${CSS.escape(select.id)}"]`);
@@ -43,13 +47,21 @@ export function addPicker(select) {
     input.value = select.value;
     input.placeholder = select.options[0].value ? '' : select.options[0].textContent;
   }
+  // Names that begin with what is typed come first, those with the shortest rest before the others; then
+  // names that hold it, and those of which only the description does, in the order of the list.
+  function far(option, words) {
+    const name = squeezed(option.value), typed = squeezed(words.join(''));
+    if (name.startsWith(typed)) return name.length - typed.length;
+    return words.every((word) => name.includes(squeezed(word))) ? 1000 : 2000;
+  }
   function open(all) {
     whole = all;
     const words = all ? [] : input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = Array.from(select.options).filter((option) => {
       const text = (option.value + ' ' + (known[option.value] || '')).toLowerCase();
-      return words.every((word) => text.includes(word));
+      return words.every((word) => text.includes(word) || squeezed(option.value).includes(squeezed(word)));
     });
+    if (words.length) found.sort((one, other) => far(one, words) - far(other, words));
     list.replaceChildren(...found.map((option, place) => {
       const item = document.createElement('li'), about = document.createElement('small');
       item.id = `${list.id}-${place}`;
