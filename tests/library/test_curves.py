@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 
 import numpy as np
-import pytest
 from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,11 +12,28 @@ from hypothesis.extra import numpy as arrays
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.library import catalog
-from flopcast.library.curves import curve_of, entry_of, load_book, load_owner, write_owner
+from flopcast.library.curves import (
+    SERVING,
+    curve_of,
+    entry_of,
+    file_of,
+    load_book,
+    load_owner,
+    load_serving_book,
+    read_curves,
+    serves,
+    write_curves,
+    write_owner,
+)
 
-FILES = sorted(catalog.folder("curves").iterdir(), key=lambda path: path.name)
-OWNERS = [path.name.removesuffix(".json") for path in FILES]
-CURVES = [(owner, name) for owner in OWNERS for _, name in load_owner(owner)]
+FOLDERS = {False: catalog.folder("curves"), True: catalog.folder("curves") / SERVING}
+OWNERS = [  # and whether the curves are those that only serving uses
+    (path.name.removesuffix(".json"), serving)
+    for serving, folder in FOLDERS.items()
+    for path in sorted(folder.iterdir(), key=lambda path: path.name)
+    if path.is_file()
+]
+CURVES = [(*each, name) for each in OWNERS for _, name in load_owner(*each)]
 EVIDENCE = CurveEvidence(source="made up", rows=12, rejected=3, relative_error=0.1234)
 
 
@@ -53,20 +69,40 @@ def test_a_curve_written_and_read_is_the_same_curve(curve):
     assert again.table.shape == curve.table.shape
 
 
-@pytest.mark.parametrize("owner", OWNERS)
-def test_a_committed_file_read_and_written_has_the_same_bytes(owner, tmp_path):
-    path = tmp_path / f"{owner}.json"
+@all_cases(("owner", "serving"), OWNERS)
+def test_a_committed_file_read_and_written_has_the_same_bytes(owner, serving, tmp_path):
+    write_curves(tmp_path, owner, list(load_owner(owner, serving).values()))
 
-    write_owner(path, owner, list(load_owner(owner).values()))
+    path = file_of(owner, serving)
+    assert (tmp_path / path).read_bytes() == (catalog.folder("curves") / path).read_bytes()
 
-    assert path.read_bytes() == (catalog.folder("curves") / f"{owner}.json").read_bytes()
+
+def test_a_prediction_of_training_reads_no_curve_that_only_serving_uses():
+    cluster = catalog.cluster("dgx-h100")
+
+    training, serving = load_book(cluster).curves, load_serving_book(cluster).curves
+
+    added = set(serving) - set(training)
+    assert {name for _, name in training if serves(name)} == set()
+    assert added
+    assert {name for _, name in added if not serves(name)} == set()
+    assert all(serving[key] is curve for key, curve in training.items())
+
+
+def test_all_curves_of_an_owner_are_read_from_the_files_that_were_written(tmp_path):
+    curves = [*load_owner("h100-nvswitch").values(), *load_owner("h100-nvswitch", serving=True).values()]
+
+    write_curves(tmp_path, "h100-nvswitch", curves)
+
+    assert set(read_curves(tmp_path, "h100-nvswitch")) == {curve.name for curve in curves}
+    assert read_curves(tmp_path, "vista-ndr") == {}
 
 
 def test_the_order_of_curves_does_not_change_a_file(tmp_path):
-    curves = list(load_owner(OWNERS[0]).values())
+    curves = list(load_owner("h100-nvswitch").values())
 
     for name, order in (("forth", curves), ("back", curves[::-1])):
-        write_owner(tmp_path / name, OWNERS[0], order)
+        write_owner(tmp_path / name, "h100-nvswitch", order)
 
     assert (tmp_path / "forth").read_bytes() == (tmp_path / "back").read_bytes()
 
@@ -94,12 +130,14 @@ def test_the_rounding_of_a_file_is_far_below_any_curves_error():
 
 
 def test_all_committed_files_together_stay_small():
-    assert sum(len(path.read_bytes()) for path in FILES) < 3e6
+    paths = [catalog.folder("curves") / file_of(*each) for each in OWNERS]
+
+    assert sum(len(path.read_bytes()) for path in paths) < 4e6
 
 
-@all_cases("owner", OWNERS)
-def test_a_file_says_its_format_and_whose_curves_it_holds(owner):
-    content = json.loads((catalog.folder("curves") / f"{owner}.json").read_text(encoding="utf-8"))
+@all_cases(("owner", "serving"), OWNERS)
+def test_a_file_says_its_format_and_whose_curves_it_holds(owner, serving):
+    content = json.loads((catalog.folder("curves") / file_of(owner, serving)).read_text(encoding="utf-8"))
 
     names = [entry["name"] for entry in content["curves"]]
     assert content["format_version"] == 1
@@ -107,10 +145,10 @@ def test_a_file_says_its_format_and_whose_curves_it_holds(owner):
     assert names == sorted(set(names))
 
 
-@all_cases(("owner", "name"), CURVES)
-def test_a_committed_curve_is_a_table_over_rising_axes(owner, name):
+@all_cases(("owner", "serving", "name"), CURVES)
+def test_a_committed_curve_is_a_table_over_rising_axes(owner, serving, name):
     """Single nodes may lie above 1, where terms or the roof take it off again: looked up, they never do."""
-    curve = load_owner(owner)[owner, name]
+    curve = load_owner(owner, serving)[owner, name]
 
     assert curve.table.shape == tuple(len(axis) for axis in curve.axes)
     assert all((np.diff(axis) > 0).all() for axis in curve.axes)
@@ -119,9 +157,9 @@ def test_a_committed_curve_is_a_table_over_rising_axes(owner, name):
     assert 0 <= curve.launch_s < 1e-4
 
 
-@all_cases(("owner", "name"), CURVES)
-def test_a_committed_curve_says_what_it_rests_on(owner, name):
-    evidence = load_owner(owner)[owner, name].evidence
+@all_cases(("owner", "serving", "name"), CURVES)
+def test_a_committed_curve_says_what_it_rests_on(owner, serving, name):
+    evidence = load_owner(owner, serving)[owner, name].evidence
 
     assert "data/" in evidence.source or "defect" in evidence.source
     assert evidence.rows >= 1
@@ -130,7 +168,7 @@ def test_a_committed_curve_says_what_it_rests_on(owner, name):
     assert 0 < evidence.relative_error < most
 
 
-@all_cases(("owner", "name"), [(o, n) for o, n in CURVES if n == "gemm" and not o.startswith("tpu")])
+@all_cases(("owner", "name"), [(o, n) for o, _, n in CURVES if n == "gemm" and not o.startswith("tpu")])
 def test_both_gradients_of_a_product_have_a_ratio(owner, name):
     """But those of TPUs, of which forward products alone were measured, and no relative has more."""
     ratios = load_owner(owner)[owner, name].layout_ratio
@@ -144,7 +182,7 @@ def test_every_file_belongs_to_a_device_or_a_fabric_of_the_catalogue():
     clusters = [catalog.cluster(name) for name in catalog.names("clusters")]
     fabrics = {tier.fabric for cluster in clusters for tier in cluster.tiers}
 
-    assert set(OWNERS) <= set(catalog.names("devices")) | fabrics
+    assert {owner for owner, _ in OWNERS} <= set(catalog.names("devices")) | fabrics
 
 
 @all_cases("name", catalog.names("clusters"))
@@ -153,10 +191,11 @@ def test_a_book_holds_the_curves_of_device_relatives_and_fabrics_and_no_others(n
     device = cluster.node.device
     owners = {device.name, *device.relatives, *(tier.fabric for tier in cluster.tiers)}
 
-    book = load_book(cluster)
+    book, served = load_book(cluster), load_serving_book(cluster)
 
-    expected = {(owner, curve) for owner, curve in CURVES if owner in owners}
-    assert set(book.curves) == expected
+    mine = {(owner, curve): serving for owner, serving, curve in CURVES if owner in owners}
+    assert set(book.curves) == {key for key, serving in mine.items() if not serving}
+    assert set(served.curves) == set(mine)
     assert all(curve.owner == owner for (owner, _), curve in book.curves.items())
 
 

@@ -32,7 +32,7 @@ from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_sam
 from flopcast.lab.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
 from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
-from flopcast.library.curves import read_owner, write_owner
+from flopcast.library.curves import read_curves, write_curves
 
 # times gradients separately; fitted before the devices that borrow its ratios
 LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)
@@ -123,8 +123,7 @@ class FitProgress:
         """Return the curves of an owner by class, or None if its file is not finished."""
         if owner not in self.done:
             return None
-        text = (self.folder / f"{owner}.json").read_text(encoding="utf-8")
-        return {name: curve for (_, name), curve in read_owner(text, owner).items()}
+        return read_curves(self.folder, owner)
 
     def write(self, owner: str, curves: dict[str, Curve]) -> dict[str, Curve]:
         """Write the file of an owner, then its name in the ledger; without curves, write nothing.
@@ -136,7 +135,7 @@ class FitProgress:
         """
         if not curves:
             return {}
-        write_owner(self.folder / f"{owner}.json", owner, list(curves.values()))
+        write_curves(self.folder, owner, list(curves.values()))
         self.done.append(owner)
         entries = {"digest": self.digest, "version": flopcast.__version__, "done": self.done}
         write_whole(self.folder / LEDGER, json.dumps(entries))
@@ -185,7 +184,7 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
         fix = "run flopcast measure again with the same --out: it continues an existing pack"
         raise spec_error("--data", str(data), allowed, "a curve needs that many rows", fix)
     out.mkdir(parents=True, exist_ok=True)
-    write_owner(out / f"{own_name}.json", own_name, list(curves.values()))
+    write_curves(out, own_name, list(curves.values()))
     tell(own_name, curves, say)
     few = [name for name in samples if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]

@@ -1,6 +1,8 @@
-"""Curve files: `catalog/curves/<owner>/<name>.json`, read for a prediction, written by calibration.
+"""Curve files: `catalog/curves/<owner>.json`, read for a prediction, written by calibration.
 
 Answers: which curves does this cluster need, and what do their files hold?
+Curves that only serving uses are in files of their own, `catalog/curves/serving/<owner>.json`, so that a
+prediction of training does not read them.
 A file holds its axes (log2 of the coordinates), the table of log-efficiency, the launch time, layout
 ratios, and its evidence. Numbers have four decimals: far below their error.
 
@@ -16,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from flopcast.cost.collectives.formulas import FORMULAS
+from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.curve_conversion import Rates, converted_curve, rates_of
@@ -27,6 +31,7 @@ from flopcast.library.constants import shipped_levels
 from flopcast.spec.cluster import Cluster
 
 DECIMALS = 4
+SERVING = "serving"  # the folder of curves that only serving uses
 
 
 def load_book(cluster: Cluster) -> CurveBook:
@@ -36,20 +41,32 @@ def load_book(cluster: Cluster) -> CurveBook:
 
     An owner without a file has no curves; the book chooses what replaces them.
     """
+    return CurveBook(curves=_curves_for(cluster), levels=shipped_levels())
+
+
+def load_serving_book(cluster: Cluster) -> CurveBook:
+    """Load what `load_book` loads, and the curves that only serving uses."""
+    return CurveBook(
+        curves={**_curves_for(cluster), **_curves_for(cluster, serving=True)}, levels=shipped_levels()
+    )
+
+
+def _curves_for(cluster: Cluster, serving: bool = False) -> dict[tuple[str, str], Curve]:
+    """Return the curves of one kind of files that a cluster may need."""
     device = cluster.node.device
     fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
     owners = (device.curves or device.name, *fabrics)
-    curves = {key: curve for owner in owners for key, curve in load_owner(owner).items()}
+    curves = {key: curve for owner in owners for key, curve in load_owner(owner, serving).items()}
     for owner in device.relatives:
-        lent_ones = _lent(owner, rates_of(device))
+        lent_ones = _lent(owner, rates_of(device), serving)
         curves |= {key: curve for key, curve in lent_ones.items() if key not in curves}
-    return CurveBook(curves=curves, levels=shipped_levels())
+    return curves
 
 
 @lru_cache(maxsize=256)
-def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
+def _lent(owner: str, borrower: Rates, serving: bool) -> dict[tuple[str, str], Curve]:
     """Return every curve of a relative, converted for a device with these rates."""
-    curves = load_owner(owner)
+    curves = load_owner(owner, serving)
     if owner not in names("devices"):
         return curves
     lender = rates_of(device_of(owner))
@@ -57,13 +74,29 @@ def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
 
 
 @lru_cache(maxsize=64)
-def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
+def load_owner(owner: str, serving: bool = False) -> dict[tuple[str, str], Curve]:
     """Return every curve of one device or fabric, by (owner, name); none if there is no such file.
 
-    Kept in memory after the first call: callers must not change the mapping.
+    `serving` asks for those that only serving uses. Kept in memory after the first call: callers must not
+    change the mapping.
     """
-    place = folder("curves") / f"{owner}.json"
+    place = folder("curves") / file_of(owner, serving)
     return read_owner(place.read_text(encoding="utf-8"), owner) if place.is_file() else {}
+
+
+def file_of(owner: str, serving: bool = False) -> str:
+    """Return the file of an owner's curves in a folder of curves."""
+    return f"{SERVING}/{owner}.json" if serving else f"{owner}.json"
+
+
+def serves(name: str) -> bool:
+    """Return whether only serving uses a kernel class or a collective.
+
+    >>> serves("served_all_reduce"), serves("all_reduce")
+    (True, False)
+    """
+    formula = FORMULAS.get(name)
+    return class_of(name).base.serves if formula is None else formula.serves
 
 
 def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:
@@ -83,6 +116,22 @@ def curve_of(owner: str, entry: Mapping[str, Any]) -> Curve:
         layout_ratio=entry.get("layout_ratio", {}),
         terms=entry.get("terms", {}),
     )
+
+
+def write_curves(place: Path, owner: str, curves: list[Curve]) -> None:
+    """Write the curves of one owner into a folder of curves: one file for training, one for serving."""
+    for serving in (False, True):
+        mine = [curve for curve in curves if serves(curve.name) is serving]
+        if mine:
+            (place / file_of(owner, serving)).parent.mkdir(parents=True, exist_ok=True)
+            write_owner(place / file_of(owner, serving), owner, mine)
+
+
+def read_curves(place: Path, owner: str) -> dict[str, Curve]:
+    """Return the curves that `write_curves` wrote, by name."""
+    paths = [place / file_of(owner, serving) for serving in (False, True)]
+    texts = [path.read_text(encoding="utf-8") for path in paths if path.is_file()]
+    return {name: curve for text in texts for (_, name), curve in read_owner(text, owner).items()}
 
 
 def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:

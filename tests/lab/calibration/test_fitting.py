@@ -1,6 +1,7 @@
 """`flopcast calibrate fit`: folders of measurements in, curve files out."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,13 @@ from flopcast.lab.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATE
 from flopcast.lab.calibration.peer_fit import PEER_FILES, peer_devices
 from flopcast.library import catalog
 
-OWNERS = sorted(path.name.removesuffix(".json") for path in catalog.folder("curves").iterdir())
+
+def files_of(folder):
+    """Names of the files in a folder of curves, with that of the subfolder."""
+    return sorted(str(path.relative_to(folder)).removesuffix(".json") for path in folder.rglob("*.json"))
+
+
+OWNERS = files_of(catalog.folder("curves"))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +75,7 @@ def test_a_committed_curve_file_is_what_its_measurements_give(refitted, owner):
 def test_a_refit_writes_the_committed_owners_and_nothing_else(refitted):
     out, _ = refitted
 
-    assert sorted(path.name for path in out.iterdir()) == [f"{owner}.json" for owner in OWNERS]
+    assert files_of(out) == OWNERS
 
 
 def test_owners_are_the_systems_devices_and_the_fabrics(refitted):
@@ -76,7 +83,7 @@ def test_owners_are_the_systems_devices_and_the_fabrics(refitted):
 
     fabrics = {file.fabric for file in (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)}
     devices = set(SYSTEMS.values()) | set(peer_devices({file.path for file in PEER_FILES}))
-    assert {path.stem for path in out.iterdir()} == devices | fabrics
+    assert {path.stem for path in out.rglob("*.json")} == devices | fabrics
 
 
 def test_every_curve_is_told_with_its_rows_and_its_error(refitted):
@@ -84,7 +91,7 @@ def test_every_curve_is_told_with_its_rows_and_its_error(refitted):
 
     for owner in OWNERS:
         for name, entry in curves_of(out / f"{owner}.json").items():
-            (told,) = [line for line in lines if line.split()[:2] == [owner, name]]
+            (told,) = [line for line in lines if line.split()[:2] == [Path(owner).name, name]]
             error = float(told.split()[-1].removesuffix("%")) / 100
             assert f"{entry['evidence']['rows']} rows" in told
             assert f"{entry['evidence']['rejected']} rejected" in told

@@ -7,7 +7,7 @@ One collective is one line of FORMULAS.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class Formula:
     the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
     carry. Both are those of a ring unless given. `rings`: between domains there is no tree, so that
     a message passes every rank, most of them inside their domains: NCCL gathers and scatters so.
-    `one_copy_a_domain`: what leaves a domain is sent once for each other domain, and on inside it. All are
+    `one_copy_a_domain`: what leaves a domain is sent once for each other domain, and on inside it.
+    `serves`: only serving engines send such messages. All are
     functions of arrays, elementwise, so that one call serves plans with groups of different sizes.
 
     References
@@ -55,6 +56,7 @@ class Formula:
     uplinked: Callable[[Counts, Counts], Counts] = _last_of_block
     rings: bool = False
     one_copy_a_domain: bool = False
+    serves: bool = False
 
 
 def _to_other_blocks(nodes: Counts, blocks: Counts) -> Counts:
@@ -114,7 +116,7 @@ def _direct(n: Counts) -> Counts:
 ALL_REDUCE = Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n))
 FORMULAS: dict[str, Formula] = {
     "all_reduce": ALL_REDUCE,
-    "served_all_reduce": ALL_REDUCE,
+    "served_all_reduce": replace(ALL_REDUCE, serves=True),
     "all_gather": Formula(share=_others, hops=_tree, rings=True),
     "reduce_scatter": Formula(share=_others, hops=_tree, rings=True),
     "broadcast": Formula(share=_direct, hops=_chain),

@@ -80,6 +80,9 @@ class KernelBase:
         Of any generation, in either pass. It leaves the matrix engines idle for much of its time, and runs
         in training as it does alone: MPT on A100 and H100, where it is up to 90 % of a step
         (docs/accuracy/journal.md). So no stack's derate scales it.
+    serves
+        Only engines that serve run such kernels: their curves are in files of their own
+        (library/curves.py).
     writes_results_after
         Some devices write the 16-bit results of narrow products after them (narrow_results.py).
     """
@@ -88,6 +91,7 @@ class KernelBase:
     kind_of_formats: KernelFamily | None = None
     layouts_share_a_curve: bool = False
     is_fused_attention: bool = False
+    serves: bool = False
     writes_results_after: bool = False
 
 
@@ -102,8 +106,8 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(
         ("grouped_gemm", "narrow_grouped_gemm"), KernelBase(kind=GROUPED_GEMM, layouts_share_a_curve=True)
     ),
-    "served_gemm": KernelBase(kind=GEMM, kind_of_formats=LOW_PRECISION_GEMMS),
-    "fused_experts": KernelBase(kind=GROUPED_GEMM),
+    "served_gemm": KernelBase(kind=GEMM, kind_of_formats=LOW_PRECISION_GEMMS, serves=True),
+    "fused_experts": KernelBase(kind=GROUPED_GEMM, serves=True),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),
 }

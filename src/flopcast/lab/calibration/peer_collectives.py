@@ -2,8 +2,8 @@
 
 Answers: which of their rows belong to which fabric, and in which unit is a size?
 Sources: data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0), NCCL on one node of 2 to 8
-devices, messages of 512 bytes to half a gigabyte; data/peers/vtrain (GitHub VIA-Research/vTrain, MIT), of
-eight V100.
+devices, messages of 512 bytes to half a gigabyte, and the all-reduces of serving engines; data/peers/vtrain
+(GitHub VIA-Research/vTrain, MIT), of eight V100.
 The dispatch and combine of experts: data/peers/aiconfigurator too, DeepEP (GitHub deepseek-ai/DeepEP).
 Elsewhere: the paper's own collectives and the all-reduce of A100 (collective_files.py), fitting
 (curve_fit.py).
@@ -12,6 +12,11 @@ Elsewhere: the paper's own collectives and the all-reduce of A100 (collective_fi
 (reduce-scatter, all-to-all), of the array of every rank (all-reduce), as in operators/messages.py. One
 version of NCCL serves each fabric, the newest that was measured on all of them; the other versions differ
 from it by 2 to 3 % and stay aside, to check the curve by.
+
+Serving engines have all-reduces of their own for small messages and call NCCL for large ones. At each size
+the fastest row of the newest TensorRT-LLM and the newest vLLM counts. Small messages of vLLM and SGLang
+were timed with a launch from the host each, 20 us and more, while engines replay a graph; TensorRT-LLM
+timed the kernels alone.
 
 Rows of DeepEP count tokens; bytes follow from their routing, which is uniform (`expected_copies`). Tokens
 go out in 8 bits, with a scale of 4 bytes for 128 elements, and come back in 16; who gets how many is known
@@ -72,6 +77,40 @@ SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the s
     ("rtx-pro-6000-pcie", "rtx-pro-6000-8", "pcie", "rtx_pro_6000_server"),
 )
 
+SERVED_TABLE = "peers/aiconfigurator/custom_allreduce.csv.gz"
+SERVED_VERSIONS = ("framework_version=1.3.0rc20", "framework_version=0.24.0")  # TensorRT-LLM's and vLLM's
+SERVED_VERSIONS_OF_A100 = ("framework_version=1.0.0", "framework_version=0.14.0")
+
+
+def served_file(
+    fabric: str, cluster: str, tier: str, system: str, versions: tuple[str, ...] = SERVED_VERSIONS
+) -> FabricFile:
+    """Return the fastest all-reduce of serving engines at each size on one system, inside a node."""
+
+    def fastest(r: Columns) -> np.ndarray:
+        """Return rows of these versions on the system that no other one of equal size and ranks beats."""
+        known = [version for version in versions if version in r]
+        mine = (r[f"system={system}"] == 1) & np.any([r[version] == 1 for version in known], axis=0)
+        cases = np.stack([r["num_gpus"], r["num_elements"]])
+        _, case = np.unique(cases, axis=1, return_inverse=True)
+        least_ms = np.full(case.max() + 1, np.inf)
+        np.minimum.at(least_ms, case.ravel()[mine], r["latency_ms"][mine])
+        return np.asarray(mine & (r["latency_ms"] <= least_ms[case.ravel()]))
+
+    return FabricFile(
+        fabric=fabric,
+        cluster=cluster,
+        tier=tier,
+        collective="served_all_reduce",
+        path=SERVED_TABLE,
+        size_bytes=lambda r: r["num_elements"] * BYTES_PER_ELEMENT,
+        inside=lambda r: r["num_gpus"],
+        nodes=lambda r: np.ones_like(r["num_gpus"]),
+        seconds=lambda r: r["latency_ms"] * 1e-3,
+        keep=fastest,
+    )
+
+
 DEEPEP_TABLE = "peers/aiconfigurator/deepep_normal.csv.gz"
 DEEPEP_VERSION = "ver=0.5.12"  # of sglang, around it
 MULTIPROCESSORS = 20.0  # that it takes from the kernels beside it: the default of DeepEP's Buffer.num_sms
@@ -125,6 +164,8 @@ WITH_LATENCY: tuple[FabricFile, ...] = (  # small messages were measured: the cu
         for collective in ("all_gather", "reduce_scatter", "all_to_all")
     ),
     *EXCHANGES,
+    *(served_file(*system) for system in SYSTEMS),
+    served_file("a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", SERVED_VERSIONS_OF_A100),
 )
 
 # Messages of 1 MiB and more: their hops are the tier's. The V100 machine is not named: 134 GB/s over eight

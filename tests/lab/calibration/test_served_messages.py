@@ -1,0 +1,69 @@
+"""All-reduces of serving engines: which rows count, and how the curves compare with NCCL's."""
+
+import numpy as np
+import pytest
+from all_cases import all_cases
+
+from flopcast.cost.collectives.collective_time import message_seconds
+from flopcast.cost.placement import Group
+from flopcast.lab.calibration.peer_collectives import served_file
+from flopcast.library import catalog
+from flopcast.library.curves import load_book, load_serving_book
+
+CLUSTERS = ("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200")
+
+
+def seconds(collective, cluster, ranks, book, sizes):
+    """Seconds of messages of these sizes inside a node."""
+    group = Group(inside=np.full(sizes.shape, float(ranks)), nodes=np.ones(sizes.shape))
+    return message_seconds(collective, sizes, group, cluster, book).alone_s
+
+
+def test_at_each_size_the_fastest_row_of_the_newest_versions_counts():
+    versions = ("framework_version=1.3.0rc20", "framework_version=0.24.0", "framework_version=0.14.0")
+    rows = {
+        "system=x": np.array([1.0, 1.0, 1.0, 1.0, 0.0]),
+        "num_gpus": np.array([8.0, 8.0, 8.0, 2.0, 8.0]),
+        "num_elements": np.full(5, 128.0),
+        "latency_ms": np.array([3.0, 20.0, 1.0, 9.0, 0.5]),
+        **{
+            name: np.array([place == v for v in (0, 1, 2, 1, 0)], dtype=float)
+            for place, name in enumerate(versions)
+        },
+    }
+
+    kept = served_file("f", "c", "t", "x").keep(rows)
+
+    assert kept.tolist() == [True, False, False, True, False]
+
+
+@all_cases("name", CLUSTERS)
+def test_small_messages_are_faster_than_with_nccl_and_large_ones_as_fast(name):
+    cluster = catalog.cluster(name)
+    sizes = 2.0 ** np.array([14.0, 16.0, 28.0])
+
+    served = seconds("served_all_reduce", cluster, 8, load_serving_book(cluster), sizes)
+    nccl = seconds("all_reduce", cluster, 8, load_book(cluster), sizes)
+
+    assert (served[:2] < 0.6 * nccl[:2]).all()
+    assert served[2] == pytest.approx(nccl[2], rel=0.1)
+
+
+def test_without_a_curve_it_takes_as_long_as_an_all_reduce():
+    cluster = catalog.cluster("l40-8")
+    sizes = 2.0 ** np.arange(10.0, 28.0)
+    book = load_serving_book(cluster)
+
+    served, plain = (seconds(name, cluster, 8, book, sizes) for name in ("served_all_reduce", "all_reduce"))
+
+    np.testing.assert_array_equal(served, plain)
+
+
+@all_cases("name", CLUSTERS)
+def test_a_larger_message_takes_no_less_time(name):
+    cluster = catalog.cluster(name)
+    sizes = 2.0 ** np.arange(6.0, 32.0, 0.25)
+
+    found = seconds("served_all_reduce", cluster, 8, load_serving_book(cluster), sizes)
+
+    assert (np.diff(found) >= -1e-12).all()
