@@ -4,6 +4,7 @@ import pytest
 from all_cases import all_cases
 from conftest import described_model, make_job
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.library.curves import load_book
@@ -48,8 +49,8 @@ def test_the_chosen_plan_uses_every_device_keeps_every_rule_and_fits():
     assert report.memory.fits
 
 
-def test_no_plan_of_a_small_world_is_faster_than_the_chosen_one():
-    """Every candidate that fits, played exactly; the choice may be 1 % behind: it plays a few."""
+def test_no_plan_of_a_small_world_is_faster_than_the_chosen_one_by_more_than_repeats_differ():
+    """Every candidate that fits, played exactly; the choice plays a few of them."""
     job = make_job(cluster="dgx-a100:1")
     fixed = {"global_batch": 64, "precision": "fp16"}
     book = load_book(job.cluster)
@@ -64,8 +65,8 @@ def test_no_plan_of_a_small_world_is_faster_than_the_chosen_one():
 
     step_s = predict(job.model_copy(update={"plan": chosen.plan}), book).step_time_s
     assert len(steps_s) > 50
-    assert step_s <= 1.01 * min(steps_s)
-    assert chosen.next_ratio >= 1
+    assert step_s <= TIED_RATIO * min(steps_s)
+    assert chosen.next_ratio >= 1 / TIED_RATIO
 
 
 def test_fields_that_are_settled_stay_as_they_are():
@@ -87,7 +88,7 @@ def test_what_one_word_settles_of_recompute_stays_whole():
 def test_a_plan_that_is_left_out_is_chosen_and_told(parts):
     job = job_of(described(**parts))
 
-    assert any(text.startswith("plan chosen: the fastest of") for text in job.assumptions)
+    assert any(text.startswith("plan chosen: the ") for text in job.assumptions)
     assert any(text.startswith(f"global_batch {job.plan.global_batch} ") for text in job.assumptions)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import make_job
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.errors import InfeasibleError
 from flopcast.search import default_plan as choosing
 from flopcast.search import top_candidates as sifting
@@ -17,6 +18,7 @@ from flopcast.search.default_plan import PLAYED, ChosenPlan, choose
 from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
 from flopcast.spec.plan import Plan, batch_plans
+from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import show_memory
 
 JOB = make_job()
@@ -25,15 +27,19 @@ DEVICE_BYTES = JOB.cluster.node.device.memory_bytes
 
 @dataclass
 class World:
-    """Plans in order, told apart by their global batch; each with what screening and play say of it."""
+    """Plans in order, told apart by their global batch; each with what screening and play say of it.
+
+    Every plan has one factor of its own, with the same sigma.
+    """
 
     plans: list = field(default_factory=list)
     rows: list = field(default_factory=list)
     played: list = field(default_factory=list)
+    own_log_sigma_factor: float = 0.0
 
-    def add(self, screened_s, exact_s=None, used=0.5, possible=True, zero=0):
+    def add(self, screened_s, exact_s=None, used=0.5, possible=True, **fields):
         """One more plan; `used` is the part of a device that its fullest stage needs."""
-        plan = Plan(dp=8, gbs=8 * (len(self.plans) + 1), zero=zero, precision="fp16")
+        plan = Plan(**{"dp": 8, "gbs": 8 * (len(self.plans) + 1), "precision": "fp16"} | fields)
         self.plans.append(plan)
         self.rows.append((screened_s, exact_s or screened_s, used, possible))
         return plan
@@ -58,15 +64,30 @@ class World:
             high_bytes=np.where(possible, used * DEVICE_BYTES, np.nan) / 0.95,
         )
 
-    def predict(self, job, book, kept):
-        self.played.append(job.plan)
-        return SimpleNamespace(step_time_s=self.row(job.plan)[1])
+    def play_each(self, jobs, book_of, kept):
+        for place, job in enumerate(jobs):
+            self.played.append(job.plan)
+            step_s, used_bytes = self.row(job.plan)[1], self.row(job.plan)[2] * DEVICE_BYTES
+            own = Sensitivity(
+                name=str(job.plan.global_batch), log_sigma_factor=self.own_log_sigma_factor, share=1.0
+            )
+            yield (
+                place,
+                SimpleNamespace(
+                    job=job,
+                    plan=job.plan,
+                    step_time_s=step_s,
+                    factors=(own,) if self.own_log_sigma_factor else (),
+                    expected_bytes=used_bytes,
+                    device_used_bytes=used_bytes,
+                ),
+            )
 
 
 @pytest.fixture
 def world(monkeypatch):
     made = World()
-    for module, name in ((choosing, "batches"), (sifting, "screen"), (choosing, "predict")):
+    for module, name in ((choosing, "batches"), (sifting, "screen"), (choosing, "play_each")):
         monkeypatch.setattr(module, name, getattr(made, name))
     return made
 
@@ -99,6 +120,22 @@ def test_of_equal_plans_the_first_is_chosen(world):
     first, second = world.add(1.0), world.add(1.0)
 
     assert (chosen().plan, chosen().next_best, chosen().next_ratio) == (first, second, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "is_chosen"), [(1.001, True), (TIED_RATIO - 1e-6, True), (TIED_RATIO + 1e-6, False)]
+)
+def test_a_simpler_plan_is_chosen_if_it_is_tied_within_what_repeats_differ_by(world, step_s, is_chosen):
+    """The rule by which a search recommends a plan (search/rank.py)."""
+    world.own_log_sigma_factor = 0.05
+    fastest = world.add(1.0, dp=2, tp=4)
+    simpler = world.add(step_s)
+
+    found = chosen()
+
+    assert (found.plan, found.next_best) == ((simpler, fastest) if is_chosen else (fastest, simpler))
+    assert found.next_ratio == pytest.approx(1 / step_s if is_chosen else step_s)
+    assert found.tied == 1 + is_chosen
 
 
 @pytest.mark.parametrize(
@@ -201,14 +238,22 @@ def test_where_every_plan_breaks_a_rule_it_is_told_what_was_settled(world, fixed
     assert f"fixed was {told}" in str(error.value)
 
 
-def test_a_choice_is_told_with_how_much_slower_the_next_is():
+def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_fastest_is():
     first, second = Plan(dp=8, gbs=8), Plan(dp=4, tp=2, gbs=8)
     alone = ChosenPlan(plan=first, possible=7, fitting=1, tight=False, next_best=None, next_ratio=1.0)
     ahead = ChosenPlan(plan=first, possible=7, fitting=3, tight=False, next_best=second, next_ratio=1.125)
+
+    behind = ChosenPlan(
+        plan=first, possible=7, fitting=3, tight=False, tied=2, next_best=second, next_ratio=0.99
+    )
 
     more = "; flopcast search compares more plans"
     assert alone.sentence() == f"plan chosen: the fastest of 1 usual plans that fit, of 7 possible{more}"
     assert ahead.sentence() == (
         "plan chosen: the fastest of 3 usual plans that fit, of 7 possible;"
         f" the next best is {second.short()}, 12.5% slower{more}"
+    )
+    assert behind.sentence() == (
+        "plan chosen: the simplest of 2 tied plans within 2% of the fastest, of 3 usual plans that fit, of"
+        f" 7 possible; the fastest is {second.short()}, 1.0% faster{more}"
     )

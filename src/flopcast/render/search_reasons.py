@@ -15,7 +15,7 @@ from flopcast.search.find import SearchResult
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import Objective
 from flopcast.search.question import Question
-from flopcast.search.rank import Ranked
+from flopcast.search.rank import Ranked, num_tied
 from flopcast.search.settings import Setting
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
@@ -40,7 +40,7 @@ def _place_of_first(result: SearchResult) -> str:
     """Return how the recommended plan compares with the plans that are tied with the best."""
     first = result.plans[0]
     tied = [one for one in result.plans if one.equal]
-    near = sum(one.ratio <= TIED_RATIO for one in tied)
+    near = num_tied(result.plans)
     if len(tied) == 1:
         return "ahead of every other plan"
     if near == 1:

@@ -1,15 +1,16 @@
 """A good plan where none is given: a small space of plans, screened, the best few played exactly.
 
 Answers: which plan would somebody who knows this cluster try first, and how much is it ahead of the next?
-Elsewhere: plans of a space (grid.py), the best few of them (top_candidates.py), the exact play
-(prediction.py).
+Elsewhere: plans of a space (grid.py), the best few of them (top_candidates.py), the exact play (exact.py),
+which of the simulated plans is recommended (rank.py).
 
 Greedy in what it offers (`usual_space`), exact in how it decides: sharded states wherever there are
 replicas (ZeRO-1, or what the stack has) and sequence parallelism wherever there is tensor parallelism
 (unless checkpoints are cut instead), since neither costs time that the other choices could win back; every
 degree and recompute mode is tried, and every spread of experts. Where nothing fits so, parameters are
-sharded too. Blocks are dealt out anew where stages are unequal, and ranks
-are put in another order, where that is worth 1 % (refine.py).
+sharded too. Variants of the best plans, with more equal stages or ranks in another order (refine.py), are
+simulated too; since these options make a plan less simple, one is chosen only if it is faster by more than
+repeats of one run differ.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,13 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.kept_results import KeptResults
-from flopcast.prediction import predict
+from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import batches
 from flopcast.search.memory_limit import WHOLE_FRACTION, memory_ratio
 from flopcast.search.question import Question
+from flopcast.search.rank import Ranked, grouped, num_tied, ranked
 from flopcast.search.refine import Refining, refined
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
@@ -38,7 +41,6 @@ MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL_STAGES = (1, 2, 3, 4, 6)
 PLAYED = 8  # of the screened plans, exactly
 PLAYED_TASKS = 2**18  # of these plans' pipelines together: 8 plans of the largest known runs have fewer
-LEAST_GAIN_FRACTION = 0.01  # of the step, for which a plan lists blocks of stages, or orders ranks
 MOST_RESULTS = 4096  # that the simulations of one choice share
 REORDERED = 3  # of these, with their ranks in another order
 SHARDED = 3  # the ZeRO stage that shards parameters
@@ -59,14 +61,17 @@ class ChosenPlan:
     """The chosen plan, the number of plans that it was chosen from, and the next best plan.
 
     `possible` plans keep every rule and `fitting` of them fit. If none fits, `fitting` counts tight plans
-    and `tight` is true. `next_ratio` is the step time of `next_best` over that of `plan`, at least 1. If
-    only one plan was simulated, `next_best` is None.
+    and `tight` is true. `tied` of the simulated plans are tied with the fastest (rank.py), and `plan` is
+    the simplest of these. `next_best` is the fastest plan or, if that is `plan`, the next one that is no
+    variant of it. `next_ratio` is the step time of `next_best` over that of `plan`, and below 1 if the
+    other is faster. If only one plan was simulated, `next_best` is None.
     """
 
     plan: Plan
     possible: int
     fitting: int
     tight: bool
+    tied: int = 1
     next_best: Plan | None
     next_ratio: float
 
@@ -83,10 +88,23 @@ class ChosenPlan:
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
         start = f"plan completed with {filled}" if fixed and filled else "plan chosen"
         fit = "that are tight" if self.tight else "that fit"
-        text = f"{start}: the fastest of {self.fitting} usual plans {fit}, of {self.possible} possible"
+        usual = f"{self.fitting} usual plans {fit}, of {self.possible} possible"
+        if self.next_best is None or self.next_ratio >= 1:
+            text = f"{start}: the fastest of {usual}"
+        else:
+            simplest = f"the simplest of {self.tied} tied plans within {TIED_RATIO - 1:.0%} of the fastest"
+            text = f"{start}: {simplest}, of {usual}"
         if self.next_best is not None:
-            text += f"; the next best is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
+            text += f"; {self._next()}"
         return f"{text}; flopcast search compares more plans"
+
+    def _next(self) -> str:
+        """Return how far the next best plan is behind, or the fastest plan ahead."""
+        if self.next_best is None:
+            return ""
+        short, ahead = self.next_best.short(), self.next_ratio < 1
+        gap = f"{1 - self.next_ratio:.1%} faster" if ahead else f"{self.next_ratio - 1:.1%} slower"
+        return f"the {'fastest' if ahead else 'next best'} is {short}, {gap}"
 
 
 class NoPlanFitsError(InfeasibleError):
@@ -139,21 +157,17 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         raise NoPlanFitsError(_too_large(found.nearest, found.possible), ratio)
     # what is settled stays as it is, where it makes no difference too
     best = [Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)]
-    steps_s = [predict(job.model_copy(update={"plan": plan}), book, kept).step_time_s for plan in best]
-    if "stage_layers" not in fixed:
-        level = [_level(job, *each, book, room_fraction, kept) for each in zip(best, steps_s, strict=True)]
-        best, steps_s = [plan for plan, _ in level], [step_s for _, step_s in level]
-    if "rank_order" not in fixed:
-        best, steps_s = _reordered(job, best, steps_s, book, kept)
-    ranked = [best[index] for index in np.argsort(steps_s, kind="stable")]
-    fastest_s, next_s = (sorted(steps_s) * 2)[:2]
+    question = Question(jobs=(job,), space=spaces[0])
+    plans = ranked(question, _simulated(job, best, fixed, room_fraction, book, kept))
+    first, next_best = plans[0], _next_best(plans)
     return ChosenPlan(
-        plan=ranked[0],
+        plan=first.played.plan,
         possible=found.possible,
         fitting=found.feasible,
         tight=room_fraction is not None,
-        next_best=ranked[1] if len(ranked) > 1 else None,
-        next_ratio=next_s / fastest_s,
+        tied=num_tied(plans),
+        next_best=None if next_best is None else next_best.played.plan,
+        next_ratio=1.0 if next_best is None else next_best.ratio / first.ratio,
     )
 
 
@@ -221,36 +235,44 @@ def _tasks(plan: Plan) -> int:
     return plan.num_micro_batches * plan.pipeline_parallel * plan.virtual_stages
 
 
-def _level(
-    job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: float | None, kept: KeptResults
-) -> tuple[Plan, Number]:
-    """Return the plan and its step, with more equal stages if a list of numbers is worth the gain."""
-    asked = Refining(recompute=False, orders=False, headroom_fraction=room_fraction)
-    for one in refined([job.model_copy(update={"plan": plan})], [], asked, lambda _: book, kept):
-        level_s = predict(one, book, kept).step_time_s
-        if level_s < step_s * (1.0 - LEAST_GAIN_FRACTION):
-            return one.plan, level_s
-    return plan, step_s
+def _next_best(plans: Sequence[Ranked]) -> Ranked | None:
+    """Return the fastest plan or, if it is the first, the next one that is no variant of it."""
+    first, *others = plans
+    if first.ratio > 1.0:
+        return others[0]
+    _, *groups = grouped(plans)
+    return groups[0][0] if groups else next(iter(others), None)
 
 
-def _reordered(
-    job: Job, plans: list[Plan], steps_s: list[Number], book: CurveBook, kept: KeptResults
-) -> tuple[list[Plan], list[Number]]:
-    """Return the plans and their steps; the fastest few get another rank order if that is worth it."""
-    found = dict(zip(plans, steps_s, strict=True))
-    fastest = sorted(found, key=found.__getitem__)[:REORDERED]
-    few = [
-        job.model_copy(update={"plan": plan})
-        for plan in fastest
-        if _tasks(plan) <= PLAYED_TASKS // REORDERED
-    ]
-    for one in refined(few, [], Refining(stages=False, recompute=False), lambda _: book, kept):
-        usual = one.plan.model_copy(update={"rank_order": Plan().rank_order})
-        step_s = predict(one, book, kept).step_time_s
-        if step_s < found[usual] * (1.0 - LEAST_GAIN_FRACTION):
-            del found[usual]
-            found[one.plan] = step_s
-    return list(found), list(found.values())
+def _simulated(
+    job: Job,
+    plans: Sequence[Plan],
+    fixed: Mapping[str, object],
+    room_fraction: float | None,
+    book: CurveBook,
+    kept: KeptResults,
+) -> list[Exact]:
+    """Return the simulated plans, with variants whose stages are more equal or whose ranks are reordered.
+
+    Only the fastest few plans get another rank order.
+    """
+
+    def simulated(jobs: Sequence[Job]) -> list[Exact]:
+        in_turn = sorted(play_each(jobs, lambda _: book, kept), key=lambda pair: pair[0])
+        return [one for _, one in in_turn]
+
+    def more(asked: Refining, some: Sequence[Job]) -> list[Exact]:
+        return simulated(refined(some, [], asked, lambda _: book, kept))
+
+    every = simulated([job.model_copy(update={"plan": plan}) for plan in plans])
+    if "stage_layers" not in fixed:
+        level = Refining(recompute=False, orders=False, headroom_fraction=room_fraction)
+        every += more(level, [one.job for one in every])
+    if "rank_order" not in fixed:
+        fastest = sorted(every, key=lambda one: one.step_time_s)[:REORDERED]
+        few = [one.job for one in fastest if _tasks(one.plan) <= PLAYED_TASKS // REORDERED]
+        every += more(Refining(stages=False, recompute=False), few)
+    return every
 
 
 def usual_space(job: Job, fixed: Mapping[str, object]) -> Space:

@@ -61,6 +61,16 @@ class Ranked:
         """Return whether the interval leaves open if the plan is slower than the best."""
         return holds_one(self.ratio_low, self.ratio_high)
 
+    @property
+    def near(self) -> bool:
+        """Return whether the plan is tied with the best, and no further behind than repeats differ by."""
+        return self.equal and self.ratio <= TIED_RATIO
+
+
+def num_tied(plans: Sequence[Ranked]) -> int:
+    """Return the number of ranked plans of which the simplest is recommended."""
+    return sum(one.near for one in plans)
+
 
 def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
     """Return plans in the order in which they are recommended.
@@ -81,7 +91,7 @@ def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
     best = min(losses, key=lambda each: each[0].value)[0]
     found = [against(best, one, each) for one, each in zip(played, losses, strict=True)]
     found.sort(key=lambda one: one.losses[0].value)
-    near = [one for one in found if one.equal and one.ratio <= TIED_RATIO]
+    near = [one for one in found if one.near]
     first = min(near, key=lambda one: simplicity(one.played))
     return (first, *(one for one in found if one is not first))
 
