@@ -52,7 +52,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "interop/hugging_face": {"files", "spec"},
     "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
     "interop/tracing": {"layers"},
-    "interop": {"library", "prediction", "interop/hugging_face", "interop/tracing"},
+    "interop": {"library", "prediction", "serving", "interop/hugging_face", "interop/tracing"},
     "requests": {"interop", "search"},
     "workers": {"garbage", "library", "search"},
     "lab/measure": {"cost"},

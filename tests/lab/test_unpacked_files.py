@@ -5,10 +5,10 @@ import tracemalloc
 
 import pytest
 
+from flopcast.files.unpacked import read_unpacked, unpacked
 from flopcast.lab.logs.reader import read_log_file
 from flopcast.lab.samples.columns import read_columns
 from flopcast.lab.samples.nccl_tests import read_nccl_tests
-from flopcast.lab.samples.unpacked import read_unpacked, unpacked
 from flopcast.lab.traces.json_stream import read_text
 
 READERS = [read_log_file, read_columns, read_nccl_tests, lambda path: list(read_text(path))]

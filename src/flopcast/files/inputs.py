@@ -1,7 +1,7 @@
 """Files that a user names, opened for reading: regular files, and standard input under the name "-".
 
 Answers: may this path be read, and how much of it?
-Elsewhere: packed files (lab/samples/unpacked.py), what the bytes mean (the readers).
+Elsewhere: packed files (unpacked.py), what the bytes mean (the readers).
 
 Devices and named pipes are not opened, because a device may never end and a pipe may never begin.
 """

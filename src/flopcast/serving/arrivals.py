@@ -8,10 +8,12 @@ Times, prompts, outputs and shared beginnings have random numbers of their own, 
 same when the rate changes.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
-from flopcast.errors import InternalError
+from flopcast.errors import InternalError, spec_error
 from flopcast.serving.requests import Requests, independent_requests
 from flopcast.spec.lengths import Lengths
 from flopcast.spec.traffic import Traffic
@@ -30,6 +32,8 @@ def requests_of(traffic: Traffic, trace: Requests | None = None) -> Requests:
 
     Raises
     ------
+    SpecError
+        The trace has no times, and the traffic neither a rate nor a concurrency.
     InternalError
         The traffic names a trace, and none was read.
 
@@ -42,7 +46,7 @@ def requests_of(traffic: Traffic, trace: Requests | None = None) -> Requests:
     if traffic.trace is not None:
         if trace is None:
             raise InternalError(f"the trace {traffic.trace} was not read")
-        requests = trace.first(traffic.num_requests)
+        requests = _of_trace(traffic, trace.first(traffic.num_requests))
     else:
         requests = _drawn(traffic)
     return requests if traffic.prefix_hit_share is None else _with_hits(requests, traffic.prefix_hit_share)
@@ -53,7 +57,7 @@ def _drawn(traffic: Traffic) -> Requests:
     size, turns = traffic.num_requests, traffic.turns
     conversations = -(-size // turns)
     times, prompts, outputs, prefixes = (np.random.default_rng([traffic.seed, part]) for part in range(4))
-    begin_s = _begins(traffic, conversations, times)
+    begin_s = _begins(traffic, traffic.turns, conversations, times)
     if traffic.prompt_tokens is None or traffic.output_tokens is None:
         raise InternalError("a traffic without a trace has lengths")
     own = draw(traffic.prompt_tokens, conversations * turns, prompts).reshape(conversations, turns)
@@ -88,11 +92,31 @@ def _drawn(traffic: Traffic) -> Requests:
     return everything.first(size)
 
 
-def _begins(traffic: Traffic, conversations: int, generator: np.random.Generator) -> Floats:
+def _of_trace(traffic: Traffic, trace: Requests) -> Requests:
+    """Return the requests of a trace at its own times, at a rate, or in a closed loop."""
+    begins = trace.after < 0
+    if traffic.rate_per_s is None and traffic.concurrency is None:
+        if np.isnan(trace.arrival_s[begins]).any():
+            because, fix = (
+                "the trace does not say when its requests arrive",
+                "add rate=4/s or concurrency=16",
+            )
+            raise spec_error("traffic.trace", traffic.trace, "a trace with times", because, fix)
+        return trace
+    conversations = int(begins.sum())
+    arrival_s = trace.arrival_s.copy()
+    generator = np.random.default_rng([traffic.seed, 0])
+    arrival_s[begins] = _begins(traffic, trace.size / conversations, conversations, generator)
+    return replace(trace, arrival_s=arrival_s, concurrency=traffic.concurrency or 0)
+
+
+def _begins(
+    traffic: Traffic, mean_turns: int | float, conversations: int, generator: np.random.Generator
+) -> Floats:
     """Return when conversations begin, shape (conversations,); zeros in a closed loop."""
     if traffic.rate_per_s is None:
         return np.zeros(conversations)
-    mean_s = traffic.turns / traffic.rate_per_s
+    mean_s = mean_turns / traffic.rate_per_s
     if traffic.arrivals == "constant":
         return mean_s * np.arange(1, conversations + 1, dtype=np.float64)
     shape = traffic.burstiness  # 1 for "poisson": gaps are then exponential

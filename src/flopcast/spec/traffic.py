@@ -19,8 +19,7 @@ MOST_REQUESTS = 20_000_000
 Percentile = Annotated[float, Gt(0), Lt(100)]
 _RATE = re.compile(r"([0-9.eE+-]+)\s*/\s*(s|min|h)")
 _PER_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_LOADS = ("trace", "rate_per_s", "concurrency")
-_OF_A_TRACE = "the trace has the times, the lengths and the shared beginnings of its requests"
+_OF_A_TRACE = "the trace has the lengths, the turns and the shared beginnings of its requests"
 
 
 def _rate(given: object) -> object:
@@ -38,12 +37,13 @@ def _rate(given: object) -> object:
 class Traffic(StrictModel):
     """Requests that reach a serving engine. Most fields also have a short name.
 
-    One of `rate_per_s`, `concurrency` and `trace` says when requests arrive.
+    A rate, a concurrency or the times of a trace say when requests arrive. Beside a rate or a concurrency,
+    only the lengths and shared beginnings of a trace are used.
 
     Attributes
     ----------
     trace : str or None
-        Name of a file with recorded requests, which has their times, lengths and shared beginnings.
+        Name of a file with recorded requests: their times, lengths and shared beginnings.
     rate_per_s : float or None
         Requests that arrive in a second on average, all turns of conversations counted ("rate" for short):
         a number, or a text such as "4/s" and "240/min".
@@ -114,15 +114,14 @@ class Traffic(StrictModel):
     @field_validator("concurrency")
     @classmethod
     def _one_load(cls, value: int | None, info: ValidationInfo) -> int | None:
-        """Refuse several of a trace, a rate and a concurrency, or none of them."""
-        given = [name for name in _LOADS[:2] if info.data.get(name) is not None]
-        given += ["concurrency"] if value is not None else []
-        refused = [name for name in _LOADS[:2] if name not in info.data]  # reported already
-        allowed = "one of rate_per_s, concurrency and trace"
-        if len(given) > 1:
-            because = f"{' and '.join(given)} each say when requests arrive"
-            raise ValueError(f"{allowed}; because {because}; fix: remove all but one of them")
-        if not given and not refused:
+        """Refuse a rate beside a concurrency, and traffic without a rate, a concurrency and a trace."""
+        allowed = "one of rate_per_s and concurrency, or a trace"
+        rate = info.data.get("rate_per_s")
+        if value is not None and rate is not None:
+            because = "each of rate_per_s and concurrency says when requests arrive"
+            raise ValueError(f"{allowed}; because {because}; fix: remove rate_per_s or concurrency")
+        given = any(each is not None for each in (value, rate, info.data.get("trace")))
+        if not given and {"rate_per_s", "trace"} <= set(info.data):  # else they are refused already
             because = "one of them says when requests arrive"
             raise ValueError(f"{allowed}; because {because}; fix: write rate=4/s")
         return value
@@ -148,7 +147,7 @@ class Traffic(StrictModel):
         name = str(info.field_name)
         if value == cls.model_fields[name].default:
             return value
-        if any(info.data.get(other) is not None for other in ("trace", "concurrency")):
+        if info.data.get("rate_per_s", 1.0) is None:
             because = "only arrivals at a rate are spread by it"
             raise ValueError(f"no value without rate_per_s; because {because}; fix: remove {name}")
         if name == "burstiness" and info.data.get("arrivals", "gamma") != "gamma":

@@ -24,6 +24,7 @@ import numpy as np
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import Bounded
+from flopcast.files.unpacked import unpacked
 from flopcast.lab.logs.facts import (
     facts_of_line,
     memory_of_line,
@@ -34,7 +35,6 @@ from flopcast.lab.logs.facts import (
 from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
 from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory
 from flopcast.lab.logs.timers import TimerState
-from flopcast.lab.samples.unpacked import unpacked
 
 MOST_RECORDS = 1_000_000
 MOST_EVENTS = 10_000

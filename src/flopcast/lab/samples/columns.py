@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.samples.unpacked import read_unpacked
+from flopcast.files.unpacked import read_unpacked
 
 Cells = Sequence[str | None]
 Mask = npt.NDArray[np.bool_]

@@ -25,8 +25,8 @@ import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.errors import Problem, SpecError
+from flopcast.files.unpacked import read_unpacked
 from flopcast.lab.samples.columns import as_number
-from flopcast.lab.samples.unpacked import read_unpacked
 from flopcast.units import Number
 
 MOST_BYTES = 200_000_000

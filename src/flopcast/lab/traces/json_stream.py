@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.samples.unpacked import unpacked
+from flopcast.files.unpacked import unpacked
 
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 34

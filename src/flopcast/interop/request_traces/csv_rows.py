@@ -1,0 +1,181 @@
+"""Traces as CSV: a header, then one request on each line.
+
+Answers: which columns hold times, lengths and shared beginnings, and what do they say?
+Elsewhere: which values are possible (rows.py).
+
+Known headers: arrival_s, prompt_tokens, output_tokens and blocks_of_512_hashes; TIMESTAMP, ContextTokens
+and GeneratedTokens (Azure/AzurePublicDataset, 2023 and 2024); Timestamp, Request tokens and Response tokens
+(HPMLL/BurstGPT). Other columns are not read.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Integers
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.interop.request_traces.lines import Lines
+from flopcast.interop.request_traces.rows import MOST_SHOWN, Rows, Rules
+
+TIMES = ("arrival_s", "timestamp")
+PROMPTS = ("prompt_tokens", "contexttokens", "request tokens")
+OUTPUTS = ("output_tokens", "generatedtokens", "response tokens")
+_HASHES = re.compile(r"blocks_of_([1-9]\d{0,5})_hashes")
+_ZONE = re.compile(r"(?:\+00:?00|Z)$")
+_WIDEST = 2**31  # of a number of tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """Places of the columns that are read."""
+
+    arrival: int
+    prompt: int
+    output: int
+    hashes: int | None
+    block_tokens: int  # of one hash
+    number: int  # of columns
+
+
+def columns_of(header: str, rules: Rules) -> Columns:
+    """Return where the columns of a header are.
+
+    Raises
+    ------
+    SpecError
+        A column is missing; all that are.
+    """
+    names = [name.strip().strip('"').lower() for name in header.split(",")]
+    found, problems = [], []
+    for known in (TIMES, PROMPTS, OUTPUTS):
+        place = next((names.index(name) for name in known if name in names), None)
+        if place is None:
+            allowed = f"a column {' or '.join(known)}, in small or capital letters"
+            because = "a request has a time, a prompt and an output"
+            fix = f"name the column {known[0]} in the header"
+            value = header if len(header) < 200 else f"{header[:200]}…"
+            problems.append(
+                Problem(f"{rules.field} header", value, allowed, because, fix, where=f"{rules.path}:1")
+            )
+        found.append(place or 0)
+    if problems:
+        raise SpecError(problems)
+    hashed = [(place, match) for place, name in enumerate(names) if (match := _HASHES.fullmatch(name))]
+    place, block = (hashed[0][0], int(hashed[0][1][1])) if hashed else (None, 1)
+    arrival, prompt, output = found
+    return Columns(
+        arrival=arrival, prompt=prompt, output=output, hashes=place, block_tokens=block, number=len(names)
+    )
+
+
+def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
+    """Return the requests of lines; empty lines are skipped.
+
+    Raises
+    ------
+    SpecError
+        Lines with missing cells, or with cells that are no numbers; at most MOST_SHOWN of them.
+    """
+    numbers = np.flatnonzero([bool(text) for text in lines.texts]) + lines.first
+    cells = [text.split(",") for text in lines.texts if text]
+    last = max(columns.arrival, columns.prompt, columns.output, columns.hashes or 0)
+    short = [row for row, each in enumerate(cells) if len(each) <= last]
+    if short:
+        raise SpecError(
+            [_short(rules, int(numbers[row]), cells[row], columns) for row in short[:MOST_SHOWN]]
+        )
+    arrival_s = _column(cells, columns.arrival, numbers, "arrival", rules)
+    prompt = _tokens(_column(cells, columns.prompt, numbers, "prompt_tokens", rules))
+    output = _tokens(_column(cells, columns.output, numbers, "output_tokens", rules))
+    segments, ids = np.broadcast_to(np.intp(0), (len(cells),)), np.zeros(0, np.intp)
+    tokens = ids
+    if columns.hashes is not None:
+        words = [each[columns.hashes].split() for each in cells]
+        segments = np.array([len(each) for each in words], dtype=np.intp)
+        try:
+            ids = np.array([int(word) for each in words for word in each], dtype=np.intp)
+        except (ValueError, OverflowError):
+            raise _no_hash(words, numbers, rules) from None
+        if (ids < 0).any():
+            raise _no_hash(words, numbers, rules)
+        tokens = block_tokens(prompt, segments, columns.block_tokens)
+    return Rows(
+        lines=numbers,
+        arrival_s=arrival_s,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        segments=segments,
+        segment_ids=ids,
+        segment_tokens=tokens,
+    )
+
+
+def block_tokens(prompt: Integers, segments: Integers, block: int) -> Integers:
+    """Return the tokens of each hashed block, (segments of all,): the last one of a prompt is short."""
+    first = np.cumsum(segments) - segments
+    place = np.arange(int(segments.sum())) - np.repeat(first, segments)
+    left: Integers = np.repeat(prompt, segments) - block * place
+    return np.clip(left, 0, block)
+
+
+def _tokens(values: Counts) -> Integers:
+    """Return numbers of tokens; what is no whole number becomes 0, which is refused later."""
+    whole = (values == np.floor(values)) & (np.abs(values) < _WIDEST)
+    return np.where(whole, values, 0).astype(np.intp)
+
+
+def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rules: Rules) -> Counts:
+    """Return a column as numbers; times of a calendar as seconds.
+
+    Raises
+    ------
+    SpecError
+        Cells that are neither; at most MOST_SHOWN of them.
+    """
+    texts = [each[place] for each in cells]
+    if name == "arrival" and texts and ":" in texts[0]:
+        plain = [_ZONE.sub("", text.strip().strip('"')) for text in texts]
+        try:
+            return np.array(plain, dtype="datetime64[ns]").astype(np.int64) / 1e9
+        except ValueError:
+            texts = plain
+    try:
+        values: Counts = np.array(texts, dtype=np.float64)
+    except ValueError:
+        values = np.array([_number(text) for text in texts])
+    wrong = np.flatnonzero(~np.isfinite(values)).tolist()
+    if wrong:
+        allowed = "a number, or a date and a time" if name == "arrival" else "a whole number"
+        because, fix = "it cannot be read as one", "correct the line"
+        raise SpecError(
+            Problem(
+                f"{rules.field} {name}", texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}"
+            )
+            for row in wrong[:MOST_SHOWN]
+        )
+    return values
+
+
+def _number(text: str) -> float:
+    """Return a number, or not-a-number for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _short(rules: Rules, line: int, cells: list[str], columns: Columns) -> Problem:
+    allowed = f"{columns.number} columns, as the header has"
+    because, fix = "cells are missing", "complete the line, or remove it"
+    value = f"{len(cells)} columns"
+    return Problem(f"{rules.field} line", value, allowed, because, fix, where=f"{rules.path}:{line}")
+
+
+def _no_hash(words: list[list[str]], lines: Integers, rules: Rules) -> SpecError:
+    row = next(
+        row for row, each in enumerate(words) if not all(w.isdecimal() and len(w) < 19 for w in each)
+    )
+    allowed, because = "whole numbers with blanks between them", "each identifies a block of the prompt"
+    value, where = " ".join(words[row]), f"{rules.path}:{lines[row]}"
+    return spec_error(f"{rules.field} hashes", value, allowed, because, "correct the line", where=where)

@@ -1,0 +1,167 @@
+"""Traces as JSON lines: one request, or one conversation, on each line.
+
+Answers: which keys hold times, lengths, shared beginnings and turns, and what do they say?
+Elsewhere: which values are possible (rows.py).
+
+A request has `timestamp` in milliseconds, `input_length`, `output_length` and `hash_ids` of blocks of 512
+tokens (kvcache-ai/Mooncake), or `arrival_s`, `prompt_tokens` and `output_tokens`. A conversation has
+`conversations`, a list of turns with `from` and `value` (ShareGPT), and no time. Its tokens are estimated
+from the length of its text.
+"""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from flopcast.errors import Problem, SpecError
+from flopcast.interop.request_traces.csv_rows import block_tokens
+from flopcast.interop.request_traces.lines import Lines
+from flopcast.interop.request_traces.rows import MOST_SHOWN, NO_TIME, Rows, Rules
+
+BLOCK_TOKENS = 512  # of Mooncake's hashes
+CHARACTERS_PER_TOKEN = 4  # of English text (OpenAI, "What are tokens and how to count them?")
+TIMES = {"arrival_s": 1.0, "timestamp": 1e-3}  # key → seconds of its unit
+PROMPTS = ("prompt_tokens", "input_length", "input_tokens", "prompt_len")
+OUTPUTS = ("output_tokens", "output_length", "output_len")
+ANSWERS = ("gpt", "assistant", "chatgpt", "bing", "bard", "model")  # who speaks in ShareGPT's files
+_WIDEST = 2**31
+
+
+def is_conversation(text: str) -> bool:
+    """Return whether a line holds a conversation in full text."""
+    return '"conversations"' in text
+
+
+def json_rows(lines: Lines, rules: Rules) -> Rows:
+    """Return the requests of lines; empty lines, and conversations without an answer, are skipped.
+
+    Raises
+    ------
+    SpecError
+        Lines that are no JSON objects, or lack a length; at most MOST_SHOWN of them.
+    """
+    gathered, problems = _Gathered(), list[Problem]()
+    for line, text in enumerate(lines.texts, lines.first):
+        if not text.strip():
+            continue
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            data = None
+        if not isinstance(data, dict):
+            allowed, because = "a JSON object", "each line of the trace is one request"
+            fix = "write one object on each line, without brackets and commas between them"
+            shown = text if len(text) < 80 else f"{text[:80]}…"
+            where = f"{rules.path}:{line}"
+            problems.append(Problem(f"{rules.field} line", shown, allowed, because, fix, where=where))
+        elif "conversations" in data:
+            gathered.conversation(line, data["conversations"])
+        else:
+            problems += gathered.request(line, data, rules)
+        if len(problems) >= MOST_SHOWN:
+            break
+    if problems:
+        raise SpecError(problems)
+    return gathered.rows()
+
+
+class _Gathered:
+    """Requests of the lines read so far."""
+
+    def __init__(self) -> None:
+        self._lines: list[int] = []
+        self._arrival_s: list[float] = []
+        self._prompt: list[int] = []
+        self._output: list[int] = []
+        self._after: list[int] = []
+        self._keep: list[int] = []
+        self._segments: list[list[int]] = []
+        self._kept_tokens: list[int] = []  # of the segment of a conversation; 0 for hashes
+
+    def rows(self) -> Rows:
+        """Return them as arrays."""
+        prompt = np.array(self._prompt, dtype=np.intp)
+        segments = np.array([len(ids) for ids in self._segments], dtype=np.intp)
+        kept = np.repeat(np.array(self._kept_tokens, dtype=np.intp), segments)
+        tokens = np.where(kept > 0, kept, block_tokens(prompt, segments, BLOCK_TOKENS))
+        chained = any(keep >= 0 for keep in self._keep)
+        return Rows(
+            lines=np.array(self._lines, dtype=np.intp),
+            arrival_s=np.array(self._arrival_s, dtype=np.float64),
+            prompt_tokens=prompt,
+            output_tokens=np.array(self._output, dtype=np.intp),
+            segments=segments,
+            segment_ids=np.array([one for ids in self._segments for one in ids], dtype=np.intp),
+            segment_tokens=tokens,
+            after=np.array(self._after, dtype=np.intp) if chained else None,
+            keep=np.array(self._keep, dtype=np.intp) if chained else None,
+        )
+
+    def request(self, line: int, data: Mapping[str, object], rules: Rules) -> list[Problem]:
+        """Take a request with token counts; return what is wrong with it."""
+        problems = []
+        values = []
+        for keys in (PROMPTS, OUTPUTS):
+            key = next((key for key in keys if key in data), keys[0])
+            value = data.get(key)
+            if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _WIDEST:
+                allowed = f"a whole number under one of the keys {', '.join(keys)}"
+                because = "a request has lengths of its prompt and its output"
+                where, fault = f"{rules.path}:{line}", "is missing" if key not in data else ""
+                field, fix = f"{rules.field} {key}", f"write {key} as a whole number"
+                problems.append(Problem(field, value, allowed, because, fix, where=where, fault=fault))
+            else:
+                values.append(value)
+        time = next((key for key in TIMES if key in data), "")
+        at = data.get(time, NO_TIME)
+        if isinstance(at, bool) or not isinstance(at, (int, float)) or (time and not abs(at) < 1e300):
+            because, fix, where = (
+                "it is when the request arrives",
+                "correct the line",
+                f"{rules.path}:{line}",
+            )
+            problems.append(Problem(f"{rules.field} {time}", at, "a number", because, fix, where=where))
+        hashes = data.get("hash_ids", [])
+        if not isinstance(hashes, list) or not all(isinstance(h, int) and 0 <= h < 2**62 for h in hashes):
+            allowed, because = "a list of whole numbers", "each identifies a block of the prompt"
+            field, where = f"{rules.field} hash_ids", f"{rules.path}:{line}"
+            problems.append(Problem(field, hashes, allowed, because, "correct the line", where=where))
+        if not problems and isinstance(at, (int, float)) and isinstance(hashes, list):
+            self._add(line, at * TIMES.get(time, 1.0), values[0], values[1], hashes)
+        return problems
+
+    def conversation(self, line: int, turns: object) -> None:
+        """Take the turns of a conversation that have an answer: each prompt holds the turns before."""
+        context, asked, before = 0, 0, -1
+        for turn in turns if isinstance(turns, list) else ():
+            if not isinstance(turn, Mapping):
+                continue
+            tokens = max(len(str(turn.get("value", ""))) // CHARACTERS_PER_TOKEN, 1)
+            if turn.get("from") not in ANSWERS:
+                asked += tokens
+            elif asked:
+                kept = [line] if before >= 0 and context > 1 else []
+                self._add(line, NO_TIME, context + asked, tokens, kept, max(context - 1, 0), before, line)
+                before = len(self._lines) - 1
+                context, asked = context + asked + tokens, 0
+
+    def _add(
+        self,
+        line: int,
+        arrival_s: float,
+        prompt: int,
+        output: int,
+        segments: list[int],
+        kept_tokens: int = 0,
+        after: int = -1,
+        keep: int = -1,
+    ) -> None:
+        self._lines.append(line)
+        self._arrival_s.append(arrival_s)
+        self._prompt.append(prompt)
+        self._output.append(output)
+        self._segments.append(segments)
+        self._kept_tokens.append(kept_tokens)
+        self._after.append(after)
+        self._keep.append(keep)

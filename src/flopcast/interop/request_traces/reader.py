@@ -1,0 +1,143 @@
+"""Files of recorded requests, read into arrays.
+
+Answers: which requests does a trace hold, when do they arrive, how long are they, what do they share?
+Elsewhere: the formats (csv_rows.py, json_rows.py), which values are possible (rows.py), what becomes of the
+requests (serving/).
+
+Lines are read in chunks, and only numbers are kept: ten million requests take 240 MB, and 600 MB while they
+are read.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.dtypes import Integers
+from flopcast.errors import SpecError, spec_error
+from flopcast.interop.request_traces.csv_rows import columns_of, csv_rows
+from flopcast.interop.request_traces.json_rows import CHARACTERS_PER_TOKEN, is_conversation, json_rows
+from flopcast.interop.request_traces.lines import Lines, chunks
+from flopcast.interop.request_traces.rows import Rows, Rules, row_problems
+from flopcast.serving.requests import Requests
+from flopcast.spec.traffic import MOST_REQUESTS
+
+FIELD = "traffic.trace"
+NO_LINES = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class RequestTrace:
+    """The requests of a file, and what a reader of results should know about them.
+
+    Requests of a file without times have not-a-number as `arrival_s`, those after the first turn of a
+    conversation 0: they follow the turn before at once.
+    """
+
+    requests: Requests
+    notes: tuple[str, ...]
+
+
+def read_request_trace(
+    path: Path, most_requests: int = MOST_REQUESTS, longest_tokens: int | None = None
+) -> RequestTrace:
+    """Return the first requests of a trace; the clock begins with the first arrival.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV file or JSON lines, plain or gzipped.
+    most_requests : int
+        Lines after these requests are not read.
+    longest_tokens : int or None
+        The context of the model, which no request may exceed.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, has no requests, or has lines that are no requests, arrive before the line
+        above them, have lengths below 1 or exceed the context. Each problem has the file and the line; the
+        first faulty lines are named.
+    """
+    rules = Rules(path=path, field=FIELD, longest_tokens=longest_tokens)
+    parse: Callable[[Lines], Rows] | None = None
+    parts: list[Rows] = []
+    size, before_s, estimated = 0, -np.inf, False
+    for chunk in chunks(path, FIELD):
+        lines, texts = chunk, chunk.texts
+        if parse is None:
+            first = next((place for place, text in enumerate(texts) if text.strip()), None)
+            if first is None:
+                continue
+            parse, skipped = _parser(texts[first], rules)
+            estimated = is_conversation(texts[first])
+            texts = texts[first + skipped :]
+            lines = Lines(lines.first + first + skipped, texts)
+        rows = parse(lines)
+        if not len(rows.lines):
+            continue
+        problems = row_problems(rows, rules, before_s)
+        if problems:
+            raise SpecError(problems)
+        parts.append(replace(rows, lines=NO_LINES))
+        before_s = float(rows.arrival_s[-1])
+        size += len(rows.lines)
+        if size >= most_requests:
+            break
+    if not parts:
+        because, fix = "it holds no requests", "give a file with a line for each request"
+        raise spec_error(FIELD, str(path), "a trace with requests", because, fix, where=str(path))
+    note = f"{path}: lengths are estimated at {CHARACTERS_PER_TOKEN} characters a token"
+    return RequestTrace(requests=_joined(parts).first(most_requests), notes=(note,) if estimated else ())
+
+
+def _parser(first: str, rules: Rules) -> tuple[Callable[[Lines], Rows], int]:
+    """Return what reads the lines of a file that begins with this line, and how many lines it skips."""
+    begin = first.lstrip()[:1]
+    if begin == "[":
+        because, fix = "each line of a trace is one request", "write the list as lines: jq -c '.[]' FILE"
+        raise spec_error(FIELD, str(rules.path), "CSV or JSON lines", because, fix, where=f"{rules.path}:1")
+    if begin == "{":
+        return partial(json_rows, rules=rules), 0
+    return partial(csv_rows, columns=columns_of(first, rules), rules=rules), 1
+
+
+def _joined(parts: list[Rows]) -> Requests:
+    """Return parts as one, and empty the list, so that no column is held twice for long."""
+    sizes = [len(part.prompt_tokens) for part in parts]
+    size, none = sum(sizes), np.broadcast_to(np.intp(-1), (sum(sizes),))
+    after, keep, starts = none, none, np.broadcast_to(np.intp(0), (size + 1,))
+    if any(part.after is not None for part in parts):
+        firsts = [0, *accumulate(sizes[:-1])]
+        rows = zip(parts, sizes, firsts, strict=True)
+        after = np.concatenate([_shifted(part.after, n, first) for part, n, first in rows])
+        keep = np.concatenate([_shifted(part.keep, n, 0) for part, n in zip(parts, sizes, strict=True)])
+    if any(len(part.segment_ids) for part in parts):
+        starts = np.concatenate([[0], np.cumsum(np.concatenate([part.segments for part in parts]))])
+    names = ("arrival_s", "prompt_tokens", "output_tokens", "segment_ids", "segment_tokens")
+    pieces = {name: [getattr(part, name) for part in parts] for name in names}
+    parts.clear()
+    arrival_s, prompt, output, ids, tokens = (np.concatenate(pieces.pop(name)) for name in names)
+    arrival_s -= 0.0 if np.isnan(arrival_s[0]) else arrival_s[0]
+    arrival_s[after >= 0] = 0.0
+    return Requests(
+        arrival_s=arrival_s,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        after=after,
+        cached_tokens=np.broadcast_to(np.intp(0), (size,)),
+        keep_ids=keep,
+        segment_starts=starts,
+        segment_ids=ids,
+        segment_tokens=tokens,
+    )
+
+
+def _shifted(values: Integers | None, size: int, offset: int) -> Integers:
+    """Return rows of a part as rows of the whole; -1 stays, and stands for all where there are none."""
+    if values is None:
+        return np.full(size, -1, dtype=np.intp)
+    return np.where(values >= 0, values + offset, -1)

@@ -1,0 +1,106 @@
+"""Requests of one part of a trace, and what is wrong with them.
+
+Answers: are these times and lengths possible, and which line is at fault?
+Elsewhere: reading them (csv_rows.py, json_rows.py), putting parts together (reader.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.dtypes import Flags, Floats, Integers
+from flopcast.errors import Problem
+
+MOST_SHOWN = 10  # faulty lines that one error names
+NO_TIME = float("nan")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Rows:
+    """Requests in the order of their lines, arrays of shape (rows,) unless stated.
+
+    `after` and `keep` are None, and `segments` is 0 everywhere, where requests have no conversations and no
+    shared beginnings.
+    """
+
+    lines: Integers  # the number of the line of each request
+    arrival_s: Floats  # not a number where the trace has no times
+    prompt_tokens: Integers
+    output_tokens: Integers
+    segments: Integers  # number of segments that each prompt begins with
+    segment_ids: Integers  # (segments of all,)
+    segment_tokens: Integers  # (segments of all,)
+    after: Integers | None = None  # the row of the turn before, -1 if none
+    keep: Integers | None = None  # the segment that keeps the context, -1 if none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """What the requests of a trace must keep."""
+
+    path: Path
+    field: str  # what errors call the trace
+    longest_tokens: int | None  # of prompt and output together; None if there is no limit
+
+
+def row_problems(rows: Rows, rules: Rules, before_s: float) -> list[Problem]:
+    """Return what is wrong with rows, at most MOST_SHOWN problems.
+
+    Parameters
+    ----------
+    rows : Rows
+    rules : Rules
+    before_s : float
+        When the request before these rows arrives; minus infinity if there is none, not a number if it has
+        no time.
+    """
+    return list(_problems(rows, rules, before_s))[:MOST_SHOWN]
+
+
+def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
+    untimed = np.isnan(rows.arrival_s)
+    if np.isnan(before_s):
+        fix, because = "give every request of the trace a time, or none", "others before it have no time"
+        yield from _named(~untimed, rows, rules, "arrival", "no time", because, fix, rows.arrival_s)
+    elif np.isfinite(before_s) or not untimed.all():
+        fix, because = "give every request of the trace a time, or none", "other requests have a time"
+        yield from _named(untimed, rows, rules, "arrival", "a time", because, fix)
+    for name, values in (("prompt_tokens", rows.prompt_tokens), ("output_tokens", rows.output_tokens)):
+        because = "a request has at least one token of prompt and of output"
+        fix = "correct the line, or remove it if the request failed"
+        yield from _named(values < 1, rows, rules, name, "at least 1", because, fix, values)
+    previous_s = np.concatenate([[before_s], rows.arrival_s[:-1]])
+    fix = "sort the lines of the trace by time"
+    because = "the requests of a trace stand in the order in which they arrive"
+    late = rows.arrival_s < previous_s
+    yield from _named(
+        late, rows, rules, "arrival", "not before the line above", because, fix, rows.arrival_s
+    )
+    if rules.longest_tokens is not None:
+        context = rows.prompt_tokens + rows.output_tokens
+        allowed = f"at most {rules.longest_tokens} tokens of prompt and output"
+        because = "the context of the model ends there"
+        fix = "remove the request, or serve a model with a longer context"
+        over = context > rules.longest_tokens
+        yield from _named(over, rows, rules, "length", allowed, because, fix, context)
+
+
+def _named(
+    wrong: Flags,
+    rows: Rows,
+    rules: Rules,
+    name: str,
+    allowed: str,
+    because: str,
+    fix: str,
+    values: Floats | Integers | None = None,
+) -> Iterator[Problem]:
+    """Yield a problem for each wrong row, up to MOST_SHOWN."""
+    for row in np.flatnonzero(wrong)[:MOST_SHOWN].tolist():
+        where = f"{rules.path}:{rows.lines[row]}"
+        field = f"{rules.field} {name}"
+        fault = "is missing" if values is None else ""
+        value = None if values is None else values[row].item()
+        yield Problem(field, value, allowed, because, fix, where=where, fault=fault)
