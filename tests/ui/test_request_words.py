@@ -1,16 +1,20 @@
 """Words of requests: the same job as the command line's, nothing unknown, no file of the server."""
 
 import base64
+import json
+import re
 import zlib
 
 import pytest
 from all_cases import all_cases
 
+from flopcast.cli import predict, search
 from flopcast.errors import SpecError
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.ui.request_fields import job_from, packed, question_from, unpacked
 from flopcast.ui.responses import fields_of
+from flopcast.ui.worker import answer
 
 WHOLE = {
     "tp": "8", "pp": "2", "vpp": "1", "cp": "1", "ep": "1", "mbs": "1", "gbs": "64", "zero": "1",
@@ -162,3 +166,34 @@ def test_words_of_a_search_are_none_of_a_job():
         job_from(START | {"objectives": "cost"})
 
     assert "objectives" in told(error)
+
+
+OPTIONS = {
+    name for command in (search, predict) for parameter in command.command.params for name in parameter.opts
+}
+
+
+def test_answers_name_fields_of_the_request_and_no_options_of_the_command_line():
+    """Commands of flopcast that a text names in full, and flags of other software, may stay."""
+    job = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "8"}
+    large = {"model": "llama-3-8b", "cluster": "rtx-4090-8", "gpus": "1", "lora": "16", "samples": "10k"}
+    log = " iteration {0:8d}/ 99 | elapsed time per iteration (ms): 9600.0 | global batch size:  256 |\n"
+    asked = {
+        "no plan fits": ("api.predict", large, 422),
+        "no plan fits, on the page": ("page.predict", large, 422),
+        "no such cluster": ("api.predict", job | {"cluster": "t4"}, 400),
+        "two kinds of adapters": ("api.predict", job | {"lora": "4", "qlora": "4"}, 400),
+        "an objective that lacks tokens": ("api.search", job | {"objectives": "run_cost"}, 400),
+        "what was not tried": ("page.search", job | {"stack": "pytorch-ddp"}, 200),
+        "a search without a plan": ("page.search", job | {"tp": "16"}, 200),
+        "a log": ("api.diagnose", job | {"log": "".join(map(log.format, range(1, 12)))}, 200),
+    }
+    for name, (task, words, status) in asked.items():
+        made = answer(task, words, lambda _: None)
+
+        told = re.sub(r"flopcast [a-z]+ --[a-z-]+", "", made.body)
+        assert made.status == status, name
+        assert OPTIONS & set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told)) == set(), name
+    fits = json.loads(answer("api.predict", large, lambda _: None).body)["faults"][0]["message"]
+    assert "\n  seq 4096 " in fits
+    assert "qlora 16 in the place of lora 16" in fits

@@ -10,6 +10,7 @@ an address that a request names: a model, a site or a schedule is given by name 
 import base64
 import binascii
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,6 +39,10 @@ OF_PLAN = (
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
 OF_SEARCH = ("objectives", "deadline", "budget", "headroom")
+_FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "plan", "log")}
+_FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}
+_FIELD_OF |= {"tp-beyond-domain": "flopcast search --tp-beyond-domain"}
+_OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_FIELD_OF)})(?![\w-])")
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
 MOST_NAME = 100  # characters in the name of a file
 MOST_DOCUMENT_BYTES = 256 << 10
@@ -118,6 +123,19 @@ def brought_from(
     if cluster or gpus or "cluster" not in _keys(source.document):
         words |= {"cluster": machine, "gpus": str(given or source.devices or node)}
     return words
+
+
+def with_field_names(text: str) -> str:
+    """Return a text with the fields of a request in the place of the command line's options.
+
+    Options that no field has stay, with their command; so do flags of other software.
+
+    >>> with_field_names("--seq 4096, --power-limit 500W or --objective cost; --seq-length stays")
+    'seq 4096, power_limit 500W or objectives cost; --seq-length stays'
+    >>> with_field_names("give a trace (--trace)")
+    'give a trace (flopcast diagnose --trace)'
+    """
+    return _OPTION.sub(lambda found: _FIELD_OF[found[1]], text)
 
 
 def _with_values(text: str, name: str, arguments: list[str], environment: list[str]) -> str:

@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from flopcast.errors import InfeasibleError, SpecError
@@ -17,17 +17,25 @@ from flopcast.render.error_json import BUG, INFEASIBLE, INPUT, LIMIT
 from flopcast.ui import responses
 from flopcast.ui.error_responses import refusal
 from flopcast.ui.pool import Answer
+from flopcast.ui.request_fields import with_field_names
 
 MOST_MEMORY_BYTES = 6 << 30  # of one process: a request that needs more fails by itself
+OF_FILES = ("page.upload", "file.job", "file.report")
 TASKS: Mapping[str, Callable[..., tuple[str, str]]] = responses.TASKS
 
 
 def answer(task: str, words: Mapping[str, object], on_progress: Callable[[str], None]) -> Answer:
-    """Return the answer to a request.
+    """Return the answer to a request, which names fields where the command line would name its options.
 
     The status is 400 for wrong input, with every error, 422 if no plan is feasible, and 500 for a bug in
     flopcast, whose traceback goes to stderr.
     """
+    made = _answer(task, words, on_progress)
+    shows_own_text = task in OF_FILES  # of the user's file, or in a file that the command line writes too
+    return made if shows_own_text else replace(made, body=with_field_names(made.body))
+
+
+def _answer(task: str, words: Mapping[str, object], on_progress: Callable[[str], None]) -> Answer:
     try:
         media, body = TASKS[task](words, on_progress)
     except SpecError as error:
