@@ -1,6 +1,7 @@
 """Files of recorded requests: known formats, errors with their lines, bounded memory."""
 
 import gzip
+import itertools
 import json
 import tracemalloc
 
@@ -276,3 +277,23 @@ def test_recorded_production_traffic_is_read(name):
     if "mooncake" in name:
         blocks = np.diff(requests.segment_starts)
         assert (blocks == -(-requests.prompt_tokens // 512)).all()
+
+
+@all_cases("name", [name for name in TRACES if "mooncake" in name])
+def test_a_cache_without_limits_hits_every_block_that_was_seen_before(name):
+    if not SHARED.is_dir():
+        pytest.skip("the data folder is not here")
+    requests = read_request_trace(SHARED / name, most_requests=3000).requests
+    seen, expected = set(), []
+    for begin, end in itertools.pairwise(requests.segment_starts.tolist()):
+        blocks = requests.segment_ids[begin:end].tolist()
+        expected.append(next((place for place, one in enumerate(blocks) if one not in seen), len(blocks)))
+        seen.update(blocks)
+    endless = Limits(max_sequences=3000, max_tokens=10**6, kv_blocks=10**8)
+
+    served = run(requests, endless, lambda new, sequences, kv, pairs: 1e-4 + 0 * new)
+
+    hits = np.ceil((served.hit_tokens + 16) / 512)  # the last block of a prompt is not hit whole
+    whole = np.array(expected) == np.diff(requests.segment_starts)
+    assert (served.hit_tokens[~whole] / 512).tolist() == np.array(expected)[~whole].tolist()
+    assert hits[whole].tolist() == np.array(expected)[whole].tolist()

@@ -28,6 +28,11 @@ KINDS = {  # a name for the case → what differs from ENGINE
     "few blocks, swapped": {"kv_blocks": 120, "preemption": "swap", "swap_s": 1e-4},
     "few blocks, prompts first": {"kv_blocks": 120, "prefill_first": True},
     "few sequences": {"max_sequences": 3},
+    "short chunks": {"max_tokens": 40},
+    "short chunks, few blocks": {"max_tokens": 40, "kv_blocks": 120},
+    "short chunks, prompts first": {"max_tokens": 40, "prefill_first": True},
+    "short chunks, static": {"max_tokens": 40, "static_batch": True, "preemption": "none"},
+    "short chunks, drafted": {"max_tokens": 90, "yielded_tokens": 2.6, "computed_tokens": 4},
     "drafted": {"yielded_tokens": 2.6, "computed_tokens": 4},
     "drafted, few blocks": {"yielded_tokens": 2.6, "computed_tokens": 4, "kv_blocks": 120},
     "blocks of one token": {"block_tokens": 1, "kv_blocks": 2000},
@@ -76,8 +81,10 @@ def test_the_fast_loop_agrees_with_a_plain_one(kind, requests):
     served = run(requests, limits, seconds)
 
     first, last, preemptions, largest = serve(requests, limits, seconds)
-    assert served.first_token_s == pytest.approx(first, abs=2e-4)  # of passes that take 6 ms and more
-    assert served.last_token_s == pytest.approx(last, abs=2e-4)
+    # a pass takes 6 ms and more; where a mean gain is rounded, an arrival may move to the next pass
+    close = 2e-4 if limits.yielded_tokens == 1.0 else 0.02
+    assert served.first_token_s == pytest.approx(first, abs=close)
+    assert served.last_token_s == pytest.approx(last, abs=close)
     assert served.preemptions.sum() == preemptions
     assert served.iterations.kv_blocks.max() == largest <= limits.kv_blocks
 

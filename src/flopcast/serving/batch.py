@@ -138,6 +138,21 @@ class EngineBatch:
         """Return tokens of admitted prompts that are not computed yet."""
         return sum(target - done for _, done, target in self.prefilling)
 
+    def equal_chunks(self, budget: int, beside_decoding: bool) -> tuple[int, int]:
+        """Return in how many passes nothing changes but a prompt that fills them, and its computed tokens.
+
+        The prompt does not end in them, no request can be admitted, and sequences end in the last at most.
+        """
+        _, done, target = self.prefilling[0]
+        passes = (target - done - 1) // budget if self.limits.chunked_prefill else 0
+        if passes > 1 and beside_decoding:
+            passes = min(passes, self.passes_until_change())
+        return passes, done
+
+    def chunk_equally(self, tokens: int) -> None:
+        """Take the next tokens of the first prompt."""
+        self.prefilling[0][1] += tokens
+
     def chunk(self, budget: int) -> Chunk:
         """Take the next tokens of prompts, at most `budget`, in order of admission."""
         tokens, sequences, contexts, pairs, finished = 0, 0, 0, 0, list[int]()
@@ -187,8 +202,8 @@ class EngineBatch:
 
     def fits_next_pass(self) -> bool:
         """Return whether there are blocks for the tokens that decoding sequences gain in a pass."""
-        blocks = self.blocks
-        return blocks.used + blocks.needed(self._clock, self._gain(1)) <= blocks.capacity
+        gain = self._gain(1)
+        return self.blocks.enough_for(self._clock, gain) == gain
 
     def passes_until_change(self) -> int:
         """Return the passes until the first sequence ends or blocks would run out; at least 1."""

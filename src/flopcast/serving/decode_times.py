@@ -27,8 +27,8 @@ PassSeconds = Callable[[Amount, Amount, Amount, Amount], float | Floats]
 - new tokens x context: the sum over new tokens of the tokens that each attends to, itself included. It is
   n (c + (n + 1) / 2) for a sequence with n new tokens behind c cached ones.
 
-The scheduler calls it with floats once for each iteration with a prompt, and with arrays once for each
-number of decoding sequences.
+The scheduler calls it with floats for an iteration with prompts, and with arrays for the iterations of one
+long prompt, and once for each number of decoding sequences.
 """
 KNOTS = 97  # adjacent contexts differ by at most 13 % for contexts up to 131,072 tokens
 _Line = tuple[list[float], list[float], list[float]]

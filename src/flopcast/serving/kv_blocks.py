@@ -44,7 +44,7 @@ class KvBlocks:
         begin = clock % self.block_tokens
         end = begin + rest
         count = whole * self._growing + sum(self._crossings[begin:end])
-        if end > self.block_tokens:
+        if end > self.block_tokens:  # the rest passes the end of the table
             count += sum(self._crossings[: end - self.block_tokens])
         return count
 

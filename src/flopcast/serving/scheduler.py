@@ -33,6 +33,8 @@ from flopcast.serving.served import (
 )
 from flopcast.serving.source import Source
 
+FEWEST_EQUAL = 3  # iterations that are priced in one call
+
 
 def run(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> Served:
     """Serve requests until all have ended.
@@ -164,7 +166,12 @@ class _Loop:
         """Play one iteration that computes tokens of prompts."""
         batch, each = self.batch, self.limits.computed_tokens
         decoding = 0 if self._apart else batch.decoding
-        chunk = batch.chunk(self.limits.max_tokens - decoding * each)
+        budget = self.limits.max_tokens - decoding * each
+        passes, done = batch.equal_chunks(budget, decoding > 0)
+        if passes >= FEWEST_EQUAL:
+            self._long_prompt(passes, done, budget, decoding, swap_s, waiting, running, limited_by)
+            return
+        chunk = batch.chunk(budget)
         kv = chunk.contexts + decoding * each
         pairs = chunk.pairs + decoding * each * (each + 1) / 2
         if decoding:
@@ -180,6 +187,35 @@ class _Loop:
         row = (start_s, seconds, 1, new, sequences, kv, decoding, yielded + more)
         self._rows.extend((*row, waiting, running, used, limited_by))
         self._ended(ended + also)
+
+    def _long_prompt(
+        self,
+        passes: int,
+        done: int,
+        budget: int,
+        decoding: int,
+        swap_s: float,
+        waiting: int,
+        running: int,
+        limited_by: int,
+    ) -> None:
+        """Play iterations that a single prompt fills beside sequences that decode."""
+        batch, each = self.batch, self.limits.computed_tokens
+        place = np.arange(passes, dtype=np.float64)
+        cached = (batch.kv_tokens if decoding else 0.0) + decoding * self.limits.yielded_tokens * place
+        begun = done + budget * place
+        kv = begun + budget + cached + decoding * each
+        pairs = budget * (begun + (budget + 1) / 2) + each * (cached + decoding * (each + 1) / 2)
+        new = np.full(passes, float(self.limits.max_tokens))
+        sequences = np.full(passes, decoding + 1.0)
+        seconds = float(np.sum(self._pass_seconds(new, sequences, kv, pairs))) + swap_s
+        start_s = self._now_s
+        self._now_s += seconds
+        batch.chunk_equally(passes * budget)
+        yielded, ended = batch.advance(passes, self._now_s) if decoding else (0, [])
+        row = (start_s, seconds, passes, new[0], decoding + 1, kv.mean(), decoding, yielded)
+        self._rows.extend((*row, waiting, running, batch.blocks.used, limited_by))
+        self._ended(ended)
 
     def _decode(self, swap_s: float, preempted: bool, waiting: int, running: int, limited_by: int) -> None:
         """Play iterations in which all sequences decode, until something else can happen."""
@@ -202,6 +238,8 @@ class _Loop:
 
     def _ended(self, requests: list[int]) -> None:
         """Count requests that have ended, let those arrive that wait for them, and free their blocks."""
+        if not requests:
+            return
         for request in requests:
             self.source.ended(request, self._now_s)
         self.left -= len(requests)
