@@ -1,0 +1,51 @@
+"""Passes of a serving engine: what one iteration computes, described by four numbers.
+
+Answers: how many tokens of prompts and how many decoding sequences are in a pass, and what do they attend to?
+Elsewhere: the items of a pass (lower.py), which passes an engine runs (scheduler.py), how long they take
+(pass_times.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class EnginePass:
+    """One iteration of an engine on one replica, or several: arrays of shape (passes, 1).
+
+    `new_tokens` are computed, one for each decoding sequence and any number for each prompt. `sequences`
+    counts both. `cached_tokens` are the contexts of all sequences together, after the pass, and `pairs` is
+    the sum over new tokens of the tokens that each attends to.
+
+    A pass that only decodes has as many new tokens as sequences, and as many pairs as cached tokens. What
+    it has more belongs to prompts. A prompt's own context counts as decoded too, which is one query more
+    against thousands.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> mixed = EnginePass(new_tokens=constant(1032), sequences=constant(9), cached_tokens=constant(17408),
+    ...                    pairs=constant(8 * 2048 + 1024**2 / 2))
+    >>> mixed.prompt_tokens.item(), mixed.prompt_pairs.item()
+    (1023.0, 523264.0)
+    """
+
+    new_tokens: Counts
+    sequences: Counts
+    cached_tokens: Counts
+    pairs: Counts
+
+    @property
+    def prompt_tokens(self) -> Counts:
+        """Return the tokens of prompts."""
+        tokens: Counts = np.maximum(self.new_tokens - self.sequences, 0.0)
+        return tokens
+
+    @property
+    def prompt_pairs(self) -> Counts:
+        """Return the pairs of a query and a key of prompts, half of the square for a whole one."""
+        pairs: Counts = np.maximum(self.pairs - self.cached_tokens, 0.0)
+        return pairs

@@ -1,0 +1,68 @@
+"""Passes → items: what one rank computes and sends in an iteration of an engine.
+
+Answers: which items does each layer of a model run in a pass, and how many equal layers are there?
+Elsewhere: the layers (layers/), the rewrites (rewrites/), the seconds of the items (pass_prices.py).
+
+A layer states its forward once, for training and serving. It is lowered here for one sequence of as many
+tokens as the pass computes; the rewrites then replace what an engine does differently.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import constant
+from flopcast.layers.base import Split, Weight
+from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.operators.item import Item
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.rewrites import SERVING_REWRITES
+from flopcast.serving.seen import Seen
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+from flopcast.spec.model import Model
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ServedLayer:
+    """`count` equal layers of one kind, as an engine runs each of them; sizes of shape (passes, 1)."""
+
+    kind: str
+    count: int
+    items: tuple[Item, ...]
+    weights: tuple[Weight, ...]
+
+
+def lower_passes(
+    model: Model, deployment: Deployment, engine: Engine, run: EnginePass
+) -> tuple[ServedLayer, ...]:
+    """Return the layers of a model in the passes of an engine, on one rank.
+
+    Modules of multi-token prediction are left out: they run only where they draft tokens.
+    """
+    split = split_of(deployment, run)
+    seen = Seen(run=run, engine=engine, deployment=deployment, split=split, hidden=model.hidden)
+    layers = []
+    for layer, count in model.sequence():
+        if isinstance(layer, MultiTokenPrediction):
+            continue
+        items = layer.forward(model.hidden, split)
+        for rewrite in SERVING_REWRITES.values():
+            items = rewrite(items, layer, seen)
+        weights = layer.weights(model.hidden, split)
+        layers.append(ServedLayer(kind=layer.kind, count=count, items=items, weights=weights))
+    return tuple(layers)
+
+
+def split_of(deployment: Deployment, run: EnginePass) -> Split:
+    """Return what layers see of a pass: one sequence of all new tokens, and the cut of the weights."""
+    experts = deployment.expert_parallel
+    return Split(
+        sequences=constant(1),
+        length=np.asarray(run.new_tokens, dtype=np.float64),
+        tensor=constant(deployment.tensor_parallel),
+        sequence_parallel=False,
+        dtype="bf16",
+        expert=constant(experts),
+        expert_tensor=constant(deployment.tensor_parallel / experts),
+    )

@@ -1,0 +1,38 @@
+"""The head over the last token of each sequence, and sampling in place of a loss."""
+
+from dataclasses import replace
+
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.layers.base import AbstractLayer
+from flopcast.layers.head import Head
+from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllGather
+from flopcast.serving.seen import Seen
+
+
+def last_tokens(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+    """Compute the logits of one token for each sequence, gather them over ranks, and sample.
+
+    Sampling casts all logits of the vocabulary to fp32 and reads them once more for the best of them, on
+    every rank.
+    """
+    if not isinstance(layer, Head):
+        return items
+    product = next(item for item in items if item.name == "head.logits")
+    if not isinstance(product.work, Matmul):
+        return items
+    rows, dtype = seen.run.sequences, seen.split.dtype
+    logits = rows * product.work.n * seen.split.tensor
+    cast = MemoryBound(kind="cast_to_fp32", elements=logits, dtype=dtype)
+    best = MemoryBound(
+        kind="top_k", elements=logits, width=product.work.n * seen.split.tensor, dtype="fp32"
+    )
+    gathered = AllGather(axis="tp", message_bytes=logits * ELEMENT_BYTES[dtype])
+    return (
+        replace(product, work=replace(product.work, m=rows)),
+        blocking("head.gather", gathered, "logits", "logits.full"),
+        kernel("head.cast", cast, ("logits.full",), "logits.fp32", component="head"),
+        kernel("head.sample", best, ("logits.fp32",), "token", component="head"),
+    )

@@ -1,0 +1,80 @@
+"""Experts as an engine runs them: one call for all experts of a rank, and one sum over ranks.
+
+Answers: what do the experts of a layer run in one pass, on one rank?
+
+Ranks of one instance hold all tokens. Each multiplies the rows of its own experts, or of its share of each
+expert, and one all-reduce adds the results of all ranks, those of shared experts included.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import Counts, constant
+from flopcast.layers.base import AbstractLayer, leave_tensor_parallel
+from flopcast.layers.block import Block
+from flopcast.layers.experts import Experts
+from flopcast.layers.router import PARTS
+from flopcast.operators.fused_experts import FusedExperts
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.memory_bound import KINDS
+from flopcast.serving.seen import Seen
+from flopcast.spec.deployment import served_format
+
+ROUTER = tuple(f"experts.{name}" for name in PARTS if name != "loss")
+
+
+def served_experts(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+    """Replace the rows' way to the experts and back by one call on each rank."""
+    experts = layer.feed_forward if isinstance(layer, Block) else None
+    if not isinstance(experts, Experts):
+        return items
+    kept: list[Item] = []
+    for item in items:
+        name = item.name
+        if name == "experts.unpermute":
+            kept.append(_experts(experts, seen))
+        elif name.startswith("experts.") and name not in ROUTER:
+            continue
+        elif name == "shared.leave":
+            continue
+        else:
+            kept.append(item)
+        if name == ("shared.join" if experts.shared_width else "experts.unpermute"):
+            leave = leave_tensor_parallel("mlp.partial", "mlp.sum", "mlp.leave", seen.hidden, seen.split)
+            kept.append(leave)
+    return tuple(kept)
+
+
+def _experts(experts: Experts, seen: Seen) -> Item:
+    split = seen.split
+    ranks = split.expert
+    rows = seen.run.new_tokens * experts.top_k
+    of_rank, of_expert = experts.loads.imbalance(
+        replace(split, expert_tensor=constant(1.0), expert=ranks)
+    )
+    held = experts.num_experts / ranks
+    touched = touched_experts(seen.run.new_tokens, experts.top_k, experts.num_experts) / ranks
+    work = FusedExperts(
+        tokens=seen.run.new_tokens,
+        rows=rows / ranks * of_rank,
+        hidden=constant(seen.hidden),
+        inner=experts.expert_hidden / split.expert_tensor,
+        touched=np.minimum(touched * of_rank, held),
+        imbalance=of_expert,
+        dtype=split.dtype,
+        weights=served_format(seen.deployment.format_of_experts),
+        gated=KINDS[experts.activation].is_gated,
+    )
+    return kernel("experts.fused", work, ("mlp.in", "experts.picks"), "experts.sum", component="experts")
+
+
+def touched_experts(tokens: Counts, top_k: int, experts: int) -> Counts:
+    """Return the expected number of experts that get at least one of `tokens`, if all are as likely.
+
+    >>> from flopcast.dtypes import constant
+    >>> [touched_experts(constant(tokens), 8, 128).round(1).item() for tokens in (1, 8, 512)]
+    [8.0, 51.6, 128.0]
+    """
+    touched: Counts = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+    return touched

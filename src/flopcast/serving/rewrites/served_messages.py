@@ -1,0 +1,21 @@
+"""All-reduces by the engine's own kernels; messages that only a backward pass needs are left out."""
+
+from dataclasses import replace
+
+from flopcast.layers.base import AbstractLayer
+from flopcast.operators.item import Item
+from flopcast.operators.messages import AllReduce, Replicate, ServedAllReduce
+from flopcast.serving.seen import Seen
+
+
+def served_messages(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+    """Replace all-reduces, and leave out what sends nothing forward."""
+    kept: list[Item] = []
+    for item in items:
+        work = item.work
+        if isinstance(work, Replicate):
+            continue
+        if isinstance(work, AllReduce):
+            item = replace(item, work=ServedAllReduce(axis=work.axis, message_bytes=work.message_bytes))
+        kept.append(item)
+    return tuple(kept)

@@ -1,0 +1,25 @@
+"""Products by the kernels of serving, with weights in the deployment's format."""
+
+from dataclasses import replace
+
+from flopcast.layers.base import AbstractLayer
+from flopcast.operators.item import Item
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.served_matmul import ServedMatmul
+from flopcast.serving.seen import Seen
+from flopcast.spec.deployment import served_format
+
+
+def served_products(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+    """Replace every product; routers, the head and absorbed projections keep 16 bits."""
+    narrow = served_format(seen.deployment.weights)
+    return tuple(_served(item, "" if item.wide else narrow) for item in items)
+
+
+def _served(item: Item, weights: str) -> Item:
+    work = item.work
+    if not isinstance(work, Matmul):
+        return item
+    dtype = work.dtype if work.dtype != "fp32" else "bf16"
+    made = ServedMatmul(m=work.m, n=work.n, k=work.k, dtype=dtype, weights=weights)
+    return replace(item, work=made)

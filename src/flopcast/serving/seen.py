@@ -1,0 +1,27 @@
+"""What a rewrite of serving knows in addition to a layer's items.
+
+Elsewhere: the rewrites (rewrites/), the order in which they run (lower.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.layers.base import Split
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.spec.deployment import Deployment, served_format
+from flopcast.spec.engine import Engine
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Seen:
+    """A pass, the engine that runs it, its deployment, and the split of its layers."""
+
+    run: EnginePass
+    engine: Engine
+    deployment: Deployment
+    split: Split
+    hidden: int
+
+    @property
+    def cache(self) -> str:
+        """Return the format of cached keys and values, "" for 16 bits."""
+        return served_format(self.deployment.cache)

@@ -1,0 +1,86 @@
+"""The engine: serving software, as data.
+
+Answers: which kernels does this engine fuse, how large are its passes by default, what does its host cost?
+Elsewhere: training software (stack.py), how requests are scheduled (serving/scheduler.py).
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.spec.deployment import CacheFormat, WeightFormat
+from flopcast.spec.model import Sources
+from flopcast.strict_model import StrictModel
+
+
+class IterationCost(StrictModel):
+    """The time of an iteration that no kernel of the model shows.
+
+    Attributes
+    ----------
+    host_s : float
+        Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
+    sequence_s : float
+        The same for each sequence of the iteration.
+    log_sigma_factor : float
+        Uncertainty of both: the sigma of their logarithm.
+    """
+
+    host_s: float = Field(default=2e-3, ge=0)
+    sequence_s: float = Field(default=0.0, ge=0)
+    log_sigma_factor: float = Field(default=0.4, ge=0)
+
+
+class Engine(StrictModel):
+    """A serving engine of one era: its passes, its defaults and its costs.
+
+    Attributes
+    ----------
+    name : str
+        Name in the catalogue.
+    era : str
+        Month of the release that the defaults are of.
+    prefill : str
+        How prompts and decoding sequences share passes: "chunked" mixes parts of prompts into passes that
+        decode; "apart" computes prompts in passes of their own.
+    max_sequences : int
+        Largest number of sequences in one pass.
+    max_tokens : int
+        Largest number of new tokens in one pass.
+    block_tokens : int
+        Tokens of one block of the KV cache.
+    memory_fraction : float
+        Part of the device's memory that the engine uses in all.
+    reserved_bytes : float
+        Memory for CUDA graphs, communication and the runtime, on each device.
+    preemption : str
+        What happens to a preempted sequence: its cache is computed again or moved to the host.
+    prefix_cache : bool
+        Whether blocks of equal prompts are shared by default.
+    fused_norms : bool
+        Whether the addition of the residual and the norm behind it are one kernel.
+    iteration : IterationCost
+        Host time of an iteration.
+    weights : tuple of str
+        Formats of weights that the engine runs.
+    caches : tuple of str
+        Formats of the KV cache that the engine runs.
+    source : list
+        Where these facts stand.
+    """
+
+    name: str = ""
+    era: str = ""
+    prefill: Literal["chunked", "apart"] = "chunked"
+    max_sequences: int = Field(default=256, ge=1)
+    max_tokens: int = Field(default=8192, ge=1)
+    block_tokens: int = Field(default=16, ge=1)
+    memory_fraction: float = Field(default=0.9, gt=0, le=1)
+    reserved_bytes: float = Field(default=3e9, ge=0)
+    preemption: Literal["recompute", "swap"] = "recompute"
+    prefix_cache: bool = False
+    fused_norms: bool = True
+    iteration: IterationCost = IterationCost()
+    weights: tuple[WeightFormat, ...] = ("bf16",)
+    caches: tuple[CacheFormat, ...] = ("bf16",)
+    source: Sources = ()
