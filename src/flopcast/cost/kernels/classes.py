@@ -85,6 +85,8 @@ class KernelBase:
         (library/curves.py).
     writes_results_after
         Some devices write the 16-bit results of narrow products after them (narrow_results.py).
+    serves
+        Of serving engines: the derate of a training stack does not scale it.
     """
 
     kind: KernelFamily
@@ -93,6 +95,7 @@ class KernelBase:
     is_fused_attention: bool = False
     serves: bool = False
     writes_results_after: bool = False
+    serves: bool = False
 
 
 OTHERS = KernelBase(kind=MEMORY)
@@ -125,7 +128,7 @@ class KernelClass:
     @property
     def is_derated(self) -> bool:
         """Return whether a stack's derate scales the class: products, and those of unfused attention."""
-        return self.kind.is_core_bound and not self.base.is_fused_attention
+        return self.kind.is_core_bound and not (self.base.is_fused_attention or self.base.serves)
 
 
 @lru_cache(maxsize=4096)

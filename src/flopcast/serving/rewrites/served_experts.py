@@ -14,14 +14,13 @@ from flopcast.dtypes import Counts, constant
 from flopcast.layers.base import AbstractLayer, leave_tensor_parallel
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
-from flopcast.layers.router import PARTS
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import KINDS
 from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
 
-ROUTER = tuple(f"experts.{name}" for name in PARTS if name != "loss")
+ROUTER = ("experts.router", "experts.pick")  # one kernel makes scores of logits, limits groups, and picks
 
 
 def served_experts(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:

@@ -8,12 +8,17 @@ from flopcast.operators.matmul import Matmul
 from flopcast.operators.served_matmul import ServedMatmul
 from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
+from flopcast.workload.rewrites.base import kind_of
 
 
 def served_products(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
-    """Replace every product; routers, the head and absorbed projections keep 16 bits."""
+    """Replace every product; routers, the head and absorbed projections keep 16 bits.
+
+    A bias is added by the product whose result it is added to, or after the sum over ranks by the norm.
+    """
     narrow = served_format(seen.deployment.weights)
-    return tuple(_served(item, "" if item.wide else narrow) for item in items)
+    kept = (item for item in items if kind_of(item) != "bias_add")
+    return tuple(_served(item, "" if item.wide else narrow) for item in kept)
 
 
 def _served(item: Item, weights: str) -> Item:

@@ -1,0 +1,114 @@
+"""Each item of a pass alone: seconds, and the factors that scale it.
+
+Answers: how long does a batch of passes take on one rank, part by part, and on which factors does it rest?
+Elsewhere: prices of single items (cost/price.py), how an engine's host adds to them (pass_times.py).
+
+Kernels of one rank run one after another, from CUDA graphs that take launches off the host, and wait for
+the messages between them: the seconds of a pass are the sum over its items.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.deduplicate import PricedOnce
+from flopcast.cost.factors import Factor, FactorBook
+from flopcast.cost.item_prices import ItemPrice, Used
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.placement import axis_group
+from flopcast.cost.price import price_all
+from flopcast.cost.pricing import Pricing
+from flopcast.dtypes import Floats
+from flopcast.kept_results import NOTHING_KEPT
+from flopcast.operators.base import AbstractMessage
+from flopcast.operators.item import Item
+from flopcast.serving.lower import ServedLayer
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.rows import of_equal_split
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
+
+MESSAGES = "communication"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class PricedPasses:
+    """The prices of a batch of passes.
+
+    `layers` are those that were priced, `prices` hold one entry for each of their items, with arrays of
+    shape (passes, 1). `size` is the number of passes.
+    """
+
+    layers: tuple[ServedLayer, ...]
+    prices: Mapping[Item, ItemPrice]
+    factors: Mapping[str, Factor]
+    used: tuple[Used, ...]
+    size: int
+
+    def by_component(self) -> dict[str, Floats]:
+        """Return the seconds of all layers by component of the breakdown, each (passes,)."""
+        found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
+        for item, seconds in self._seconds():
+            name = MESSAGES if isinstance(item.work, AbstractMessage) else item.component
+            found[name] = found[name] + seconds
+        return dict(found)
+
+    def by_factor(self) -> dict[str, Floats]:
+        """Return the seconds that each factor scales, each (passes,)."""
+        found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
+        for item, seconds in self._seconds():
+            price = self.prices[item]
+            moved = seconds * np.broadcast_to(price.moves, (self.size, 1))[:, 0]
+            for name in price.names():
+                held = price.partly.get(name)
+                here = moved if held is None else moved * np.broadcast_to(held, (self.size, 1))[:, 0]
+                found[name] = found[name] + here
+        return dict(found)
+
+    def _seconds(self) -> list[tuple[Item, Floats]]:
+        """Return every item with the seconds of all layers that run it, (passes,)."""
+        return [
+            (
+                item,
+                np.broadcast_to(self.prices[item].alone_s * item.count, (self.size, 1))[:, 0] * layer.count,
+            )
+            for layer in self.layers
+            for item in layer.items
+        ]
+
+
+def price_passes(
+    layers: tuple[ServedLayer, ...],
+    size: int,
+    deployment: Deployment,
+    engine: Engine,
+    cluster: Cluster,
+    book: CurveBook,
+    site: Site,
+) -> PricedPasses:
+    """Price every item of a batch of `size` passes on a cluster."""
+    items = tuple(item for layer in layers for item in layer.items)
+    plans = one_plan(Plan(tp=deployment.tensor_parallel, gbs=1))
+    axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}
+    groups = {(axis, False): axis_group(axis, plans, cluster.scale_up_devices) for axis in axes}
+    state = Pricing(
+        cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None
+    )
+    price_all(PricedOnce(items, (False,) * len(items), of_equal_split(plans), groups), state)
+    return PricedPasses(
+        layers=layers,
+        prices=state.prices,
+        factors=state.found,
+        used=tuple(state.used.values()),
+        size=size,
+    )
+
+
+def _stack_of(engine: Engine) -> Stack:
+    """Return the software of prices: kernels of graphs, which the host launches together."""
+    return Stack(name=engine.name, host={"graphs": ("iteration",)})
