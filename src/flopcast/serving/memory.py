@@ -1,0 +1,111 @@
+"""The memory of one device that serves: weights, activations of the largest pass, and the KV cache.
+
+Answers: how many tokens fit into the cache of an engine, and what fills the rest of the memory?
+Elsewhere: how blocks of the cache are handed out (kv_blocks.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import ELEMENT_BYTES, constant
+from flopcast.layers.attention import Attention
+from flopcast.layers.block import Block
+from flopcast.layers.latent_attention import LatentAttention
+from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.lower import lower_passes, split_of
+from flopcast.spec.cluster import Device
+from flopcast.spec.deployment import Deployment, served_format
+from flopcast.spec.engine import Engine
+from flopcast.spec.model import Model
+
+WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
+CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingMemory:
+    """Bytes on one device, and how many tokens the rest of its memory caches."""
+
+    capacity_bytes: float
+    usable_bytes: float  # of the engine
+    weight_bytes: float
+    activation_bytes: float  # of the largest pass
+    reserved_bytes: float
+    token_bytes: float  # cached keys and values of one token of one sequence
+    window_token_bytes: float  # of them, in layers with windows, which a long sequence does not fill
+
+    @property
+    def cache_bytes(self) -> float:
+        """Return the bytes of the KV cache; below 0 if the weights do not fit."""
+        taken = self.weight_bytes + self.activation_bytes + self.reserved_bytes
+        return self.usable_bytes - taken
+
+    @property
+    def cache_tokens(self) -> int:
+        """Return the tokens that the cache holds, of all sequences together."""
+        return max(int(self.cache_bytes / self.token_bytes), 0)
+
+
+def serving_memory(model: Model, deployment: Deployment, engine: Engine, device: Device) -> ServingMemory:
+    """Return the memory of one device of a deployment.
+
+    Activations are those of the largest pass: the widest tensors of one layer and the logits of all its
+    sequences in fp32.
+    """
+    tokens = float(deployment.max_tokens or engine.max_tokens)
+    sequences = float(deployment.max_sequences or engine.max_sequences)
+    largest = EnginePass(
+        new_tokens=constant(tokens),
+        sequences=constant(sequences),
+        cached_tokens=constant(tokens),
+        pairs=constant(tokens),
+    )
+    layers = lower_passes(model, deployment, engine, largest)
+    weight_bytes = sum(
+        layer.count * float((weight.elements * _weight_bytes(weight.name, weight.expert, deployment)).sum())
+        for layer in layers
+        for weight in layer.weights
+        if not weight.tied or deployment.tensor_parallel == 0
+    )
+    split = split_of(deployment, largest)
+    cached = [
+        block.count * _cached_elements(block, model.hidden, float(split.tensor[0, 0])) for block in model.blocks
+    ]
+    size = CACHE_BYTES[deployment.cache]
+    widest = max((6 * model.hidden) * tokens * ELEMENT_BYTES["bf16"], 1.0)
+    logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"]
+    windows = (_has_window(block) for block in model.blocks)
+    return ServingMemory(
+        capacity_bytes=device.memory_bytes,
+        usable_bytes=device.memory_bytes * engine.memory_fraction,
+        weight_bytes=weight_bytes,
+        activation_bytes=widest + logits,
+        reserved_bytes=engine.reserved_bytes,
+        token_bytes=sum(cached) * size,
+        window_token_bytes=sum(part for part, has in zip(cached, windows, strict=True) if has) * size,
+    )
+
+
+def _weight_bytes(name: str, expert: bool, deployment: Deployment) -> float:
+    """Return the bytes of one element of a weight, with its share of scales."""
+    if expert:
+        kept = deployment.format_of_experts
+    elif name.startswith(WIDE_WEIGHTS) or name.endswith("norm"):
+        kept = "bf16"
+    else:
+        kept = deployment.weights
+    return SERVED_FORMATS[served_format(kept)].bytes_of_weight("bf16")
+
+
+def _cached_elements(block: Block, hidden: int, ranks: float) -> float:
+    """Return the elements that one token keeps in the cache of one layer, on one rank."""
+    mixer = block.mixer
+    if isinstance(mixer, Attention):
+        return 2.0 * max(mixer.groups / ranks, 1.0) * mixer.size(hidden)
+    if isinstance(mixer, LatentAttention):
+        return float(mixer.kv_lora_rank + mixer.qk_rope_head_size)
+    return 0.0
+
+
+def _has_window(block: Block) -> bool:
+    return isinstance(block.mixer, Attention) and block.mixer.window is not None

@@ -1,0 +1,176 @@
+"""The seconds of any pass of an engine, interpolated between passes that were priced together.
+
+Answers: how long does an iteration with these four numbers take, host included?
+Elsewhere: the prices (pass_prices.py), the four numbers (engine_pass.py), the loop that asks (scheduler.py).
+
+Every item of a pass depends on one of four things: the new tokens, the number of sequences (head and
+sampling), the caches of decoding sequences, or the pairs of prompts. The seconds of a pass are the sum of
+four tables, of one or two dimensions each, interpolated linearly in the logarithms of their coordinates.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.pass_prices import PricedPasses
+from flopcast.spec.engine import Engine
+
+PriceBatch = Callable[[EnginePass], PricedPasses]
+PARTS = ("prompt_attention", "decode_attention", "head")  # components with coordinates of their own
+STEPS = (1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875)  # nodes of an octave
+FEWEST, MOST_CONTEXT = 1.0, float(2**21)
+
+
+def nodes(largest: float, steps: tuple[float, ...] = STEPS) -> Counts:
+    """Return whole numbers from 1 to `largest`, or just above it, several for each octave.
+
+    >>> nodes(8.0, (1.0, 1.5)).tolist()
+    [1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
+    """
+    octaves = int(np.ceil(np.log2(max(largest, 2.0))))
+    values = {np.ceil(2.0**octave * step) for octave in range(octaves) for step in steps} | {2.0**octaves}
+    return np.array(sorted(values))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Table:
+    """Logarithms of seconds at the nodes of two coordinates; the second has one node where it is unused."""
+
+    first: list[float]
+    second: list[float]
+    logs: list[list[float]]
+
+    def at(self, first: float, second: float) -> float:
+        """Return the seconds at a point; 0 below the first node of the first coordinate."""
+        if first <= 0.0:
+            return 0.0
+        row, share = _place(self.first, np.log(max(first, FEWEST)))
+        if len(self.second) == 1:
+            below, above = self.logs[row][0], self.logs[row + 1][0]
+            return float(np.exp(below + share * (above - below)))
+        column, part = _place(self.second, np.log(max(second, FEWEST)))
+        low, high = self.logs[row], self.logs[row + 1]
+        below = low[column] + part * (low[column + 1] - low[column])
+        above = high[column] + part * (high[column + 1] - high[column])
+        return float(np.exp(below + share * (above - below)))
+
+    def over(self, first: Counts, second: Counts) -> Floats:
+        """Return the seconds at many points, arrays of one shape."""
+        logs, rows = np.array(self.logs), np.array(self.first)
+        at = np.log(np.maximum(first, FEWEST))
+        row = np.clip(np.searchsorted(rows, at, side="right") - 1, 0, len(rows) - 2)
+        share = (at - rows[row]) / (rows[row + 1] - rows[row])
+        if len(self.second) == 1:
+            found = logs[row, 0] * (1 - share) + logs[row + 1, 0] * share
+        else:
+            columns, on = np.array(self.second), np.log(np.maximum(second, FEWEST))
+            column = np.clip(np.searchsorted(columns, on, side="right") - 1, 0, len(columns) - 2)
+            part = (on - columns[column]) / (columns[column + 1] - columns[column])
+            low = logs[row, column] * (1 - part) + logs[row, column + 1] * part
+            high = logs[row + 1, column] * (1 - part) + logs[row + 1, column + 1] * part
+            found = low * (1 - share) + high * share
+        seconds: Floats = np.where(first > 0, np.exp(found), 0.0)
+        return seconds
+
+
+def _place(axis: list[float], value: float) -> tuple[int, float]:
+    """Return the node below a value and the weight of the node above; beyond the ends, the last slope."""
+    below = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
+    return below, (value - axis[below]) / (axis[below + 1] - axis[below])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class PassTimes:
+    """Seconds of passes by their four numbers: a function for the scheduler, of floats or of arrays."""
+
+    linear: _Table  # new tokens
+    head: _Table  # sequences
+    decode: _Table  # sequences, mean context
+    prompt: _Table  # tokens of prompts, mean pairs of each
+    engine: Engine
+    host_ratio: float = 1.0
+
+    def __call__(self, new: Counts, sequences: Counts, cached: Counts, pairs: Counts) -> Counts:
+        """Return the seconds of passes; the arguments are floats, or arrays of one shape."""
+        host = self.engine.iteration
+        if isinstance(new, np.ndarray):
+            prompt, queries = np.maximum(new - sequences, 0.0), np.maximum(pairs - cached, 0.0)
+            device_s = (
+                self.linear.over(new, new)
+                + self.head.over(sequences, sequences)
+                + self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
+                + self.prompt.over(prompt, queries / np.maximum(prompt, 1.0))
+            )
+            return device_s + self.host_ratio * (host.host_s + host.sequence_s * sequences)
+        prompt_tokens, prompt_pairs = max(new - sequences, 0.0), max(pairs - cached, 0.0)
+        one_s = (
+            self.linear.at(new, 1.0)
+            + self.head.at(sequences, 1.0)
+            + self.decode.at(sequences, cached / max(sequences, 1.0))
+            + self.prompt.at(prompt_tokens, prompt_pairs / max(prompt_tokens, 1.0))
+        )
+        return one_s + self.host_ratio * (host.host_s + host.sequence_s * sequences)  # type: ignore[no-any-return]
+
+
+def pass_times(
+    price: PriceBatch, engine: Engine, max_tokens: int, max_sequences: int, longest: int
+) -> PassTimes:
+    """Return the tables of an engine for passes up to these sizes, priced in one batch.
+
+    `longest` is the longest context of a sequence; larger contexts are extrapolated.
+    """
+    new = nodes(float(max(max_tokens, max_sequences)))
+    sequences = nodes(float(max_sequences), (1.0, 1.5))
+    contexts = nodes(float(longest), (1.0,))
+    prompts = nodes(float(max_tokens), (1.0,))
+    rows = {
+        "linear": _rows(new),
+        "head": _rows(sequences),
+        "decode": _rows(sequences, contexts),
+        "prompt": _rows(prompts, contexts),
+    }
+    batch = [_passes(part, *pair) for part, pair in rows.items()]
+    columns = (np.concatenate(column)[:, None] for column in zip(*batch, strict=True))
+    names = ("new_tokens", "sequences", "cached_tokens", "pairs")
+    priced = price(EnginePass(**dict(zip(names, columns, strict=True)))).by_component()
+    total = sum(priced.values())
+    component = {name: priced.get(name, np.zeros_like(total)) for name in PARTS}
+    component["linear_attention"] = total - sum(component.values())
+    seconds = {
+        "linear": component["linear_attention"],
+        "head": component["head"],
+        "decode": component["decode_attention"],
+        "prompt": component["prompt_attention"],
+    }
+    tables, start = {}, 0
+    for part, (first, second) in rows.items():
+        found = seconds[part][start : start + len(first)]
+        start += len(first)
+        tables[part] = _table(first, second, found)
+    return PassTimes(**tables, engine=engine)
+
+
+def _rows(first: Counts, second: Counts | None = None) -> tuple[Counts, Counts]:
+    """Return every pair of nodes, the second coordinate fastest."""
+    other = np.ones(1) if second is None else second
+    return np.repeat(first, len(other)), np.tile(other, len(first))
+
+
+def _passes(part: str, first: Counts, second: Counts) -> tuple[Counts, ...]:
+    """Return the four numbers of passes that show one part at its nodes."""
+    zero = np.zeros_like(first)
+    if part == "linear":
+        return first, zero, zero, zero
+    if part in ("head", "decode"):
+        return first, first, first * second, first * second
+    return first, zero, zero, first * second
+
+
+def _table(first: Counts, second: Counts, seconds: Floats) -> _Table:
+    rows, columns = np.unique(first), np.unique(second)
+    logs = np.log(np.maximum(seconds.reshape(len(rows), len(columns)), 1e-12))
+    return _Table(np.log(rows).tolist(), np.log(columns).tolist(), logs.tolist())
