@@ -18,15 +18,16 @@ from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
 from flopcast.library.hub import hub_document, hub_model
 from flopcast.spec.cluster import Cluster, Device, Host
+from flopcast.spec.engine import Engine
 from flopcast.spec.model import Model
 from flopcast.spec.operations import Price
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
-Entry = TypeVar("Entry", Device, Host, Model, Stack, Site, Price)
+Entry = TypeVar("Entry", Device, Host, Model, Stack, Engine, Site, Price)
 
 MOST_CLUSTERS = 5  # that an error names for a device
-KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites", "prices")
+KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
 _TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
@@ -230,6 +231,12 @@ def model(name: str) -> Model:
 def stack(name: str) -> Stack:
     """Return a stack by name."""
     return _entry(Stack, "stacks", name)
+
+
+@lru_cache(maxsize=256)
+def engine(name: str) -> Engine:
+    """Return a serving engine by name."""
+    return _entry(Engine, "engines", name)
 
 
 @lru_cache(maxsize=256)

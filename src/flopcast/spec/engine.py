@@ -42,7 +42,7 @@ class Engine(StrictModel):
         Month of the release that the defaults are of.
     prefill : str
         How prompts and decoding sequences share passes: "chunked" mixes parts of prompts into passes that
-        decode; "apart" computes prompts in passes of their own.
+        decode, "whole" mixes whole prompts into them, and "apart" computes prompts in passes of their own.
     max_sequences : int
         Largest number of sequences in one pass.
     max_tokens : int
@@ -54,7 +54,8 @@ class Engine(StrictModel):
     reserved_bytes : float
         Memory for CUDA graphs, communication and the runtime, on each device.
     preemption : str
-        What happens to a preempted sequence: its cache is computed again or moved to the host.
+        What happens to a preempted sequence: its cache is computed again or moved to the host. With "none",
+        a request is admitted only if the blocks of its whole output are free.
     prefix_cache : bool
         Whether blocks of equal prompts are shared by default.
     fused_norms : bool
@@ -71,13 +72,13 @@ class Engine(StrictModel):
 
     name: str = ""
     era: str = ""
-    prefill: Literal["chunked", "apart"] = "chunked"
+    prefill: Literal["chunked", "whole", "apart"] = "chunked"
     max_sequences: int = Field(default=256, ge=1)
     max_tokens: int = Field(default=8192, ge=1)
     block_tokens: int = Field(default=16, ge=1)
     memory_fraction: float = Field(default=0.9, gt=0, le=1)
     reserved_bytes: float = Field(default=3e9, ge=0)
-    preemption: Literal["recompute", "swap"] = "recompute"
+    preemption: Literal["recompute", "swap", "none"] = "recompute"
     prefix_cache: bool = False
     fused_norms: bool = True
     iteration: IterationCost = IterationCost()

@@ -1,0 +1,144 @@
+"""Rules of serving jobs: which jobs cannot be predicted, why, and what would mend them.
+
+Answers: do a model, a cluster, an engine, a deployment and a traffic go together?
+Elsewhere: whether each of them is right by itself (spec/).
+"""
+
+from collections.abc import Iterator
+
+from flopcast.errors import Problem
+from flopcast.layers.attention import Attention
+from flopcast.layers.block import Block
+from flopcast.layers.experts import Experts
+from flopcast.layers.latent_attention import LatentAttention
+from flopcast.layers.mlp import Mlp
+from flopcast.serving.memory import ServingMemory, serving_memory
+from flopcast.spec.serving_job import ServingJob
+from flopcast.units import show_memory
+
+
+def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
+    """Return every rule that a job breaks; empty if it can be predicted.
+
+    Parameters
+    ----------
+    longest : tokens of the longest request, prompt and output together
+    """
+    problems = [*_of_model(job), *_of_plan(job), *_of_formats(job)]
+    return problems or list(_of_memory(job, longest))
+
+
+def _of_model(job: ServingJob) -> Iterator[Problem]:
+    """Yield layers that serving does not know yet."""
+    for place, block in enumerate(job.model.blocks):
+        for field, layer, known in _unknown_layers(block):
+            because = "an engine runs this layer with kernels that flopcast has no model of yet"
+            yield Problem(
+                f"model.blocks.{place}.{field}",
+                layer,
+                f"one of {', '.join(known)}",
+                because,
+                "choose a model of these layers",
+            )
+    if job.model.adapters is not None:
+        because = "adapters are trained; serving them beside the model is not supported yet"
+        yield Problem("model.adapters", "given", "none", because, "remove the adapters")
+
+
+def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    if not isinstance(block.mixer, (Attention, LatentAttention)):
+        yield "mixer", block.mixer.kind, ("attention", "latent_attention")
+    if not isinstance(block.feed_forward, (Mlp, Experts)):
+        yield "feed_forward", block.feed_forward.kind, ("mlp", "experts")
+
+
+def _of_plan(job: ServingJob) -> Iterator[Problem]:
+    plan, domain = job.plan, job.cluster.scale_up_devices
+    ranks = plan.tensor_parallel
+    if job.replicas * plan.devices > job.cluster.num_devices:
+        because = f"{job.replicas} x {plan.devices} devices are more than the cluster has"
+        allowed = f"at most {job.cluster.num_devices} devices in all"
+        most = max(job.cluster.num_devices // plan.devices, 0)
+        fix = f"set plan.replicas to {most}" if most else "set plan.tensor_parallel to less"
+        yield Problem("plan.replicas", job.replicas, allowed, because, fix)
+    if ranks > domain:
+        because = "every layer waits for all-reduces over these ranks"
+        fix = f"set plan.tensor_parallel to {domain}"
+        allowed = f"at most {domain}, the devices of one {job.cluster.tiers[0].name} domain"
+        yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
+    heads = [block.mixer.heads for block in job.model.blocks]
+    if any(count % ranks for count in heads):
+        allowed = f"a divisor of the {min(heads)} heads"
+        because = "each rank has whole heads"
+        yield Problem("plan.tensor_parallel", ranks, allowed, because, "set plan.tensor_parallel to 1")
+    yield from _of_experts(job)
+
+
+def _of_experts(job: ServingJob) -> Iterator[Problem]:
+    degree = job.plan.expert_parallel
+    if degree == 1:
+        return
+    layers = [
+        block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)
+    ]
+    fix = "set plan.expert_parallel to 1"
+    if not layers:
+        yield Problem("plan.expert_parallel", degree, "1", "the model has no experts", fix)
+    if job.plan.tensor_parallel % degree:
+        allowed = f"a divisor of plan.tensor_parallel = {job.plan.tensor_parallel}"
+        because = "experts are spread over ranks of the instance, and each rank group shares one expert"
+        yield Problem("plan.expert_parallel", degree, allowed, because, fix)
+    if any(layer.num_experts % degree for layer in layers):
+        allowed = f"a divisor of the {layers[0].num_experts} experts"
+        yield Problem("plan.expert_parallel", degree, allowed, "each rank has whole experts", fix)
+
+
+def _of_formats(job: ServingJob) -> Iterator[Problem]:
+    engine, plan, device = job.engine, job.plan, job.cluster.node.device
+    for field, value, known in (
+        ("weights", plan.weights, engine.weights),
+        ("expert_weights", plan.format_of_experts, engine.weights),
+        ("cache", plan.cache, engine.caches),
+    ):
+        if value not in known and not (field == "expert_weights" and plan.expert_weights is None):
+            because = f"{engine.name} runs no other format"
+            yield Problem(f"plan.{field}", value, f"one of {', '.join(known)}", because, f"set it to {known[0]}")
+    for field, value in (("weights", plan.weights), ("expert_weights", plan.format_of_experts)):
+        unit = {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "mxfp4_mxfp8": "fp8"}.get(value)
+        if unit is not None and unit not in device.peak_flop_per_s:
+            because = f"{device.name} has no {unit} matrix engine"
+            allowed = "bf16, int4 or mxfp4, whose products are in 16 bits"
+            yield Problem(f"plan.{field}", value, allowed, because, f"set plan.{field} to bf16")
+
+
+def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
+    memory = serving_memory(job.model, job.plan, job.engine, job.cluster.node.device)
+    if memory.cache_bytes <= 0:
+        taken = memory.usable_bytes - memory.cache_bytes
+        because = (
+            f"weights of {show_memory(memory.weight_bytes)}, activations and the runtime need"
+            f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on a device"
+        )
+        yield Problem(
+            "plan.tensor_parallel",
+            job.plan.tensor_parallel,
+            "a deployment whose weights fit",
+            because,
+            f"set plan.tensor_parallel to {2 * job.plan.tensor_parallel}, or plan.weights to fp8",
+        )
+    elif memory.cache_tokens < longest:
+        yield _too_long(job, memory, longest)
+    stated = job.model.context_length
+    if stated and longest > stated:
+        because = "prompt and output together are longer than the context that the model was trained for"
+        fix = f"shorten prompt and output to {stated} tokens together"
+        yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)
+
+
+def _too_long(job: ServingJob, memory: ServingMemory, longest: int) -> Problem:
+    because = (
+        f"the KV cache of one instance holds {memory.cache_tokens:,} tokens,"
+        f" {show_memory(memory.token_bytes)} each on a device"
+    )
+    fix = f"shorten requests, set plan.cache to fp8, or plan.tensor_parallel to {2 * job.plan.tensor_parallel}"
+    return Problem("traffic", longest, f"requests of at most {memory.cache_tokens} tokens", because, fix)

@@ -1,0 +1,159 @@
+"""The spine of serving: job in, report out.
+
+Answers: what do requests of this traffic wait for on this deployment?
+Elsewhere: each step (the modules below), what stands in the report (serving_report.py).
+
+Passes are lowered, rewritten and priced as training is, a grid of them at once; a scheduler then plays the
+requests of one replica. Intervals come from playing them with passes that are slower or faster throughout.
+"""
+
+import math
+
+import numpy as np
+
+from flopcast.cost.factors import NINETY_PERCENT, Factor
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.dtypes import constant
+from flopcast.errors import SpecError
+from flopcast.serving.arrivals import requests_of
+from flopcast.serving.checks import serving_problems
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.lower import lower_passes
+from flopcast.serving.memory import ServingMemory, serving_memory
+from flopcast.serving.pass_prices import PricedPasses, price_passes
+from flopcast.serving.pass_times import PassTimes, pass_times
+from flopcast.serving.requests import Limits, Requests
+from flopcast.serving.scheduler import run
+from flopcast.serving.served import Served
+from flopcast.serving.serving_report import ServingReport
+from flopcast.serving.summarise import Certainty, summarise
+from flopcast.spec.serving_job import ServingJob
+
+ITERATION_HOST = "iteration_host"
+
+
+def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> ServingReport:
+    """Predict how an engine serves its traffic.
+
+    Parameters
+    ----------
+    job : ServingJob
+    book : CurveBook
+        The curves of the job's cluster.
+    trace : Requests or None
+        The requests of the traffic's trace, if it names one.
+
+    Raises
+    ------
+    SpecError
+        The job contradicts itself, or asks for what is not supported; every fault is listed.
+    """
+    requests = requests_of(_of_one_replica(job).traffic, trace)
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    if problems := serving_problems(job, longest):
+        raise SpecError(problems)
+    memory = serving_memory(job.model, job.plan, job.engine, job.cluster.node.device)
+    times = times_of(job, book, longest)
+    limits = limits_of(job, memory)
+    served = run(requests, limits, times)
+    mean = _mean_pass(served)
+    priced = _price(job, book, mean)
+    shares, factor_shares, factors, sigma = _shares(job, priced, mean)
+    spread = math.exp(NINETY_PERCENT * sigma)
+    fast, slow = (run(requests, limits, _stretched(times, ratio)) for ratio in (1.0 / spread, spread))
+    certainty = Certainty(sigma, factors, factor_shares)
+    return summarise(job, memory, (served, fast, slow), shares, certainty, priced.used)
+
+
+def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes:
+    """Return the seconds of every pass that a job may run; `longest` is that of a request, in tokens."""
+    plan, engine = job.plan, job.engine
+    tokens = max(plan.max_tokens or engine.max_tokens, longest if engine.prefill == "whole" else 1)
+    sequences = plan.max_sequences or engine.max_sequences
+    return pass_times(lambda passes: _price(job, book, passes), engine, tokens, sequences, longest)
+
+
+def limits_of(job: ServingJob, memory: ServingMemory) -> Limits:
+    """Return what one replica may hold and do in an iteration."""
+    plan, engine = job.plan, job.engine
+    sequences = plan.max_sequences or engine.max_sequences
+    return Limits(
+        max_sequences=sequences,
+        max_tokens=max(plan.max_tokens or engine.max_tokens, sequences),
+        kv_blocks=memory.cache_tokens // engine.block_tokens,
+        block_tokens=engine.block_tokens,
+        chunked_prefill=engine.prefill != "whole",
+        prefill_first=engine.prefill == "apart",
+        prefix_cache=engine.prefix_cache,
+        preemption=engine.preemption,
+    )
+
+
+def _price(job: ServingJob, book: CurveBook, passes: EnginePass) -> PricedPasses:
+    layers = lower_passes(job.model, job.plan, job.engine, passes)
+    size = len(passes.new_tokens)
+    return price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
+
+
+def _of_one_replica(job: ServingJob) -> ServingJob:
+    """Return the job with the traffic of one replica: an equal share of the rate or of the concurrency."""
+    traffic, replicas = job.traffic, job.replicas
+    if replicas == 1:
+        return job
+    share: dict[str, object] = {"requests": max(traffic.num_requests // replicas, 1)}
+    if traffic.rate_per_s is not None:
+        share["rate_per_s"] = traffic.rate_per_s / replicas
+    if traffic.concurrency is not None:
+        share["concurrency"] = max(round(traffic.concurrency / replicas), 1)
+    return job.model_copy(update={"traffic": traffic.model_copy(update=share)})
+
+
+def _mean_pass(served: Served) -> EnginePass:
+    """Return the mean of all iterations, as a batch of one."""
+    table = served.iterations
+    total = max(float(table.passes.sum()), 1.0)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return constant(float((values * table.passes).sum()) / total)
+
+    new, sequences, cached = mean(table.new_tokens), mean(table.sequences), mean(table.kv_tokens)
+    prompt_pairs = float(_pairs(served.requests)) / total
+    return EnginePass(new_tokens=new, sequences=sequences, cached_tokens=cached, pairs=cached + prompt_pairs)
+
+
+def _pairs(requests: Requests) -> float:
+    """Return the pairs of queries and keys of all prompts."""
+    prompts = requests.prompt_tokens.astype(np.float64)
+    return float((prompts * prompts / 2.0).sum())
+
+
+def _shares(
+    job: ServingJob, priced: PricedPasses, mean: EnginePass
+) -> tuple[dict[str, float], dict[str, float], dict[str, Factor], float]:
+    """Return shares of the mean pass by component and by factor, the factors, and the sigma of its time."""
+    host = job.engine.iteration
+    host_s = host.host_s + host.sequence_s * float(mean.sequences[0, 0])
+    seconds = {name: float(part[0]) for name, part in priced.by_component().items()} | {"host": host_s}
+    total = sum(seconds.values())
+    by_factor = {name: float(part[0]) / total for name, part in priced.by_factor().items()}
+    by_factor[ITERATION_HOST] = host_s / total
+    factor = Factor(name=ITERATION_HOST, log_sigma_factor=host.log_sigma_factor)
+    factors = {**priced.factors, ITERATION_HOST: factor}
+    parts = (share * factors[name].log_sigma_factor for name, share in by_factor.items())
+    sigma = math.sqrt(sum(part**2 for part in parts))
+    return {name: part / total for name, part in seconds.items()}, by_factor, factors, sigma
+
+
+def _stretched(times: PassTimes, ratio: float) -> "_Stretched":
+    return _Stretched(times, ratio)
+
+
+class _Stretched:
+    """Pass times that are longer throughout, by one ratio."""
+
+    def __init__(self, times: PassTimes, ratio: float) -> None:
+        self._times, self._ratio = times, ratio
+
+    def __call__(self, *numbers: np.ndarray) -> np.ndarray:
+        """Return the seconds of passes, as `PassTimes` does."""
+        return self._times(*numbers) * self._ratio

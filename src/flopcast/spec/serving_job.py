@@ -1,0 +1,58 @@
+"""The serving job: everything that a prediction of serving needs, in one frozen noun."""
+
+from typing import ClassVar
+
+from pydantic import ConfigDict
+
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+from flopcast.spec.model import Model
+from flopcast.spec.site import Site
+from flopcast.spec.traffic import Slo, Traffic
+from flopcast.strict_model import StrictModel, nameable
+
+
+class ServingJob(StrictModel):
+    """A model that an engine serves on a cluster to some traffic.
+
+    Attributes
+    ----------
+    model : Model
+        The model that is served.
+    cluster : Cluster
+        The machine that serves it.
+    engine : Engine
+        The serving software.
+    plan : Deployment
+        How the model is divided over devices, and in which formats.
+    traffic : Traffic
+        The requests.
+    slo : Slo
+        The latencies that requests must keep.
+    site : Site
+        What was measured on this particular machine.
+    assumptions : tuple of str
+        Values that were missing and that flopcast filled in; reports list them.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("model", "cluster", "engine"))
+
+    model: Model
+    cluster: Cluster
+    engine: Engine
+    plan: Deployment
+    traffic: Traffic
+    slo: Slo = Slo()
+    site: Site = Site()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def replicas(self) -> int:
+        """Return the instances that share the traffic: as many as fit on the cluster unless stated."""
+        return self.plan.replicas or max(self.cluster.num_devices // self.plan.devices, 1)
+
+    @property
+    def devices(self) -> int:
+        """Return the devices of all instances."""
+        return self.replicas * self.plan.devices
