@@ -39,6 +39,20 @@ def predict(job: Job) -> Report:
     return SHARED.predict(job)
 
 
+def predict_serving(job: ServingJob) -> ServingReport:
+    """Predict how an engine serves requests, with the curves of the catalogue.
+
+    Raises
+    ------
+    SpecError
+        The job contradicts itself, or asks for what is not supported.
+    """
+    from flopcast.library.curves import load_book
+    from flopcast.serving.serve import serve
+
+    return serve(job, load_book(job.cluster))
+
+
 def predict_memory(job: Job) -> MemoryReport:
     """Return what the job keeps on each device, and whether it fits; also for machines without curves.
 

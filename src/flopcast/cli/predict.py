@@ -7,16 +7,34 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli import options
+from flopcast.cli.suggestions import names_of
 from flopcast.cli.terminal import print_text
+from flopcast.errors import spec_error
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.serving_request import resolve_serving, serves
 
 if TYPE_CHECKING:
     from flopcast.report.report import Report
 
 
+SERVING = {
+    "engine": click.option(
+        "--engine",
+        help="A serving engine of the catalogue: predict serving in place of training.",
+        shell_complete=names_of("engines"),
+    ),
+    "traffic": click.option(
+        "--traffic", help='Requests that are served, e.g. "rate=4/s prompt=2000 output=300".'
+    ),
+    "slo": click.option(
+        "--slo", help='Latencies that requests must keep, e.g. "ttft_p99=2s tpot_p99=50ms".'
+    ),
+}
+
+
 @click.command("predict")
-@options.job_options()
+@options.job_options(**SERVING)
 @click.option("--log", type=options.FILE, help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
@@ -31,7 +49,7 @@ if TYPE_CHECKING:
 def command(
     request: JobRequest, log: Path | None, wants_json: bool, report: Path | None, trace: Path | None
 ) -> None:
-    """Predict one training step of a job.
+    """Predict one training step of a job, or how an engine serves requests.
 
     Prints the step time with its interval, tokens per second, MFU, memory, where the time goes, and the
     measurements behind these numbers. Describe the job by the name of a model, by a YAML or JSON file, by a
@@ -55,6 +73,9 @@ def command(
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
 
+    if serves(request):
+        _predict_serving(request, wants_json, {"--log": log, "--report": report, "--trace": trace})
+        return
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
     log_text, log_json = _log_reader(log)
@@ -72,6 +93,27 @@ def command(
         with options.writing("--trace", trace):
             write_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
+
+
+def _predict_serving(request: JobRequest, wants_json: bool, others: dict[str, Path | None]) -> None:
+    """Print the prediction of a serving job.
+
+    Raises
+    ------
+    SpecError
+        The job has faults, or an option of training is given beside it.
+    """
+    from flopcast.api import predict_serving
+    from flopcast.render import serving_json, serving_text
+
+    if wrong := [name for name, value in others.items() if value is not None]:
+        allowed, because = "a training job", "serving is printed as text or as JSON only"
+        raise spec_error(wrong[0], str(others[wrong[0]]), allowed, because, f"remove {wrong[0]}")
+    made = predict_serving(resolve_serving(request))
+    if wants_json:
+        options.print_json(serving_json.as_json(made))
+    else:
+        print_text(serving_text.marked_text(made))
 
 
 def _log_reader(

@@ -41,6 +41,8 @@ class JobRequest:
     price : of a device
     kind : format of the first file
     arg, env : values that a launch script takes from outside: "1=8", "NNODES=4"
+    engine : name of a serving engine, or a mapping as in a job file; the request then serves
+    traffic, slo : requests that are served and the latencies that they must keep, as texts or mappings
     """
 
     files: tuple[str, ...] = ()
@@ -62,6 +64,9 @@ class JobRequest:
     kind: str | None = None
     arg: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
+    engine: object = None
+    traffic: object = None
+    slo: object = None
 
     @property
     def devices(self) -> int | None:

@@ -29,6 +29,7 @@ from flopcast.spec.job import Job
 LONGEST_USUAL = 8192  # tokens
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
+WRITTEN = ("model", "stack", "cluster", "plan", "engine", "traffic", "slo")  # options that replace a part
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 Made = TypeVar("Made")
@@ -52,7 +53,11 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
 
 
 def made_from(
-    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
+    request: JobRequest,
+    make: Callable[[Document, ReadFile], Made],
+    *,
+    assume_cluster: bool = True,
+    trains: bool = True,
 ) -> Made:
     """Return what `make` makes of the document that a request describes.
 
@@ -60,6 +65,7 @@ def made_from(
     ----------
     make : gets the document, and the function that reads the files that it names
     assume_cluster : whether a job without a cluster runs on the usual one
+    trains : whether the usual stack and length of sequences are filled in
 
     Raises
     ------
@@ -97,7 +103,7 @@ def made_from(
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
     try:
-        made = make(_with_defaults(document), read)
+        made = make(_with_defaults(document) if trains else document, read)
     except SpecError as error:
         follows = {"plan"} if unsized else set()  # how many devices a plan fills is then no question
         follows |= {"model.adapters.targets"} if untargeted else set()
@@ -145,7 +151,7 @@ def _tried(
 
 def _with_options(document: Document, request: JobRequest) -> Document:
     data = dict(document.data) if isinstance(document.data, dict) else {}
-    named = {key: getattr(request, key) for key in ("model", "stack", "cluster", "plan")}
+    named = {key: getattr(request, key) for key in WRITTEN}
     for key, value in named.items():
         if value is not None:
             data[key] = value

@@ -1,0 +1,68 @@
+"""A report of serving as JSON data.
+
+Elsewhere: the report as text (serving_text.py), reports of training (report_json.py).
+"""
+
+from flopcast.serving.serving_report import Estimate, ServingReport
+
+FORMAT_VERSION = 1
+
+
+def as_json(report: ServingReport) -> dict[str, object]:
+    """Return plain data; an estimate is its value with the ends of its 90 % interval."""
+    memory = report.memory
+    return {
+        "format_version": FORMAT_VERSION,
+        "serving_job": report.job.model_dump(mode="json", exclude={"model", "cluster", "engine"})
+        | {
+            "model": report.job.model.name,
+            "cluster": report.job.cluster.name,
+            "engine": report.job.engine.name,
+        },
+        "devices": report.job.devices,
+        "replicas": report.job.replicas,
+        "latencies_s": {
+            metric: {name: _estimate(value) for name, value in found.items()}
+            for metric, found in report.latencies.items()
+        },
+        "output_tokens_per_s": _estimate(report.output_tokens_per_s),
+        "requests_per_s": _estimate(report.requests_per_s),
+        "goodput_per_s": _estimate(report.goodput_per_s),
+        "meets_slo": report.meets_slo,
+        "usd_per_million_output_tokens": _estimate(report.usd_per_million_tokens),
+        "saturated": report.saturated,
+        "saturation_requests_per_s": report.saturation_per_s,
+        "limited_by": report.limited_by,
+        "iteration_s": report.iteration_s,
+        "decoding_sequences": report.decoding,
+        "cache_share": report.cache_share,
+        "time_shares": dict(report.shares),
+        "memory": {
+            "capacity_bytes": memory.capacity_bytes,
+            "weight_bytes": memory.weight_bytes,
+            "activation_bytes": memory.activation_bytes,
+            "reserved_bytes": memory.reserved_bytes,
+            "cache_bytes": memory.cache_bytes,
+            "cache_tokens": memory.cache_tokens,
+        },
+        "factors": [
+            {"name": name, "log_sigma_factor": factor.log_sigma_factor, "share": report.factor_shares[name]}
+            for name, factor in report.factors.items()
+            if name in report.factor_shares
+        ],
+        "evidence": [
+            {
+                "curve": each.curve.name,
+                "owner": each.curve.owner,
+                "source": each.curve.evidence.source,
+                "calibrated": each.calibrated,
+                "extrapolated": each.extrapolated,
+            }
+            for each in report.used
+        ],
+        "assumptions": list(report.job.assumptions),
+    }
+
+
+def _estimate(value: Estimate | None) -> dict[str, float] | None:
+    return None if value is None else {"value": value.value, "low": value.low, "high": value.high}

@@ -1,0 +1,155 @@
+"""A report of serving as text: first the answer, then latencies, rates, memory, time and uncertainty.
+
+Answers: what does the terminal show for a serving job?
+Elsewhere: the report as JSON (serving_json.py), reports of training (report_text.py).
+"""
+
+from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.tables import aligned
+from flopcast.render.terminal import answer, plain
+from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.units import show, show_memory, show_seconds, show_usd
+
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end"}
+LABELS = {
+    "mlp": "dense feed-forward layers",
+    "experts": "experts",
+    "attention": "projections of attention",
+    "decode_attention": "attention to cached tokens",
+    "prompt_attention": "attention of prompts",
+    "communication": "communication between devices",
+    "head": "head and sampling",
+    "norm": "norms",
+    "embedding": "embedding",
+    "host": "host",
+}
+LIMITS = {
+    "arrivals": "arrivals: the engine serves every request as it comes",
+    "max_sequences": "the largest number of sequences in a pass (plan.max_sequences)",
+    "kv": "memory: the KV cache is full",
+    "budget": "the largest number of new tokens in a pass (plan.max_tokens)",
+    "batch": "static batches, which must end before the next one",
+}
+BAR, WIDTH = "█", 24
+
+
+def as_text(report: ServingReport) -> str:
+    """Return the printed report, without a final newline."""
+    return plain(marked_text(report))
+
+
+def marked_text(report: ServingReport) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
+    parts = (
+        _answer(report),
+        _latencies(report),
+        _memory(report),
+        _times(report),
+        _certainty(report),
+        assumption_lines(report.job.assumptions),
+    )
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _answer(report: ServingReport) -> list[str]:
+    job = report.job
+    machine = f"{job.devices} × {job.cluster.node.device.name}"
+    lines = [
+        f"{job.model.name} on {job.cluster.name}: {machine}, {job.engine.name} ({job.engine.era})",
+        f"plan      {_plan(report)}",
+        f"traffic   {job.traffic.text()}",
+    ]
+    for metric in ("ttft", "tpot"):
+        mean = report.latencies[metric]["mean"]
+        lines.append(f"{NAMES[metric]:8}  {answer(show_seconds(mean.value))} on average   {_interval(mean)}")
+    rate = report.output_tokens_per_s
+    each = rate.value / job.devices
+    lines += [
+        f"rate      {show(rate.value, 'tokens/s')} of output, {show(each, 'tokens/s')} per device",
+        f"requests  {report.requests_per_s.value:.3g}/s,"
+        f" {report.decoding:.0f} decoding at a time on each replica",
+    ]
+    if report.goodput_per_s is not None:
+        verdict = "kept" if report.meets_slo else "not kept"
+        lines.append(
+            f"goodput   {report.goodput_per_s.value:.3g} requests/s keep {job.slo.text()}; objectives {verdict}"
+        )
+    if report.usd_per_million_tokens is not None:
+        cost = report.usd_per_million_tokens
+        lines.append(f"cost      {answer(show_usd(cost.value))} for a million output tokens")
+    lines.append(f"limit     {LIMITS[report.limited_by]}")
+    if report.saturated and report.saturation_per_s is not None:
+        lines.append(
+            f"warning   requests arrive faster than they are served: the queue grows without end above"
+            f" {report.saturation_per_s:.3g} requests/s, so that latencies depend on how long it grows"
+        )
+    return lines
+
+
+def _plan(report: ServingReport) -> str:
+    plan, replicas = report.job.plan, report.job.replicas
+    words = [f"tp={plan.tensor_parallel}"]
+    words += [f"ep={plan.expert_parallel}"] if plan.expert_parallel > 1 else []
+    words += [f"replicas={replicas}", f"weights={plan.weights}"]
+    words += [f"expert_weights={plan.expert_weights}"] if plan.expert_weights else []
+    return " ".join((*words, f"cache={plan.cache}"))
+
+
+def _interval(estimate: Estimate) -> str:
+    low, high = (show_seconds(bound, like=estimate.value) for bound in (estimate.low, estimate.high))
+    return f"(90 %: {low} to {high})"
+
+
+def _latencies(report: ServingReport) -> list[str]:
+    """Return a table of latencies by percentile."""
+    names = list(report.latencies["ttft"])
+    rows = [["latency", *names]]
+    for metric, found in report.latencies.items():
+        rows.append([f"  {NAMES[metric]}", *(show_seconds(found[name].value) for name in names)])
+    return aligned(rows, "<" + ">" * len(names))
+
+
+def _memory(report: ServingReport) -> list[str]:
+    """Return the memory of one device, and how many tokens its cache holds."""
+    memory = report.memory
+    rows = [
+        ["  weights", show_memory(memory.weight_bytes)],
+        ["  activations of the largest pass", show_memory(memory.activation_bytes)],
+        ["  graphs, communication, runtime", show_memory(memory.reserved_bytes)],
+        ["  KV cache", show_memory(memory.cache_bytes)],
+        ["  left free by the engine", show_memory(memory.capacity_bytes - memory.usable_bytes)],
+    ]
+    caches = (
+        f"the KV cache of a replica holds {memory.cache_tokens:,} tokens;"
+        f" {report.cache_share:.0%} of it are in use on average"
+    )
+    return [f"memory of one device: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>"), caches]
+
+
+def _times(report: ServingReport) -> list[str]:
+    """Return where the time of an iteration goes, the largest part first."""
+    rows = []
+    for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1]):
+        if share >= 0.0005:
+            seconds = show_seconds(share * report.iteration_s)
+            rows.append([f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", BAR * round(share * WIDTH)])
+    head = f"where the time of a mean iteration goes: {show_seconds(report.iteration_s)}"
+    return [head, *aligned(rows, "<>><")]
+
+
+def _certainty(report: ServingReport) -> list[str]:
+    """Return the factors that make the interval, the largest first, and the curves used."""
+    parts = sorted(
+        (
+            (report.factor_shares[name] * factor.log_sigma_factor, name)
+            for name, factor in report.factors.items()
+            if name in report.factor_shares
+        ),
+        reverse=True,
+    )
+    rows = [[f"  {name}", f"± {1.6449 * part:.1%}"] for part, name in parts[:5] if part > 0]
+    borrowed = sorted({each.curve.name for each in report.used if not each.calibrated})
+    lines = ["what makes the interval", *aligned(rows, "<>")]
+    if borrowed:
+        lines.append(f"not measured on this device, estimated from its data sheet: {', '.join(borrowed)}")
+    return lines

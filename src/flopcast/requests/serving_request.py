@@ -1,0 +1,179 @@
+"""From a request to a serving job: engine, deployment and traffic resolved, defaults filled in.
+
+Answers: does a request serve or train, and which serving job does it describe?
+Elsewhere: requests (job_request.py), files, changes and clusters (resolve.py), whether the job can be
+predicted (serving/checks.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.library import catalog
+from flopcast.library.edits import in_long_names, merged
+from flopcast.library.traffic_text import slo_of, traffic_of
+from flopcast.requests.job_files import ReadFile, built
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import made_from
+from flopcast.requests.sources import read_source
+from flopcast.requests.words import with_named_model
+from flopcast.serving.memory import serving_memory
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.traffic import Slo, Traffic
+
+USUAL_ENGINE = "vllm"
+USUAL_TRAFFIC = "concurrency=16 prompt=1000 output=300"
+OF_SERVING = ("engine", "traffic", "slo")
+OF_TRAINING = ("stack", "seq", "lora", "qlora", "tokens", "samples", "epochs")
+ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
+
+
+def serves(request: JobRequest) -> bool:
+    """Return whether a request asks for serving: by an option, a change, or a key of its file."""
+    if any(getattr(request, name) is not None for name in OF_SERVING):
+        return True
+    if any(change.partition("=")[0].partition(".")[0] in OF_SERVING for change in request.changes):
+        return True
+    source = request.source or read_source(with_named_model(request))
+    data = source.document.data
+    return isinstance(data, dict) and any(name in data for name in OF_SERVING)
+
+
+def resolve_serving(request: JobRequest) -> ServingJob:
+    """Return the serving job that a request describes.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the files and the other values, options of training among them.
+    """
+    wrong = [
+        Problem(
+            f"--{name}",
+            getattr(request, name),
+            "no value for serving",
+            "it belongs to training",
+            f"remove --{name}, or --engine",
+        )
+        for name in OF_TRAINING
+        if getattr(request, name) is not None
+    ]
+    if wrong:
+        raise SpecError(wrong)
+    return made_from(request, serving_job_of, trains=False)
+
+
+def serving_job_of(document: Document, read: ReadFile) -> ServingJob:
+    """Return the serving job that a document describes.
+
+    Raises
+    ------
+    SpecError
+        Faults of its nouns, all of them.
+    """
+    if not isinstance(document.data, dict):
+        allowed = "a mapping with model, cluster, engine, plan and traffic"
+        because, fix = "a serving job has named parts", "see: flopcast schema"
+        raise spec_error("document", document.data, allowed, because, fix, document.where(()))
+    data, notes, problems = dict(document.data), list[str](), list[Problem]()
+    for key, usual in (("engine", USUAL_ENGINE), ("traffic", USUAL_TRAFFIC)):
+        if key not in data:
+            data[key] = usual
+            notes.append(f"{key} {usual}")
+    makers = {
+        "model": lambda value: built("model", value, document),
+        "cluster": lambda value: built("cluster", value, document),
+        "engine": lambda value: _engine(value, document),
+        "plan": lambda value: _deployment(value, document),
+        "traffic": lambda value: _traffic(value, document),
+        "slo": lambda value: _slo(value, document),
+    }
+    data.setdefault("plan", {})
+    for key, make in makers.items():
+        if key in data:
+            try:
+                data[key] = make(data[key])
+            except SpecError as error:
+                problems += error.problems
+                data.pop(key)
+    try:
+        job = build(ServingJob, document, data)
+    except SpecError as error:
+        reported = {problem.field.split(".")[0] for problem in problems}
+        problems += [each for each in error.problems if each.field.split(".")[0] not in reported]
+        raise SpecError(problems) from None
+    if problems:
+        raise SpecError(problems)
+    job, chosen = _with_degree(job)
+    return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
+
+
+def _engine(data: object, document: Document) -> Engine:
+    """Return an engine by its name, a base with changes, or a description."""
+    changes = dict(data) if isinstance(data, dict) else {"base": data}
+    if "base" not in changes:
+        return build(Engine, document, data, ("engine",))
+    name = changes.pop("base")
+    own_name = catalog.known("engines", name) if isinstance(name, str) else None
+    if own_name is None:
+        raise SpecError([catalog.unknown_name("engines", str(name), "engine", document.where(("engine",)))])
+    if not changes:
+        return catalog.engine(own_name)
+    made = merged(catalog.document("engines", own_name).data, changes)
+    return build(Engine, document, made, ("engine",)).model_copy(update={"name": own_name})
+
+
+def _deployment(data: object, document: Document) -> Deployment:
+    document, words = in_long_names(document, "plan", data)
+    return build(Deployment, document, words, ("plan",))
+
+
+def _traffic(data: object, document: Document) -> Traffic:
+    if isinstance(data, str):
+        return traffic_of(data, document.where(("traffic",)))
+    document, words = in_long_names(document, "traffic", data)
+    return build(Traffic, document, words, ("traffic",))
+
+
+def _slo(data: object, document: Document) -> Slo:
+    if isinstance(data, str):
+        return slo_of(data, document.where(("slo",)))
+    return build(Slo, document, data, ("slo",))
+
+
+def _with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
+    """Return the job with a tensor-parallel degree and formats, and notes on those that were chosen.
+
+    The degree is the smallest power of two whose cache has room for several of the longest requests or, if
+    none has, the largest that is possible.
+    """
+    stated = job.plan.model_fields_set
+    notes = [] if "weights" in stated else [f"weights {job.plan.weights}"]
+    if "tensor_parallel" in stated:
+        return job, notes
+    tokens = ROOM * _longest(job.traffic)
+    heads = [block.mixer.heads for block in job.model.blocks]
+    largest = min(job.cluster.scale_up_devices, job.cluster.num_devices)
+    degrees = [
+        degree
+        for power in range(8)
+        if (degree := 2**power) <= largest and all(count % degree == 0 for count in heads)
+    ]
+    chosen = degrees[-1]
+    for degree in degrees:
+        plan = job.plan.model_copy(update={"tensor_parallel": degree})
+        if serving_memory(job.model, plan, job.engine, job.cluster.node.device).cache_tokens >= tokens:
+            chosen = degree
+            break
+    plan = job.plan.model_copy(update={"tensor_parallel": chosen})
+    return job.model_copy(update={"plan": plan}), [*notes, f"plan tp={chosen}, the fewest devices with room"]
+
+
+def _longest(traffic: Traffic) -> int:
+    """Return about the tokens of a long request, prompt and output."""
+    lengths = (traffic.prompt_tokens, traffic.output_tokens)
+    return int(sum(2.0 * length.mean if length.tokens else length.mean for length in lengths if length)) or 4096
