@@ -17,6 +17,8 @@ from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
     from flopcast.lab.diagnosis.suspect import SlowStep
+    from flopcast.serving.serving_report import ServingReport
+    from flopcast.spec.serving_job import ServingJob
 
 SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
 
@@ -39,7 +41,7 @@ def predict(job: Job) -> Report:
     return SHARED.predict(job)
 
 
-def predict_serving(job: ServingJob) -> ServingReport:
+def predict_serving(job: "ServingJob") -> "ServingReport":
     """Predict how an engine serves requests, with the curves of the catalogue.
 
     Raises
@@ -47,7 +49,6 @@ def predict_serving(job: ServingJob) -> ServingReport:
     SpecError
         The job contradicts itself, or asks for what is not supported.
     """
-    from flopcast.library.curves import load_book
     from flopcast.serving.serve import serve
 
     return serve(job, load_book(job.cluster))

@@ -101,7 +101,7 @@ def job_options(*arguments: Decorator, without: Sequence[str] = (), **options: D
 
             words = [word for word in (named.pop("job", None), *named.pop("changes", ())) if word]
             files, changes = files_and_changes(words)
-            fields = {name: named.pop(name) for name in (*OPTIONS, *options) if name in named}
+            fields = {name: named.pop(name) for name in OPTIONS | options if name in named}
             command(*given, request=JobRequest(files=files, changes=changes, **fields), **named)
 
         shown = {name: option for name, option in (OPTIONS | options).items() if name not in without}

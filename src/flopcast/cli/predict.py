@@ -12,7 +12,7 @@ from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
-from flopcast.requests.serving_request import resolve_serving, serves
+from flopcast.requests.serving_words import serves
 
 if TYPE_CHECKING:
     from flopcast.report.report import Report
@@ -105,6 +105,7 @@ def _predict_serving(request: JobRequest, wants_json: bool, others: dict[str, Pa
     """
     from flopcast.api import predict_serving
     from flopcast.render import serving_json, serving_text
+    from flopcast.requests.serving_request import resolve_serving
 
     if wrong := [name for name, value in others.items() if value is not None]:
         allowed, because = "a training job", "serving is printed as text or as JSON only"

@@ -1,12 +1,9 @@
 """From a request to a serving job: engine, deployment and traffic resolved, defaults filled in.
 
-Answers: does a request serve or train, and which serving job does it describe?
-Elsewhere: requests (job_request.py), files, changes and clusters (resolve.py), whether the job can be
+Answers: which serving job does a request describe?
+Elsewhere: requests (job_request.py), whether a request serves (serving_words.py), files, changes and clusters (resolve.py), whether the job can be
 predicted (serving/checks.py).
 """
-
-from collections.abc import Mapping
-from dataclasses import replace
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import build
@@ -17,8 +14,6 @@ from flopcast.library.traffic_text import slo_of, traffic_of
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from
-from flopcast.requests.sources import read_source
-from flopcast.requests.words import with_named_model
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
@@ -27,20 +22,8 @@ from flopcast.spec.traffic import Slo, Traffic
 
 USUAL_ENGINE = "vllm"
 USUAL_TRAFFIC = "concurrency=16 prompt=1000 output=300"
-OF_SERVING = ("engine", "traffic", "slo")
 OF_TRAINING = ("stack", "seq", "lora", "qlora", "tokens", "samples", "epochs")
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
-
-
-def serves(request: JobRequest) -> bool:
-    """Return whether a request asks for serving: by an option, a change, or a key of its file."""
-    if any(getattr(request, name) is not None for name in OF_SERVING):
-        return True
-    if any(change.partition("=")[0].partition(".")[0] in OF_SERVING for change in request.changes):
-        return True
-    source = request.source or read_source(with_named_model(request))
-    data = source.document.data
-    return isinstance(data, dict) and any(name in data for name in OF_SERVING)
 
 
 def resolve_serving(request: JobRequest) -> ServingJob:
@@ -148,11 +131,22 @@ def _slo(data: object, document: Document) -> Slo:
 def _with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     """Return the job with a tensor-parallel degree and formats, and notes on those that were chosen.
 
+    Formats are those in which the model was published.
     The degree is the smallest power of two whose cache has room for several of the longest requests or, if
     none has, the largest that is possible.
     """
     stated = job.plan.model_fields_set
-    notes = [] if "weights" in stated else [f"weights {job.plan.weights}"]
+    notes = []
+    if "weights" not in stated:
+        published = job.model.published
+        plan = job.plan.model_copy(
+            update={
+                "weights": published.weights,
+                "expert_weights": job.plan.expert_weights or published.expert_weights,
+            }
+        )
+        job = job.model_copy(update={"plan": plan})
+        notes.append(f"weights {published.weights}, as the model was published")
     if "tensor_parallel" in stated:
         return job, notes
     tokens = ROOM * _longest(job.traffic)

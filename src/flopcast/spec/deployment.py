@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field
 
+from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
-WeightFormat = Literal["bf16", "fp8", "fp8_block", "int4", "nvfp4", "mxfp4", "mxfp4_mxfp8"]
 CacheFormat = Literal["bf16", "fp8"]
 
 

@@ -8,8 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.spec.deployment import CacheFormat, WeightFormat
+from flopcast.spec.deployment import CacheFormat
 from flopcast.spec.model import Sources
+from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
 

@@ -1,0 +1,22 @@
+"""Whether a request serves or trains.
+
+Answers: does a request have a part that only serving has?
+Elsewhere: the serving job that it describes (serving_request.py), which loads more.
+"""
+
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import read_source
+from flopcast.requests.words import with_named_model
+
+OF_SERVING = ("engine", "traffic", "slo")
+
+
+def serves(request: JobRequest) -> bool:
+    """Return whether a request asks for serving: by an option, a change, or a key of its file."""
+    if any(getattr(request, name) is not None for name in OF_SERVING):
+        return True
+    if any(change.partition("=")[0].partition(".")[0] in OF_SERVING for change in request.changes):
+        return True
+    source = request.source or read_source(with_named_model(request))
+    data = source.document.data
+    return isinstance(data, dict) and any(name in data for name in OF_SERVING)
