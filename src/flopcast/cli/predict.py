@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flopcast.report.report import Report
 
 
-SERVING = {
+SERVING: dict[str, Any] = {
     "engine": click.option(
         "--engine",
         help="A serving engine of the catalogue: predict serving in place of training.",

@@ -61,7 +61,9 @@ def _answer(report: ServingReport) -> list[str]:
     ]
     for metric in ("ttft", "tpot"):
         mean = report.latencies[metric]["mean"]
-        lines.append(f"{NAMES[metric]:8}  {answer(show_seconds(mean.value))} on average   {_interval(mean)}")
+        lines.append(
+            f"{NAMES[metric]:8}  {answer(show_seconds(mean.value))} on average   {_interval(mean)}"
+        )
     rate = report.output_tokens_per_s
     each = rate.value / job.devices
     lines += [
@@ -72,13 +74,14 @@ def _answer(report: ServingReport) -> list[str]:
     if report.goodput_per_s is not None:
         verdict = "kept" if report.meets_slo else "not kept"
         lines.append(
-            f"goodput   {report.goodput_per_s.value:.3g} requests/s keep {job.slo.text()}; objectives {verdict}"
+            f"goodput   {report.goodput_per_s.value:.3g} requests/s keep {job.slo.text()};"
+            f" objectives {verdict}"
         )
     if report.usd_per_million_tokens is not None:
         cost = report.usd_per_million_tokens
         lines.append(f"cost      {answer(show_usd(cost.value))} for a million output tokens")
     lines.append(f"limit     {LIMITS[report.limited_by]}")
-    if report.saturated and report.saturation_per_s is not None:
+    if report.saturation_per_s is not None:
         lines.append(
             f"warning   requests arrive faster than they are served: the queue grows without end above"
             f" {report.saturation_per_s:.3g} requests/s, so that latencies depend on how long it grows"
@@ -121,7 +124,7 @@ def _memory(report: ServingReport) -> list[str]:
     ]
     caches = (
         f"the KV cache of a replica holds {memory.cache_tokens:,} tokens;"
-        f" {report.cache_share:.0%} of it are in use on average"
+        f" {report.summary.mean_kv_share:.0%} of it are in use on average"
     )
     return [f"memory of one device: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>"), caches]
 
@@ -132,7 +135,9 @@ def _times(report: ServingReport) -> list[str]:
     for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1]):
         if share >= 0.0005:
             seconds = show_seconds(share * report.iteration_s)
-            rows.append([f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", BAR * round(share * WIDTH)])
+            rows.append(
+                [f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", BAR * round(share * WIDTH)]
+            )
     head = f"where the time of a mean iteration goes: {show_seconds(report.iteration_s)}"
     return [head, *aligned(rows, "<>><")]
 

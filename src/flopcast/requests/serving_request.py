@@ -1,9 +1,11 @@
 """From a request to a serving job: engine, deployment and traffic resolved, defaults filled in.
 
 Answers: which serving job does a request describe?
-Elsewhere: requests (job_request.py), whether a request serves (serving_words.py), files, changes and clusters (resolve.py), whether the job can be
-predicted (serving/checks.py).
+Elsewhere: requests (job_request.py), whether a request serves (serving_words.py), files, changes and
+clusters (resolve.py), whether the job can be predicted (serving/checks.py).
 """
+
+from collections.abc import Callable
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import build
@@ -50,7 +52,7 @@ def resolve_serving(request: JobRequest) -> ServingJob:
     return made_from(request, serving_job_of, trains=False)
 
 
-def serving_job_of(document: Document, read: ReadFile) -> ServingJob:
+def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
     """Return the serving job that a document describes.
 
     Raises
@@ -67,7 +69,7 @@ def serving_job_of(document: Document, read: ReadFile) -> ServingJob:
         if key not in data:
             data[key] = usual
             notes.append(f"{key} {usual}")
-    makers = {
+    makers: dict[str, Callable[[object], object]] = {
         "model": lambda value: built("model", value, document),
         "cluster": lambda value: built("cluster", value, document),
         "engine": lambda value: _engine(value, document),
@@ -164,10 +166,13 @@ def _with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
             chosen = degree
             break
     plan = job.plan.model_copy(update={"tensor_parallel": chosen})
-    return job.model_copy(update={"plan": plan}), [*notes, f"plan tp={chosen}, the fewest devices with room"]
+    return job.model_copy(update={"plan": plan}), [
+        *notes,
+        f"plan tp={chosen}, the fewest devices with room",
+    ]
 
 
 def _longest(traffic: Traffic) -> int:
-    """Return about the tokens of a long request, prompt and output."""
-    lengths = (traffic.prompt_tokens, traffic.output_tokens)
-    return int(sum(2.0 * length.mean if length.tokens else length.mean for length in lengths if length)) or 4096
+    """Return about the tokens of a long request, prompt and output; those of a trace are not read yet."""
+    lengths = [length for length in (traffic.prompt_tokens, traffic.output_tokens) if length]
+    return int(sum(length.mean for length in lengths)) or 4096

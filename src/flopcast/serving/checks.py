@@ -78,9 +78,7 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
     degree = job.plan.expert_parallel
     if degree == 1:
         return
-    layers = [
-        block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)
-    ]
+    layers = [block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)]
     fix = "set plan.expert_parallel to 1"
     if not layers:
         yield Problem("plan.expert_parallel", degree, "1", "the model has no experts", fix)
@@ -102,7 +100,9 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
     ):
         if value not in known and not (field == "expert_weights" and plan.expert_weights is None):
             because = f"{engine.name} runs no other format"
-            yield Problem(f"plan.{field}", value, f"one of {', '.join(known)}", because, f"set it to {known[0]}")
+            yield Problem(
+                f"plan.{field}", value, f"one of {', '.join(known)}", because, f"set it to {known[0]}"
+            )
     for field, value in (("weights", plan.weights), ("expert_weights", plan.format_of_experts)):
         unit = {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "mxfp4_mxfp8": "fp8"}.get(value)
         if unit is not None and unit not in device.peak_flop_per_s:
@@ -117,7 +117,8 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
         taken = memory.usable_bytes - memory.cache_bytes
         because = (
             f"weights of {show_memory(memory.weight_bytes)}, activations and the runtime need"
-            f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on a device"
+            f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on each"
+            " device"
         )
         yield Problem(
             "plan.tensor_parallel",
@@ -140,5 +141,6 @@ def _too_long(job: ServingJob, memory: ServingMemory, longest: int) -> Problem:
         f"the KV cache of one instance holds {memory.cache_tokens:,} tokens,"
         f" {show_memory(memory.token_bytes)} each on a device"
     )
-    fix = f"shorten requests, set plan.cache to fp8, or plan.tensor_parallel to {2 * job.plan.tensor_parallel}"
+    more = 2 * job.plan.tensor_parallel
+    fix = f"shorten requests, set plan.cache to fp8, or plan.tensor_parallel to {more}"
     return Problem("traffic", longest, f"requests of at most {memory.cache_tokens} tokens", because, fix)

@@ -41,14 +41,16 @@ def lower_passes(
     Modules of multi-token prediction are left out: they run only where they draft tokens.
     """
     split = split_of(deployment, run)
-    seen = Seen(run=run, engine=engine, deployment=deployment, split=split, hidden=model.hidden)
     layers = []
     for layer, count in model.sequence():
         if isinstance(layer, MultiTokenPrediction):
             continue
         items = layer.forward(model.hidden, split)
+        seen = Seen(
+            layer=layer, run=run, engine=engine, deployment=deployment, split=split, hidden=model.hidden
+        )
         for rewrite in SERVING_REWRITES.values():
-            items = rewrite(items, layer, seen)
+            items = rewrite(items, seen)
         weights = layer.weights(model.hidden, split)
         layers.append(ServedLayer(kind=layer.kind, count=count, items=items, weights=weights))
     return tuple(layers)

@@ -65,11 +65,12 @@ def serving_memory(model: Model, deployment: Deployment, engine: Engine, device:
         layer.count * float((weight.elements * _weight_bytes(weight.name, weight.expert, deployment)).sum())
         for layer in layers
         for weight in layer.weights
-        if not weight.tied or deployment.tensor_parallel == 0
+        if not weight.tied
     )
     split = split_of(deployment, largest)
     cached = [
-        block.count * _cached_elements(block, model.hidden, float(split.tensor[0, 0])) for block in model.blocks
+        block.count * _cached_elements(block, model.hidden, float(split.tensor[0, 0]))
+        for block in model.blocks
     ]
     size = CACHE_BYTES[deployment.cache]
     widest = max((6 * model.hidden) * tokens * ELEMENT_BYTES["bf16"], 1.0)

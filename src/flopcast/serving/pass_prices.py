@@ -96,16 +96,10 @@ def price_passes(
     plans = one_plan(Plan(tp=deployment.tensor_parallel, gbs=1))
     axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}
     groups = {(axis, False): axis_group(axis, plans, cluster.scale_up_devices) for axis in axes}
-    state = Pricing(
-        cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None
-    )
+    state = Pricing(cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None)
     price_all(PricedOnce(items, (False,) * len(items), of_equal_split(plans), groups), state)
     return PricedPasses(
-        layers=layers,
-        prices=state.prices,
-        factors=state.found,
-        used=tuple(state.used.values()),
-        size=size,
+        layers=layers, prices=state.prices, factors=state.found, used=tuple(state.used.values()), size=size
     )
 
 

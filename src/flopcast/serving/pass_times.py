@@ -1,7 +1,8 @@
 """The seconds of any pass of an engine, interpolated between passes that were priced together.
 
 Answers: how long does an iteration with these four numbers take, host included?
-Elsewhere: the prices (pass_prices.py), the four numbers (engine_pass.py), the loop that asks (scheduler.py).
+Elsewhere: the prices (pass_prices.py), the four numbers (engine_pass.py), the loop that asks
+(scheduler.py).
 
 Every item of a pass depends on one of four things: the new tokens, the number of sequences (head and
 sampling), the caches of decoding sequences, or the pairs of prompts. The seconds of a pass are the sum of
@@ -10,11 +11,12 @@ four tables, of one or two dimensions each, interpolated linearly in the logarit
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.pass_prices import PricedPasses
 from flopcast.spec.engine import Engine
@@ -92,28 +94,40 @@ class PassTimes:
     decode: _Table  # sequences, mean context
     prompt: _Table  # tokens of prompts, mean pairs of each
     engine: Engine
-    host_ratio: float = 1.0
+    ratio: float = 1.0  # by which all passes are longer
 
-    def __call__(self, new: Counts, sequences: Counts, cached: Counts, pairs: Counts) -> Counts:
+    def stretched(self, ratio: float) -> "PassTimes":
+        """Return the times of passes that are longer throughout, host included."""
+        return replace(self, ratio=self.ratio * ratio)
+
+    def __call__(self, new: Amount, sequences: Amount, cached: Amount, pairs: Amount) -> Amount:
         """Return the seconds of passes; the arguments are floats, or arrays of one shape."""
-        host = self.engine.iteration
         if isinstance(new, np.ndarray):
-            prompt, queries = np.maximum(new - sequences, 0.0), np.maximum(pairs - cached, 0.0)
-            device_s = (
-                self.linear.over(new, new)
-                + self.head.over(sequences, sequences)
-                + self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
-                + self.prompt.over(prompt, queries / np.maximum(prompt, 1.0))
-            )
-            return device_s + self.host_ratio * (host.host_s + host.sequence_s * sequences)
-        prompt_tokens, prompt_pairs = max(new - sequences, 0.0), max(pairs - cached, 0.0)
-        one_s = (
+            return self._of_arrays(*np.broadcast_arrays(new, sequences, cached, pairs))
+        return self._of_one(float(new), float(sequences), float(cached), float(pairs))
+
+    def _of_arrays(self, new: Counts, sequences: Counts, cached: Counts, pairs: Counts) -> Floats:
+        prompts, queries = np.maximum(new - sequences, 0.0), np.maximum(pairs - cached, 0.0)
+        device_s = (
+            self.linear.over(new, new)
+            + self.head.over(sequences, sequences)
+            + self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
+            + self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
+        )
+        host = self.engine.iteration
+        seconds: Floats = self.ratio * (device_s + host.host_s + host.sequence_s * sequences)
+        return seconds
+
+    def _of_one(self, new: float, sequences: float, cached: float, pairs: float) -> float:
+        prompts, queries = max(new - sequences, 0.0), max(pairs - cached, 0.0)
+        device_s = (
             self.linear.at(new, 1.0)
             + self.head.at(sequences, 1.0)
             + self.decode.at(sequences, cached / max(sequences, 1.0))
-            + self.prompt.at(prompt_tokens, prompt_pairs / max(prompt_tokens, 1.0))
+            + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
-        return one_s + self.host_ratio * (host.host_s + host.sequence_s * sequences)  # type: ignore[no-any-return]
+        host = self.engine.iteration
+        return self.ratio * (device_s + host.host_s + host.sequence_s * sequences)
 
 
 def pass_times(
@@ -139,19 +153,26 @@ def pass_times(
     priced = price(EnginePass(**dict(zip(names, columns, strict=True)))).by_component()
     total = sum(priced.values())
     component = {name: priced.get(name, np.zeros_like(total)) for name in PARTS}
-    component["linear_attention"] = total - sum(component.values())
+    component["others"] = total - np.sum(list(component.values()), axis=0)
     seconds = {
-        "linear": component["linear_attention"],
+        "linear": component["others"],
         "head": component["head"],
         "decode": component["decode_attention"],
         "prompt": component["prompt_attention"],
     }
-    tables, start = {}, 0
+    tables: dict[str, _Table] = {}
+    start = 0
     for part, (first, second) in rows.items():
         found = seconds[part][start : start + len(first)]
         start += len(first)
         tables[part] = _table(first, second, found)
-    return PassTimes(**tables, engine=engine)
+    return PassTimes(
+        linear=tables["linear"],
+        head=tables["head"],
+        decode=tables["decode"],
+        prompt=tables["prompt"],
+        engine=engine,
+    )
 
 
 def _rows(first: Counts, second: Counts | None = None) -> tuple[Counts, Counts]:

@@ -5,7 +5,7 @@ Elsewhere: the rewrites (rewrites/), the order in which they run (lower.py).
 
 from dataclasses import dataclass
 
-from flopcast.layers.base import Split
+from flopcast.layers.base import AbstractLayer, Split
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.engine import Engine
@@ -13,8 +13,9 @@ from flopcast.spec.engine import Engine
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Seen:
-    """A pass, the engine that runs it, its deployment, and the split of its layers."""
+    """A layer, the pass, the engine that runs it, its deployment, and the split of its layers."""
 
+    layer: AbstractLayer
     run: EnginePass
     engine: Engine
     deployment: Deployment

@@ -18,6 +18,7 @@ from flopcast.errors import SpecError
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.estimates import Certainty, report_of
 from flopcast.serving.lower import lower_passes
 from flopcast.serving.memory import ServingMemory, serving_memory
 from flopcast.serving.pass_prices import PricedPasses, price_passes
@@ -26,7 +27,7 @@ from flopcast.serving.requests import Limits, Requests
 from flopcast.serving.scheduler import run
 from flopcast.serving.served import Served
 from flopcast.serving.serving_report import ServingReport
-from flopcast.serving.summarise import Certainty, summarise
+from flopcast.serving.summary import is_stable, saturation_per_s
 from flopcast.spec.serving_job import ServingJob
 
 ITERATION_HOST = "iteration_host"
@@ -60,9 +61,10 @@ def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> Se
     priced = _price(job, book, mean)
     shares, factor_shares, factors, sigma = _shares(job, priced, mean)
     spread = math.exp(NINETY_PERCENT * sigma)
-    fast, slow = (run(requests, limits, _stretched(times, ratio)) for ratio in (1.0 / spread, spread))
+    fast, slow = (run(requests, limits, times.stretched(ratio)) for ratio in (1.0 / spread, spread))
     certainty = Certainty(sigma, factors, factor_shares)
-    return summarise(job, memory, (served, fast, slow), shares, certainty, priced.used)
+    saturation = None if is_stable(served) else saturation_per_s(requests, limits, times)
+    return report_of(job, memory, (served, fast, slow), shares, certainty, priced.used, saturation)
 
 
 def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes:
@@ -118,7 +120,9 @@ def _mean_pass(served: Served) -> EnginePass:
 
     new, sequences, cached = mean(table.new_tokens), mean(table.sequences), mean(table.kv_tokens)
     prompt_pairs = float(_pairs(served.requests)) / total
-    return EnginePass(new_tokens=new, sequences=sequences, cached_tokens=cached, pairs=cached + prompt_pairs)
+    return EnginePass(
+        new_tokens=new, sequences=sequences, cached_tokens=cached, pairs=cached + prompt_pairs
+    )
 
 
 def _pairs(requests: Requests) -> float:
@@ -142,18 +146,3 @@ def _shares(
     parts = (share * factors[name].log_sigma_factor for name, share in by_factor.items())
     sigma = math.sqrt(sum(part**2 for part in parts))
     return {name: part / total for name, part in seconds.items()}, by_factor, factors, sigma
-
-
-def _stretched(times: PassTimes, ratio: float) -> "_Stretched":
-    return _Stretched(times, ratio)
-
-
-class _Stretched:
-    """Pass times that are longer throughout, by one ratio."""
-
-    def __init__(self, times: PassTimes, ratio: float) -> None:
-        self._times, self._ratio = times, ratio
-
-    def __call__(self, *numbers: np.ndarray) -> np.ndarray:
-        """Return the seconds of passes, as `PassTimes` does."""
-        return self._times(*numbers) * self._ratio

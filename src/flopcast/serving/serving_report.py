@@ -11,6 +11,7 @@ from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Used
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.served import Served
+from flopcast.serving.summary import ServingSummary
 from flopcast.spec.serving_job import ServingJob
 
 
@@ -31,14 +32,15 @@ class Estimate:
 class ServingReport:
     """The prediction of a serving job.
 
-    Latencies are in seconds, by metric and name: "mean", "p50", "p90", "p99". Rates are those of all
-    replicas while requests arrive or are served. `shares` divides the time of iterations by component, and
-    sums to 1. `stretched_log_sigma` is the sigma of the logarithm of an iteration's time, which the
-    intervals follow from.
+    Latencies are in seconds, by metric (ttft, tpot, end_to_end) and name: "mean", "p50", "p90", "p99".
+    Rates are those of all replicas. `served` and `summary` are of one replica. `shares` divides the time of
+    a mean iteration by component, and sums to 1. `log_sigma` is the sigma of the logarithm of an
+    iteration's time, from which the intervals follow.
     """
 
     job: ServingJob
     served: Served
+    summary: ServingSummary
     memory: ServingMemory
     latencies: Mapping[str, Mapping[str, Estimate]]
     output_tokens_per_s: Estimate
@@ -48,11 +50,9 @@ class ServingReport:
     shares: Mapping[str, float]
     iteration_s: float  # mean over all iterations
     decoding: float  # mean number of decoding sequences over time
-    cache_share: float  # mean share of the KV blocks in use
-    saturated: bool  # requests arrive faster than they are served
-    saturation_per_s: float | None  # largest rate that can be served, where saturated
+    saturation_per_s: float | None  # largest rate that can be served, where more arrive
     limited_by: str
-    stretched_log_sigma: float
+    log_sigma: float
     factors: Mapping[str, Factor]
     factor_shares: Mapping[str, float]  # of the time of iterations
     used: tuple[Used, ...]
@@ -60,10 +60,5 @@ class ServingReport:
     @property
     def meets_slo(self) -> bool | None:
         """Return whether every objective is kept at its percentile; None without objectives."""
-        slo = self.job.slo
-        kept = [
-            self.latencies[metric][f"p{getattr(slo, f'{metric}_percentile'):g}"].value <= limit_s
-            for metric in self.latencies
-            if (limit_s := getattr(slo, f"{metric}_s")) is not None
-        ]
-        return all(kept) if kept else None
+        objectives = self.summary.objectives
+        return all(each.kept for each in objectives) if objectives else None

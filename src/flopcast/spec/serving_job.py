@@ -36,7 +36,9 @@ class ServingJob(StrictModel):
         Values that were missing and that flopcast filled in; reports list them.
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("model", "cluster", "engine"))
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        json_schema_extra=nameable("model", "cluster", "engine")
+    )
 
     model: Model
     cluster: Cluster

@@ -1,11 +1,10 @@
 """The rewrites from a layer's forward to what a serving engine runs: one file and one line each, in order.
 
-Each has one signature, `(items, layer, seen) -> items`, and changes nothing where a layer lacks its pattern.
+Each has one signature, `(items, seen) -> items`, and changes nothing where a layer lacks its pattern.
 """
 
 from collections.abc import Callable
 
-from flopcast.layers.base import AbstractLayer
 from flopcast.operators.item import Item
 from flopcast.serving.rewrites.cached_attention import cached_attention
 from flopcast.serving.rewrites.cached_latents import cached_latents
@@ -16,7 +15,7 @@ from flopcast.serving.rewrites.served_messages import served_messages
 from flopcast.serving.rewrites.served_products import served_products
 from flopcast.serving.seen import Seen
 
-ServingRewrite = Callable[[tuple[Item, ...], AbstractLayer, Seen], tuple[Item, ...]]
+ServingRewrite = Callable[[tuple[Item, ...], Seen], tuple[Item, ...]]
 SERVING_REWRITES: dict[str, ServingRewrite] = {
     "cached_attention": cached_attention,
     "cached_latents": cached_latents,

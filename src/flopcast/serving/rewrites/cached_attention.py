@@ -1,6 +1,6 @@
 """Attention with a cache of keys and values: prompts by one kernel, decoding sequences by another.
 
-Answers: which kernels of a pass read and write the cache of a layer with one head of keys and values or more?
+Answers: which kernels of a pass read and write the cache of a layer with heads of keys and values?
 Elsewhere: latent attention (cached_latents.py).
 """
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from flopcast.dtypes import Counts, constant
 from flopcast.layers.attention import Attention
-from flopcast.layers.base import AbstractLayer
 from flopcast.layers.block import Block
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.flash_attention import FlashAttention
@@ -22,9 +21,9 @@ CORE_ENDS = "attention.join_heads"  # kernels write heads side by side: the copy
 VIEWS = ("attention.split_heads",)  # cost nothing forward
 
 
-def cached_attention(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+def cached_attention(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace the core of attention by the write to the cache and the two kernels that read it."""
-    mixer = layer.mixer if isinstance(layer, Block) else None
+    mixer = seen.layer.mixer if isinstance(seen.layer, Block) else None
     if not isinstance(mixer, Attention):
         return items
     kept: list[Item] = []

@@ -10,7 +10,6 @@ prompts the latents are projected up instead, which costs less for many queries.
 from dataclasses import replace
 
 from flopcast.dtypes import constant
-from flopcast.layers.base import AbstractLayer
 from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.item import Item, kernel
@@ -30,9 +29,9 @@ LEFT_OUT = (  # fused with their neighbours, or views
 )
 
 
-def cached_latents(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+def cached_latents(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace the core of latent attention, and project up the latents of prompts alone."""
-    mixer = layer.mixer if isinstance(layer, Block) else None
+    mixer = seen.layer.mixer if isinstance(seen.layer, Block) else None
     if not isinstance(mixer, LatentAttention):
         return items
     kept: list[Item] = []
@@ -57,12 +56,8 @@ def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
     rank, dtype = mixer.kv_lora_rank, split.dtype
     latent = run.new_tokens * (rank + mixer.qk_rope_head_size)
     written = MemoryBound(kind="copy", elements=latent, dtype=dtype)
-    absorb = Matmul(
-        m=run.sequences, n=heads * rank, k=constant(mixer.qk_nope_head_size), dtype=dtype
-    )
-    raise_values = Matmul(
-        m=run.sequences, n=heads * mixer.value_head_size, k=constant(rank), dtype=dtype
-    )
+    absorb = Matmul(m=run.sequences, n=heads * rank, k=constant(mixer.qk_nope_head_size), dtype=dtype)
+    raise_values = Matmul(m=run.sequences, n=heads * mixer.value_head_size, k=constant(rank), dtype=dtype)
     decode = LatentDecode(
         sequences=run.sequences,
         keys=run.cached_tokens,

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from flopcast.layers.base import AbstractLayer
 from flopcast.layers.block import Block
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
@@ -12,12 +11,13 @@ from flopcast.workload.rewrites.base import kind_of
 NORMS = ("layernorm", "rmsnorm")
 
 
-def fused_norms(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+def fused_norms(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Leave the addition to the next norm, which reads and writes the residual stream as well.
 
     The last addition of a block belongs to the first norm of the next block, or to the final norm, so that
     all norms that read the stream are of the fused kind.
     """
+    layer = seen.layer
     if not seen.engine.fused_norms or not isinstance(layer, Block) or layer.norm_placement == "after":
         return items
     kept: list[Item] = []
@@ -27,6 +27,7 @@ def fused_norms(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tu
             continue
         before = item.inputs[:1] in (("x",), ("middle",))
         if kind in NORMS and before and isinstance(work, MemoryBound):
-            item = replace(item, work=replace(work, kind=f"add_{kind}"))
-        kept.append(item)
+            kept.append(replace(item, work=replace(work, kind=f"add_{kind}")))
+        else:
+            kept.append(item)
     return tuple(kept)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from flopcast.dtypes import ELEMENT_BYTES
-from flopcast.layers.base import AbstractLayer
 from flopcast.layers.head import Head
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
@@ -12,13 +11,13 @@ from flopcast.operators.messages import AllGather
 from flopcast.serving.seen import Seen
 
 
-def last_tokens(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+def last_tokens(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Compute the logits of one token for each sequence, gather them over ranks, and sample.
 
     Sampling casts all logits of the vocabulary to fp32 and reads them once more for the best of them, on
     every rank.
     """
-    if not isinstance(layer, Head):
+    if not isinstance(seen.layer, Head):
         return items
     product = next(item for item in items if item.name == "head.logits")
     if not isinstance(product.work, Matmul):

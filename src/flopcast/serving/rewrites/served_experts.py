@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.dtypes import Counts, constant
-from flopcast.layers.base import AbstractLayer, leave_tensor_parallel
+from flopcast.layers.base import leave_tensor_parallel
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.operators.fused_experts import FusedExperts
@@ -23,9 +23,9 @@ from flopcast.spec.deployment import served_format
 ROUTER = ("experts.router", "experts.pick")  # one kernel makes scores of logits, limits groups, and picks
 
 
-def served_experts(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace the rows' way to the experts and back by one call on each rank."""
-    experts = layer.feed_forward if isinstance(layer, Block) else None
+    experts = seen.layer.feed_forward if isinstance(seen.layer, Block) else None
     if not isinstance(experts, Experts):
         return items
     kept: list[Item] = []
@@ -33,9 +33,7 @@ def served_experts(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) ->
         name = item.name
         if name == "experts.unpermute":
             kept.append(_experts(experts, seen))
-        elif name.startswith("experts.") and name not in ROUTER:
-            continue
-        elif name == "shared.leave":
+        elif (name.startswith("experts.") and name not in ROUTER) or name == "shared.leave":
             continue
         else:
             kept.append(item)
@@ -49,9 +47,7 @@ def _experts(experts: Experts, seen: Seen) -> Item:
     split = seen.split
     ranks = split.expert
     rows = seen.run.new_tokens * experts.top_k
-    of_rank, of_expert = experts.loads.imbalance(
-        replace(split, expert_tensor=constant(1.0), expert=ranks)
-    )
+    of_rank, of_expert = experts.loads.imbalance(replace(split, expert_tensor=constant(1.0), expert=ranks))
     held = experts.num_experts / ranks
     touched = touched_experts(seen.run.new_tokens, experts.top_k, experts.num_experts) / ranks
     work = FusedExperts(

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from flopcast.layers.base import AbstractLayer
 from flopcast.operators.item import Item
 from flopcast.operators.messages import AllReduce, Replicate, ServedAllReduce
 from flopcast.serving.seen import Seen
 
 
-def served_messages(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+def served_messages(items: tuple[Item, ...], _: Seen) -> tuple[Item, ...]:
     """Replace all-reduces, and leave out what sends nothing forward."""
     kept: list[Item] = []
     for item in items:
@@ -16,6 +15,8 @@ def served_messages(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -
         if isinstance(work, Replicate):
             continue
         if isinstance(work, AllReduce):
-            item = replace(item, work=ServedAllReduce(axis=work.axis, message_bytes=work.message_bytes))
-        kept.append(item)
+            served = ServedAllReduce(axis=work.axis, message_bytes=work.message_bytes)
+            kept.append(replace(item, work=served))
+        else:
+            kept.append(item)
     return tuple(kept)

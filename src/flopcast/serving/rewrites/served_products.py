@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from flopcast.layers.base import AbstractLayer
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.served_matmul import ServedMatmul
@@ -11,7 +10,7 @@ from flopcast.spec.deployment import served_format
 from flopcast.workload.rewrites.base import kind_of
 
 
-def served_products(items: tuple[Item, ...], layer: AbstractLayer, seen: Seen) -> tuple[Item, ...]:
+def served_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace every product; routers, the head and absorbed projections keep 16 bits.
 
     A bias is added by the product whose result it is added to, or after the sum over ranks by the norm.

@@ -1,0 +1,114 @@
+"""From the plays of a replica's requests to the numbers of a report, each with its interval.
+
+Answers: which latencies, rates and costs follow for all replicas, and how far may they be off?
+Elsewhere: one play (scheduler.py), what came of it (summary.py), what a report holds (serving_report.py).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.item_prices import Used
+from flopcast.serving.memory import ServingMemory
+from flopcast.serving.percentiles import Spread
+from flopcast.serving.served import Served
+from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.serving.summary import ServingSummary, summarise
+from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.traffic import SLO_METRICS
+
+PERCENTILES = (50.0, 90.0, 99.0)
+Plays = tuple[Served, Served, Served]  # as predicted, with faster passes, with slower ones
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Certainty:
+    """The sigma of the logarithm of an iteration's time, the factors that it follows from, and their shares
+    of that time.
+    """
+
+    log_sigma: float
+    factors: Mapping[str, Factor]
+    shares: Mapping[str, float]
+
+
+def report_of(
+    job: ServingJob,
+    memory: ServingMemory,
+    plays: Plays,
+    shares: Mapping[str, float],
+    certainty: Certainty,
+    used: tuple[Used, ...],
+    saturation_per_s: float | None,
+) -> ServingReport:
+    """Return the report of all replicas, of which one was played.
+
+    Parameters
+    ----------
+    shares : of the time of a mean iteration, by component
+    saturation_per_s : requests of a second that one replica serves at most, where more arrive
+    """
+    found = [summarise(play, job.slo) for play in plays]
+    replicas, table = job.replicas, plays[0].iterations
+
+    def estimate(number: Callable[[ServingSummary], float]) -> Estimate:
+        values = [number(each) for each in found]
+        return Estimate(value=values[0], low=min(values), high=max(values))
+
+    tokens_per_s = estimate(lambda each: each.output_tokens_per_s * replicas)
+    stated = bool(found[0].objectives)
+    limits = found[0].limited_by
+    return ServingReport(
+        job=job,
+        served=plays[0],
+        summary=found[0],
+        memory=memory,
+        latencies=_latencies(job, estimate),
+        output_tokens_per_s=tokens_per_s,
+        requests_per_s=estimate(lambda each: each.requests_per_s * replicas),
+        goodput_per_s=estimate(lambda each: each.goodput_per_s * replicas) if stated else None,
+        usd_per_million_tokens=_cost(job, tokens_per_s),
+        shares=shares,
+        iteration_s=float(table.elapsed_s.sum() / max(table.passes.sum(), 1.0)),
+        decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
+        saturation_per_s=None if saturation_per_s is None else saturation_per_s * replicas,
+        limited_by=max(limits, key=lambda word: limits[word]),
+        log_sigma=certainty.log_sigma,
+        factors=certainty.factors,
+        factor_shares=certainty.shares,
+        used=used,
+    )
+
+
+def _latencies(
+    job: ServingJob, estimate: Callable[[Callable[[ServingSummary], float]], Estimate]
+) -> dict[str, dict[str, Estimate]]:
+    """Return the mean and percentiles of each latency, those of the objectives among them."""
+    found = {}
+    for metric in SLO_METRICS:
+        spread = attrgetter(metric)
+        stated = getattr(job.slo, f"{metric}_percentile")
+        found[metric] = {"mean": estimate(attrgetter(f"{metric}.mean_s"))} | {
+            f"p{percentile:g}": estimate(partial(_at, spread, percentile))
+            for percentile in sorted({*PERCENTILES, stated})
+        }
+    return found
+
+
+def _at(spread: Callable[[ServingSummary], Spread], percentile: float, found: ServingSummary) -> float:
+    return spread(found).at_s(percentile)
+
+
+def _cost(job: ServingJob, tokens_per_s: Estimate) -> Estimate | None:
+    """Return dollars for a million output tokens; None without a price or without output."""
+    price = job.cluster.price
+    if price is None or tokens_per_s.low <= 0:
+        return None
+    usd_per_s = price.device_usd_per_hour * job.devices / 3600.0
+    return Estimate(
+        value=1e6 * usd_per_s / tokens_per_s.value,
+        low=1e6 * usd_per_s / tokens_per_s.high,
+        high=1e6 * usd_per_s / tokens_per_s.low,
+    )
