@@ -59,9 +59,9 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "lab/calibration": {"lab/measure"},
     "lab/validation": {"prediction", "lab/calibration"},
     "lab": {"requests", "lab/validation"},
-    "render": {"search", "lab"},
+    "render": {"search", "lab", "serving"},
     "predictor": {"library", "prediction"},
-    "api": {"predictor", "render"},
+    "api": {"predictor", "render", "serving"},
     "best_plans": {"library", "search"},
     "accuracy": {"api", "lab"},
     "jobs": {"requests"},
@@ -223,6 +223,7 @@ MAY_COMPARE = {  # a file or a folder → what it may compare with, and the reas
     "requests/sources": {"exporters"},
     # a rewrite finds its pattern by the kinds of kernels that it replaces
     "workload/rewrites": {"kernels"},
+    "serving/rewrites": {"kernels"},
     "workload/tensor_overlap": {"collectives"},
     # words of other programs, as their files, logs and tables have them; what is made of each is a table
     "interop": {"formats", "families", "kernels", "importers", "exporters"},

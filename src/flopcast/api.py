@@ -8,7 +8,7 @@ Elsewhere: the best plans (best_plans.py), jobs out of words and files (jobs.py)
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flopcast.library.curves import load_book
+from flopcast.library.curves import load_book, load_serving_book
 from flopcast.predictor import Predictor
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
@@ -51,7 +51,7 @@ def predict_serving(job: "ServingJob") -> "ServingReport":
     """
     from flopcast.serving.serve import serve
 
-    return serve(job, load_book(job.cluster))
+    return serve(job, load_serving_book(job.cluster))
 
 
 def predict_memory(job: Job) -> MemoryReport:

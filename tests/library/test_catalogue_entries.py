@@ -24,6 +24,7 @@ LOAD = {
     "clusters": catalog.cluster,
     "models": catalog.model,
     "stacks": catalog.stack,
+    "engines": catalog.engine,
     "sites": catalog.site,
     "prices": catalog.price,
 }

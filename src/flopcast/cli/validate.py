@@ -9,7 +9,7 @@ import click
 from flopcast.cli.options import FILE, check_writable, print_found, print_json, with_progress, write_output
 from flopcast.cli.terminal import print_text
 from flopcast.cli.validate_options import OPTIONS, Judging, ignored, takes_constants
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -68,7 +68,8 @@ def command(
 
     --runs takes CSV tables of published runs, recognised by their headers: tables with the model, hardware,
     mapping, software and step time of one run per row; measured steps of vTrain or SimuMax; or the
-    functional tests of Megatron-LM, which log the memory allocated after a step. Tables are predicted with
+    functional tests of Megatron-LM, which log the memory allocated after a step. Tables of measured serving
+    (the points of aiconfigurator) are recognised too. Tables are predicted with
     the constants of the catalogue, which were fitted on published runs; the --leave-... options fit them
     again without the runs that are predicted. Suites are predicted without constants. With
     --leave-one-source-out, they are predicted with those of the catalogue, which were fitted on the runs of
@@ -99,6 +100,7 @@ def print_comparison(
 ) -> None:
     """Print suites, or tables in their place, beside their predictions; all suites if nothing is named."""
     from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
+    from flopcast.lab.serving_runs.tables import is_serving_table
     from flopcast.render.suite_comparison import (
         Tables,
         as_json,
@@ -109,6 +111,9 @@ def print_comparison(
         memory_as_text,
     )
 
+    of_serving = [path for path in runs if is_serving_table(Path(path))]
+    if of_serving:
+        return print_serving(of_serving, [path for path in runs if path not in of_serving], wants_json)
     chosen = () if runs else suites or ALL_SUITES
     tables: Tables = {name: (validate_memory(name), {}) for name in chosen if name in OF_MEMORY}
     of_memory = [path for path in runs if holds_functional_tests(path)]
@@ -127,6 +132,30 @@ def print_comparison(
     if wants_json:
         data = as_json(compared) | published_json
         print_json(data | {"memory": memory_as_json(tables)} if tables else data)
+
+
+def print_serving(paths: Sequence[str], others: Sequence[str], wants_json: bool) -> None:
+    """Print measured runs of serving engines beside their predictions.
+
+    Raises
+    ------
+    SpecError
+        A table of training is given together with tables of serving.
+    """
+    from flopcast.lab.serving_runs.score import score_runs
+    from flopcast.lab.serving_runs.tables import read_serving_runs
+    from flopcast.render.serving_scores import scores_as_json, scores_as_text
+
+    if others:
+        allowed, because = "tables of serving only", "training and serving have different scores"
+        fix = "validate this table in a command of its own"
+        raise spec_error("--runs", others[0], allowed, because, fix)
+    runs = [run for path in paths for run in read_serving_runs(Path(path))]
+    scores = score_runs(runs)
+    if wants_json:
+        print_json({"published": scores_as_json(scores)})
+    else:
+        click.echo(scores_as_text(scores))
 
 
 def published_runs(

@@ -20,6 +20,7 @@ from flopcast.library import catalog
 from flopcast.library.edits import edited_document, in_long_names, long_names, merged, placed
 from flopcast.requests.job_files import AUTO, COMMAND_LINE, USUAL, ReadFile, job_of, read_file
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming, read_source, with_model
 from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
 from flopcast.requests.words import is_path, with_named_model
@@ -29,7 +30,7 @@ from flopcast.spec.job import Job
 LONGEST_USUAL = 8192  # tokens
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
-WRITTEN = ("model", "stack", "cluster", "plan", "engine", "traffic", "slo")  # options that replace a part
+WRITTEN = ("model", "stack", "cluster", "plan", *OF_SERVING)  # parts that options replace
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 Made = TypeVar("Made")
@@ -53,11 +54,7 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
 
 
 def made_from(
-    request: JobRequest,
-    make: Callable[[Document, ReadFile], Made],
-    *,
-    assume_cluster: bool = True,
-    trains: bool = True,
+    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
 ) -> Made:
     """Return what `make` makes of the document that a request describes.
 
@@ -65,7 +62,6 @@ def made_from(
     ----------
     make : gets the document, and the function that reads the files that it names
     assume_cluster : whether a job without a cluster runs on the usual one
-    trains : whether the usual stack and length of sequences are filled in
 
     Raises
     ------
@@ -103,7 +99,7 @@ def made_from(
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
     try:
-        made = make(_with_defaults(document) if trains else document, read)
+        made = make(_with_defaults(document), read)
     except SpecError as error:
         follows = {"plan"} if unsized else set()  # how many devices a plan fills is then no question
         follows |= {"model.adapters.targets"} if untargeted else set()
@@ -151,9 +147,8 @@ def _tried(
 
 def _with_options(document: Document, request: JobRequest) -> Document:
     data = dict(document.data) if isinstance(document.data, dict) else {}
-    named = {key: getattr(request, key) for key in WRITTEN}
-    for key, value in named.items():
-        if value is not None:
+    for key in WRITTEN:
+        if (value := getattr(request, key)) is not None:
             data[key] = value
             document = placed(document, (key,), f"--{key}")
     if request.seq is not None:
@@ -279,9 +274,9 @@ def without_options(problem: Problem) -> Problem:
 
 
 def _with_defaults(document: Document) -> Document:
-    """Return the document with defaults for stack and sequence length, which become assumptions."""
+    """Return a training document with defaults for stack and sequence length, which become assumptions."""
     data = document.data
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or any(name in data for name in OF_SERVING):
         return document
     if "stack" not in data:
         document = _with_usual_stack(document)

@@ -49,7 +49,7 @@ def resolve_serving(request: JobRequest) -> ServingJob:
     ]
     if wrong:
         raise SpecError(wrong)
-    return made_from(request, serving_job_of, trains=False)
+    return made_from(request, serving_job_of)
 
 
 def serving_job_of(document: Document, _: ReadFile) -> ServingJob:

@@ -17,7 +17,7 @@ from flopcast.serving.served import Served
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.summary import ServingSummary, summarise
 from flopcast.spec.serving_job import ServingJob
-from flopcast.spec.traffic import SLO_METRICS
+from flopcast.spec.traffic import SLO_METRICS, Percentile
 
 PERCENTILES = (50.0, 90.0, 99.0)
 Plays = tuple[Served, Served, Served]  # as predicted, with faster passes, with slower ones
@@ -29,7 +29,7 @@ class Certainty:
     of that time.
     """
 
-    log_sigma: float
+    log_sigma_factor: float
     factors: Mapping[str, Factor]
     shares: Mapping[str, float]
 
@@ -75,7 +75,7 @@ def report_of(
         decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
         saturation_per_s=None if saturation_per_s is None else saturation_per_s * replicas,
         limited_by=max(limits, key=lambda word: limits[word]),
-        log_sigma=certainty.log_sigma,
+        log_sigma_factor=certainty.log_sigma_factor,
         factors=certainty.factors,
         factor_shares=certainty.shares,
         used=used,
@@ -97,7 +97,7 @@ def _latencies(
     return found
 
 
-def _at(spread: Callable[[ServingSummary], Spread], percentile: float, found: ServingSummary) -> float:
+def _at(spread: Callable[[ServingSummary], Spread], percentile: Percentile, found: ServingSummary) -> float:
     return spread(found).at_s(percentile)
 
 

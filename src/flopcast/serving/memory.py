@@ -17,6 +17,7 @@ from flopcast.spec.cluster import Device
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.engine import Engine
 from flopcast.spec.model import Model
+from flopcast.units import Number
 
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
 CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
@@ -98,7 +99,7 @@ def _weight_bytes(name: str, expert: bool, deployment: Deployment) -> float:
     return SERVED_FORMATS[served_format(kept)].bytes_of_weight("bf16")
 
 
-def _cached_elements(block: Block, hidden: int, ranks: float) -> float:
+def _cached_elements(block: Block, hidden: int, ranks: Number) -> float:
     """Return the elements that one token keeps in the cache of one layer, on one rank."""
     mixer = block.mixer
     if isinstance(mixer, Attention):

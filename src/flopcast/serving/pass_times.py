@@ -20,6 +20,7 @@ from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.pass_prices import PricedPasses
 from flopcast.spec.engine import Engine
+from flopcast.units import Number
 
 PriceBatch = Callable[[EnginePass], PricedPasses]
 PARTS = ("prompt_attention", "decode_attention", "head")  # components with coordinates of their own
@@ -27,7 +28,7 @@ STEPS = (1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875)  # nodes of an octave
 FEWEST, MOST_CONTEXT = 1.0, float(2**21)
 
 
-def nodes(largest: float, steps: tuple[float, ...] = STEPS) -> Counts:
+def nodes(largest: Number, steps: tuple[float, ...] = STEPS) -> Counts:
     """Return whole numbers from 1 to `largest`, or just above it, several for each octave.
 
     >>> nodes(8.0, (1.0, 1.5)).tolist()
@@ -46,7 +47,7 @@ class _Table:
     second: list[float]
     logs: list[list[float]]
 
-    def at(self, first: float, second: float) -> float:
+    def at(self, first: Number, second: Number) -> float:
         """Return the seconds at a point; 0 below the first node of the first coordinate."""
         if first <= 0.0:
             return 0.0
@@ -75,11 +76,11 @@ class _Table:
             low = logs[row, column] * (1 - part) + logs[row, column + 1] * part
             high = logs[row + 1, column] * (1 - part) + logs[row + 1, column + 1] * part
             found = low * (1 - share) + high * share
-        seconds: Floats = np.where(first > 0, np.exp(found), 0.0)
-        return seconds
+        found_s: Floats = np.where(first > 0, np.exp(found), 0.0)
+        return found_s
 
 
-def _place(axis: list[float], value: float) -> tuple[int, float]:
+def _place(axis: list[float], value: Number) -> tuple[int, float]:
     """Return the node below a value and the weight of the node above; beyond the ends, the last slope."""
     below = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
     return below, (value - axis[below]) / (axis[below + 1] - axis[below])
@@ -94,11 +95,11 @@ class PassTimes:
     decode: _Table  # sequences, mean context
     prompt: _Table  # tokens of prompts, mean pairs of each
     engine: Engine
-    ratio: float = 1.0  # by which all passes are longer
+    stretched_ratio: float = 1.0  # by which all passes are longer
 
     def stretched(self, ratio: float) -> "PassTimes":
         """Return the times of passes that are longer throughout, host included."""
-        return replace(self, ratio=self.ratio * ratio)
+        return replace(self, stretched_ratio=self.stretched_ratio * ratio)
 
     def __call__(self, new: Amount, sequences: Amount, cached: Amount, pairs: Amount) -> Amount:
         """Return the seconds of passes; the arguments are floats, or arrays of one shape."""
@@ -115,10 +116,10 @@ class PassTimes:
             + self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
         )
         host = self.engine.iteration
-        seconds: Floats = self.ratio * (device_s + host.host_s + host.sequence_s * sequences)
-        return seconds
+        found_s: Floats = self.stretched_ratio * (device_s + host.host_s + host.sequence_s * sequences)
+        return found_s
 
-    def _of_one(self, new: float, sequences: float, cached: float, pairs: float) -> float:
+    def _of_one(self, new: Number, sequences: Number, cached: Number, pairs: Number) -> float:
         prompts, queries = max(new - sequences, 0.0), max(pairs - cached, 0.0)
         device_s = (
             self.linear.at(new, 1.0)
@@ -127,7 +128,7 @@ class PassTimes:
             + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
         host = self.engine.iteration
-        return self.ratio * (device_s + host.host_s + host.sequence_s * sequences)
+        return self.stretched_ratio * (device_s + host.host_s + host.sequence_s * sequences)
 
 
 def pass_times(
@@ -191,7 +192,7 @@ def _passes(part: str, first: Counts, second: Counts) -> tuple[Counts, ...]:
     return first, zero, zero, first * second
 
 
-def _table(first: Counts, second: Counts, seconds: Floats) -> _Table:
+def _table(first: Counts, second: Counts, taken_s: Floats) -> _Table:
     rows, columns = np.unique(first), np.unique(second)
-    logs = np.log(np.maximum(seconds.reshape(len(rows), len(columns)), 1e-12))
+    logs = np.log(np.maximum(taken_s.reshape(len(rows), len(columns)), 1e-12))
     return _Table(np.log(rows).tolist(), np.log(columns).tolist(), logs.tolist())

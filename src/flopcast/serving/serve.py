@@ -55,7 +55,7 @@ def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> Se
         raise SpecError(problems)
     memory = serving_memory(job.model, job.plan, job.engine, job.cluster.node.device)
     times = times_of(job, book, longest)
-    limits = limits_of(job, memory)
+    limits = limits_of(job, memory, longest)
     served = run(requests, limits, times)
     mean = _mean_pass(served)
     priced = _price(job, book, mean)
@@ -69,19 +69,34 @@ def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> Se
 
 def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes:
     """Return the seconds of every pass that a job may run; `longest` is that of a request, in tokens."""
-    plan, engine = job.plan, job.engine
-    tokens = max(plan.max_tokens or engine.max_tokens, longest if engine.prefill == "whole" else 1)
-    sequences = plan.max_sequences or engine.max_sequences
-    return pass_times(lambda passes: _price(job, book, passes), engine, tokens, sequences, longest)
+
+    def price(passes: EnginePass) -> PricedPasses:
+        return _price(job, book, passes)
+
+    return pass_times(price, job.engine, _most_tokens(job, longest), _most_sequences(job), longest)
 
 
-def limits_of(job: ServingJob, memory: ServingMemory) -> Limits:
+def _most_sequences(job: ServingJob) -> int:
+    """Return the sequences of the largest pass: no more than requests that are ever open."""
+    stated = job.plan.max_sequences or job.engine.max_sequences
+    return min(stated, job.traffic.concurrency or stated)
+
+
+def _most_tokens(job: ServingJob, longest: int) -> int:
+    """Return the new tokens of the largest pass: at least one for each sequence and, where prompts are not
+    split, a whole prompt beside them.
+    """
+    sequences = _most_sequences(job)
+    whole = longest + sequences if job.engine.prefill == "whole" else sequences
+    return max(job.plan.max_tokens or job.engine.max_tokens, whole)
+
+
+def limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
     """Return what one replica may hold and do in an iteration."""
-    plan, engine = job.plan, job.engine
-    sequences = plan.max_sequences or engine.max_sequences
+    engine = job.engine
     return Limits(
-        max_sequences=sequences,
-        max_tokens=max(plan.max_tokens or engine.max_tokens, sequences),
+        max_sequences=_most_sequences(job),
+        max_tokens=_most_tokens(job, longest),
         kv_blocks=memory.cache_tokens // engine.block_tokens,
         block_tokens=engine.block_tokens,
         chunked_prefill=engine.prefill != "whole",

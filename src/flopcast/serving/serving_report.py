@@ -13,17 +13,18 @@ from flopcast.serving.memory import ServingMemory
 from flopcast.serving.served import Served
 from flopcast.serving.summary import ServingSummary
 from flopcast.spec.serving_job import ServingJob
+from flopcast.units import Number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
     """A number with the interval that holds it in nine of ten cases."""
 
-    value: float
-    low: float
-    high: float
+    value: Number
+    low: Number
+    high: Number
 
-    def times(self, ratio: float) -> "Estimate":
+    def times(self, ratio: Number) -> "Estimate":
         """Return the estimate in another unit."""
         return Estimate(value=self.value * ratio, low=self.low * ratio, high=self.high * ratio)
 
@@ -34,7 +35,7 @@ class ServingReport:
 
     Latencies are in seconds, by metric (ttft, tpot, end_to_end) and name: "mean", "p50", "p90", "p99".
     Rates are those of all replicas. `served` and `summary` are of one replica. `shares` divides the time of
-    a mean iteration by component, and sums to 1. `log_sigma` is the sigma of the logarithm of an
+    a mean iteration by component, and sums to 1. `log_sigma_factor` is the sigma of the logarithm of an
     iteration's time, from which the intervals follow.
     """
 
@@ -49,10 +50,10 @@ class ServingReport:
     usd_per_million_tokens: Estimate | None  # of output; None without a price
     shares: Mapping[str, float]
     iteration_s: float  # mean over all iterations
-    decoding: float  # mean number of decoding sequences over time
+    decoding: Number  # mean number of decoding sequences over time
     saturation_per_s: float | None  # largest rate that can be served, where more arrive
     limited_by: str
-    log_sigma: float
+    log_sigma_factor: float
     factors: Mapping[str, Factor]
     factor_shares: Mapping[str, float]  # of the time of iterations
     used: tuple[Used, ...]

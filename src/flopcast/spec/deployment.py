@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field
 
+from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
@@ -70,4 +71,4 @@ def served_format(name: str) -> str:
     >>> served_format("bf16"), served_format("fp8")
     ('', 'fp8')
     """
-    return "" if name == "bf16" else name
+    return name if name in SERVED_FORMATS else ""

@@ -82,11 +82,9 @@ class KernelBase:
         (docs/accuracy/journal.md). So no stack's derate scales it.
     serves
         Only engines that serve run such kernels: their curves are in files of their own
-        (library/curves.py).
+        (library/curves.py), and no training stack's derate scales them.
     writes_results_after
         Some devices write the 16-bit results of narrow products after them (narrow_results.py).
-    serves
-        Of serving engines: the derate of a training stack does not scale it.
     """
 
     kind: KernelFamily
@@ -95,7 +93,6 @@ class KernelBase:
     is_fused_attention: bool = False
     serves: bool = False
     writes_results_after: bool = False
-    serves: bool = False
 
 
 OTHERS = KernelBase(kind=MEMORY)

@@ -9,6 +9,8 @@ from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
 from flopcast.workload.rewrites.base import kind_of
 
+ACTIVATIONS = "bf16"  # routers that train in fp32 are served in 16 bits too
+
 
 def served_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace every product; routers, the head and absorbed projections keep 16 bits.
@@ -24,6 +26,5 @@ def _served(item: Item, weights: str) -> Item:
     work = item.work
     if not isinstance(work, Matmul):
         return item
-    dtype = work.dtype if work.dtype != "fp32" else "bf16"
-    made = ServedMatmul(m=work.m, n=work.n, k=work.k, dtype=dtype, weights=weights)
+    made = ServedMatmul(m=work.m, n=work.n, k=work.k, dtype=ACTIVATIONS, weights=weights)
     return replace(item, work=made)

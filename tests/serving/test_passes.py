@@ -1,0 +1,177 @@
+"""Passes of an engine against closed forms, and against training's items of the same layers."""
+
+import numpy as np
+import pytest
+from all_cases import all_cases
+
+from flopcast.library import catalog
+from flopcast.library.curves import load_serving_book
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.lower import lower_passes
+from flopcast.serving.pass_prices import price_passes
+from flopcast.serving.pass_times import pass_times
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+from flopcast.spec.model import WHOLE
+from flopcast.spec.site import Site
+
+MODELS = ("llama-3.1-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "gemma-3-1b")
+CONTEXT = 1500.0
+PLAIN, ENGINE = Deployment(), Engine(name="vllm")
+
+
+def decoding(sequences, context=CONTEXT):
+    many = np.asarray(sequences, dtype=np.float64).reshape(-1, 1)
+    return EnginePass(new_tokens=many, sequences=many, cached_tokens=many * context, pairs=many * context)
+
+
+def prompt(tokens):
+    tokens = np.asarray(tokens, dtype=np.float64).reshape(-1, 1)
+    one = np.zeros_like(tokens)
+    return EnginePass(new_tokens=tokens, sequences=one, cached_tokens=one, pairs=tokens**2 / 2)
+
+
+def items_of(name, run, plan=PLAIN, engine=ENGINE):
+    layers = lower_passes(catalog.model(name), plan, engine, run)
+    return [(item, layer.count) for layer in layers for item in layer.items]
+
+
+def total(items, number):
+    return sum(
+        float(np.broadcast_to(number(item.work.work()), (1, 1))[0, 0]) * count
+        for item, count in items
+        if isinstance(item.work, AbstractOperator)
+    )
+
+
+def linear_weights(name):
+    """The elements that one token is multiplied with, head included: every matrix but the embedding."""
+    return sum(
+        count * (weight.active if weight.active is not None else weight.total)
+        for layer, count in catalog.model(name).sequence()
+        for weight in layer.weights(catalog.model(name).hidden, WHOLE)
+        if weight.matrix is not None and layer.kind not in {"embedding", "mtp"}
+    )
+
+
+def test_a_prompt_multiplies_every_weight_with_every_token_and_every_pair_once():
+    name, tokens = "llama-3.1-70b", 2048.0
+    model = catalog.model(name)
+    (block,) = model.blocks
+    head = model.hidden * model.vocabulary
+    pairs = block.mixer.pair_flop(model.hidden) * tokens**2 / 2 * block.count
+
+    flop = total(items_of(name, prompt(tokens)), lambda work: work.flop)
+
+    # the head runs on sequences, of which a pass in the middle of a prompt has none
+    assert flop == pytest.approx(2 * (linear_weights(name) - head) * tokens + pairs, rel=1e-6)
+
+
+def test_decoding_multiplies_the_weights_once_and_reads_each_byte_of_weights_and_cache_at_least_once():
+    name, sequences = "llama-3.1-70b", 16.0
+    model = catalog.model(name)
+    (block,) = model.blocks
+    items = items_of(name, decoding(sequences))
+    cached = 2 * block.mixer.groups * block.mixer.size(model.hidden) * 2 * block.count * sequences * CONTEXT
+    attention = block.mixer.pair_flop(model.hidden) * sequences * CONTEXT * block.count
+    padded = 128 - model.vocabulary % 128 if model.vocabulary % 128 else 0
+
+    flop = total(items, lambda work: work.flop)
+    moved = total(items, lambda work: work.moved_bytes)
+
+    weights = linear_weights(name) + padded * model.hidden
+    assert flop == pytest.approx(2 * weights * sequences + attention, rel=1e-6)
+    assert 2 * weights + cached <= moved <= 1.05 * (2 * weights + cached)
+
+
+def test_absorbed_latents_multiply_as_their_closed_form_says():
+    name, sequences = "deepseek-v3", 4.0
+    model = catalog.model(name)
+    mixer = model.blocks[0].mixer
+    rank, rope = mixer.kv_lora_rank, mixer.qk_rope_head_size
+    layers = sum(block.count for block in model.blocks)
+    one = (
+        2
+        * sequences
+        * mixer.heads
+        * (
+            mixer.qk_nope_head_size * rank
+            + rank * mixer.value_head_size  # absorbed, both sides
+            + CONTEXT * (2 * rank + rope)  # scores over latents and rotated keys, context over latents
+        )
+    )
+
+    core = [
+        pair
+        for pair in items_of(name, decoding(sequences))
+        if pair[0].name in ("attention.absorb", "attention.decode", "attention.values")
+    ]
+
+    assert total(core, lambda work: work.flop) == pytest.approx(one * layers, rel=1e-9)
+
+
+@all_cases("name", MODELS[:-1])
+def test_ranks_share_the_flop_of_a_pass(name):
+    whole = total(items_of(name, decoding(32.0)), lambda work: work.flop)
+    shared = [
+        total(items_of(name, decoding(32.0), Deployment(tp=8, ep=ep)), lambda work: work.flop)
+        for ep in ((1, 8) if "llama" not in name else (1,))
+    ]
+
+    for flop in shared:  # routers, latents and padding are repeated on every rank; the fullest rank counts
+        assert whole <= 8 * flop * (1 + 1e-9) <= 2.2 * whole
+
+
+@all_cases("name", MODELS[:-1])
+def test_narrow_weights_move_fewer_bytes_and_no_pass_has_messages_alone(name):
+    moved = [
+        total(items_of(name, decoding(1.0), Deployment(weights=weights)), lambda work: work.moved_bytes)
+        for weights in ("bf16", "fp8", "nvfp4")
+    ]
+
+    assert moved[0] > 1.5 * moved[1] > 1.5 * moved[2]
+    sent = [item for item, _ in items_of(name, decoding(1.0)) if isinstance(item.work, AbstractMessage)]
+    assert {item.work.collective for item in sent} == {"served_all_reduce", "all_gather"}
+
+
+@all_cases("name", MODELS)
+def test_interpolated_passes_take_what_priced_ones_take(name):
+    cluster = catalog.cluster("dgx-h100", 1)
+    plan = Deployment(tp=1 if "gemma" in name else 8, weights="fp8")
+    engine, book, site = Engine(name="vllm"), load_serving_book(cluster), Site()
+
+    def price(run):
+        layers = lower_passes(catalog.model(name), plan, engine, run)
+        return price_passes(layers, len(run.new_tokens), plan, engine, cluster, book, site)
+
+    times = pass_times(price, engine, 8192, 256, 8192)
+    random = np.random.default_rng(0)
+    sequences = random.integers(1, 257, 60).astype(float)
+    prompts = np.where(random.random(60) < 0.5, 0, random.integers(1, 7000, 60)).astype(float)
+    cached = sequences * random.integers(16, 8192, 60)
+    pairs = cached + prompts * random.integers(16, 4096, 60)
+    numbers = prompts + sequences, sequences, cached, pairs
+    exact = sum(
+        price(
+            EnginePass(
+                **dict(
+                    zip(
+                        ("new_tokens", "sequences", "cached_tokens", "pairs"),
+                        (column[:, None] for column in numbers),
+                        strict=True,
+                    )
+                )
+            )
+        )
+        .by_component()
+        .values()
+    )
+    host = engine.iteration.host_s + engine.iteration.sequence_s * sequences
+    interpolated = times(*numbers)
+    errors = np.abs(interpolated / (exact + host) - 1)
+
+    assert np.median(errors) < 0.01
+    assert errors.max() < 0.05
+    one_by_one = [times(*(float(column[at]) for column in numbers)) for at in range(60)]
+    assert one_by_one == pytest.approx(interpolated.tolist(), rel=1e-12)

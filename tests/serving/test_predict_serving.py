@@ -1,0 +1,128 @@
+"""Serving as a user asks for it: the command, its errors, and what follows from a closed form."""
+
+import json
+
+import pytest
+from command_line import flopcast
+
+from flopcast.library import catalog
+from flopcast.serving.memory import serving_memory
+from flopcast.spec.deployment import Deployment
+
+ARGUMENTS = ["predict", "llama-3.1-70b", "--engine", "vllm", "--cluster", "dgx-h200", "--gpus", "8"]
+TRAFFIC = ["--traffic", "concurrency=16 prompt=1024 output=256 requests=160"]
+
+
+def as_json(*arguments):
+    return json.loads(flopcast(*arguments, "--json").out)
+
+
+def test_the_answer_names_latencies_rates_memory_and_what_was_assumed():
+    found = flopcast(
+        *ARGUMENTS, "--plan", "tp=8 weights=fp8", *TRAFFIC, "--slo", "ttft_p99=2s tpot_p99=50ms"
+    )
+
+    assert found.code == 0
+    for word in ("TTFT", "TPOT", "goodput", "KV cache", "cost", "what makes the interval", "90 %"):
+        assert word in found.out
+
+
+def test_a_closed_loop_keeps_littles_law():
+    found = as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", *TRAFFIC)
+    latency = found["latencies_s"]["end_to_end"]["mean"]["value"]
+
+    assert found["requests_per_s"]["value"] * latency == pytest.approx(16, rel=0.05)
+
+
+def test_shares_add_up_and_intervals_hold_their_values():
+    found = as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", *TRAFFIC)
+
+    assert sum(found["time_shares"].values()) == pytest.approx(1.0)
+    for metric in found["latencies_s"].values():
+        for each in metric.values():
+            assert each["low"] <= each["value"] <= each["high"]
+
+
+def test_replicas_share_the_traffic_and_add_up():
+    two = as_json(*ARGUMENTS, "--plan", "tp=4 weights=fp8", *TRAFFIC)
+    one = as_json(
+        *ARGUMENTS, "--plan", "tp=4 weights=fp8 replicas=1", "--traffic",
+        "concurrency=8 prompt=1024 output=256 requests=80",
+    )  # fmt: skip
+
+    assert two["replicas"] == 2
+    rates = [found["output_tokens_per_s"]["value"] for found in (two, one)]
+    assert rates[0] == pytest.approx(2 * rates[1], rel=1e-9)
+
+
+def test_the_cache_of_a_token_is_what_its_closed_form_says():
+    device = catalog.cluster("dgx-h200").node.device
+    engine = catalog.engine("vllm")
+    dense = serving_memory(catalog.model("llama-3.1-70b"), Deployment(tp=8, weights="fp8"), engine, device)
+    latent = serving_memory(catalog.model("deepseek-v3"), Deployment(tp=8, weights="fp8"), engine, device)
+
+    assert dense.token_bytes == 80 * 2 * (8 / 8) * 128 * 2  # a head of keys and one of values a rank
+    assert latent.token_bytes == 61 * (512 + 64) * 2  # every rank keeps the whole latent
+
+
+def test_a_file_describes_a_serving_job(tmp_path):
+    path = tmp_path / "serve.yaml"
+    path.write_text(
+        "model: llama-3.1-70b\ncluster: dgx-h200:1\nengine: vllm\nplan: {tp: 8, weights: fp8}\n"
+        "traffic: {concurrency: 16, prompt: 1024, output: 256, requests: 160}\n",
+        encoding="utf-8",
+    )
+
+    from_file, from_words = (
+        as_json("predict", str(path)),
+        as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", *TRAFFIC),
+    )
+
+    assert from_file["latencies_s"] == from_words["latencies_s"]
+
+
+FAULTS = {  # what is asked → words of the error
+    ("--plan", "tp=3"): ("plan.tensor_parallel", "heads"),
+    ("--plan", "tp=8 cache=fp4"): ("plan.cache",),
+    ("--plan", "tp=8 weights=nvfp4"): ("fp4 matrix engine", "plan.weights"),
+    ("--plan", "tp=8 ep=8"): ("no experts",),
+    ("--plan", "tp=8 replicas=2"): ("plan.replicas", "2 x 8 devices"),
+    ("--plan", "tp=1"): ("weights of", "plan.tensor_parallel to 2"),
+    ("--traffic", "rate=4/s prompt=200000 output=300"): ("131072", "context"),
+    ("--traffic", "rate=-4/s prompt=200 output=300"): ("rate",),
+    ("--engine", "vlm"): ("did you mean vllm",),
+    ("--lora", "8"): ("training", "--lora"),
+    ("--report", "page.html"): ("training", "--report"),
+}
+
+
+def test_what_cannot_be_predicted_is_an_error_with_its_fix():
+    for (option, value), words in FAULTS.items():
+        arguments = [*ARGUMENTS, option, value]
+        arguments += [] if option == "--traffic" else TRAFFIC
+        found = flopcast(*arguments)
+
+        assert found.code == 1, (option, value, found.err)
+        for word in (*words, "because", "fix"):
+            assert word in found.err, (option, value, found.err)
+
+
+def test_more_requests_than_can_be_served_are_told_with_the_rate_that_can():
+    traffic = "rate=200/s prompt=2000 output=300 requests=2000"
+    found = as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", "--traffic", traffic)
+
+    assert found["saturated"]
+    assert 1 < found["saturation_requests_per_s"] < 200
+
+
+def test_latencies_grow_with_the_load_and_the_rate_follows_it():
+    rates, lengths = (1, 2, 4), "prompt=1000 output=200 requests=1000"
+    found = [
+        as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", "--traffic", f"rate={rate}/s {lengths}")
+        for rate in rates
+    ]
+    tpot = [each["latencies_s"]["tpot"]["mean"]["value"] for each in found]
+
+    assert tpot == sorted(tpot)
+    for rate, each in zip(rates, found, strict=True):
+        assert each["requests_per_s"]["value"] == pytest.approx(rate, rel=0.1)
