@@ -162,6 +162,36 @@ def test_a_shared_search_begins_by_itself(browser, server):
     page.wait_for_selector("#answer .plans")
 
 
+LINKS = """
+links => links.map((link) => {
+  const address = new URL(link.href);
+  address.searchParams.delete('chosen');  // the script keeps what was chosen before the user's own value
+  return [address.pathname, ...Array.from(address.searchParams, (pair) => pair.join('=')).sort()];
+})
+"""
+
+
+def test_links_follow_the_form_as_if_the_page_were_opened_again(browser, server):
+    """With a whole plan, with one that was chosen, and on the page of two jobs."""
+    both = "&".join(f"{side}.{word}" for side in "ab" for word in WHOLE.split("&"))
+    for path, field, task in (
+        (f"/?{WHOLE}", "gbs", "predict"),
+        ("/?model=llama-3-8b&cluster=dgx-h100&gpus=16", "gbs", "predict"),
+        (f"/compare?{both}", "a.gbs", "compare"),
+    ):
+        page = opened(browser, server, path)
+        before = page.locator("header nav a, .toolbar nav a").evaluate_all(LINKS)
+
+        changed(page, lambda page=page, field=field: page.fill(f"[name='{field}']", "128"), task)
+        page.wait_for_function("expected => location.search.includes(expected)", arg=f"{field}=128")
+        after = page.locator("header nav a, .toolbar nav a").evaluate_all(LINKS)
+        page.goto(page.url)
+        again = page.locator("header nav a, .toolbar nav a").evaluate_all(LINKS)
+
+        assert after == again != before
+        assert page.complaints == []
+
+
 def test_two_plans_side_by_side(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
     page.click("header nav >> text=Compare")

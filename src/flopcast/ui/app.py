@@ -25,7 +25,7 @@ from flopcast.files.package_table import read_text
 from flopcast.render.error_json import BUG, INPUT, LIMIT
 from flopcast.render.page.style import CHOSEN_SCHEME, STYLE
 from flopcast.ui import page
-from flopcast.ui.chosen_plan import PLAN_FIELDS, filled, requested
+from flopcast.ui.chosen_plan import PLAN_FIELDS, SWITCHES, filled, requested
 from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json, refusal
 from flopcast.ui.form import plan_note
 from flopcast.ui.limits import WAITING, Limits, busy
@@ -189,7 +189,7 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
     """Return a page's answer alone, for its script.
 
     `form` holds the fields that the script changes: all of them if a new plan was chosen. `notes` says of
-    each side who chose its plan.
+    each side who chose its plan. `links` holds the addresses of the other pages and of files, by path.
     """
     sides = page.SIDES if name == "compare" else ("",)
     words = _words(request)
@@ -206,6 +206,8 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
     if answer.status == 200 and chosen and "hold" not in words:
         made["form"] |= filled(words, fields, made["fields"], sides)
     made["notes"] = [plan_note(words | made["form"], side) for side in sides]
+    shown = {each: value for each, value in (words | made["form"]).items() if each not in SWITCHES}
+    made["links"] = page.addresses(name, shown)
     return JSONResponse(made, answer.status, _headers(answer.status))
 
 

@@ -129,9 +129,8 @@ def _folded(
     name = summary.partition(" <")[0]
     written = any(words.get(prefix + each) for each in names)
     shown = " open" if opened or (written and (names != PLAN or several)) else ""
-    mark = " data-plan" if names == PLAN else ""
     return (
-        f'<details class="card"{mark}{shown}><summary>{summary}</summary>'
+        f'<details class="card"{shown}><summary>{summary}</summary>'
         f'<div role="group" aria-label="{escape(name)}" class="inner">'
         f"{_inputs(names, words, prefix, several=several)}</div></details>"
     )

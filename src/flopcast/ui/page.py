@@ -131,9 +131,8 @@ def _tools(name: str, words: Fields) -> str:
     share = '<button type="button" id="share" class="scripted" aria-live="polite" hidden>Copy link</button>'
     if name != "predict":
         return f'<div class="toolbar">{share}</div>'
-    query = escape(urlencode({name: value for name, value in words.items() if value}))
     links = "".join(
-        f'<li><a class="file" data-path="{path}" href="{path}?{query}">{caption}</a></li>'
+        f'<li><a href="{escape(_with_query(path, words))}">{caption}</a></li>'
         for path, caption in FILES.items()
     )
     log = (
@@ -257,5 +256,16 @@ def _address(there: str, here: str, words: Fields) -> str:
         words = without_chosen(words)
     if there == "compare" != here:
         words = {f"{side}.{name}": value for side in ("a", "b") for name, value in words.items()}
+    return _with_query(PAGES[there][0], words)
+
+
+def _with_query(path: str, words: Fields) -> str:
+    """Return an address with the fields that are not empty."""
     query = urlencode({name: value for name, value in words.items() if value})
-    return f"{PAGES[there][0]}?{query}" if query else PAGES[there][0]
+    return f"{path}?{query}" if query else path
+
+
+def addresses(here: str, words: Fields) -> dict[str, str]:
+    """Return the addresses that a page links to for its job: of each page and each file, by path."""
+    files = {path: _with_query(path, words) for path in FILES} if here == "predict" else {}
+    return {PAGES[there][0]: _address(there, here, words) for there in PAGES} | files

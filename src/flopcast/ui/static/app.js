@@ -42,32 +42,14 @@ function work() {
     return found;
   }
   // Each changed field is one step back; further letters in the same field are not.
-  function keep(query, field) {
+  function keep(query, field, links = {}) {
     const address = form.getAttribute('action') + (query ? '?' + query : '');
     if (address !== location.pathname + location.search)
       history[field && field !== edited ? 'pushState' : 'replaceState'](null, '', address);
     if (field) edited = field;
     window.shownAddress = address;
-    for (const link of document.querySelectorAll('a.file')) link.href = link.dataset.path + '?' + query;
-    if (page === 'predict')
-      for (const link of document.querySelectorAll('header nav a')) {
-        const path = new URL(link.href).pathname;
-        const own = new URLSearchParams(query), more = new URLSearchParams();
-        if (path === '/upload') continue;
-        if (path === '/search') leaveChosen(own);
-        if (path === '/compare')
-          for (const side of ['a.', 'b.']) for (const [name, value] of own) more.append(side + name, value);
-        else for (const [name, value] of own) more.append(name, value);
-        link.href = path + '?' + more;
-      }
-  }
-  // A search looks for what was chosen; what the user set, it keeps (chosen_plan.py).
-  function leaveChosen(query) {
-    const chosen = new URLSearchParams(query.get('chosen') || '');
-    query.delete('chosen');
-    for (const field of form.querySelectorAll('[data-plan] [name]'))
-      if (query.has(field.name) && query.get(field.name) === chosen.get(field.name) && field.name !== 'precision')
-        query.delete(field.name);
+    for (const link of document.querySelectorAll('header nav a, .toolbar nav a'))
+      link.href = links[new URL(link.href).pathname] || link.href;
   }
   function show(made) {
     const open = {}, before = document.getElementById('advice');
@@ -152,7 +134,7 @@ function work() {
       if (hold && response.status !== 200) return;
       if (!hold) fill(made.form, made.notes);
       show(made);
-      if (!hold) keep(words().toString(), field);
+      if (!hold) keep(words().toString(), field, made.links);
       state('');
       if (!hold) advise();
     } catch (error) {
