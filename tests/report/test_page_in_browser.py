@@ -283,7 +283,7 @@ def test_nothing_is_wider_than_the_window(opened, width):
 
 @pytest.mark.parametrize("width", [360, 390])
 def test_a_plan_of_many_chunks_is_no_wider_than_a_telephone(browser, tmp_path, width):
-    """`stage_layers` of 32 chunks is one word without a blank, which the heading counts."""
+    """`stage_layers` of 32 chunks is one word without a blank, in which equal neighbours are counted."""
     dealt = "stage_layers=" + ",".join(["1"] * 32)
     words = {"model": "llama-3-8b", "cluster": "dgx-a100:2", "stack": "megatron-core"}
     report = report_of(make_job(**words, plan=f"pp=16 vpp=2 gbs=16 {dealt} precision=bf16"))
@@ -295,7 +295,7 @@ def test_a_plan_of_many_chunks_is_no_wider_than_a_telephone(browser, tmp_path, w
 
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     shown = page.inner_text("body")
-    assert "stage_layers=1×32 " in shown
+    assert "stage_layers=1x32 " in shown
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

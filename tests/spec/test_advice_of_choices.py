@@ -125,7 +125,7 @@ VALUES = {  # a field, what somebody writes there, and words of the answer
     "recompute_method": ("blocks", "'uniform', 'block' or 'every'"),
     "recompute_layers": (0, "a whole number of at least 1"),
     "recompute_blocks": ("first", "whole number"),
-    "stage_layers": ("4,x", "whole number"),
+    "stage_layers": ("4,4x0", "whole number"),
     "schedule": ("zbv", "'zb_h2'"),
     "rank_order": ("dp-tp", "tp-cp-dp-pp"),
     "expert_parallel": (1.5, "whole number"),

@@ -99,8 +99,8 @@ def test_more_stages_than_divide_the_blocks_get_unequal_stages_and_not_fewer():
 
     (edit,) = edits(told)
     assert edit.keys() == {"stage_layers"}
-    assert sum(map(int, edit["stage_layers"].split(","))) == 61
-    assert len(edit["stage_layers"].split(",")) == 16
+    layers = Plan(stage_layers=edit["stage_layers"]).stage_layers
+    assert (sum(layers), len(layers)) == (61, 16)
 
 
 def test_a_degree_that_no_devices_and_no_heads_divide_by_is_one_fault():

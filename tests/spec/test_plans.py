@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from flopcast.errors import InternalError
+from flopcast.files.yaml_text import read_yaml, resolve
 from flopcast.library.edits import plan_words
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import NUMERIC, Plan, batch_plans, one_plan, structure_of
@@ -275,3 +276,38 @@ def test_a_batch_is_told_its_sequence_length_by_either_name(name):
 def test_a_sequence_has_at_least_one_token(length):
     with pytest.raises(ValidationError):
         Batch.model_validate({"sequence_length": length})
+
+
+RUNS_OF_BLOCKS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 12)), min_size=1, max_size=8)
+
+
+@given(RUNS_OF_BLOCKS)
+def test_a_list_of_blocks_is_the_same_in_every_way_to_write_it(counted):
+    """As a plan in short form, as YAML text, as a text in Python, one by one, and counted in any way."""
+    layers = tuple(blocks for blocks, times in counted for _ in range(times))
+    plan = Plan(pp=len(layers), stage_layers=layers)
+    (word,) = [word for word in plan.short().split() if word.startswith("stage_layers=")]
+    text = word.partition("=")[2]
+    every_run = ",".join(f"{blocks}x{times}" for blocks, times in counted)
+
+    assert Plan.model_validate(plan_words(plan.short())) == plan
+    assert plan_words(word)["stage_layers"] == resolve(text)
+    for written in (text, text.replace("x", "×"), every_run, ",".join(map(str, layers)), list(layers)):
+        assert Plan(stage_layers=written).stage_layers == layers
+    document = read_yaml(f'plan: "{plan.short()}"\nstage_layers: {text}'.encode(), "job.yaml")
+    assert Plan(stage_layers=document.data["stage_layers"]).stage_layers == layers
+    assert Plan.model_validate(plan_words(document.data["plan"])) == plan
+
+
+@all_cases(
+    ("layers", "text"),
+    [((6,) * 11 + (5,), "6x11,5"), ((17, 15), "17,15"), ((4, 4), "4,4"), ((0, 2, 2, 2, 0), "0,2x3,0")],
+)
+def test_equal_neighbours_of_a_long_list_are_counted(layers, text):
+    assert f" stage_layers={text} " in Plan(stage_layers=layers).short()
+
+
+@all_cases("text", ["4,4x", "4x0", "x4", "4x-1", "4x1.5", "1x99999999999", "4xx4", "2x3x4"])
+def test_a_run_of_blocks_is_a_number_and_a_count(text):
+    with pytest.raises(ValidationError):
+        Plan(stage_layers=text)

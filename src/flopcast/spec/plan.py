@@ -31,6 +31,7 @@ from flopcast.spec.plan_fields import (
     or_short_form,
     short_name,
     tensor_degree,
+    with_runs,
 )
 from flopcast.spec.precision import Precision, activation_dtype
 from flopcast.strict_model import StrictModel
@@ -73,7 +74,8 @@ class Plan(StrictModel):
         Sequences of one step (gbs).
     stage_layers : tuple of int
         Number of blocks in every chunk, in the order of the model (chunk c of stage s is number c · pp +
-        s): "9,10,10,7". Embedding and head are not counted. By default, the stack divides the blocks.
+        s): "9,10,10,7", or "6x11,5" for eleven chunks of 6 and one of 5. Embedding and head are not
+        counted. By default, the stack divides the blocks.
     schedule : str
         Order of the tasks of a stage (schedules/), or the name of a CSV file that lists them.
     recompute : str
@@ -190,7 +192,7 @@ class Plan(StrictModel):
             if isinstance(value, bool):
                 modes += [word] if value else []
             elif value != usual or name in ALWAYS_SHOWN:
-                text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+                text = with_runs(value) if isinstance(value, tuple) else value
                 (degrees if name in NUMERIC else modes).append(f"{word}={text}")
         return " ".join([*degrees, *modes])
 

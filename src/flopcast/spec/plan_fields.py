@@ -5,6 +5,9 @@ Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py
 that they imply (schedules/).
 """
 
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
@@ -15,6 +18,9 @@ from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 
 TABLE = ".csv"  # how the name of a table of tasks ends
+RUN = re.compile(r"(\d+)[x×](\d+)")  # a number that stands several times
+SHORTEST_RUN = 3  # of equal numbers, that is written as one
+MOST_ENTRIES = 4096  # of one list: no model has more chunks
 RankOrder = Literal[
     "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp", "tp-pp-dp-cp",
     "cp-tp-dp-pp", "cp-tp-pp-dp", "cp-dp-tp-pp", "cp-dp-pp-tp", "cp-pp-tp-dp", "cp-pp-dp-tp",
@@ -24,10 +30,38 @@ RankOrder = Literal[
 
 
 def _listed(given: object) -> object:
-    """Return the entries of a list of numbers that is written as one text, or as one number."""
-    if isinstance(given, str):
-        return tuple(given.split(","))
-    return (given,) if isinstance(given, int) else given
+    """Return the entries of a list of numbers that is written as one text, or as one number.
+
+    In a text, "6x11" stands for eleven times 6.
+    """
+    if not isinstance(given, str):
+        return (given,) if isinstance(given, int) else given
+    words = given.split(",")
+    counted = [RUN.fullmatch(word.strip()) for word in words]
+    counts = [int(run[2]) if run else 1 for run in counted]
+    if 0 in counts or sum(counts) > MOST_ENTRIES:
+        return tuple(words)
+    entries = [run[1] if run else word for word, run in zip(words, counted, strict=True)]
+    return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
+
+
+def with_runs(values: Sequence[int]) -> str:
+    """Return a list of numbers as a text in which three or more equal neighbours are one word.
+
+    A plan reads the text back as the same list. Zeros are written one by one, because YAML reads "0x3" as a
+    hexadecimal number.
+
+    >>> with_runs((6,) * 11 + (5,)), with_runs((0, 1, 1, 2, 2, 2, 0))
+    ('6x11,5', '0,1,1,2x3,0')
+    """
+
+    def words() -> Iterator[str]:
+        for value, equal in groupby(values):
+            times = len(list(equal))
+            counted = value > 0 and times >= SHORTEST_RUN
+            yield from (f"{value}x{times}",) if counted else (str(value),) * times
+
+    return ",".join(words())
 
 
 Numbers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
@@ -59,7 +93,7 @@ def short_name(name: str, field: FieldInfo) -> str:
 def _or_commas(schema: dict[str, Any]) -> None:
     """Make the schema of a list of numbers accept an array, a text with commas, or one number."""
     array = {key: schema.pop(key) for key in ("type", "items")}
-    word = {"type": "string", "pattern": r"^[0-9]+(,[0-9]+)*$"}
+    word = {"type": "string", "pattern": r"^[0-9]+([x×][0-9]+)?(,[0-9]+([x×][0-9]+)?)*$"}
     schema["anyOf"] = [array, word, array["items"]]
 
 

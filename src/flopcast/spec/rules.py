@@ -18,6 +18,7 @@ from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divided_over_chunks, divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
 from flopcast.spec.orders import rules_of_rows, uneven
+from flopcast.spec.plan_fields import with_runs
 from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
 
 
@@ -55,7 +56,7 @@ def _unequal_stages(case: Case) -> str:
     blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
     chunks = stages * first(case.plans.virtual_stages)
     if chunks <= blocks:
-        return f"set stage_layers to {','.join(map(str, divided_over_chunks(blocks, chunks)))}"
+        return f"set stage_layers to {with_runs(divided_over_chunks(blocks, chunks))}"
     return f"set pipeline_parallel to {nearest_divisor(blocks, stages)} and virtual_stages to 1"
 
 

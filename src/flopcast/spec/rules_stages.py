@@ -10,6 +10,7 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divided_over_chunks
+from flopcast.spec.plan_fields import with_runs
 
 
 def _given(case: Case) -> tuple[int, ...]:
@@ -38,7 +39,7 @@ def _mended(case: Case) -> str:
             layers[chunk] = changed
     if len(layers) != chunks or sum(layers) != blocks or 0 in layers[1:-1]:
         layers = list(divided_over_chunks(blocks, chunks))
-    return ",".join(map(str, layers))
+    return with_runs(layers)
 
 
 def _fix(case: Case) -> str:
@@ -69,7 +70,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.stage_layers",
         holds=lambda c: bool(np.all(np.array(_given(c)[1:-1]) > 0)),
-        value=lambda c: ",".join(map(str, _given(c))),
+        value=lambda c: with_runs(_given(c)),
         allowed="0 for the first and the last chunk only, which hold embedding and head",
         because="a stage needs at least one layer",
         fix=_fix,

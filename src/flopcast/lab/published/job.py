@@ -23,6 +23,7 @@ from flopcast.library.edits import merged
 from flopcast.requests.job_files import job_of
 from flopcast.schedules import OF_ONE_CHUNK
 from flopcast.spec.job import Job
+from flopcast.spec.plan_fields import with_runs
 
 NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
 WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
@@ -241,7 +242,7 @@ def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
     layers = chunk_layers(total, chunks)
     if layers:
         plan["stage_layers"] = layers
-        assumed.append(f"stage_layers {','.join(map(str, layers))}: embedding and head count as layers")
+        assumed.append(f"stage_layers {with_runs(layers)}: embedding and head count as layers")
 
 
 def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:

@@ -5,10 +5,8 @@ Elsewhere: the same as text (render/report_text.py), where the time goes (time_b
 is found (lab/diagnosis/settings.py).
 """
 
-import re
 from collections.abc import Callable, Sequence
 from html import escape
-from itertools import groupby
 
 from flopcast.economics.amount import Amount
 from flopcast.economics.run import TrainingRun
@@ -27,7 +25,6 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {  # what a reader sees, and its colo
     "does not fit": ("Does not fit", "bad"),
 }
 NO_PRICE: Tile = ("Cost", "unknown", "the price of a device is not stated")
-LONG_LIST = re.compile(r"\d+(?:,\d+){7,}")
 OTHER_CHANGES = 3  # that are listed below the best one
 
 
@@ -37,27 +34,13 @@ def answer(report: Report) -> str:
     subject = (
         f'<p class="subject">{escape(job.model.name)} on {job.cluster.num_devices} ×'
         f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.stack.label)}."
-        f" Plan: <code>{escape(runs_counted(job.plan.short()))}</code>, {escape(job.batch.text())}</p>"
+        f" Plan: <code>{escape(job.plan.short())}</code>, {escape(job.batch.text())}</p>"
     )
     spent = _costs(report) if report.run is None else _run(report.run)
     others = (_memory(report), _limit(report), *spent, *_rates(report))
     tiles = _tile(_time(report), lead=True) + "".join(map(_tile, others))
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
     return f'{subject}<dl class="tiles">{tiles}</dl>{warnings}'
-
-
-def runs_counted(plan: str) -> str:
-    """Return a plan with equal neighbours of its long lists counted, for reading alone.
-
-    >>> runs_counted("pp=4 stage_layers=0,1,1,1,1,1,1,2,2,2 precision=bf16")
-    'pp=4 stage_layers=0,1×6,2×3 precision=bf16'
-    """
-
-    def counted(found: re.Match[str]) -> str:
-        runs = [(value, len(list(equal))) for value, equal in groupby(found[0].split(","))]
-        return ",".join(value if times == 1 else f"{value}×{times}" for value, times in runs)
-
-    return LONG_LIST.sub(counted, plan)
 
 
 def advice(changes: Sequence[Suspect], step_s: float, links: Sequence[str] = ()) -> str:
