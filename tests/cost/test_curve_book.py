@@ -10,7 +10,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.library import catalog
 from flopcast.library.curves import load_book, load_owner
-from flopcast.operators.formats import FORMATS
+from flopcast.operators.formats import FORMATS, SERVED_FORMATS
 
 BORROWED = FALLBACK_CLASSES["bias_gelu"]  # of gelu
 PLACES = [("ours", "bias_gelu"), ("ours", "gelu"), ("cousin", "bias_gelu"), ("cousin", "gelu")]
@@ -104,11 +104,18 @@ def test_a_relative_is_another_class_with_some_doubt(name):
     assert 0.02 <= relative.log_sigma_factor <= 0.3
 
 
+def is_served(name):
+    """Whether a class is of serving, of any format of SERVED_FORMATS or of a cache."""
+    word, _, format_name = name.partition(".")
+    served = ("served_gemm", "fused_experts", "decode_attention", "latent_decode")
+    return word in served and format_name in SERVED_FORMATS
+
+
 @all_cases("name", FALLBACK_CLASSES)
 def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
     """A100 and GH200, the systems of data/operators: what all others borrow from."""
     last = FALLBACK_CLASSES[name].name
-    while last in ("grouped_gemm", "expert_gemm"):  # its own relative stands in for it there
+    while last in ("grouped_gemm", "expert_gemm") or is_served(last):  # its own relative stands in for it
         last = FALLBACK_CLASSES[last].name
 
     for device in ("a100-sxm4-80gb", "gh200-96gb"):
@@ -120,7 +127,7 @@ def test_only_kernel_classes_that_exist_have_relatives(name):
     bases = ("gemm", "expert_gemm", "grouped_gemm")
     products = [f"narrow_{base}.{name}" for base in bases for name in FORMATS]
 
-    assert name in (*OPERATORS, *bases, *products)
+    assert name in (*OPERATORS, *bases, *products) or is_served(name)
 
 
 TPUS = [name for name in DEVICES if name.startswith("tpu")]  # of which products alone were measured

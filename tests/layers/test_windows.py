@@ -109,7 +109,7 @@ def test_a_window_twice_as_wide_is_no_faster(cluster, passes):
     columns = tuple(np.broadcast_to(c, (1, len(windows)))[0] for c in kernel.coordinates())
     bound_s = bound_seconds(kernel.work(), device)[0]
 
-    seconds = kernel_seconds(bound_s, columns, curve, device.multiprocessors)
+    seconds = kernel_seconds(bound_s, columns, curve, device)
 
     assert (np.diff(seconds) >= -0.05 * seconds[:-1]).all()
 

@@ -153,7 +153,9 @@ def test_a_committed_curve_is_a_table_over_rising_axes(owner, serving, name):
     assert curve.table.shape == tuple(len(axis) for axis in curve.axes)
     assert all((np.diff(axis) > 0).all() for axis in curve.axes)
     assert np.isfinite(curve.table).all()
-    assert (curve.table > np.log(1e-4)).all() or name in FORMULAS  # tiny messages reach almost nothing
+    assert (
+        (curve.table > np.log(1e-4)).all() or name in FORMULAS or serving
+    )  # tiny ones reach almost nothing
     assert 0 <= curve.launch_s < 1e-4
 
 

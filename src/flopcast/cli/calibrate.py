@@ -115,6 +115,7 @@ def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":
     """Return the score of every class that these files measure (lab/calibration/score.py)."""
     from flopcast.cli.measurement_folder import SYSTEMS, by_latency, tier_of
     from flopcast.lab.calibration.peer_fit import peer_devices
+    from flopcast.lab.calibration.peer_serving import SERVED_FILES
     from flopcast.lab.calibration.score import score as judge
     from flopcast.lab.calibration.subjects import (
         fabric_subjects,
@@ -132,6 +133,8 @@ def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":
     own = {some[0].owner: frozenset(subject.name for subject in some) for some, _ in owners if some}
     for name in peer_devices(published.peers):
         owners.append(peer_subjects(catalog.device(name), published.peers, own.get(name, frozenset())))
+    for name in peer_devices(published.served, SERVED_FILES):
+        owners.append(peer_subjects(catalog.device(name), published.served, frozenset(), SERVED_FILES))
     for tables in published.fabrics.values():
         large, small = by_latency(tables)
         tier = tier_of(tables[0][0])

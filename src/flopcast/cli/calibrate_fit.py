@@ -30,6 +30,7 @@ from flopcast.lab.calibration.broken_operators import replacements
 from flopcast.lab.calibration.curve_fit import fit_fabric, fit_operators, samples_by_class
 from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
 from flopcast.lab.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
+from flopcast.lab.calibration.peer_serving import SERVED_FILES
 from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
 from flopcast.library.curves import read_curves, write_curves
@@ -59,7 +60,7 @@ def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
         return curves
 
     own = {SYSTEMS[system]: system for system in published.systems}
-    peers = peer_devices(published.peers)
+    peers = (*peer_devices(published.peers), *peer_devices(published.served, SERVED_FILES))
     first = [name for name in LENDERS_OF_LAYOUTS if name in peers]
     for name in dict.fromkeys((*first, *own, *peers)):
         fitted[name] = finish(name, partial(_fit_device, published, name, own.get(name), fitted, say))
@@ -76,9 +77,11 @@ def _fit_device(
     device = catalog.device(name)
     samples = {} if system is None else samples_by_class(system, device, published.systems[system])
     peer_fit = fit_peers(device, published.peers, frozenset((*samples, *own)))
-    for line in (*compared_with_own(samples, device, published.peers), *peer_fit.messages):
+    served_fit = fit_peers(device, published.served, files=SERVED_FILES)
+    compared = compared_with_own(samples, device, published.peers)
+    for line in (*compared, *peer_fit.messages, *served_fit.messages):
         say(line)
-    curves = {**peer_fit.curves, **own}
+    curves = {**peer_fit.curves, **served_fit.curves, **own}
     for layouts, base in BASES.items():
         if base.layouts_share_a_curve and layouts in curves:
             lenders = (fitted.get(relative, {}).get(layouts) for relative in device.relatives)

@@ -2,7 +2,7 @@
 
 Answers: which systems, kernel tables of other projects and collective tables does a data folder hold?
 Elsewhere: what the columns mean (lab/calibration/operator_files.py, collective_files.py, peer_operators.py,
-peer_attention.py, peer_grouped.py, peer_collectives.py), what uses them (calibrate_fit.py,
+peer_attention.py, peer_grouped.py, peer_serving.py, peer_collectives.py), what uses them (calibrate_fit.py,
 calibrate.py).
 """
 
@@ -19,6 +19,7 @@ from flopcast.lab.calibration.collective_files import FABRICS, FabricFile
 from flopcast.lab.calibration.operator_files import FILES, Columns
 from flopcast.lab.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.lab.calibration.peer_fit import PEER_FILES
+from flopcast.lab.calibration.peer_serving import SERVED_FILES
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 from flopcast.spec.cluster import Tier
@@ -78,6 +79,11 @@ class MeasurementFolder:
         return {path: self._columns(self.data / "peers" / path) for path in self._peer_paths}
 
     @cached_property
+    def served(self) -> dict[str, Columns]:
+        """Return the columns of the kernel tables of serving, by path."""
+        return {path: self._columns(place) for path, place in self._served_places.items()}
+
+    @cached_property
     def fabrics(self) -> dict[str, Measured]:
         """Return the tables of collectives by fabric."""
         paths = sorted({file.path for file in self._fabric_files})
@@ -92,6 +98,7 @@ class MeasurementFolder:
         digest = hashlib.sha256()
         own = [p for s in SYSTEMS for p in sorted((self.data / "operators" / s).glob("*.csv"))]
         peers = [self.data / "peers" / path for path in self._peer_paths]
+        peers += [place for place in self._served_places.values() if place not in peers]
         for path in (*own, *peers, *sorted({self.data / file.path for file in self._fabric_files})):
             with opened(path) as file:
                 digest.update(path.name.encode() + b"\0" + file.read())
@@ -100,6 +107,11 @@ class MeasurementFolder:
     @property
     def _peer_paths(self) -> list[str]:
         return sorted({f.path for f in PEER_FILES if (self.data / "peers" / f.path).is_file()})
+
+    @property
+    def _served_places(self) -> dict[str, Path]:
+        places = {file.path: self.data / file.folder / file.path for file in SERVED_FILES}
+        return {path: place for path, place in sorted(places.items()) if place.is_file()}
 
     @property
     def _fabric_files(self) -> list[FabricFile]:

@@ -22,13 +22,13 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.cost.kernels.curve_conversion import Rates, converted_curve, rates_of
+from flopcast.cost.kernels.curve_conversion import Rates, converted_curve, converted_times, rates_of
 from flopcast.dtypes import Counts
 from flopcast.files.atomic_write import write_whole
 from flopcast.library.catalog import device as device_of
 from flopcast.library.catalog import folder, names
 from flopcast.library.constants import shipped_levels
-from flopcast.spec.cluster import Cluster
+from flopcast.spec.cluster import Cluster, Device
 
 DECIMALS = 4
 SERVING = "serving"  # the folder of curves that only serving uses
@@ -58,15 +58,24 @@ def _curves_for(cluster: Cluster, serving: bool = False) -> dict[tuple[str, str]
     owners = (device.curves or device.name, *fabrics)
     curves = {key: curve for owner in owners for key, curve in load_owner(owner, serving).items()}
     for owner in device.relatives:
-        lent_ones = _lent(owner, rates_of(device), serving)
+        lent_ones = _lent_times(owner, device) if serving else _lent(owner, rates_of(device))
         curves |= {key: curve for key, curve in lent_ones.items() if key not in curves}
     return curves
 
 
+def _lent_times(owner: str, borrower: Device) -> dict[tuple[str, str], Curve]:
+    """Return the curves that only serving uses of a relative, converted for a device."""
+    lender = device_of(owner)
+    return {
+        key: converted_times(curve, lender, borrower)
+        for key, curve in load_owner(owner, serving=True).items()
+    }
+
+
 @lru_cache(maxsize=256)
-def _lent(owner: str, borrower: Rates, serving: bool) -> dict[tuple[str, str], Curve]:
+def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
     """Return every curve of a relative, converted for a device with these rates."""
-    curves = load_owner(owner, serving)
+    curves = load_owner(owner)
     if owner not in names("devices"):
         return curves
     lender = rates_of(device_of(owner))

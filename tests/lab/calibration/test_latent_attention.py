@@ -7,6 +7,7 @@ from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.lab.calibration import peer_fit
 from flopcast.lab.calibration.curve_fit import as_plans, predicted_s
 from flopcast.lab.calibration.peer_tables import samples_of
+from flopcast.lab.calibration.source_agreement import disagreement
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 
@@ -54,7 +55,7 @@ def one_row(**values):
 
 
 def log_errors(curve, samples, device):
-    return np.log(predicted_s(curve, samples, device.multiprocessors) / samples.measured_s)
+    return np.log(predicted_s(curve, samples, device) / samples.measured_s)
 
 
 # What rows say
@@ -201,7 +202,7 @@ def test_training_and_serving_kernels_of_b200_agree_on_latent_heads(found):
     """MooreThreads/SimuMax beside aiconfigurator: two projects, two frameworks, one time within 5 %."""
     by_source = found["b200-sxm-180gb"]["flash_attention.latent"]
 
-    apart = peer_fit.disagreement(by_source["aiconfigurator"], by_source["simumax"])
+    apart = disagreement(by_source["aiconfigurator"], by_source["simumax"])
 
     assert apart.shared >= 8
     assert apart.agrees

@@ -26,7 +26,7 @@ def seconds(owner, m, n, k):
     device = catalog.device(owner)
     bound_s = np.array([2.0 * m * n * k / device.peak("bf16")])
     shape = tuple(np.array([float(side)]) for side in (m, n, k))
-    return kernel_seconds(bound_s, shape, load_owner(owner)[owner, "gemm"], device.multiprocessors).item()
+    return kernel_seconds(bound_s, shape, load_owner(owner)[owner, "gemm"], device).item()
 
 
 def test_runs_of_the_machine_use_it_and_other_runs_of_the_device_do_not():

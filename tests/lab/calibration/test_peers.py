@@ -13,6 +13,7 @@ from flopcast.lab.calibration.curve_fit import fit_fabric, predicted_s
 from flopcast.lab.calibration.efficiency_table import Rows
 from flopcast.lab.calibration.peer_tables import column, samples_of
 from flopcast.lab.calibration.samples import Samples
+from flopcast.lab.calibration.source_agreement import disagreement
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 from flopcast.library.curves import load_book, load_owner, write_owner
@@ -201,7 +202,7 @@ def test_products_kept_aside_are_predicted(gemm_samples, name):
     curve = peer_fit.fit_peer_curve(samples.part(~aside), device)
 
     left = samples.part(aside)
-    errors = np.abs(predicted_s(curve, left, device.multiprocessors) / left.measured_s - 1)
+    errors = np.abs(predicted_s(curve, left, device) / left.measured_s - 1)
     assert np.median(errors) <= IN_RANGE.get(name, 0.04)
 
 
@@ -212,7 +213,7 @@ def test_a_device_left_out_is_predicted_by_its_nearest_relative(gemm_samples, na
     relative = NEAREST.get(name) or device.relatives[0]
     curve = load_owner(relative)[relative, "gemm"]
 
-    errors = np.abs(predicted_s(curve, samples, device.multiprocessors) / samples.measured_s - 1)
+    errors = np.abs(predicted_s(curve, samples, device) / samples.measured_s - 1)
 
     assert np.median(errors) <= 0.12
 
@@ -226,7 +227,7 @@ def test_no_prediction_beats_its_bound_even_far_outside_the_sweep(name):
         name="gemm", coordinates=shapes, bound_s=np.ones(500), measured_s=np.ones(500), source=""
     )
 
-    assert (predicted_s(curve, samples, device.multiprocessors) >= 1.0).all()
+    assert (predicted_s(curve, samples, device) >= 1.0).all()
 
 
 @pytest.mark.parametrize("name", ["h20-96gb", "h800-sxm-80gb"])
@@ -332,7 +333,7 @@ def test_a_table_of_few_rows_is_no_sweep_and_keeps_them_all():
 
 
 def test_two_sources_of_one_truth_agree():
-    apart = peer_fit.disagreement(made_up([2.0, 3.0, 4.0]), made_up([2.0, 3.0, 4.0]))
+    apart = disagreement(made_up([2.0, 3.0, 4.0]), made_up([2.0, 3.0, 4.0]))
 
     assert (apart.shared, apart.bias_ratio, apart.median_error) == (3, 1.0, 0.0)
     assert apart.agrees
@@ -353,9 +354,7 @@ def test_a_source_that_agrees_joins_the_fit():
 
 
 def test_sources_without_a_common_shape_are_not_compared():
-    apart = peer_fit.disagreement(
-        made_up([1.0, 1.0, 1.0]), made_up([1.0, 1.0, 1.0], sizes=(64.0, 128.0, 256.0))
-    )
+    apart = disagreement(made_up([1.0, 1.0, 1.0]), made_up([1.0, 1.0, 1.0], sizes=(64.0, 128.0, 256.0)))
 
     assert apart.shared == 0
     assert not apart.agrees
@@ -380,7 +379,7 @@ def test_training_kernels_of_b200_are_slower_than_the_sweep_says(shared, gemms):
     tables = {GEMM_TABLE: gemms, path: read_columns(shared / "data" / "peers" / path).columns}
 
     found = peer_fit.device_samples(catalog.device("b200-sxm-180gb"), tables)["gemm"]
-    apart = peer_fit.disagreement(found["aiconfigurator"], found["simumax"])
+    apart = disagreement(found["aiconfigurator"], found["simumax"])
 
     assert apart.bias_ratio == pytest.approx(0.69 / 0.49, rel=0.05)
 

@@ -63,7 +63,10 @@ MEMORY = KernelFamily(
     extrapolation_log_sigma_factor=0.01,
     other_device_log_sigma_factor=0.28,
 )
-KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY)
+SERVED_GEMM = replace(
+    GEMM, name="served products", extrapolation_log_sigma_factor=0.11, other_device_log_sigma_factor=0.21
+)
+KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY, SERVED_GEMM)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +85,8 @@ class KernelBase:
         (docs/accuracy/journal.md). So no stack's derate scales it.
     serves
         Only engines that serve run such kernels: their curves are in files of their own
-        (library/curves.py), and no training stack's derate scales them.
+        (library/curves.py), and no training stack's derate scales them. With few rows products wait for
+        their weights, so that a lower clock slows them only as far as FLOP bound them (unscaled.py).
     writes_results_after
         Some devices write the 16-bit results of narrow products after them (narrow_results.py).
     """
@@ -106,7 +110,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(
         ("grouped_gemm", "narrow_grouped_gemm"), KernelBase(kind=GROUPED_GEMM, layouts_share_a_curve=True)
     ),
-    "served_gemm": KernelBase(kind=GEMM, kind_of_formats=LOW_PRECISION_GEMMS, serves=True),
+    "served_gemm": KernelBase(kind=SERVED_GEMM, serves=True),
     "fused_experts": KernelBase(kind=GROUPED_GEMM, serves=True),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),

@@ -98,7 +98,7 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     view = features_of(curve.name)
     values = view.table(coordinates)[: len(curve.axes)]
     logs = _overflowed(curve, [np.log2(value) for value in values])
-    total = _looked_up(curve, logs)
+    total = looked_up(curve.axes, curve.table, logs)
     for number, (axis, power) in enumerate(zip(curve.axes, view.powers, strict=False)):
         beyond = logs[number] > axis[-1]
         if power is not None and not view.saturates and len(axis) > 1 and beyond.any():
@@ -126,17 +126,17 @@ def _overflowed(curve: Curve, logs: list[Logs]) -> list[Logs]:
     return [log + excess if place == other else log for place, log in enumerate(logs)]
 
 
-def _looked_up(curve: Curve, logs: Sequence[Logs]) -> Logs:
-    """Return the table at log2 of coordinates, each clipped to its axis; (rows,)."""
+def looked_up(axes: tuple[Counts, ...], table: Logs, logs: Sequence[Logs]) -> Logs:
+    """Return a table at log2 of coordinates, each clipped to its axis; (rows,)."""
     corners: list[Corner] = [(np.ones(logs[0].shape), ())]
-    for axis, log in zip(curve.axes, logs, strict=False):
+    for axis, log in zip(axes, logs, strict=False):
         below, share = _locate(axis, log)
         lower: list[Corner] = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
         upper: list[Corner] = [(weight * share, (*index, below + 1)) for weight, index in corners]
         corners = lower + upper if len(axis) > 1 else lower
     total: Logs = np.zeros(logs[0].shape)
     for weight, index in corners:
-        total = total + weight * curve.table[index]
+        total = total + weight * table[index]
     return total
 
 
@@ -148,9 +148,9 @@ def _gain_beyond(curve: Curve, logs: Sequence[Logs], number: int, half_fraction:
     octave less along the axis is `half_fraction` of the work.
     """
     end = float(curve.axes[number][-1])
-    at_end = _looked_up(curve, logs)
+    at_end = looked_up(curve.axes, curve.table, logs)
     before = [np.full_like(log, end - 1.0) if place == number else log for place, log in enumerate(logs)]
-    rise = np.exp(at_end - _looked_up(curve, before))
+    rise = np.exp(at_end - looked_up(curve.axes, curve.table, before))
     # time over that at the end
     added = np.clip((1.0 - half_fraction * rise) / (1.0 - half_fraction), 1.0 / MOST_RISE, 1.0)
     kept = half_fraction ** (logs[number] - end)  # share of the work inside the axis

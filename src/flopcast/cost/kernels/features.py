@@ -27,6 +27,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from flopcast.dtypes import Counts, Logs
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.served_matmul import ServedMatmul
 
 Coordinates = tuple[Counts, ...]
 Term = Callable[[Coordinates, int], Logs]
@@ -49,6 +51,9 @@ class KernelFeatures:
     along the second. Both fill waves with tiles alike, and only the second was measured to their end.
     `at_least` holds coordinates at a whole tile: terms are evaluated there for less work than any measured
     shape has, since a kernel can always pad a smaller product to a tile.
+    `operator` makes the operator of a kernel's name at coordinates of the table, (rows, 1). Classes that
+    have it interpolate times between nodes (between_nodes.py): their time falls along no axis, so that
+    they need no powers.
     """
 
     table: Callable[[Coordinates], Coordinates]
@@ -59,6 +64,7 @@ class KernelFeatures:
     saturates: bool = False
     overflow: tuple[int, int] | None = None
     at_least: tuple[float, ...] = ()
+    operator: Callable[[str, Coordinates], AbstractOperator] | None = None
 
     def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
         """Return the largest power of each axis by which the efficiency may rise, given these coefficients.
@@ -229,6 +235,14 @@ CONTEXT = KernelFeatures(  # queries × a head, over keys
 GROUPED = KernelFeatures(  # one product for each expert, in one kernel
     table=_grouped_table, terms={"skew": _skew}, powers=(1.0, 1.0, 1.0)
 )
+
+
+def _served_matmul(kernel: str, shape: Coordinates) -> ServedMatmul:
+    m, n, k = shape
+    return ServedMatmul(m=m, n=n, k=k, dtype="bf16", weights=kernel.partition(".")[2])
+
+
+SERVED_GEMM = KernelFeatures(table=_as_it_is, powers=(), operator=_served_matmul)
 PLAIN = KernelFeatures(table=_as_it_is)  # streams of bytes have no tiles
 EMBEDDING = KernelFeatures(table=_as_it_is, powers=(1.0, None, 1.0))
 FEATURES: dict[str, KernelFeatures] = {
@@ -239,6 +253,7 @@ FEATURES: dict[str, KernelFeatures] = {
     "narrow_gemm": GEMM,
     "narrow_expert_gemm": GEMM,
     "narrow_grouped_gemm": GROUPED,
+    "served_gemm": SERVED_GEMM,
     **dict.fromkeys(
         (
             f"flash_attention{kind}{gradient}"

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.kernels.between_nodes import log_efficiency_by_times
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.narrow_results import with_results
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_seconds
 from flopcast.cost.kernels.sustained import busy_ratio
-from flopcast.dtypes import Flags, Floats
+from flopcast.dtypes import Flags, Floats, Logs
 from flopcast.operators.base import AbstractOperator
 from flopcast.spec.cluster import Device
 
@@ -58,10 +60,12 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
     """Return the times of operators of one kernel class, which `curve` prices."""
     need, priced = works[0].work(), class_of(works[0].kernel)
     shapes, columns, coordinates = _flatten(works, device)
-    bound_s, least_s, after_bytes, result_bytes, kernels, in_turn = columns
+    bound_s, compute_s, least_s, after_bytes, result_bytes, kernels, in_turn = columns
     layout_ratio = curve.ratio_of(priced.layout, need.unit)
-    curve_s = kernel_seconds(bound_s, coordinates, curve, device.multiprocessors, layout_ratio)
+    curve_s = kernel_seconds(bound_s, coordinates, curve, device, layout_ratio, priced.curve)
     ratio = busy_ratio(priced, curve_s / kernels, device)
+    if priced.base.serves:
+        ratio = ratio ** (compute_s / np.maximum(bound_s, np.finfo(float).tiny))
     busy_s = curve_s * ratio
     results_s = np.zeros(busy_s.shape)
     if device.writes_results_after:
@@ -82,20 +86,36 @@ def kernel_seconds(
     bound_s: Floats,
     coordinates: tuple[Floats, ...],
     curve: Curve,
-    multiprocessors: int,
+    device: Device | None,
     layout_ratio: float = 1.0,
+    kernel: str = "",
 ) -> Floats:
     """Return the launch time plus bound / efficiency; 0 for an operator that moves no bytes.
+
+    `device` is None for a collective, `kernel` the class that is priced, "" for that of the curve.
 
     For a gradient product this is multiplied by the ratio of its layout (`Curve.ratio_of`), but it is never
     below the bound.
     All arrays have the shape (rows,).
     """
-    logs = log_efficiency(curve, coordinates, multiprocessors) if curve.axes else curve.table
-    efficiency = np.exp(logs)
+    efficiency = np.exp(kernel_log_efficiency(curve, coordinates, device, kernel))
     seconds = (curve.launch_s + bound_s / efficiency) * layout_ratio
     bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
     return bounded_s
+
+
+def kernel_log_efficiency(
+    curve: Curve, coordinates: tuple[Floats, ...], device: Device | None, kernel: str = ""
+) -> Logs:
+    """Return the log-efficiency that a curve gives a kernel on a device, (rows,), or of a flat curve ().
+
+    Classes that interpolate times may be more than 0 between nodes, where `kernel_seconds` holds the bound.
+    """
+    if not curve.axes:
+        return curve.table
+    if device is None or features_of(curve.name).operator is None:
+        return log_efficiency(curve, coordinates, 1 if device is None else device.multiprocessors)
+    return log_efficiency_by_times(curve.axes, curve.table, coordinates, device, kernel or curve.name)
 
 
 def _flatten(
@@ -103,23 +123,24 @@ def _flatten(
 ) -> tuple[list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
     """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
 
-    Times need the bound, the least seconds, the bytes after the bound's work, those of a narrow product's
-    result, the kernels, and how many of these run in turn. Operators of one class have different shapes,
-    (1, 1) if nothing varies.
+    Times need the bound, that of FLOP alone, the least seconds, the bytes after the bound's work, those of
+    a narrow product's result, the kernels, and how many of these run in turn. Operators of one class have
+    different shapes, (1, 1) if nothing varies.
     Coordinates are at least 1, because padded stage classes hold no work and 0 has no logarithm.
     """
     shapes: list[tuple[int, ...]] = []
     rows: list[list[Floats]] = []
     for work in works:
         need = work.work()
-        times = (bound_seconds(need, device), least_seconds(need, device))
+        compute_s = need.flop / device.peak(need.unit)
+        times = (bound_seconds(need, device), compute_s, least_seconds(need, device))
         moved = (need.after_bytes, need.result_bytes)
         arrays = (*times, *moved, work.kernels(), work.in_turn(), *work.coordinates())
         shape, flat = broadcast_flat(arrays)
         shapes.append(shape)
         rows.append(flat)
     columns = tuple(np.concatenate(column) for column in zip(*rows, strict=True))
-    return shapes, columns[:6], tuple(np.maximum(column, 1.0) for column in columns[6:])
+    return shapes, columns[:7], tuple(np.maximum(column, 1.0) for column in columns[7:])
 
 
 def broadcast_flat(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
+from flopcast.cost.kernels.between_nodes import log_bound_at_nodes
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.roofline import bound_seconds
@@ -107,11 +108,17 @@ def curve_of_table(samples: Samples, device: Device, table: FittedTable, names: 
     """
     terms = _bounded(dict(zip(names, table.coefficients.tolist(), strict=True)))
     view = features_of(samples.name)
+    logs, axes = table.log_efficiency, table.axes
+    if view.operator is None:
+        logs = monotone(logs, axes, view.rises(len(axes), terms), table.support)
+    else:
+        bounds = log_bound_at_nodes(axes, device, samples.name)
+        logs = bounds + monotone(logs - bounds, axes, (0.0,) * len(axes), table.support)
     return Curve(
         name=samples.name,
         owner=device.name,
-        axes=table.axes,
-        table=monotone(table.log_efficiency, table.axes, view.rises(len(table.axes), terms), table.support),
+        axes=axes,
+        table=logs,
         launch_s=device.kernel_launch_s,
         evidence=_evidence(samples, table),
         terms=terms,
@@ -128,9 +135,13 @@ def _evidence(samples: Samples, table: FittedTable) -> CurveEvidence:
     )
 
 
-def predicted_s(curve: Curve, samples: Samples, multiprocessors: int) -> Floats:
-    """Return the seconds that a curve of the device or a fallback gives for samples, (rows,)."""
-    return kernel_seconds(samples.bound_s, tuple(samples.coordinates), curve, multiprocessors)
+def predicted_s(curve: Curve, samples: Samples, device: Device | None) -> Floats:
+    """Return the seconds that a curve of the device or a fallback gives for samples, (rows,).
+
+    `device` is None for collectives.
+    """
+    coordinates = tuple(samples.coordinates)
+    return kernel_seconds(samples.bound_s, coordinates, curve, device, kernel=samples.name)
 
 
 def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
@@ -200,7 +211,7 @@ def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: 
     for _, gradient in file.forward(as_plans(columns)).gradients():
         bound_s = bound_seconds(gradient.work(), device).ravel()
         shape = tuple(axis.ravel() for axis in gradient.coordinates())
-        both_s = both_s + kernel_seconds(bound_s, shape, curve, device.multiprocessors)
+        both_s = both_s + kernel_seconds(bound_s, shape, curve, device)
     return columns["bwd_us"] * 1e-6 / both_s
 
 

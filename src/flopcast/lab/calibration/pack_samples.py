@@ -77,5 +77,5 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
 
 
 def _ratio(forward: Curve, gradient: Samples, device: Device) -> float:
-    ratios = gradient.measured_s / predicted_s(forward, gradient, device.multiprocessors)
+    ratios = gradient.measured_s / predicted_s(forward, gradient, device)
     return round(float(np.median(ratios)), 4)

@@ -12,12 +12,13 @@ rows is kept aside for the error instead of five folds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.kernels.classes import GROUPED_GEMM, class_of
+from flopcast.cost.kernels.between_nodes import log_efficiency_by_times
+from flopcast.cost.kernels.classes import GROUPED_GEMM, SERVED_GEMM, KernelFamily, class_of
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import Counts, Logs
@@ -29,6 +30,7 @@ from flopcast.lab.calibration.peer_grouped import GROUPED_FILES
 from flopcast.lab.calibration.peer_operators import PRODUCT_FILES, SIMUMAX, of_simumax_node
 from flopcast.lab.calibration.peer_tables import Columns, PeerFile, samples_of
 from flopcast.lab.calibration.samples import Samples, join
+from flopcast.lab.calibration.source_agreement import disagreement
 from flopcast.spec.cluster import Device
 
 OF_ANY_MACHINE = (*PRODUCT_FILES, *ATTENTION_FILES, *GROUPED_FILES)
@@ -37,7 +39,10 @@ PEER_FILES: tuple[PeerFile, ...] = (
     *(of_simumax_node(file) for file in OF_ANY_MACHINE if file.devices == SIMUMAX),
 )
 MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
-GROUPED_NODES = (8, 6, 5)  # whole layers scatter more: a finer table follows their noise
+NODES_OF_KINDS: dict[KernelFamily, tuple[int, ...]] = {
+    GROUPED_GEMM: (8, 6, 5),  # whole layers scatter more: a finer table follows their noise
+    SERVED_GEMM: (11, 9, 9),  # with 14, 12 and 12 rows kept aside are 0.2 % better
+}
 FEW_NODES = (6, 4, 3)  # where they are few
 MANY_ROWS = 1000
 NEAR_OCTAVES = 2.0  # of work, between a node and rows that hold it
@@ -46,65 +51,8 @@ HOST_RATIO = 1.5  # of that time: shorter rows show the host
 COARSE_NODES = 7  # of the table that finds which terms show at all
 FEWEST_ROWS = 20
 FEWEST_ASIDE = 10  # rows that give an error
-NEAR = 0.1  # in log2 of every coordinate: shapes that two sources share
 WORST_ERROR = 0.25  # of rows kept aside: beyond it a relative's curve is no worse
 SKEW = 0.02  # coefficient where all measured groups are equal: the middle of those fitted, 0.008 to 0.048
-AGREEMENT = 0.05  # median relative difference below which sources are one
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Disagreement:
-    """Ratio of the second source's times to the first's, at the shapes that both measured.
-
-    Ratios of time over bound, so that near-equal shapes compare; `bias_ratio` is the median, 1 where they
-    agree, `median_error` the median distance from 1. Both are NaN where no shape is shared.
-    """
-
-    shared: int
-    bias_ratio: float
-    median_error: float
-
-    @property
-    def agrees(self) -> bool:
-        """Return whether the two sources may be fitted together."""
-        return self.shared > 0 and self.median_error <= AGREEMENT
-
-    def text(self) -> str:
-        """Return the comparison as one line."""
-        if not self.shared:
-            return "no shape shared"
-        return (
-            f"{self.shared} shapes shared, {self.bias_ratio:.2f} of the first's time,"
-            f" {self.median_error:.1%} apart"
-        )
-
-
-def disagreement(first: Samples, second: Samples) -> Disagreement:
-    """Compare each row of the second source with the nearest of the first, if it lies NEAR.
-
-    Examples
-    --------
-    >>> one = Samples(name="x", coordinates=np.array([[4.0, 8.0]]), bound_s=np.ones(2),
-    ...               measured_s=np.array([2.0, 2.0]), source="a")
-    >>> two = replace(one, measured_s=np.array([2.2, 2.2]))
-    >>> round(disagreement(one, two).bias_ratio, 2)
-    1.1
-    """
-    ours, theirs = np.log2(first.coordinates), np.log2(second.coordinates)
-    ratios = []
-    for number in range(theirs.shape[1]):
-        distance = np.abs(ours - theirs[:, number : number + 1]).max(axis=0, initial=0.0)
-        nearest = int(distance.argmin()) if distance.size else 0
-        if distance.size and distance[nearest] <= NEAR:
-            slowness = second.measured_s[number] / second.bound_s[number]
-            ratios.append(slowness * first.bound_s[nearest] / first.measured_s[nearest])
-    if not ratios:
-        return Disagreement(shared=0, bias_ratio=np.nan, median_error=np.nan)
-    return Disagreement(
-        shared=len(ratios),
-        bias_ratio=float(np.median(ratios)),
-        median_error=float(np.median(np.abs(np.array(ratios) - 1))),
-    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -115,15 +63,21 @@ class PeerFit:
     messages: tuple[str, ...]
 
 
-def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str] = frozenset()) -> PeerFit:
+def fit_peers(
+    device: Device,
+    tables: Mapping[str, Columns],
+    own: frozenset[str] = frozenset(),
+    files: Sequence[PeerFile] = PEER_FILES,
+) -> PeerFit:
     """Return curves of every class that the tables measure on a device.
 
     Parameters
     ----------
     tables : columns by path of the table, as `PeerFile.path`; a table that is missing is passed over
     own : classes that need no curve, as the device has its own
+    files : the entries, of training or of serving
     """
-    by_class = device_samples(device, tables)
+    by_class = device_samples(device, tables, files)
     curves, messages = {}, []
     for name, by_source in by_class.items():
         if name.endswith("_gradient") or name in own:
@@ -141,19 +95,23 @@ def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str]
     return PeerFit(curves=curves, messages=tuple(messages))
 
 
-def entries_of(device: str, tables: Mapping[str, Columns]) -> Iterator[tuple[str, PeerFile, str]]:
+def entries_of(
+    device: str, tables: Mapping[str, Columns], files: Sequence[PeerFile] = PEER_FILES
+) -> Iterator[tuple[str, PeerFile, str]]:
     """Yield class, entry and column of every entry with rows of a device, the most trusted first."""
-    for file in PEER_FILES:
+    for file in files:
         name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
         for mark, owner in file.devices.items():
             if owner == device and mark in tables.get(file.path, {}):
                 yield name, file, mark
 
 
-def device_samples(device: Device, tables: Mapping[str, Columns]) -> dict[str, dict[str, Samples]]:
+def device_samples(
+    device: Device, tables: Mapping[str, Columns], files: Sequence[PeerFile] = PEER_FILES
+) -> dict[str, dict[str, Samples]]:
     """Return samples by class and source; those of gradient products under "gemm." and their layout."""
     parts: dict[str, dict[str, list[Samples]]] = defaultdict(lambda: defaultdict(list))
-    for name, file, mark in entries_of(device.name, tables):
+    for name, file, mark in entries_of(device.name, tables, files):
         parts[name][file.source].append(samples_of(file, tables[file.path], mark, device))
     return {
         name: {source: beyond_the_host(join(rows)) for source, rows in by_source.items()}
@@ -162,7 +120,8 @@ def device_samples(device: Device, tables: Mapping[str, Columns]) -> dict[str, d
 
 
 def beyond_the_host(samples: Samples) -> Samples:
-    """Return a sweep without the rows that are limited by the host; other tables are unchanged.
+    """Return a sweep without the rows that are limited by the host; other tables are unchanged, and so are
+    classes of serving, whose engines launch the same kernels.
 
     Below some work every row of a sweep takes the same time: its kernels wait for their launches, up to 0.4
     ms of them for the blocks of an fp8 product (scales, transposes, the product itself) against 0.01 of
@@ -170,7 +129,7 @@ def beyond_the_host(samples: Samples) -> Samples:
     that takes about as long are left out, and shorter ones.
     """
     window = len(samples.bound_s) // HOST_SHARE
-    if len(samples.measured_s) < MANY_ROWS:
+    if len(samples.measured_s) < MANY_ROWS or features_of(samples.name).operator is not None:
         return samples
     order = np.argsort(samples.bound_s, kind="stable")
     medians_s = [
@@ -231,7 +190,7 @@ def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
     """Return log(predicted / measured) of rows by the curve of the others, (rows,)."""
     left = samples.part(aside)
     curve = fit_quickly(samples.part(~aside), device)
-    return np.asarray(np.log(predicted_s(curve, left, device.multiprocessors) / left.measured_s))
+    return np.asarray(np.log(predicted_s(curve, left, device) / left.measured_s))
 
 
 def fit_quickly(samples: Samples, device: Device) -> Curve:
@@ -241,13 +200,22 @@ def fit_quickly(samples: Samples, device: Device) -> Curve:
     all measured groups are equally full, the coefficient of the skew is that of other devices.
     """
     rows, names = shown_terms(*rows_of(samples, device))
-    is_grouped = class_of(samples.name).kind is GROUPED_GEMM
-    axes = axes_of(rows, GROUPED_NODES if is_grouped else MOST_NODES)
+    view = features_of(samples.name)
+    axes = axes_of(rows, NODES_OF_KINDS.get(class_of(samples.name).kind, MOST_NODES))
+    if view.operator is not None:
+        rows = _between_nodes(rows, axes, samples, device)
     table = fit_once(rows, tuple(len(axis) for axis in axes), axes)
     curve = curve_of_table(samples, device, replace(table, log_efficiency=_not_above(rows, table)), names)
-    if "skew" in features_of(samples.name).terms and not (samples.coordinates[-1] > 1.0).any():
+    if "skew" in view.terms and not (samples.coordinates[-1] > 1.0).any():
         return replace(curve, terms={**curve.terms, "skew": SKEW})
     return curve
+
+
+def _between_nodes(rows: Rows, axes: tuple[Counts, ...], samples: Samples, device: Device) -> Rows:
+    """Return rows whose log-efficiencies are relative to bounds that are interpolated between nodes."""
+    flat = np.zeros([len(axis) for axis in axes])
+    added = log_efficiency_by_times(axes, flat, tuple(samples.coordinates), device, samples.name)
+    return replace(rows, log_efficiency=rows.log_efficiency - added)
 
 
 def _not_above(rows: Rows, table: FittedTable) -> Logs:
@@ -316,7 +284,7 @@ def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
 
 
 def _slowness(curve: Curve, samples: Samples, device: Device) -> float:
-    return float(np.median(samples.measured_s / predicted_s(curve, samples, device.multiprocessors)))
+    return float(np.median(samples.measured_s / predicted_s(curve, samples, device)))
 
 
 def compared_with_own(
@@ -331,7 +299,7 @@ def compared_with_own(
     ]
 
 
-def peer_devices(paths: Iterable[str]) -> tuple[str, ...]:
+def peer_devices(paths: Iterable[str], files: Sequence[PeerFile] = PEER_FILES) -> tuple[str, ...]:
     """Return the devices that these tables have rows of, sorted."""
     known = set(paths)
-    return tuple(sorted({name for f in PEER_FILES if f.path in known for name in f.devices.values()}))
+    return tuple(sorted({name for f in files if f.path in known for name in f.devices.values()}))

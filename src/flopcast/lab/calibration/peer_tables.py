@@ -38,7 +38,7 @@ class PeerFile:
     which shorter ones, each measured on its own, have not met yet (`under_load`).
     """
 
-    path: str  # under data/peers, in a folder of its source
+    path: str  # under data/peers, in a folder of its source; or under the folder
     name: str  # of the curve
     devices: Mapping[str, str]
     operator: Callable[[Columns], AbstractOperator]
@@ -50,11 +50,13 @@ class PeerFile:
     layout: str = "forward"
     sustained_from_s: float = np.inf
     table: str = ""  # where a source has several that differ, which it is
+    folder: str = "peers"  # of the data
+    project: str = ""  # whose rows they are, where the path does not begin with it
 
     @property
     def source(self) -> str:
         """Return the name of the project, and of the table if it differs from others of the project."""
-        return f"{self.path.partition('/')[0]} {self.table}".strip()
+        return f"{self.project or self.path.partition('/')[0]} {self.table}".strip()
 
 
 def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
@@ -75,7 +77,7 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
         keep &= ~fault(rows)
     remark = f" ({file.remark})" if file.remark else ""
     samples = operator_samples(
-        file.operator(rows), measured_s, keep, device, f"data/peers/{file.path}{remark}"
+        file.operator(rows), measured_s, keep, device, f"data/{file.folder}/{file.path}{remark}"
     )
     return under_load(replace(samples, name=file.name), file.sustained_from_s)
 

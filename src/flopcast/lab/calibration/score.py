@@ -21,13 +21,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.curve_conversion import converted_times
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats, Logs
 from flopcast.lab.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
 from flopcast.lab.calibration.curve_fit import FP16_GRADIENTS, predicted_s
-from flopcast.lab.calibration.peer_fit import disagreement
 from flopcast.lab.calibration.samples import Samples
+from flopcast.lab.calibration.source_agreement import disagreement
 from flopcast.lab.calibration.splits import (
     EXTRAPOLATION,
     FIRST,
@@ -179,16 +180,15 @@ def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
 
 def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
     """Return log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
-    multiprocessors = subject.device.multiprocessors if subject.device else 1
     if subject.name == GRADIENTS and subject.device is not None:
         total_s: Floats = np.zeros(samples.measured_s.shape)
         for part, layout in zip(gradients_of(samples), ("input_gradient", "weight_gradient"), strict=True):
             shape = tuple(axis.ravel() for axis in part.coordinates())
             bound_s = bound_seconds(part.work(), subject.device).ravel()
             ratio = curve.ratio_of(layout, "fp16")
-            total_s = total_s + kernel_seconds(bound_s, shape, curve, multiprocessors, ratio)
+            total_s = total_s + kernel_seconds(bound_s, shape, curve, subject.device, ratio)
     else:
-        total_s = predicted_s(curve, samples, multiprocessors)
+        total_s = predicted_s(curve, samples, subject.device)
     return np.asarray(np.log(total_s / samples.measured_s))
 
 
@@ -218,6 +218,7 @@ def _foreign_errors(
     sigma is that of its own random rows.
     """
     sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
+    devices = {subject.owner: subject.device for subject in subjects if subject.device}
     for subject in subjects:
         if subject.device is None:
             continue
@@ -225,6 +226,7 @@ def _foreign_errors(
         for owner in (*subject.device.relatives, *others):
             lent = curves.get((owner, subject.name), {}).get(FIRST)
             if lent is not None:
+                lent = converted_times(lent, devices[owner], subject.device)
                 found = log_errors(subject, subject.samples, lent)
                 sigma = sigmas[owner, subject.name]
                 yield _Errors(subject=subject, split=OTHER_DEVICE, parts=(found,), log_sigma_factor=sigma)

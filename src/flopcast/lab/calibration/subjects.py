@@ -25,7 +25,7 @@ from flopcast.lab.calibration import curve_fit, peer_fit
 from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import fit_once
 from flopcast.lab.calibration.operator_files import BROKEN, FILES, Columns, kept_rows
-from flopcast.lab.calibration.peer_tables import faults_of
+from flopcast.lab.calibration.peer_tables import PeerFile, faults_of
 from flopcast.lab.calibration.samples import Samples, join, joined_by_name
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.matmul import Matmul
@@ -179,15 +179,18 @@ def gradients_of(samples: Samples) -> Sequence[AbstractOperator]:
 
 
 def peer_subjects(
-    device: Device, tables: Mapping[str, Columns], own: frozenset[str]
+    device: Device,
+    tables: Mapping[str, Columns],
+    own: frozenset[str],
+    files: Sequence[PeerFile] = peer_fit.PEER_FILES,
 ) -> tuple[list[Subject], list[RejectedRows]]:
-    """Return the classes that only other projects measured on a device.
+    """Return the classes that only other projects measured on a device, by the entries `files`.
 
     A class with too few rows for a curve is passed over.
     """
     subjects: list[Subject] = []
     rejected: list[RejectedRows] = []
-    for name, by_source in peer_fit.device_samples(device, tables).items():
+    for name, by_source in peer_fit.device_samples(device, tables, files).items():
         joined, _ = peer_fit.agreed(by_source)
         if name in own or name.endswith("_gradient") or len(joined.measured_s) < peer_fit.FEWEST_ROWS:
             continue
@@ -205,16 +208,20 @@ def peer_subjects(
                 aside=aside,
             )
         )
-        rejected += _rejected_peers(device, tables, name, by_source)
+        rejected += _rejected_peers(device, tables, name, by_source, files)
     return subjects, rejected
 
 
 def _rejected_peers(
-    device: Device, tables: Mapping[str, Columns], name: str, by_source: Mapping[str, Samples]
+    device: Device,
+    tables: Mapping[str, Columns],
+    name: str,
+    by_source: Mapping[str, Samples],
+    files: Sequence[PeerFile],
 ) -> Iterator[RejectedRows]:
     """Yield rows of one class that an entry rejects, by reason; then those with impossible times."""
     counts: dict[str, int] = defaultdict(int)
-    for class_name, file, mark in peer_fit.entries_of(device.name, tables):
+    for class_name, file, mark in peer_fit.entries_of(device.name, tables, files):
         if class_name == name:
             for because, rows in faults_of(file, tables[file.path], mark).items():
                 counts[because] += rows

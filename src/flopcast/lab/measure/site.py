@@ -118,7 +118,7 @@ def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook, bus
     bound_s = bound_seconds(operator.work(), device)
     coordinates = tuple(np.broadcast_to(c, bound_s.shape).ravel() for c in operator.coordinates())
     ratio = curve.ratio_of(kind.layout, operator.work().unit)
-    alone_s = kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, ratio)
+    alone_s = kernel_seconds(bound_s.ravel(), coordinates, curve, device, ratio, kind.curve)
     kernels = np.broadcast_to(operator.kernels(), bound_s.shape).ravel()
     return alone_s * busy_ratio(kind, alone_s / kernels, device) if busy else alone_s
 

@@ -11,15 +11,16 @@ import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import class_of
-from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.roofline import bound_seconds
-from flopcast.cost.kernels.unscaled import unscaled_times
+from flopcast.cost.kernels.unscaled import kernel_log_efficiency, unscaled_times
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.report.explain.explanation import Input
+from flopcast.spec.cluster import Device
 from flopcast.spec.model import Source
 from flopcast.units import show, show_seconds
 
@@ -86,7 +87,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
     peaks = source_of(device.source, "peak")
     memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
-    efficiency, beyond = _efficiency(curve, places, device.multiprocessors)
+    efficiency, beyond = _efficiency(curve, places, device, kind.curve)
     by_layout = Input(name="layout's ratio", text=f"× {ratio:.4g}, {kind.layout}", number=ratio)
     return (
         Input(name="what", text=_first_line(type(work).__doc__)),
@@ -142,11 +143,11 @@ def _coordinates(work: AbstractOperator, row: int, column: int) -> tuple[Counts,
     return tuple(np.maximum([element_at(value, row, column)], 1.0) for value in work.coordinates())
 
 
-def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) -> tuple[float, str]:
+def _efficiency(curve: Curve, places: tuple[Counts, ...], device: Device, kernel: str) -> tuple[float, str]:
     """Return the fraction of the bound, and where it was not measured."""
     if not curve.axes:
         return float(np.exp(curve.table)), " everywhere"
-    efficiency = float(np.exp(log_efficiency(curve, places, multiprocessors))[0])
+    efficiency = float(np.exp(kernel_log_efficiency(curve, places, device, kernel))[0])
     return efficiency, ", outside of what was measured" if outside(curve, places)[0] else ""
 
 
