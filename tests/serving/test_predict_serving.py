@@ -8,6 +8,8 @@ from command_line import flopcast
 from flopcast.library import catalog
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
+from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.traffic import Traffic
 
 ARGUMENTS = ["predict", "llama-3.1-70b", "--engine", "vllm", "--cluster", "dgx-h200", "--gpus", "8"]
 TRAFFIC = ["--traffic", "concurrency=16 prompt=1024 output=256 requests=160"]
@@ -56,10 +58,18 @@ def test_replicas_share_the_traffic_and_add_up():
 
 
 def test_the_cache_of_a_token_is_what_its_closed_form_says():
-    device = catalog.cluster("dgx-h200").node.device
-    engine = catalog.engine("vllm")
-    dense = serving_memory(catalog.model("llama-3.1-70b"), Deployment(tp=8, weights="fp8"), engine, device)
-    latent = serving_memory(catalog.model("deepseek-v3"), Deployment(tp=8, weights="fp8"), engine, device)
+    dense, latent = (
+        serving_memory(
+            ServingJob(
+                model=catalog.model(name),
+                cluster=catalog.cluster("dgx-h200", 1),
+                engine=catalog.engine("vllm"),
+                plan=Deployment(tp=8, weights="fp8"),
+                traffic=Traffic(concurrency=1, prompt=1, output=1),
+            )
+        )
+        for name in ("llama-3.1-70b", "deepseek-v3")
+    )
 
     assert dense.token_bytes == 80 * 2 * (8 / 8) * 128 * 2  # a head of keys and one of values a rank
     assert latent.token_bytes == 61 * (512 + 64) * 2  # every rank keeps the whole latent

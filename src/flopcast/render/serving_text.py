@@ -92,6 +92,7 @@ def _answer(report: ServingReport) -> list[str]:
 def _plan(report: ServingReport) -> str:
     plan, replicas = report.job.plan, report.job.replicas
     words = [f"tp={plan.tensor_parallel}"]
+    words += [f"dp={plan.data_parallel}"] if plan.data_parallel > 1 else []
     words += [f"ep={plan.expert_parallel}"] if plan.expert_parallel > 1 else []
     words += [f"replicas={replicas}", f"weights={plan.weights}"]
     words += [f"expert_weights={plan.expert_weights}"] if plan.expert_weights else []

@@ -162,7 +162,7 @@ def _with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     chosen = degrees[-1]
     for degree in degrees:
         plan = job.plan.model_copy(update={"tensor_parallel": degree})
-        if serving_memory(job.model, plan, job.engine, job.cluster.node.device).cache_tokens >= tokens:
+        if serving_memory(job.model_copy(update={"plan": plan})).cache_tokens >= tokens:
             chosen = degree
             break
     plan = job.plan.model_copy(update={"tensor_parallel": chosen})

@@ -82,9 +82,9 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
     fix = "set plan.expert_parallel to 1"
     if not layers:
         yield Problem("plan.expert_parallel", degree, "1", "the model has no experts", fix)
-    if job.plan.tensor_parallel % degree:
-        allowed = f"a divisor of plan.tensor_parallel = {job.plan.tensor_parallel}"
-        because = "experts are spread over ranks of the instance, and each rank group shares one expert"
+    if job.plan.devices % degree:
+        allowed = f"a divisor of the {job.plan.devices} ranks of an instance"
+        because = "experts are spread over the ranks of an instance, and the rest of them share each expert"
         yield Problem("plan.expert_parallel", degree, allowed, because, fix)
     if any(layer.num_experts % degree for layer in layers):
         allowed = f"a divisor of the {layers[0].num_experts} experts"
@@ -112,7 +112,7 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
 
 
 def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
-    memory = serving_memory(job.model, job.plan, job.engine, job.cluster.node.device)
+    memory = serving_memory(job)
     if memory.cache_bytes <= 0:
         taken = memory.usable_bytes - memory.cache_bytes
         because = (

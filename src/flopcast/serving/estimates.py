@@ -51,7 +51,7 @@ def report_of(
     saturation_per_s : requests of a second that one replica serves at most, where more arrive
     """
     found = [summarise(play, job.slo) for play in plays]
-    replicas, table = job.replicas, plays[0].iterations
+    replicas, table = job.engines, plays[0].iterations
 
     def estimate(number: Callable[[ServingSummary], float]) -> Estimate:
         values = [number(each) for each in found]

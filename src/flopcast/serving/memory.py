@@ -12,11 +12,9 @@ from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.serving.engine_pass import EnginePass
-from flopcast.serving.lower import lower_passes, split_of
-from flopcast.spec.cluster import Device
+from flopcast.serving.lower import lower_passes
 from flopcast.spec.deployment import Deployment, served_format
-from flopcast.spec.engine import Engine
-from flopcast.spec.model import Model
+from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
@@ -32,8 +30,8 @@ class ServingMemory:
     weight_bytes: float
     activation_bytes: float  # of the largest pass
     reserved_bytes: float
-    token_bytes: float  # cached keys and values of one token of one sequence
-    window_token_bytes: float  # of them, in layers with windows, which a long sequence does not fill
+    window_bytes: float  # caches of layers with a window, of all sequences
+    token_bytes: float  # what one more token of a sequence caches, in layers without a window
 
     @property
     def cache_bytes(self) -> float:
@@ -44,17 +42,17 @@ class ServingMemory:
     @property
     def cache_tokens(self) -> int:
         """Return the tokens that the cache holds, of all sequences together."""
-        return max(int(self.cache_bytes / self.token_bytes), 0)
+        return max(int((self.cache_bytes - self.window_bytes) / self.token_bytes), 0)
 
 
-def serving_memory(model: Model, deployment: Deployment, engine: Engine, device: Device) -> ServingMemory:
-    """Return the memory of one device of a deployment.
+def serving_memory(job: ServingJob) -> ServingMemory:
+    """Return the memory of one device of a job.
 
-    Activations are those of the largest pass: the widest tensors of one layer and the logits of all its
-    sequences in fp32.
+    Activations are those of the largest pass: the residual stream, its norm and the widest tensors of one
+    layer, six widths together, and the logits of all its sequences in fp32.
     """
-    tokens = float(deployment.max_tokens or engine.max_tokens)
-    sequences = float(deployment.max_sequences or engine.max_sequences)
+    model, deployment, engine = job.model, job.plan, job.engine
+    tokens, sequences = float(deployment.max_tokens or engine.max_tokens), float(job.most_sequences)
     largest = EnginePass(
         new_tokens=constant(tokens),
         sequences=constant(sequences),
@@ -68,23 +66,23 @@ def serving_memory(model: Model, deployment: Deployment, engine: Engine, device:
         for weight in layer.weights
         if not weight.tied
     )
-    split = split_of(deployment, largest)
+    capacity_bytes = job.cluster.node.device.memory_bytes
+    ranks, size = deployment.tensor_parallel, CACHE_BYTES[deployment.cache]
+    windows = {block: _window(block) for block in model.blocks}
+    every = all(windows.values())  # then a token counts in the window as well
     cached = [
-        block.count * _cached_elements(block, model.hidden, float(split.tensor[0, 0]))
+        (size * block.count * _cached_elements(block, model.hidden, ranks), windows[block])
         for block in model.blocks
     ]
-    size = CACHE_BYTES[deployment.cache]
-    widest = max((6 * model.hidden) * tokens * ELEMENT_BYTES["bf16"], 1.0)
-    logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"]
-    windows = (_has_window(block) for block in model.blocks)
     return ServingMemory(
-        capacity_bytes=device.memory_bytes,
-        usable_bytes=device.memory_bytes * engine.memory_fraction,
+        capacity_bytes=capacity_bytes,
+        usable_bytes=capacity_bytes * engine.memory_fraction,
         weight_bytes=weight_bytes,
-        activation_bytes=widest + logits,
+        activation_bytes=6.0 * model.hidden * tokens * ELEMENT_BYTES["bf16"]
+        + sequences * model.vocabulary * ELEMENT_BYTES["fp32"],
         reserved_bytes=engine.reserved_bytes,
-        token_bytes=sum(cached) * size,
-        window_token_bytes=sum(part for part, has in zip(cached, windows, strict=True) if has) * size,
+        window_bytes=0.0 if every else sequences * sum(each * (window or 0) for each, window in cached),
+        token_bytes=sum(each for each, window in cached if every or not window),
     )
 
 
@@ -109,5 +107,5 @@ def _cached_elements(block: Block, hidden: int, ranks: Number) -> float:
     return 0.0
 
 
-def _has_window(block: Block) -> bool:
-    return isinstance(block.mixer, Attention) and block.mixer.window is not None
+def _window(block: Block) -> int | None:
+    return block.mixer.window if isinstance(block.mixer, Attention) else None

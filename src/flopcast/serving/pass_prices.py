@@ -93,7 +93,8 @@ def price_passes(
 ) -> PricedPasses:
     """Price every item of a batch of `size` passes on a cluster."""
     items = tuple(item for layer in layers for item in layer.items)
-    plans = one_plan(Plan(tp=deployment.tensor_parallel, gbs=1))
+    groups_of_ranks = deployment.data_parallel
+    plans = one_plan(Plan(tp=deployment.tensor_parallel, dp=groups_of_ranks, gbs=groups_of_ranks))
     axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}
     groups = {(axis, False): axis_group(axis, plans, cluster.scale_up_devices) for axis in axes}
     state = Pricing(cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None)

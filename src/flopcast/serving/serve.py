@@ -53,7 +53,7 @@ def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> Se
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     if problems := serving_problems(job, longest):
         raise SpecError(problems)
-    memory = serving_memory(job.model, job.plan, job.engine, job.cluster.node.device)
+    memory = serving_memory(job)
     times = times_of(job, book, longest)
     limits = limits_of(job, memory, longest)
     served = run(requests, limits, times)
@@ -73,20 +73,14 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes:
     def price(passes: EnginePass) -> PricedPasses:
         return _price(job, book, passes)
 
-    return pass_times(price, job.engine, _most_tokens(job, longest), _most_sequences(job), longest)
-
-
-def _most_sequences(job: ServingJob) -> int:
-    """Return the sequences of the largest pass: no more than requests that are ever open."""
-    stated = job.plan.max_sequences or job.engine.max_sequences
-    return min(stated, job.traffic.concurrency or stated)
+    return pass_times(price, job.engine, _most_tokens(job, longest), job.most_sequences, longest)
 
 
 def _most_tokens(job: ServingJob, longest: int) -> int:
     """Return the new tokens of the largest pass: at least one for each sequence and, where prompts are not
     split, a whole prompt beside them.
     """
-    sequences = _most_sequences(job)
+    sequences = job.most_sequences
     whole = longest + sequences if job.engine.prefill == "whole" else sequences
     return max(job.plan.max_tokens or job.engine.max_tokens, whole)
 
@@ -95,7 +89,7 @@ def limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
     """Return what one replica may hold and do in an iteration."""
     engine = job.engine
     return Limits(
-        max_sequences=_most_sequences(job),
+        max_sequences=job.most_sequences,
         max_tokens=_most_tokens(job, longest),
         kv_blocks=memory.cache_tokens // engine.block_tokens,
         block_tokens=engine.block_tokens,
@@ -113,8 +107,8 @@ def _price(job: ServingJob, book: CurveBook, passes: EnginePass) -> PricedPasses
 
 
 def _of_one_replica(job: ServingJob) -> ServingJob:
-    """Return the job with the traffic of one replica: an equal share of the rate or of the concurrency."""
-    traffic, replicas = job.traffic, job.replicas
+    """Return the job with the traffic of one engine: an equal share of the rate or of the concurrency."""
+    traffic, replicas = job.traffic, job.engines
     if replicas == 1:
         return job
     share: dict[str, object] = {"requests": max(traffic.num_requests // replicas, 1)}

@@ -23,9 +23,12 @@ class Deployment(StrictModel):
     ----------
     tensor_parallel : int
         Number of ranks that share each weight matrix (tp).
+    data_parallel : int
+        Number of groups of tensor-parallel ranks in one instance (dp), each with requests and a KV cache of
+        its own. They share the experts, whose ranks are those of all groups.
     expert_parallel : int
-        Number of ranks over which experts are spread (ep), taken from the tensor-parallel ranks. The
-        remaining degree cuts each expert.
+        Number of ranks over which experts are spread (ep), taken from the tp x dp ranks of an instance. The
+        remaining ranks cut each expert.
     replicas : int
         Number of instances that share the traffic; by default as many as fit on the cluster (0).
     weights : str
@@ -45,6 +48,7 @@ class Deployment(StrictModel):
     """
 
     tensor_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("tensor_parallel", "tp"))
+    data_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("data_parallel", "dp"))
     expert_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("expert_parallel", "ep"))
     replicas: int = Field(default=0, ge=0)
     weights: WeightFormat = "bf16"
@@ -57,7 +61,7 @@ class Deployment(StrictModel):
     @property
     def devices(self) -> int:
         """Return the devices of one instance."""
-        return self.tensor_parallel
+        return self.tensor_parallel * self.data_parallel
 
     @property
     def format_of_experts(self) -> str:

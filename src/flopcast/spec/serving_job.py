@@ -55,6 +55,17 @@ class ServingJob(StrictModel):
         return self.plan.replicas or max(self.cluster.num_devices // self.plan.devices, 1)
 
     @property
+    def engines(self) -> int:
+        """Return the groups of ranks that schedule requests of their own: those of all instances."""
+        return self.replicas * self.plan.data_parallel
+
+    @property
+    def most_sequences(self) -> int:
+        """Return the sequences of the largest pass: no more than requests that are ever open."""
+        stated, opened = self.plan.max_sequences or self.engine.max_sequences, self.traffic.concurrency
+        return stated if opened is None else min(stated, -(-opened // self.engines))
+
+    @property
     def devices(self) -> int:
         """Return the devices of all instances."""
         return self.replicas * self.plan.devices

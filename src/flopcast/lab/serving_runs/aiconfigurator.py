@@ -4,9 +4,13 @@ Source: data/peers/aiconfigurator/serving_measured_ttft_tpot.csv.gz; on GitHub a
 Apache-2.0. One row is one benchmark of one deployment.
 
 What a row does not say follows the engine: TensorRT-LLM runs checkpoints whose cache is in 8 bits, the
-others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest.
+others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest. Where experts are spread
+over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
+that their ids name. The concurrency is that of the whole instance, which `silicon_data_source` repeats.
 """
 
+import math
+import re
 from collections.abc import Mapping
 
 from flopcast.lab.serving_runs.measured import Measured, ServingRun
@@ -32,11 +36,7 @@ FORMATS = {
     "int4_wo": "int4",
 }
 # what no deployment of ours has yet, by column: the values of rows without it
-OF_DEPLOYMENTS: Mapping[str, tuple[str, ...]] = {
-    "attention_dp_size": ("", "1.0"),
-    "pp_size": ("", "1.0"),
-    "mode": ("agg",),
-}
+OF_DEPLOYMENTS: Mapping[str, tuple[str, ...]] = {"pp_size": ("", "1.0"), "mode": ("agg",)}
 
 
 def run_of(row: Mapping[str, str]) -> ServingRun:
@@ -72,7 +72,7 @@ def _unsupported(row: Mapping[str, str]) -> str:
 
 
 def _facts(row: Mapping[str, str]) -> RowFacts:
-    ranks, experts = int(float(row["tp_size"])), int(float(row["moe_ep_size"] or 1))
+    ranks, groups, experts = _degrees(row)
     four_bits = "gpt-oss" in row["model_path"]
     weights = "bf16" if four_bits else FORMATS[row["gemm_quant_mode"]]
     return RowFacts(
@@ -80,11 +80,29 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         cluster=SYSTEMS[row["system"]],
         engine=ENGINES[row["backend"]],
         tensor_parallel=ranks,
-        expert_parallel=min(experts, ranks),
+        data_parallel=groups,
+        expert_parallel=experts,
         weights="bf16" if weights == "int4" else weights,
         expert_weights="mxfp4" if four_bits else FORMATS[row["moe_quant_mode"]],
         cache="fp8" if row["backend"] == "trtllm" else "bf16",
-        concurrency=int(float(row["batch_size"])),
+        concurrency=_concurrency(row, groups),
         prompt_tokens=int(row["isl"]),
         output_tokens=int(row["osl"]),
     )
+
+
+def _degrees(row: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return tensor-parallel ranks, groups of them with requests of their own, and ranks of experts."""
+    ranks, groups = int(float(row["tp_size"])), int(float(row["attention_dp_size"] or 1))
+    cut, spread = int(float(row["moe_tp_size"] or 1)), int(float(row["moe_ep_size"] or 1))
+    root = math.isqrt(ranks * groups)
+    if root > 1 and root * root == ranks * groups == cut * spread and (cut == spread or cut == 1 < groups):
+        if row["system"].startswith("gb") and row["attention_dp_size"] in ("", "1.0"):
+            return ranks, groups, min(spread, ranks)
+        return (1, root, root) if groups > 1 else (root, 1, root)
+    return ranks, groups, min(spread, ranks * groups)
+
+
+def _concurrency(row: Mapping[str, str], groups: int) -> int:
+    stated = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
+    return int(stated[1]) if stated else int(float(row["batch_size"])) * groups

@@ -33,6 +33,7 @@ class RowFacts:
     cluster: str
     engine: str
     tensor_parallel: int
+    data_parallel: int
     expert_parallel: int
     weights: str
     expert_weights: str
@@ -51,6 +52,7 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     plan = Deployment.model_validate(
         {
             "tensor_parallel": facts.tensor_parallel,
+            "data_parallel": facts.data_parallel,
             "expert_parallel": facts.expert_parallel,
             "weights": facts.weights,
             "expert_weights": facts.expert_weights,
@@ -60,7 +62,7 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     )
     job = ServingJob(
         model=catalog.model(name),
-        cluster=catalog.cluster(facts.cluster, -(-facts.tensor_parallel // per_node)),
+        cluster=catalog.cluster(facts.cluster, -(-facts.tensor_parallel * facts.data_parallel // per_node)),
         engine=catalog.engine(facts.engine),
         plan=plan,
         traffic=Traffic.model_validate(

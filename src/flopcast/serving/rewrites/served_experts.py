@@ -2,8 +2,9 @@
 
 Answers: what do the experts of a layer run in one pass, on one rank?
 
-Ranks of one instance hold all tokens. Each multiplies the rows of its own experts, or of its share of each
-expert, and one all-reduce adds the results of all ranks, those of shared experts included.
+Ranks of one group hold the same tokens. Each multiplies the rows of its own experts, or of its share of
+each expert, and one all-reduce adds the results of all ranks, those of shared experts included. Groups that
+share experts gather the tokens of all groups before, and scatter the sums after.
 """
 
 from dataclasses import replace
@@ -15,8 +16,9 @@ from flopcast.layers.base import leave_tensor_parallel
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.operators.fused_experts import FusedExperts
-from flopcast.operators.item import Item, kernel
+from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import KINDS
+from flopcast.operators.messages import AllGather, ReduceScatter
 from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
 
@@ -32,7 +34,9 @@ def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     for item in items:
         name = item.name
         if name == "experts.unpermute":
+            kept += _among_groups("gather", AllGather, seen)
             kept.append(_experts(experts, seen))
+            kept += _among_groups("scatter", ReduceScatter, seen)
         elif (name.startswith("experts.") and name not in ROUTER) or name == "shared.leave":
             continue
         else:
@@ -43,15 +47,26 @@ def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     return tuple(kept)
 
 
+def _among_groups(name: str, message: type[AllGather] | type[ReduceScatter], seen: Seen) -> list[Item]:
+    """Return the message between groups of ranks that share the experts; none of a single group."""
+    groups = seen.deployment.data_parallel
+    if groups == 1:
+        return []
+    sent_bytes = seen.run.new_tokens * groups * seen.hidden * seen.split.element_bytes
+    work = message(axis="dp", message_bytes=sent_bytes)
+    return [blocking(f"experts.{name}", work, "mlp.in", "mlp.in")]
+
+
 def _experts(experts: Experts, seen: Seen) -> Item:
     split = seen.split
-    ranks = split.expert
-    rows = seen.run.new_tokens * experts.top_k
-    of_rank, of_expert = experts.loads.imbalance(replace(split, expert_tensor=constant(1.0), expert=ranks))
+    ranks, tokens = split.expert, seen.run.new_tokens * seen.deployment.data_parallel
+    rows = tokens * experts.top_k
+    own = replace(split, length=tokens / ranks, expert_tensor=constant(1.0))
+    of_rank, of_expert = experts.loads.imbalance(own)
     held = experts.num_experts / ranks
-    touched = touched_experts(seen.run.new_tokens, experts.top_k, experts.num_experts) / ranks
+    touched = touched_experts(tokens, experts.top_k, experts.num_experts) / ranks
     work = FusedExperts(
-        tokens=seen.run.new_tokens,
+        tokens=tokens,
         rows=rows / ranks * of_rank,
         hidden=constant(seen.hidden),
         inner=experts.expert_hidden / split.expert_tensor,
