@@ -44,14 +44,22 @@ def predict(job: Job) -> Report:
 def predict_serving(job: "ServingJob") -> "ServingReport":
     """Predict how an engine serves requests, with the curves of the catalogue.
 
+    Reads the trace that the traffic names, if there is one.
+
     Raises
     ------
     SpecError
-        The job contradicts itself, or asks for what is not supported.
+        The job contradicts itself, or asks for what is not supported; or faults of the trace.
     """
+    from flopcast.interop.request_traces.reader import read_request_trace
     from flopcast.serving.serve import serve
 
-    return serve(job, load_serving_book(job.cluster))
+    if job.traffic.trace is None:
+        return serve(job, load_serving_book(job.cluster))
+    longest = job.model.context_length or None
+    found = read_request_trace(Path(job.traffic.trace), job.traffic.num_requests, longest)
+    noted = job.model_copy(update={"assumptions": (*job.assumptions, *found.notes)})
+    return serve(noted, load_serving_book(job.cluster), found.requests)
 
 
 def predict_memory(job: Job) -> MemoryReport:

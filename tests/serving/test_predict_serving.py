@@ -136,3 +136,17 @@ def test_latencies_grow_with_the_load_and_the_rate_follows_it():
     assert tpot == sorted(tpot)
     for rate, each in zip(rates, found, strict=True):
         assert each["requests_per_s"]["value"] == pytest.approx(rate, rel=0.1)
+
+
+def test_a_trace_is_played_request_by_request(tmp_path):
+    trace = tmp_path / "trace.csv"
+    lines = [f"{second},{100 + second},{10 + second}" for second in range(20)]
+    trace.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]), encoding="utf-8")
+    words = (*ARGUMENTS, "--traffic", f"trace={trace}", "--plan")
+
+    found = as_json(*words, "tp=8 weights=fp8 replicas=1")
+    refused = flopcast(*words, "tp=4 weights=fp8 replicas=2")
+
+    assert found["requests_per_s"]["value"] == pytest.approx(1, rel=0.2)
+    assert refused.code == 1
+    assert "plan.replicas" in refused.err

@@ -55,6 +55,10 @@ def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 def _of_plan(job: ServingJob) -> Iterator[Problem]:
     plan, domain = job.plan, job.cluster.scale_up_devices
     ranks = plan.tensor_parallel
+    if job.traffic.trace is not None and job.engines > 1:
+        because = "the requests of a trace are played on one engine"
+        fix = "set plan.replicas to 1, and plan.data_parallel to 1"
+        yield Problem("plan.replicas", job.engines, "1, where the traffic is a trace", because, fix)
     if job.replicas * plan.devices > job.cluster.num_devices:
         because = f"{job.replicas} x {plan.devices} devices are more than the cluster has"
         allowed = f"at most {job.cluster.num_devices} devices in all"
