@@ -94,8 +94,9 @@ UNITS = (
 )  # fmt: skip
 EXPORTS = {
     "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Predictor", "Problem",
-    "Report", "Site", "Space", "SpecError", "Stack", "compare", "diagnose", "dump_job", "export_job",
-    "job", "load_job", "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
+    "Report", "ServingJob", "ServingReport", "Site", "Space", "SpecError", "Stack", "compare", "diagnose",
+    "dump_job", "export_job", "job", "load_job", "predict", "predict_memory", "predict_serving",
+    "report_page", "search_plans", "serving_job", "validate_suite",
 }  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = {".".join(("flopcast", *p.parent.relative_to(PACKAGE).parts)) for p in FILES}

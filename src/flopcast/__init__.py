@@ -11,32 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flopcast.accuracy import validate_suite
-    from flopcast.api import compare, diagnose, predict, predict_memory, report_page
+    from flopcast.api import compare, diagnose, predict, predict_memory, predict_serving, report_page
     from flopcast.best_plans import search_plans
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
-    from flopcast.jobs import dump_job, export_job, job, load_job
+    from flopcast.jobs import dump_job, export_job, job, load_job, serving_job
     from flopcast.predictor import Predictor
     from flopcast.report.report import Report
     from flopcast.search.space import Space
+    from flopcast.serving.serving_report import ServingReport
     from flopcast.spec.batch import Batch
     from flopcast.spec.cluster import Cluster
     from flopcast.spec.job import Job
     from flopcast.spec.model import Model
     from flopcast.spec.plan import Plan
+    from flopcast.spec.serving_job import ServingJob
     from flopcast.spec.site import Site
     from flopcast.spec.stack import Stack
 
 _HOMES = {
     name: f"flopcast.{home}"
     for home, names in {
-        "api": ("compare", "diagnose", "predict", "predict_memory", "report_page"),
+        "api": ("compare", "diagnose", "predict", "predict_memory", "predict_serving", "report_page"),
         "best_plans": ("search_plans",),
         "accuracy": ("validate_suite",),
         "errors": ("FlopcastError", "InfeasibleError", "Problem", "SpecError"),
-        "jobs": ("dump_job", "export_job", "job", "load_job"),
+        "jobs": ("dump_job", "export_job", "job", "load_job", "serving_job"),
         "predictor": ("Predictor",),
         "report.report": ("Report",),
         "search.space": ("Space",),
+        "serving.serving_report": ("ServingReport",),
+        "spec.serving_job": ("ServingJob",),
     }.items()
     for name in names
 } | {
@@ -46,8 +50,9 @@ _HOMES = {
 
 __all__ = [
     "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Predictor", "Problem",
-    "Report", "Site", "Space", "SpecError", "Stack", "compare", "diagnose", "dump_job", "export_job",
-    "job", "load_job", "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
+    "Report", "ServingJob", "ServingReport", "Site", "Space", "SpecError", "Stack", "compare", "diagnose",
+    "dump_job", "export_job", "job", "load_job", "predict", "predict_memory", "predict_serving",
+    "report_page", "search_plans", "serving_job", "validate_suite",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

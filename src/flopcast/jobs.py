@@ -7,7 +7,7 @@ exports (interop/exports/).
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flopcast.errors import SpecError
 from flopcast.files.exported import Exported
@@ -18,6 +18,9 @@ from flopcast.requests.resolve import resolve, without_options
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
 from flopcast.units import Number
+
+if TYPE_CHECKING:
+    from flopcast.spec.serving_job import ServingJob
 
 Part = str | Mapping[str, object]
 
@@ -82,6 +85,54 @@ def job(
     named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
     request = JobRequest(files=() if file is None else (str(file),), changes=tuple(changes), **named)
     return _resolved(request)
+
+
+def serving_job(
+    file: str | Path | None = None,
+    *,
+    model: Part | Path | None = None,
+    cluster: Part | None = None,
+    gpus: int | None = None,
+    engine: Part | None = None,
+    plan: Part | None = None,
+    traffic: Part | None = None,
+    slo: Part | None = None,
+    site: str | Path | None = None,
+    price: str | None = None,
+    changes: Sequence[str] = (),
+) -> "ServingJob":
+    """Return the serving job of these options; `assumptions` of the job lists what was left out.
+
+    Parameters
+    ----------
+    file : path of a job file with an engine or traffic, or the name of a model
+    model, cluster, gpus, site, price, changes : as those of `job`
+    engine : name, by default vllm
+    plan : such as "tp=8 weights=fp8"; without a degree, the fewest devices with room are taken
+    traffic : such as "rate=4/s prompt=2000 output=300"
+    slo : such as "ttft_p99=2s tpot_p99=50ms"
+
+    Raises
+    ------
+    SpecError
+        Every error in the file and the parameters.
+
+    Examples
+    --------
+    >>> asked = serving_job("llama-3.1-70b", gpus=8, plan="tp=8", traffic="rate=4/s prompt=2000 output=300")
+    >>> asked.engine.name, asked.plan.tensor_parallel, asked.replicas
+    ('vllm', 8, 1)
+    """
+    from flopcast.requests.serving_request import resolve_serving
+
+    named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "engine": engine, "slo": slo}
+    named |= {"model": str(model) if isinstance(model, Path) else model, "price": price}
+    named |= {"site": None if site is None else Path(site), "traffic": traffic}
+    request = JobRequest(files=() if file is None else (str(file),), changes=tuple(changes), **named)
+    try:
+        return resolve_serving(request)
+    except SpecError as error:
+        raise SpecError(map(without_options, error.problems)) from None
 
 
 def _resolved(request: JobRequest) -> Job:
