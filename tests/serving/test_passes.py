@@ -175,3 +175,19 @@ def test_interpolated_passes_take_what_priced_ones_take(name):
     assert errors.max() < 0.05
     one_by_one = [times(*(float(column[at]) for column in numbers)) for at in range(60)]
     assert one_by_one == pytest.approx(interpolated.tolist(), rel=1e-12)
+
+
+@all_cases("name", MODELS)
+def test_more_to_do_never_takes_less_time(name):
+    cluster = catalog.cluster("dgx-h100", 1)
+    plan, engine = Deployment(weights="bf16"), Engine(name="vllm")
+    book = load_serving_book(cluster)
+
+    def seconds(run):
+        layers = lower_passes(catalog.model(name), plan, engine, run)
+        priced = price_passes(layers, len(run.new_tokens), plan, engine, cluster, book, Site())
+        return sum(priced.by_component().values())
+
+    for run in (decoding([1, 2, 4, 8, 16, 32, 64, 128, 256]), prompt([256, 512, 1024, 2048, 4096, 8192])):
+        taken = seconds(run)
+        assert (np.diff(taken) >= -1e-3 * taken[:-1]).all()

@@ -42,6 +42,7 @@ def report_of(
     certainty: Certainty,
     used: tuple[Used, ...],
     saturation_per_s: float | None,
+    leave_out_share: float,
 ) -> ServingReport:
     """Return the report of all replicas, of which one was played.
 
@@ -50,7 +51,7 @@ def report_of(
     shares : of the time of a mean iteration, by component
     saturation_per_s : requests of a second that one replica serves at most, where more arrive
     """
-    found = [summarise(play, job.slo) for play in plays]
+    found = [summarise(play, job.slo, leave_out_share) for play in plays]
     replicas, table = job.engines, plays[0].iterations
 
     def estimate(number: Callable[[ServingSummary], float]) -> Estimate:

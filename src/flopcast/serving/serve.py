@@ -27,13 +27,18 @@ from flopcast.serving.requests import Limits, Requests
 from flopcast.serving.scheduler import run
 from flopcast.serving.served import Served
 from flopcast.serving.serving_report import ServingReport
-from flopcast.serving.summary import is_stable, saturation_per_s
+from flopcast.serving.summary import LEAVE_OUT_SHARE, is_stable, saturation_per_s
 from flopcast.spec.serving_job import ServingJob
 
 ITERATION_HOST = "iteration_host"
 
 
-def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> ServingReport:
+def serve(
+    job: ServingJob,
+    book: CurveBook,
+    trace: Requests | None = None,
+    leave_out_share: float = LEAVE_OUT_SHARE,
+) -> ServingReport:
     """Predict how an engine serves its traffic.
 
     Parameters
@@ -43,6 +48,8 @@ def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> Se
         The curves of the job's cluster.
     trace : Requests or None
         The requests of the traffic's trace, if it names one.
+    leave_out_share : float
+        Share of the requests that is not judged, as in summary.py.
 
     Raises
     ------
@@ -64,7 +71,7 @@ def serve(job: ServingJob, book: CurveBook, trace: Requests | None = None) -> Se
     fast, slow = (run(requests, limits, times.stretched(ratio)) for ratio in (1.0 / spread, spread))
     certainty = Certainty(sigma, factors, factor_shares)
     saturation = None if is_stable(served) else saturation_per_s(requests, limits, times)
-    return report_of(job, memory, (served, fast, slow), shares, certainty, priced.used, saturation)
+    return report_of(job, memory, (served, fast, slow), shares, certainty, priced.used, saturation, leave_out_share)
 
 
 def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes:

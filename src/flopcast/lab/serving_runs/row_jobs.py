@@ -1,7 +1,11 @@
 """The serving job of a row of a table, from the facts that tables state.
 
 Answers: which job do these facts describe, or why can it not be predicted?
-Elsewhere: which facts a table states (aiconfigurator.py, ml_energy.py), predicting jobs (score.py).
+Elsewhere: which facts a table states (aiconfigurator.py), predicting jobs (score.py).
+
+InferenceMAX sends ten times as many requests as are open at once, with lengths drawn between 0.8 of the
+stated ones and these, without a shared prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows with
+its three pairs of lengths are read so, all others with the stated lengths.
 """
 
 from dataclasses import dataclass
@@ -22,7 +26,9 @@ SAME_SHAPES = {  # models that differ from one of the catalogue in their weights
     "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
     "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
 }
-ROUNDS = 10  # requests of each place of the concurrency: what InferenceX and vLLM's benchmarks send
+ROUNDS = 10  # requests of each place of the concurrency
+INFERENCE_MAX = ((1024, 1024), (1024, 8192), (8192, 1024))  # longest prompts and outputs of its benchmarks
+SHORTEST_SHARE = 0.8  # of the longest: lengths are drawn evenly between the two
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +74,8 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
         traffic=Traffic.model_validate(
             {
                 "concurrency": facts.concurrency,
-                "prompt_tokens": facts.prompt_tokens,
-                "output_tokens": facts.output_tokens,
+                "prompt_tokens": _lengths(facts.prompt_tokens, facts),
+                "output_tokens": _lengths(facts.output_tokens, facts),
                 "requests": ROUNDS * facts.concurrency,
             }
         ),
@@ -81,3 +87,10 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     if problems:
         return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
     return job, ""
+
+
+def _lengths(tokens: int, facts: RowFacts) -> str | int:
+    """Return the lengths of requests whose longest has so many tokens."""
+    if (facts.prompt_tokens, facts.output_tokens) not in INFERENCE_MAX:
+        return tokens
+    return f"uniform({int(SHORTEST_SHARE * tokens)},{tokens})"

@@ -29,7 +29,7 @@ def score_runs(runs: Iterable[ServingRun]) -> ServingScores:
         key = run.job.model_dump_json()
         try:
             if key not in known:
-                known[key] = serve(run.job, load_serving_book(run.job.cluster))
+                known[key] = serve(run.job, load_serving_book(run.job.cluster), leave_out_share=0.0)
         except SpecError as error:
             problem = error.problems[0]
             left_out.append(_left_out(run, f"{problem.field} = {problem.value}: {problem.because}"))
