@@ -71,7 +71,8 @@ def serve(
     fast, slow = (run(requests, limits, times.stretched(ratio)) for ratio in (1.0 / spread, spread))
     certainty = Certainty(sigma, factors, factor_shares)
     saturation = None if is_stable(served) else saturation_per_s(requests, limits, times)
-    return report_of(job, memory, (served, fast, slow), shares, certainty, priced.used, saturation, leave_out_share)
+    plays = served, fast, slow
+    return report_of(job, memory, plays, shares, certainty, priced.used, saturation, leave_out_share)
 
 
 def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes:
