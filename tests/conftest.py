@@ -32,7 +32,13 @@ SHARING = {  # files whose tests share a fixture that is too costly to be made t
         "test_published_accuracy.py",
         "test_verdict.py",
     ),
-    "measurements": ("test_score.py", "test_fitting.py", "test_peers.py", "test_served_kernels.py"),
+    "measurements": (
+        "test_score.py",
+        "test_fitting.py",
+        "test_peers.py",
+        "test_served_kernels.py",
+        "test_decode_attention.py",
+    ),
 }
 FIRST = (  # the longest groups, so that workers end together
     *SHARING["published_runs"],

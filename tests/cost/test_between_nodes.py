@@ -27,7 +27,8 @@ SHAPES = 3000
 def shapes_of(curve, seed=3):
     """Random coordinates of a curve's table, (rows,), a little beyond its ends too."""
     draw = np.random.default_rng(seed)
-    return [2.0 ** draw.uniform(axis[0] - 2, axis[-1] + 2, SHAPES) for axis in curve.axes]
+    logs = [draw.uniform(axis[0] - 2, axis[-1] + 2, SHAPES) for axis in curve.axes]
+    return [2.0 ** np.maximum(log, 0.0) for log in logs]  # at least one of anything
 
 
 def seconds(curve, name, device, table):
@@ -46,7 +47,7 @@ def test_time_never_falls_with_more_of_anything(owner, name):
         lent = converted_times(curve, device, borrower) if borrower is not device else curve
         table = shapes_of(curve)
         before = seconds(lent, name, borrower, table)
-        for number in range(len(table)):
+        for number in {*range(len(table))} - {*features_of(name).free}:
             more = [value * (1.3 if place == number else 1.0) for place, value in enumerate(table)]
 
             assert (seconds(lent, name, borrower, more) >= before * (1 - 1e-9)).all()

@@ -9,7 +9,7 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, LOW_PRECISION_SPEED_UP, FallbackClass
 from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
 from flopcast.library import catalog
-from flopcast.library.curves import load_book
+from flopcast.library.curves import load_serving_book
 from flopcast.operators.memory_bound import KINDS
 
 NARROW = [name for name in FALLBACK_CLASSES if name.startswith("narrow_")]
@@ -28,7 +28,7 @@ def chain(name):
 def a100():
     """What any kernel class finds on an A100."""
     cluster = catalog.cluster("dgx-a100", 1)
-    book, device = load_book(cluster), cluster.node.device
+    book, device = load_serving_book(cluster), cluster.node.device
     return lambda name: book.find(device.name, name, 2e-6, device.relatives)
 
 

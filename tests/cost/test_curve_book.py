@@ -5,12 +5,13 @@ import pytest
 from all_cases import all_cases
 from alone import DEVICES, OPERATORS
 
+from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.library import catalog
 from flopcast.library.curves import load_book, load_owner
-from flopcast.operators.formats import FORMATS, SERVED_FORMATS
+from flopcast.operators.formats import FORMATS
 
 BORROWED = FALLBACK_CLASSES["bias_gelu"]  # of gelu
 PLACES = [("ours", "bias_gelu"), ("ours", "gelu"), ("cousin", "bias_gelu"), ("cousin", "gelu")]
@@ -105,17 +106,15 @@ def test_a_relative_is_another_class_with_some_doubt(name):
 
 
 def is_served(name):
-    """Whether a class is of serving, of any format of SERVED_FORMATS or of a cache."""
-    word, _, format_name = name.partition(".")
-    served = ("served_gemm", "fused_experts", "decode_attention", "latent_decode")
-    return word in served and format_name in SERVED_FORMATS
+    """Whether a class is of serving."""
+    return class_of(name).base.serves
 
 
-@all_cases("name", FALLBACK_CLASSES)
+@all_cases("name", [name for name in FALLBACK_CLASSES if not is_served(name)])
 def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
     """A100 and GH200, the systems of data/operators: what all others borrow from."""
     last = FALLBACK_CLASSES[name].name
-    while last in ("grouped_gemm", "expert_gemm") or is_served(last):  # its own relative stands in for it
+    while last in ("grouped_gemm", "expert_gemm"):  # its own relative stands in for it there
         last = FALLBACK_CLASSES[last].name
 
     for device in ("a100-sxm4-80gb", "gh200-96gb"):

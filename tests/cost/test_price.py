@@ -267,14 +267,14 @@ def test_the_evidence_says_when_a_message_is_smaller_than_any_that_was_measured(
     assert [(used.curve.name, used.extrapolated) for used in priced.used] == [("all_reduce", True)]
 
 
-def test_a_precision_without_a_matrix_engine_runs_on_the_fp32_units():
-    """A100 has no 8-bit floats: 19.5 TFLOP/s."""
+def test_operands_of_8_bits_without_a_matrix_engine_are_widened_to_16():
+    """A100 has no 8-bit floats: 312 TFLOP/s."""
     book = book_of(curve_of("a100-sxm4-80gb", "gemm", efficiency=1.0))
     item = item_of(gemm(8192, dtype="fp8"))
 
     priced = price_items([item], DGX, book=book)
 
-    assert priced.of(item).alone_s.item() == pytest.approx(2 * 8192**3 / 19.5e12)
+    assert priced.of(item).alone_s.item() == pytest.approx(2 * 8192**3 / 312e12)
 
 
 def test_a_device_that_lists_only_the_precision_of_the_plan_is_priced():

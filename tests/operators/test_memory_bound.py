@@ -38,6 +38,8 @@ TRAFFIC = {
     "clamped_swiglu": GATED,
     "clamped_geglu": GATED,
     "dropout": IN_PLACE,
+    "add_layernorm": ("x branch -> sum y", ""),
+    "add_rmsnorm": ("x branch -> sum y", ""),
     "residual_add": ("x branch -> y", "dy1 dy2 -> dx"),
     "bias_add": ("x -> y", "dy ->"),
     "position_add": ("x positions -> y", "dy ->"),

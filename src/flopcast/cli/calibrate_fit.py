@@ -15,7 +15,7 @@ measurements and one version of the program; otherwise it is ignored. A fit that
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.lab.calibration.broken_operators import replacements
 from flopcast.lab.calibration.curve_fit import fit_fabric, fit_operators, samples_by_class
+from flopcast.lab.calibration.operator_files import Columns
 from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
 from flopcast.lab.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
 from flopcast.lab.calibration.peer_serving import SERVED_FILES
@@ -42,11 +43,18 @@ Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class
 
 
-def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
+def fit_folder(
+    published: MeasurementFolder, out: Path, say: Say, served: Collection[str] | None = None
+) -> None:
     """Fit every curve that these measurements give, and write one file per device and fabric.
 
-    `out` is the folder for the curve files; it is made if it is missing. `say` receives one line for each
-    curve and for each comparison of two sources.
+    Curves that only serving uses are in a second file, in the folder "serving".
+
+    Parameters
+    ----------
+    out : the folder for the curve files; it is made if it is missing
+    say : receives one line for each curve and for each comparison of two sources
+    served : the devices whose curves of serving are fitted; None for all
     """
     ledger = open_fit_progress(out, published.digest())
     fitted: dict[str, Curves] = {}
@@ -63,21 +71,28 @@ def fit_folder(published: MeasurementFolder, out: Path, say: Say) -> None:
     peers = (*peer_devices(published.peers), *peer_devices(published.served, SERVED_FILES))
     first = [name for name in LENDERS_OF_LAYOUTS if name in peers]
     for name in dict.fromkeys((*first, *own, *peers)):
-        fitted[name] = finish(name, partial(_fit_device, published, name, own.get(name), fitted, say))
+        tables = published.served if served is None or name in served else {}
+        fit = partial(_fit_device, published, name, own.get(name), fitted, tables, say)
+        fitted[name] = finish(name, fit)
     for fabric, files in published.fabrics.items():
         finish(fabric, partial(_fit_fabric, files))
     ledger.close()
 
 
 def _fit_device(
-    published: MeasurementFolder, name: str, system: str | None, fitted: dict[str, Curves], say: Say
+    published: MeasurementFolder,
+    name: str,
+    system: str | None,
+    fitted: dict[str, Curves],
+    served: Mapping[str, Columns],
+    say: Say,
 ) -> Curves:
     """Return a device's own curves and those of the classes it lacks; report how sources compare."""
     own = {} if system is None else _fit_own(published, system, fitted)
     device = catalog.device(name)
     samples = {} if system is None else samples_by_class(system, device, published.systems[system])
     peer_fit = fit_peers(device, published.peers, frozenset((*samples, *own)))
-    served_fit = fit_peers(device, published.served, files=SERVED_FILES)
+    served_fit = fit_peers(device, served, files=SERVED_FILES)
     compared = compared_with_own(samples, device, published.peers)
     for line in (*compared, *peer_fit.messages, *served_fit.messages):
         say(line)

@@ -20,9 +20,10 @@ from flopcast.operators.base import AbstractOperator, Saved, Work
 class DecodeAttention(AbstractOperator):
     """`softmax(q @ K.T) @ V` for one query token of each sequence and every head of this rank.
 
-    `keys` are the tokens read from the cache over all sequences; with a window, those inside it. `cache` is
-    "" where keys and values have the elements of `dtype`, or "fp8". It serves and does not train: nothing
-    is kept, and there are no gradients.
+    `keys` are the tokens read from the cache over all sequences. With a window (`windowed`) they are those
+    inside it, and engines run another kernel. `cache` is "" where keys and values have the elements of
+    `dtype`, or "fp8", which the products then have too where the device can. It serves and does not train:
+    nothing is kept, and there are no gradients.
 
     Examples
     --------
@@ -43,11 +44,15 @@ class DecodeAttention(AbstractOperator):
     head_size: Counts
     dtype: str
     cache: str = ""
+    windowed: bool = False
 
     @property
     def kernel(self) -> str:
-        """Return one curve for caches of the elements of queries, one for caches of 8 bits."""
-        return f"decode_attention.{self.cache}" if self.cache else "decode_attention"
+        """Return one curve for caches of the elements of queries, one for caches of 8 bits; others for
+        windows.
+        """
+        name = "decode_attention.window" if self.windowed else "decode_attention"
+        return f"{name}.{self.cache}" if self.cache else name
 
     def work(self) -> Work:
         """Return the work: two products over all keys; the cache is read, queries too, results written."""
@@ -57,7 +62,7 @@ class DecodeAttention(AbstractOperator):
         return Work(
             flop=4 * self.keys * self.heads * self.head_size,
             moved_bytes=cached * ELEMENT_BYTES[self.cache or self.dtype] + 2 * queries * size,
-            unit=self.dtype,
+            unit=self.cache or self.dtype,
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

@@ -23,8 +23,9 @@ class LatentDecode(AbstractOperator):
     """`softmax(q @ [C, R].T) @ C` for one query token of each sequence and every head of this rank.
 
     C are the cached latents, R the rotated keys. `keys` are the tokens read from the cache over all
-    sequences. `cache` is "" where latents have the elements of `dtype`, or "fp8". It serves and does not
-    train: nothing is kept, and there are no gradients.
+    sequences. `cache` is "" where latents have the elements of `dtype`, or "fp8", which the products then
+    have too where the device can. It serves and does not train: nothing is kept, and there are no
+    gradients.
 
     Examples
     --------
@@ -60,7 +61,7 @@ class LatentDecode(AbstractOperator):
         return Work(
             flop=2 * self.keys * self.heads * (wide + self.rank),
             moved_bytes=self.keys * wide * ELEMENT_BYTES[self.cache or self.dtype] + queries * size,
-            unit=self.dtype,
+            unit=self.cache or self.dtype,
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

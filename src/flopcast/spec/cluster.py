@@ -111,10 +111,16 @@ class Device(StrictModel):
     source: Sources = ()
 
     def peak(self, dtype: str) -> float:
-        """Return dense FLOP/s of a dtype; if unlisted, of fp32, or else of the slowest listed dtype."""
+        """Return dense FLOP/s of a dtype; if unlisted, of the dtype that its products have then.
+
+        Elements of 8 and 4 bits are widened to 16 before. All others count as fp32, or as the slowest
+        listed dtype where that is not listed either.
+        """
         peaks = self.peak_flop_per_s
-        if dtype in peaks:
-            return peaks[dtype]
+        wider = ("bf16", "fp16") if dtype in ("fp8", "fp4") else ()
+        for name in (dtype, *wider):
+            if name in peaks:
+                return peaks[name]
         return peaks["fp32"] if "fp32" in peaks else min(peaks.values())
 
     def engine_ratio(self, dtype: str) -> float:

@@ -49,7 +49,8 @@ def log_efficiency_by_times(
     wide_table = np.pad(np.minimum(table, 0.0), tuple(zip(before, after, strict=True)), mode="edge")
     times = log_bound_at_nodes(wide_axes, device, kernel) - wide_table
     for number in range(times.ndim):
-        times = np.maximum.accumulate(times, axis=number)
+        if number not in features_of(kernel).free:
+            times = np.maximum.accumulate(times, axis=number)
     return np.asarray(_log_bound(kernel, shape, device) - looked_up(wide_axes, times, logs))
 
 

@@ -22,7 +22,9 @@ class KernelFamily:
     `family` names the factor of their level, `power_class` what a device draws while they run
     (spec/operations.py). The sigmas are added, in quadrature, where a shape lies outside of the measured
     ones, and where another device lends its curve. Products run below the highest clock on a busy device
-    (sustained.py); the core clock bounds products and attention, memory all others.
+    (sustained.py); the core clock bounds products and attention, memory all others. `lends_seconds`: what
+    kernels of serving take beyond their bound takes as many seconds on a borrower, not as many cycles
+    (curve_conversion.py).
     """
 
     name: str
@@ -30,6 +32,7 @@ class KernelFamily:
     power_class: PowerClass
     is_product: bool = False
     is_core_bound: bool = True
+    lends_seconds: bool = False
     extrapolation_log_sigma_factor: float
     other_device_log_sigma_factor: float
 
@@ -66,7 +69,16 @@ MEMORY = KernelFamily(
 SERVED_GEMM = replace(
     GEMM, name="served products", extrapolation_log_sigma_factor=0.11, other_device_log_sigma_factor=0.21
 )
-KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY, SERVED_GEMM)
+DECODE = KernelFamily(
+    name="decode attention",
+    family="attention_level",
+    power_class="memory",
+    is_core_bound=False,
+    lends_seconds=True,
+    extrapolation_log_sigma_factor=0.51,
+    other_device_log_sigma_factor=0.85,
+)
+KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY, SERVED_GEMM, DECODE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +124,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     ),
     "served_gemm": KernelBase(kind=SERVED_GEMM, serves=True),
     "fused_experts": KernelBase(kind=GROUPED_GEMM, serves=True),
+    **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),
 }

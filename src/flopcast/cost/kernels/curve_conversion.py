@@ -71,12 +71,15 @@ def converted_times(curve: Curve, lender: Device, borrower: Device) -> Curve:
     Curves of other classes are returned unchanged.
 
     The time beyond the bound, at the rate that memory sustains, scales with the cycles of all
-    multiprocessors, or stays where a clock is not known.
+    multiprocessors, or stays where a clock is not known. It stays for decode attention too, whose shorter
+    kernels mostly wait, for launches and for their first bytes.
     """
     if features_of(curve.name).operator is None:
         return curve
     mine, theirs = rates_of(borrower).cycles_per_s, rates_of(lender).cycles_per_s
     cycles_ratio = 1.0 if mine is None or theirs is None else theirs / mine
+    if class_of(curve.name).kind.lends_seconds:
+        cycles_ratio = 1.0
     lender_s, borrower_s = (
         np.exp(log_bound_at_nodes(curve.axes, device, curve.name)) / SUSTAINED_FRACTION
         for device in (lender, borrower)

@@ -71,7 +71,8 @@ LOW_PRECISION_SPEED_UP = {  # format → how many times as fast as 16 bits, and 
 SINGLE_PASSES = (  # over plain tensors, as a sum
     "copy", "bias_add", "position_add", "dropout", "cast_to_fp32", "scale_gradient", "flatten",
     "unflatten", "accumulate_gradient", "accumulate_main_gradient", "bias_dropout_add",
-    "bias_add_residual", "fused_layernorm", "fused_rmsnorm", "rope", "scaled_rope", "alibi",
+    "bias_add_residual", "fused_layernorm", "fused_rmsnorm", "add_layernorm", "add_rmsnorm", "rope",
+    "scaled_rope", "alibi",
     "add_adapter", "fork", "fork.backward", "fork_of_three", "fork_of_three.backward", "rope_join",
     "scale_rows", "split_heads", "residual_add.backward", "copy.backward", "position_add.backward",
     "dropout.backward", "cast_to_fp32.backward", "bias_dropout_add.backward",
@@ -169,6 +170,12 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "flash_attention.backward": FallbackClass(
         name="flash_attention", log_sigma_factor=0.06, time_ratio=1.27
     ),
+    # caches of 8 bits, windows, latents as one cached head: guesses, beside their own curves on ten devices
+    "decode_attention.fp8": FallbackClass(name="decode_attention", log_sigma_factor=0.25),
+    "decode_attention.window": FallbackClass(name="decode_attention", log_sigma_factor=0.25),
+    "decode_attention.window.fp8": FallbackClass(name="decode_attention.window", log_sigma_factor=0.25),
+    "latent_decode": FallbackClass(name="decode_attention", log_sigma_factor=0.3),
+    "latent_decode.fp8": FallbackClass(name="latent_decode", log_sigma_factor=0.25),
     "flash_attention.latent": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
     "flash_attention.latent.backward": FallbackClass(
         name="flash_attention.backward", log_sigma_factor=0.08, time_ratio=1.2

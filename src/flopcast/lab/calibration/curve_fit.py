@@ -113,7 +113,8 @@ def curve_of_table(samples: Samples, device: Device, table: FittedTable, names: 
         logs = monotone(logs, axes, view.rises(len(axes), terms), table.support)
     else:
         bounds = log_bound_at_nodes(axes, device, samples.name)
-        logs = bounds + monotone(logs - bounds, axes, (0.0,) * len(axes), table.support)
+        powers = tuple(None if axis in view.free else 0.0 for axis in range(len(axes)))
+        logs = bounds + monotone(logs - bounds, axes, powers, table.support)
     return Curve(
         name=samples.name,
         owner=device.name,

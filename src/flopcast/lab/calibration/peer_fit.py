@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.cost.kernels.between_nodes import log_efficiency_by_times
-from flopcast.cost.kernels.classes import GROUPED_GEMM, SERVED_GEMM, KernelFamily, class_of
+from flopcast.cost.kernels.classes import DECODE, GROUPED_GEMM, SERVED_GEMM, KernelFamily, class_of
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import Counts, Logs
@@ -41,6 +41,7 @@ PEER_FILES: tuple[PeerFile, ...] = (
 MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
 NODES_OF_KINDS: dict[KernelFamily, tuple[int, ...]] = {
     GROUPED_GEMM: (8, 6, 5),  # whole layers scatter more: a finer table follows their noise
+    DECODE: (12, 11, 5, 5),
     SERVED_GEMM: (11, 9, 9),  # with 14, 12 and 12 rows kept aside are 0.2 % better
 }
 FEW_NODES = (6, 4, 3)  # where they are few
@@ -201,7 +202,7 @@ def fit_quickly(samples: Samples, device: Device) -> Curve:
     """
     rows, names = shown_terms(*rows_of(samples, device))
     view = features_of(samples.name)
-    axes = axes_of(rows, NODES_OF_KINDS.get(class_of(samples.name).kind, MOST_NODES))
+    axes = axes_of(rows, NODES_OF_KINDS.get(class_of(samples.name).kind, MOST_NODES), view.nodes)
     if view.operator is not None:
         rows = _between_nodes(rows, axes, samples, device)
     table = fit_once(rows, tuple(len(axis) for axis in axes), axes)
@@ -245,13 +246,24 @@ def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ..
     return replace(rows, terms=rows.terms[:, positive], most=most, together=together), kept
 
 
-def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Counts, ...]:
-    """Return nodes at the measured values if they are few, else evenly spaced between the outermost."""
-    most = most_nodes if len(rows.log_efficiency) >= MANY_ROWS else FEW_NODES
+def axes_of(
+    rows: Rows,
+    most_nodes: tuple[int, ...] = MOST_NODES,
+    known: Mapping[int, tuple[float, ...]] | None = None,
+) -> tuple[Counts, ...]:
+    """Return the nodes of every axis: those that are `known`, those at the measured values if they are few,
+    else evenly spaced ones between the outermost values.
+
+    Tables of four axes have as many nodes for few rows: most of them are the penalty's.
+    """
+    many = len(rows.log_efficiency) >= MANY_ROWS or len(rows.log2) > len(FEW_NODES)
     axes = []
-    for logs, count in zip(rows.log2, most, strict=False):
+    for place, (logs, count) in enumerate(zip(rows.log2, most_nodes if many else FEW_NODES, strict=False)):
         values = np.unique(np.round(logs, 4))
-        axes.append(values if len(values) <= count else np.linspace(values[0], values[-1], count))
+        if known and place in known:
+            axes.append(np.unique(np.clip(known[place], values[0], values[-1])))
+        else:
+            axes.append(values if len(values) <= count else np.linspace(values[0], values[-1], count))
     return tuple(axes)
 
 

@@ -35,7 +35,8 @@ class PeerFile:
     leave some of them out, each with its mask, `operator` gives arrays (rows, 1). `peak` is the dtype whose
     peak bounds the rows, where the operator cannot be written in it. `layout` is that of a gradient
     product, which gives a ratio and no curve. `sustained_from_s`: kernels this long show what power allows,
-    which shorter ones, each measured on its own, have not met yet (`under_load`).
+    which shorter ones, each measured on its own, have not met yet (`under_load`). `on_device` corrects the
+    seconds of rows by facts of their device.
     """
 
     path: str  # under data/peers, in a folder of its source; or under the folder
@@ -50,6 +51,7 @@ class PeerFile:
     layout: str = "forward"
     sustained_from_s: float = np.inf
     table: str = ""  # where a source has several that differ, which it is
+    on_device: Callable[[Columns, Floats, Device], Floats] | None = None
     folder: str = "peers"  # of the data
     project: str = ""  # whose rows they are, where the path does not begin with it
 
@@ -72,6 +74,8 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
         peaks = {**device.peak_flop_per_s, "fp8": device.peak_flop_per_s[file.peak]}
         device = device.model_copy(update={"peak_flop_per_s": peaks})
     measured_s = file.measured_s(rows)
+    if file.on_device is not None:
+        measured_s = file.on_device(rows, measured_s, device)
     keep = np.ones(len(measured_s), dtype=bool)
     for fault in file.faults.values():
         keep &= ~fault(rows)
