@@ -49,6 +49,7 @@ def _core(mixer: Attention, seen: Seen) -> list[Item]:
         head_size=size,
         dtype=split.dtype,
         cache=seen.cache,
+        windowed=mixer.window is not None,
     )
     return [
         kernel("attention.write_cache", written, ("attention.q",), component="attention"),
