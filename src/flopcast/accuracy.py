@@ -10,14 +10,17 @@ from pathlib import Path
 from flopcast import prediction
 from flopcast.api import predict
 from flopcast.errors import spec_error
+from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.published.functional_tests import functional_rows, is_of_functional_tests, read_runs
-from flopcast.lab.published.predictions import PublishedTables, Watched, predict_with
+from flopcast.lab.published.predictions import PublishedTables, predict_with
 from flopcast.lab.published.suite_files import load_memory_suite, load_suite
 from flopcast.lab.validation.compare import ComparedSuite
 from flopcast.lab.validation.compare import compare as compare_suite
 from flopcast.lab.validation.decisions import Sweep
-from flopcast.lab.validation.memory import ComparedMemory, compare_memory
+from flopcast.lab.validation.memory import ComparedMemory, MemoryRow, compare_memory
 from flopcast.lab.validation.published import WAYS, Constants, Published
+from flopcast.lab.validation.run import Run
+from flopcast.lab.validation.suite import SuiteRow
 from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 from flopcast.library.constants import shipped
 from flopcast.report.report import Report
@@ -44,20 +47,47 @@ def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
     >>> max(abs(row.predicted_step_time_s / row.measured_step_time_s - 1) for row in rows) < 0.08
     True
     """
+    return watched_suite(name, constants, iter)
+
+
+def watched_suite(name: str, constants: Constants, watched: Watched[SuiteRow]) -> ComparedSuite:
+    """Predict a suite as `validate_suite` does; `watched` wraps the iteration over its rows.
+
+    Raises
+    ------
+    SpecError
+        As there.
+    """
     suite = load_suite(name)
     if constants == "none":
-        return compare_suite(suite, predict_unfitted)
+        return compare_suite(suite, predict_unfitted, watched)
     fitted_on = {source for constant in shipped().constants for source in constant.sources}
     if suite.published_as in fitted_on:
         allowed = "a suite on which no constant was fitted"
         because = f"constants were fitted on its runs, as {suite.published_as} of the published table"
         fix = f"predict them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants"
         raise spec_error("--leave-one-source-out", suite.name, allowed, because, fix)
-    return compare_suite(suite, predict)
+    return compare_suite(suite, predict, watched)
 
 
-def validate_memory(name: str) -> tuple[ComparedMemory, ...]:
-    """Compare a suite of measured memory: "memory".
+def rows_of_suite(name: str, *, of_memory: bool) -> int:
+    """Return the number of rows of a suite of measured memory, or of measured runs.
+
+    Raises
+    ------
+    SpecError
+        There is no suite of that name.
+
+    Examples
+    --------
+    >>> rows_of_suite("paper", of_memory=False)
+    10
+    """
+    return len((load_memory_suite if of_memory else load_suite)(name).rows)
+
+
+def validate_memory(name: str, watched: Watched[MemoryRow] = iter) -> tuple[ComparedMemory, ...]:
+    """Compare a suite of measured memory: "memory"; `watched` wraps the iteration over its rows.
 
     Raises
     ------
@@ -69,7 +99,7 @@ def validate_memory(name: str) -> tuple[ComparedMemory, ...]:
     >>> max(abs(row.relative_error) for row in validate_memory("memory")) < 0.02
     True
     """
-    return compare_memory(load_memory_suite(name).rows, prediction.memory_by_class)
+    return compare_memory(load_memory_suite(name).rows, prediction.memory_by_class, watched)
 
 
 def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[str, str]]:
@@ -104,7 +134,7 @@ def validate_published(
     paths: Sequence[str | Path],
     constants: Constants = "catalogue",
     leave_out: Sequence[str] = (),
-    watched: Watched = iter,
+    watched: Watched[Run] = iter,
 ) -> Published:
     """Predict the runs of published tables; a run that is in two tables counts once.
 
@@ -134,7 +164,7 @@ def validate_decisions(
     suites: Sequence[str] = (),
     ways: Sequence[Constants] = WAYS,
     leave_out: Sequence[str] = (),
-    watched: Watched = iter,
+    watched: Watched[Run] = iter,
 ) -> dict[Constants, tuple[Sweep, ...]]:
     """Return sweeps of plans of published tables and suites, each plan as it was measured and predicted.
 

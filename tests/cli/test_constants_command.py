@@ -166,12 +166,14 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_is_told_how_far_a_refit_is(table, monkeypatch):
     shown = Terminal()
-    monkeypatch.setattr("flopcast.cli.options.sys.stderr", shown)
+    monkeypatch.setattr("flopcast.cli.progress.sys.stderr", shown)
+    monkeypatch.setattr("flopcast.cli.progress.SHOW_EACH_S", -1.0)
+    monkeypatch.setenv("TERM", "xterm")
 
     with redirect_stdout(io.StringIO()):
         constants.main(["--runs", str(table)], standalone_mode=False)
 
-    assert shown.getvalue().count("16/16") >= 3  # each time that all runs are predicted
+    assert shown.getvalue().count("16 of 16 runs") >= 3  # each time that all runs are predicted
 
 
 def test_a_refit_that_is_interrupted_leaves_the_file_and_says_so(table, tmp_path, monkeypatch):

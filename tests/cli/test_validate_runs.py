@@ -8,7 +8,7 @@ import pytest
 from command_line import flopcast
 
 from flopcast.api import predict
-from flopcast.cli.options import with_progress
+from flopcast.cli import progress
 from flopcast.lab.published.job import reproduce
 from flopcast.lab.published.predictions import predict_with
 from flopcast.lab.published.table import read_table
@@ -171,12 +171,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_is_told_how_many_runs_are_done(monkeypatch):
+def test_a_terminal_is_told_how_many_runs_are_done_and_the_time_left(monkeypatch):
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(progress, "SHOW_EACH_S", -1.0)
+    monkeypatch.setenv("TERM", "xterm")
 
-    assert list(with_progress(["a", "b", "c"])) == ["a", "b", "c"]
-    assert "3/3" in shown.getvalue()
+    assert list(progress.OfRuns()(["a", "b", "c"])) == ["a", "b", "c"]
+    assert "\r67%, about 1 s left: 2 of 3 runs " in shown.getvalue()
+    assert "100%" in shown.getvalue()
 
 
 def test_what_is_no_terminal_is_told_nothing_but_the_answer(table):

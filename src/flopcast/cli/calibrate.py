@@ -13,12 +13,14 @@ import click
 from flopcast.cli.calibrate_constants import constants
 from flopcast.cli.import_measurements import from_run
 from flopcast.cli.options import FILE, print_json
+from flopcast.cli.progress import OfRuns
 from flopcast.cli.terminal import print_text
 
 if TYPE_CHECKING:
     from flopcast.cli.measurement_folder import MeasurementFolder
     from flopcast.lab.calibration.score import Say, Score
     from flopcast.lab.calibration.subjects import RejectedRows, Subject
+    from flopcast.lab.calibration.watched import Watched
 
 
 @click.group("calibrate")
@@ -59,7 +61,9 @@ def fit(data: Path, out: Path, device: str | None) -> None:
     if (data / MANIFEST).is_file():
         fit_own(data, out, device, click.echo, partial(click.echo, err=True))
     else:
-        fit_folder(MeasurementFolder(data, click.echo), out, click.echo)
+        resumes = "the same command resumes there"
+        with OfRuns(what="devices and fabrics", whole=resumes) as watch:
+            fit_folder(MeasurementFolder(data, watch.say), out, watch.say, watched=watch)
 
 
 @command.command("jitter")
@@ -101,17 +105,19 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     from flopcast.cli.measurement_folder import MeasurementFolder
     from flopcast.render.kernel_scores import as_json, as_markdown, as_text
 
-    say = partial(click.echo, err=True)
-    scores = score_folder(MeasurementFolder(data, say), say)
+    with OfRuns(what="classes") as watch:
+        say = partial(watch.say, err=True)
+        scores = score_folder(MeasurementFolder(data, say), say, watch)
     if wants_json:
         print_json(as_json(scores))
     if wants_markdown:
         click.echo(as_markdown(scores), nl=False)
     if not wants_json and not wants_markdown:
         print_text(as_text(scores))
+    watch.end()
 
 
-def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":
+def score_folder(published: "MeasurementFolder", say: "Say", watched: "Watched[Subject]" = iter) -> "Score":
     """Return the score of every class that these files measure (lab/calibration/score.py)."""
     from flopcast.cli.measurement_folder import SYSTEMS, by_latency, tier_of
     from flopcast.lab.calibration.peer_fit import peer_devices
@@ -140,7 +146,7 @@ def score_folder(published: "MeasurementFolder", say: "Say") -> "Score":
         tier = tier_of(tables[0][0])
         owners += [fabric_subjects(large, tier), fabric_subjects(small, tier, own_latency=True)]
     subjects = [subject for some, _ in owners for subject in some]
-    return judge(subjects, [left for _, some in owners for left in some], say)
+    return judge(subjects, [left for _, some in owners for left in some], say, watched)
 
 
 command.add_command(constants)

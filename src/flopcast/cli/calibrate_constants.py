@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, print_found, with_progress
+from flopcast.cli.options import FILE, check_writable, print_found
+from flopcast.cli.progress import OfRuns
 
 if TYPE_CHECKING:
     from flopcast.cost.constants import Constant, Fitted
@@ -40,12 +41,9 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
     from flopcast.library.constants import shipped, write
 
     check_writable("--out", out)
-    try:
-        fitted = _fitted(runs) if runs else shipped()
-    except KeyboardInterrupt:
-        if out is not None:
-            click.echo(f"\nthe fit was interrupted: {out} is unchanged", err=True)
-        raise
+    unchanged = "" if out is None else f", and {out} is unchanged"
+    with OfRuns(whole=f"no constant is fitted yet{unchanged}") as watch:
+        fitted = _fitted(runs, watch) if runs else shipped()
     if out is not None:  # written before printing: a closed pipe must not lose minutes of work
         write(out, fitted)
         click.echo(f"wrote {out}: {len(fitted.constants)} constants", err=True)
@@ -53,11 +51,11 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
     print_found(fitted, wants_json, as_json, shown, is_page=wants_markdown)
 
 
-def _fitted(paths: tuple[str, ...]) -> "Fitted":
+def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
     from flopcast.lab.published.predictions import PublishedTables
     from flopcast.lab.validation.leave_one_out import fit_runs
 
-    return fit_runs(PublishedTables(paths, with_progress).predicted)
+    return fit_runs(PublishedTables(paths, watch).predicted)
 
 
 def as_json(fitted: "Fitted") -> dict[str, object]:

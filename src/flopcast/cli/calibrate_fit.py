@@ -32,6 +32,7 @@ from flopcast.lab.calibration.operator_files import Columns
 from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
 from flopcast.lab.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
 from flopcast.lab.calibration.peer_serving import SERVED_FILES
+from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
 from flopcast.library.curves import read_curves, write_curves
@@ -41,10 +42,15 @@ LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)
 LEDGER = "unfinished-fit.json"
 Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class
+Fit = Callable[[], Curves]
 
 
 def fit_folder(
-    published: MeasurementFolder, out: Path, say: Say, served: Collection[str] | None = None
+    published: MeasurementFolder,
+    out: Path,
+    say: Say,
+    served: Collection[str] | None = None,
+    watched: Watched[tuple[str, Fit]] = iter,
 ) -> None:
     """Fit every curve that these measurements give, and write one file per device and fabric.
 
@@ -55,11 +61,12 @@ def fit_folder(
     out : the folder for the curve files; it is made if it is missing
     say : receives one line for each curve and for each comparison of two sources
     served : the devices whose curves of serving are fitted; None for all
+    watched : wraps the iteration over devices and fabrics, to report progress
     """
     ledger = open_fit_progress(out, published.digest())
     fitted: dict[str, Curves] = {}
 
-    def finish(owner: str, fit: Callable[[], Curves]) -> Curves:
+    def finish(owner: str, fit: Fit) -> Curves:
         """Return the curves of an owner as its file holds them; fit them if the file is not finished."""
         curves = ledger.finished(owner)
         if curves is None:
@@ -70,12 +77,13 @@ def fit_folder(
     own = {SYSTEMS[system]: system for system in published.systems}
     peers = (*peer_devices(published.peers), *peer_devices(published.served, SERVED_FILES))
     first = [name for name in LENDERS_OF_LAYOUTS if name in peers]
+    owners: list[tuple[str, Fit]] = []
     for name in dict.fromkeys((*first, *own, *peers)):
         tables = published.served if served is None or name in served else {}
-        fit = partial(_fit_device, published, name, own.get(name), fitted, tables, say)
-        fitted[name] = finish(name, fit)
-    for fabric, files in published.fabrics.items():
-        finish(fabric, partial(_fit_fabric, files))
+        owners.append((name, partial(_fit_device, published, name, own.get(name), fitted, tables, say)))
+    owners += [(fabric, partial(_fit_fabric, files)) for fabric, files in published.fabrics.items()]
+    for owner, fit in watched(owners):
+        fitted[owner] = finish(owner, fit)
     ledger.close()
 
 

@@ -5,7 +5,6 @@ Elsewhere: which job the options describe (requests/resolve.py).
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import wraps
@@ -21,7 +20,7 @@ from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 
 if TYPE_CHECKING:
-    from flopcast.lab.validation.run import Run
+    pass
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
 CLUSTER = "A cluster of the catalogue, or NAME:NODES for some of its nodes"
@@ -135,15 +134,6 @@ def writes_document(command: Command) -> Command:
 
     place = FILE
     return click.option("-o", "--output", type=place, help="Write the output to this file.")(written)
-
-
-def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
-    """Yield the runs of a table; show the progress on stderr if it is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield from runs
-        return
-    with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as shown:
-        yield from shown
 
 
 def print_json(data: object) -> None:

@@ -1,13 +1,16 @@
-"""Progress of a search or a sweep on the terminal, and what is said after an interrupt.
+"""Progress of a search, a sweep or a validation on the terminal, and what is said after an interrupt.
 
 Answers: which progress line is shown, and which message and exit code follow an interrupt?
-Elsewhere: the commands (search.py, sweep.py), the time that is left (search/time_left.py). Nothing is shown
-if stderr is not a terminal that can move its cursor.
+Elsewhere: the commands (search.py, sweep.py, validate.py), the time that is left (search/time_left.py).
+Nothing is shown if stderr is not a terminal that can move its cursor.
 """
 
+import signal
 import sys
+import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from flopcast.search.find import Progress
     from flopcast.workers.run import RunSummary
 
+T = TypeVar("T")
 BROKEN_OFF, INFEASIBLE = 130, 2
 SHOW_EACH_S = 0.2
 
@@ -84,6 +88,96 @@ class OfSearch(Clock):
         share = "" if left_s is None else f"{now_s / (now_s + left_s):.0%}{left_text(left_s)}: "
         line = f"{share}{progress.doing} {progress.done:,} of {progress.total:,} plans"
         self.show(now_s, line + (f"; best so far {self._best}" if self._best else ""))
+
+
+class OfRuns(Clock):
+    """Show how many runs are done and the time left, and let an interrupt end the command in good order.
+
+    Calling it with a sequence yields its members and counts them. Inside of `with OfRuns(...) as watch`, an
+    interrupt (Ctrl-C) ends the iteration behind the present member, so that what is done can be printed;
+    `interrupted` is then True. A second interrupt ends the command at once. So does the first one with
+    `whole`, where the members that are done have no result by themselves.
+    """
+
+    def __init__(self, total: int = 0, what: str = "runs", *, whole: str = "") -> None:
+        """Start the clock.
+
+        Parameters
+        ----------
+        total : number of members of all sequences; 0 if each sequence is a pass over all of them
+        what : the members are
+        whole : what is said after the number of members that are done, if the first interrupt ends all
+        """
+        super().__init__()
+        self._total, self._what, self._whole = total, what, whole
+        self._done, self._of, self._since_s = 0, total, 0.0
+        self.interrupted = False
+        self._before: object = None
+
+    def __enter__(self) -> "OfRuns":
+        """Take interrupts; only the main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Give interrupts back, clear the line, and say how far it came if an interrupt ended it."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+        self.clear()
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and self._whole:
+            click.echo(f"interrupted: {self.counts} are done; {self._whole}", err=True)
+            raise click.exceptions.Exit(BROKEN_OFF)
+
+    def _interrupt(self, *_: object) -> None:
+        """End the iteration soon, or at once.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            A second time, or if only the whole is a result.
+        """
+        if self._whole or self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def __call__(self, members: Sequence[T]) -> Iterator[T]:
+        """Yield the members until an interrupt."""
+        if not self._total:
+            self._done, self._of, self._since_s = 0, len(members), self.seconds
+        for member in members:
+            if self.interrupted:
+                return
+            yield member
+            self._done += 1
+            self.show(self.seconds, self.line())
+
+    def say(self, text: str, *, err: bool = False) -> None:
+        """Print a line in the place of the progress line, which is shown again later."""
+        self.clear()
+        click.echo(text, err=err)
+
+    @property
+    def counts(self) -> str:
+        """Return what is done, of what there is."""
+        return f"{self._done:,} of {self._of:,} {self._what}"
+
+    def line(self) -> str:
+        """Return the line: the share that is done, the time left at the present rate, and the counts."""
+        since_s = self.seconds - self._since_s
+        return f"{self._done / self._of:.0%}{left(since_s, self._done, 0, self._of)}: {self.counts}"
+
+    def end(self) -> None:
+        """End the command behind a partial result, with a note, if it was interrupted.
+
+        Raises
+        ------
+        click.exceptions.Exit
+            It was interrupted.
+        """
+        if self.interrupted:
+            click.echo(f"interrupted: this is the result of {self.counts}", err=True)
+            raise click.exceptions.Exit(BROKEN_OFF)
 
 
 class OfSweep(Clock):

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, print_found, print_json, with_progress, write_output
+from flopcast.cli.options import FILE, check_writable, print_found, print_json, write_output
+from flopcast.cli.progress import OfRuns
 from flopcast.cli.terminal import print_text
 from flopcast.cli.validate_options import OPTIONS, Judging, ignored, takes_constants
 from flopcast.errors import Problem, SpecError, spec_error
@@ -14,6 +15,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
 ALL_SUITES = (*SUITES, *OF_MEMORY)
+NEEDS_ALL = "constants are fitted on all of them, so that there is no result yet"
 EXAMPLES = """\b
 flopcast validate
 flopcast validate --suite paper --json
@@ -98,8 +100,17 @@ def command(
 def print_comparison(
     suites: Sequence[str], runs: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> None:
-    """Print suites, or tables in their place, beside their predictions; all suites if nothing is named."""
-    from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
+    """Print suites, or tables in their place, beside their predictions; all suites if nothing is named.
+
+    An interrupt ends the predictions, and those that are made are printed.
+    """
+    from flopcast.accuracy import (
+        holds_functional_tests,
+        rows_of_suite,
+        validate_memory,
+        validate_runs,
+        watched_suite,
+    )
     from flopcast.lab.serving_runs.tables import is_serving_table
     from flopcast.render.suite_comparison import (
         Tables,
@@ -115,14 +126,23 @@ def print_comparison(
     if of_serving:
         return print_serving(of_serving, [path for path in runs if path not in of_serving], wants_json)
     chosen = () if runs else suites or ALL_SUITES
-    tables: Tables = {name: (validate_memory(name), {}) for name in chosen if name in OF_MEMORY}
     of_memory = [path for path in runs if holds_functional_tests(path)]
-    tables |= {path: validate_runs(path) for path in of_memory}
     published = [path for path in runs if path not in of_memory]
     if not published:
         judging.refuse(of_suites=any(name in SUITES for name in suites))
-    published_json = published_runs(published, judging, wants_json, wants_markdown) if published else {}
-    compared = [validate_suite(name, judging.of_suites) for name in chosen if name in SUITES]
+    with OfRuns(sum(rows_of_suite(name, of_memory=name in OF_MEMORY) for name in chosen)) as watch:
+        tables: Tables = {name: (validate_memory(name, watch), {}) for name in chosen if name in OF_MEMORY}
+        compared = [
+            watched_suite(name, judging.of_suites, watch)
+            for name in chosen
+            if name in SUITES and not watch.interrupted
+        ]
+    compared = [suite for suite in compared if suite.rows]
+    tables |= {path: validate_runs(path) for path in of_memory}
+    published_json: dict[str, object] = {}
+    if published:
+        watch = OfRuns(whole="" if judging.is_one_pass else NEEDS_ALL)
+        published_json = published_runs(published, judging, watch, wants_json, wants_markdown)
     if not wants_markdown and not wants_json:
         texts = [memory_as_text(name, *data) for name, data in tables.items()]
         for text in (*texts, *map(marked_text, compared)):
@@ -132,6 +152,7 @@ def print_comparison(
     if wants_json:
         data = as_json(compared) | published_json
         print_json(data | {"memory": memory_as_json(tables)} if tables else data)
+    watch.end()
 
 
 def print_serving(paths: Sequence[str], others: Sequence[str], wants_json: bool) -> None:
@@ -159,7 +180,7 @@ def print_serving(paths: Sequence[str], others: Sequence[str], wants_json: bool)
 
 
 def published_runs(
-    paths: list[str], judging: Judging, wants_json: bool, wants_markdown: bool
+    paths: list[str], judging: Judging, watch: OfRuns, wants_json: bool, wants_markdown: bool
 ) -> dict[str, object]:
     """Print the results of tables of published runs, or return them as JSON data under "published"."""
     from flopcast.accuracy import validate_published
@@ -167,7 +188,8 @@ def published_runs(
     from flopcast.render.published_text import runs_as_text
 
     judging.check()
-    published = validate_published(paths, judging.constants, judging.sources, with_progress)
+    with watch:
+        published = validate_published(paths, judging.constants, judging.sources, watch)
     if judging.report is not None:
         from flopcast.render.published_page import runs_as_html
 
@@ -211,7 +233,8 @@ def print_decisions(
     if not paths:
         judging.refuse()
     ways = judging.ways if paths else ()
-    judged = validate_decisions(paths, suites, ways, judging.sources, with_progress)
+    with OfRuns(whole=NEEDS_ALL) as watch:
+        judged = validate_decisions(paths, suites, ways, judging.sources, watch)
     as_text = decisions_as_markdown if wants_markdown else decisions_as_text
     print_found(
         judged,
@@ -253,7 +276,8 @@ def print_from_one_run(
         raise SpecError(problems)
     judging.check()
     without = "none" in judging.chosen
-    published = validate_published(paths, "none" if without else "others", (), with_progress)
+    with OfRuns(whole=NEEDS_ALL) as watch:
+        published = validate_published(paths, "none" if without else "others", (), watch)
     calibration = calibrated(published.rows)
     as_text = from_one_run_as_markdown if wants_markdown else from_one_run_as_text
     print_found(

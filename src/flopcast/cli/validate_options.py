@@ -54,6 +54,11 @@ class Judging:
         return (self.left_out,) if self.left_out else ()
 
     @property
+    def is_one_pass(self) -> bool:
+        """Return whether each run is predicted once, by constants that no other run changes."""
+        return not self.left_out and self.constants in ("catalogue", "none")
+
+    @property
     def constants(self) -> "Constants":
         """Return the constants of the predictions, as the API names them."""
         return self.chosen[0] if self.chosen else "catalogue"

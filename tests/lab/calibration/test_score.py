@@ -604,6 +604,19 @@ def test_a_row_that_cannot_be_read_is_told_with_its_line(tmp_path):
     assert any("linear_mlp_up.csv:62" in line for line in lines)
 
 
+def test_a_score_that_is_interrupted_holds_the_classes_that_were_judged(tmp_path):
+    write_folder(tmp_path)
+    folder = MeasurementFolder(tmp_path, silent)
+
+    whole = score_folder(folder, silent)
+    part = score_folder(folder, silent, lambda subjects: subjects[:1])
+
+    assert part.results
+    assert {(one.device, one.kernel_class) for one in part.results} < {
+        (one.device, one.kernel_class) for one in whole.results
+    }
+
+
 def test_a_folder_without_measurements_is_refused(tmp_path):
     with pytest.raises(SpecError) as caught:
         score_folder(MeasurementFolder(tmp_path, silent), silent)

@@ -40,6 +40,7 @@ from flopcast.lab.calibration.splits import (
     splits_of,
 )
 from flopcast.lab.calibration.subjects import GRADIENTS, Measured, RejectedRows, Subject, gradients_of
+from flopcast.lab.calibration.watched import Watched
 
 MOST_SIZES = {1: 4, 2: 4, 3: 2}  # sizes left out in turn, by axes: three axes take seconds a fit
 ADDED = (EXTRAPOLATION, OTHER_SOURCE, OTHER_DEVICE)  # splits whose sigma is wider than the class' own
@@ -106,19 +107,28 @@ class _Errors:
         return np.concatenate(self.parts)
 
 
-def score(subjects: Sequence[Subject], rejected: Sequence[RejectedRows], say: Say) -> Score:
+def score(
+    subjects: Sequence[Subject],
+    rejected: Sequence[RejectedRows],
+    say: Say,
+    watched: Watched[Subject] = iter,
+) -> Score:
     """Judge every subject; those of one owner and class must be one subject.
 
     Parameters
     ----------
     rejected : what was left out of the subjects, handed on
     say : receives one line for each class
+    watched : wraps the iteration over the subjects; those that it leaves out are not judged
     """
     curves: Curves = {}
     errors: list[_Errors] = []
-    for subject in sorted(subjects, key=lambda s: s.name == GRADIENTS):
+    judged: list[Subject] = []
+    for subject in watched(sorted(subjects, key=lambda s: s.name == GRADIENTS)):
         errors += _own_errors(subject, curves)
         say(f"{subject.owner} {subject.name}: {len(subject.samples.measured_s)} rows")
+        judged.append(subject)
+    subjects = [subject for subject in subjects if subject in judged]
     errors += [*_source_errors(subjects, curves, errors), *_foreign_errors(subjects, curves, errors)]
     return Score(
         results=tuple(sorted((_result(e, errors) for e in errors), key=_order)),

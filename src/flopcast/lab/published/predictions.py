@@ -6,7 +6,7 @@ Elsewhere: what a row says (table.py, job.py), the fit (lab/validation/leave_one
 (lab/validation/published_statistics.py).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from flopcast.cost.price import price
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
+from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.published.job import reproduce
 from flopcast.lab.published.known_names import judged_only
 from flopcast.lab.published.table import read_tables
@@ -34,7 +35,6 @@ from flopcast.timeline.step import run_step
 # Programs, times of kernels, prices and times of layers of earlier predictions. A pass over 700 runs makes
 # 52,000 of them; with fewer kept, the next pass finds none.
 MOST_RESULTS = 65536
-Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
 
 class PublishedTables:
@@ -48,7 +48,7 @@ class PublishedTables:
         Files cannot be read or have unknown headers; all of them are listed.
     """
 
-    def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
+    def __init__(self, paths: Sequence[str | Path], watched: Watched[Run] = iter) -> None:
         """Read the files."""
         self._watched = watched
         self._without_each = cache(  # source, device generation or model: constants fitted on the others

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.validation.profiler_components import component_seconds, sums_in_layer
 from flopcast.lab.validation.suite import Suite, SuiteRow, step_time_of_rate
 from flopcast.memory.peak import peak_memory
@@ -103,16 +104,17 @@ class ComparedSuite:
         return tuple(sorted(self.jitter_ratio[row] for row in rows if row in self.jitter_ratio))
 
 
-def compare(suite: Suite, predict: Predict) -> ComparedSuite:
+def compare(suite: Suite, predict: Predict, watched: Watched[SuiteRow] = iter) -> ComparedSuite:
     """Predict every row of a suite under its protocol; rows in its order, "best" before "mean".
 
-    `predict` is called once for a row, and twice more where the host's cost is cross-fitted.
+    `predict` is called once for a row, and twice more where the host's cost is cross-fitted. `watched`
+    wraps the iteration over the rows; rows that it leaves out are not compared.
     """
     host = _cross_fitted_host(suite, predict) if suite.cross_fit_host else {}
     jitter = _left_out_jitter(suite) if suite.leave_out_jitter else {}
     rows: list[ComparedRow] = []
     components: list[ComparedComponent] = []
-    for row in suite.rows:
+    for row in watched(suite.rows):
         report = predict(_with_host(row.job, host.get(row.system)))
         rows += _compared(row, suite, report, jitter.get(row.id))
         components += [

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from flopcast.lab.calibration.watched import Watched
 from flopcast.memory.peak import PeakMemory
 from flopcast.spec.job import Job
 from flopcast.strict_model import StrictModel
@@ -59,14 +60,16 @@ class ComparedMemory:
         return self.predicted_bytes / self.measured_bytes - 1.0
 
 
-def compare_memory(rows: Sequence[MemoryRow], remember: Remember) -> tuple[ComparedMemory, ...]:
+def compare_memory(
+    rows: Sequence[MemoryRow], remember: Remember, watched: Watched[MemoryRow] = iter
+) -> tuple[ComparedMemory, ...]:
     """Return every row with its prediction.
 
     `remember` gives the memory of a job and the class of each of its stages (prediction.py,
-    `memory_by_class`).
+    `memory_by_class`). `watched` wraps the iteration over the rows.
     """
     compared = []
-    for row in rows:
+    for row in watched(rows):
         memory, stage_class = remember(row.job)
         sizes = memory.allocated_bytes if row.quantity == "allocated" else memory.resident_bytes
         each = [float(sizes[0, at if sizes.shape[1] > 1 else 0]) for at in stage_class]

@@ -1,0 +1,12 @@
+"""Long iterations of the lab whose progress somebody watches.
+
+Answers: what may be given to a function that goes through many runs or classes?
+Elsewhere: how the progress is shown, and what an interrupt does (cli/progress.py).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+Member = TypeVar("Member")
+Watched = Callable[[Sequence[Member]], Iterable[Member]]
+"""A function that yields the members of a sequence and counts them; it may end before the last one."""
