@@ -124,7 +124,8 @@ def print_comparison(
 
     of_serving = [path for path in runs if is_serving_table(Path(path))]
     if of_serving:
-        return print_serving(of_serving, [path for path in runs if path not in of_serving], wants_json)
+        others = [path for path in runs if path not in of_serving]
+        return print_serving(of_serving, others, judging, wants_json)
     chosen = () if runs else suites or ALL_SUITES
     of_memory = [path for path in runs if holds_functional_tests(path)]
     published = [path for path in runs if path not in of_memory]
@@ -155,15 +156,15 @@ def print_comparison(
     watch.end()
 
 
-def print_serving(paths: Sequence[str], others: Sequence[str], wants_json: bool) -> None:
+def print_serving(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
     """Print measured runs of serving engines beside their predictions.
 
     Raises
     ------
     SpecError
-        A table of training is given together with tables of serving.
+        A table of training is given together with tables of serving, or sources are to be left out.
     """
-    from flopcast.lab.serving_runs.score import score_runs
+    from flopcast.lab.serving_runs.score import Constants, score_runs
     from flopcast.lab.serving_runs.tables import read_serving_runs
     from flopcast.render.serving_scores import scores_as_json, scores_as_text
 
@@ -171,8 +172,19 @@ def print_serving(paths: Sequence[str], others: Sequence[str], wants_json: bool)
         allowed, because = "tables of serving only", "training and serving have different scores"
         fix = "validate this table in a command of its own"
         raise spec_error("--runs", others[0], allowed, because, fix)
+    judging.check()
+    words: dict[str, Constants] = {
+        "catalogue": "catalogue",
+        "models": "model",
+        "generations": "device",
+        "none": "none",
+    }
+    if judging.sources or judging.constants not in words or judging.report is not None:
+        allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
+        because = "constants of engines are fitted by model and device, and scores are text or JSON"
+        raise spec_error("--runs", paths[0], allowed, because, "choose one of these options")
     runs = [run for path in paths for run in read_serving_runs(Path(path))]
-    scores = score_runs(runs)
+    scores = score_runs(runs, words[judging.constants])
     if wants_json:
         print_json({"published": scores_as_json(scores)})
     else:

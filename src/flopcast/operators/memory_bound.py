@@ -98,8 +98,8 @@ KINDS: dict[str, Kind] = {
     "cross_entropy": Kind(forward=2, backward=2, reduces=True, is_loss=True),
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),
-    "add_layernorm": Kind(forward=4),  # of serving engines: a sum, written too, and its norm
-    "add_rmsnorm": Kind(forward=4),
+    "add_layernorm": Kind(forward=4, reduces=True),  # of serving engines: a sum, written too, and its norm
+    "add_rmsnorm": Kind(forward=4, reduces=True),
     "fused_rmsnorm": Kind(forward=2, backward=3, saves=X),
     "bias_gelu": Kind(forward=2, backward=4, saves=X),
     "softmax_dropout": Kind(forward=3, backward=3, mask_passes=1, reduces=True, saves=(("softmax", 1),)),

@@ -14,9 +14,9 @@ HEADINGS = ("", "rows", "median error", "90 % of errors below", "bias", "inside"
 
 def scores_as_text(scores: ServingScores) -> str:
     """Return a table for each measured quantity, and why rows were left out."""
-    lines: list[str] = []
+    lines = [scores.constants]
     for quantity in dict.fromkeys(row.measured.quantity for row in scores.rows):
-        lines += ["", quantity] if lines else [quantity]
+        lines += ["", quantity]
         table = [list(HEADINGS)]
         for name, found in by_group(scores, quantity):
             shares = [f"{found[key]:.1%}" for key in ("median", "p90")]
@@ -33,6 +33,7 @@ def scores_as_text(scores: ServingScores) -> str:
 def scores_as_json(scores: ServingScores) -> dict[str, object]:
     """Return every row and every row that was left out as plain data."""
     return {
+        "constants": scores.constants,
         "rows": [
             {
                 "id": row.run.id,

@@ -116,7 +116,9 @@ class PassTimes:
             + self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
         )
         host = self.engine.iteration
-        found_s: Floats = self.stretched_ratio * (device_s + host.host_s + host.sequence_s * sequences)
+        found_s: Floats = self.stretched_ratio * (
+            host.kernel_ratio * device_s + host.host_s + host.sequence_s * sequences
+        )
         return found_s
 
     def _of_one(self, new: Number, sequences: Number, cached: Number, pairs: Number) -> float:
@@ -128,7 +130,9 @@ class PassTimes:
             + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
         host = self.engine.iteration
-        return self.stretched_ratio * (device_s + host.host_s + host.sequence_s * sequences)
+        return self.stretched_ratio * (
+            host.kernel_ratio * device_s + host.host_s + host.sequence_s * sequences
+        )
 
 
 def pass_times(

@@ -13,7 +13,6 @@ import numpy as np
 
 from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.dtypes import constant
 from flopcast.errors import SpecError
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
@@ -30,7 +29,7 @@ from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.summary import LEAVE_OUT_SHARE, is_stable, saturation_per_s
 from flopcast.spec.serving_job import ServingJob
 
-ITERATION_HOST = "iteration_host"
+ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
 
 
 def serve(
@@ -64,12 +63,11 @@ def serve(
     times = times_of(job, book, longest)
     limits = limits_of(job, memory, longest)
     served = run(requests, limits, times)
-    mean = _mean_pass(served)
+    mean, weights = _mean_passes(served)
     priced = _price(job, book, mean)
-    shares, factor_shares, factors, sigma = _shares(job, priced, mean)
-    spread = math.exp(NINETY_PERCENT * sigma)
+    shares, certainty = _shares(job, priced, mean.sequences[:, 0], weights)
+    spread = math.exp(NINETY_PERCENT * certainty.log_sigma_factor)
     fast, slow = (run(requests, limits, times.stretched(ratio)) for ratio in (1.0 / spread, spread))
-    certainty = Certainty(sigma, factors, factor_shares)
     saturation = None if is_stable(served) else saturation_per_s(requests, limits, times)
     plays = served, fast, slow
     return report_of(job, memory, plays, shares, certainty, priced.used, saturation, leave_out_share)
@@ -127,19 +125,29 @@ def _of_one_replica(job: ServingJob) -> ServingJob:
     return job.model_copy(update={"traffic": traffic.model_copy(update=share)})
 
 
-def _mean_pass(served: Served) -> EnginePass:
-    """Return the mean of all iterations, as a batch of one."""
+def _mean_passes(served: Served) -> tuple[EnginePass, np.ndarray]:
+    """Return the mean of iterations that only decode and of those with prompts, and how many there are.
+
+    Means of both together would have a few tokens of prompts in every pass.
+    """
     table = served.iterations
-    total = max(float(table.passes.sum()), 1.0)
+    prompts = table.new_tokens > table.decoding * served.limits.computed_tokens
+    counts = np.array([float(table.passes[each].sum()) for each in (~prompts, prompts)])
 
-    def mean(values: np.ndarray) -> np.ndarray:
-        return constant(float((values * table.passes).sum()) / total)
+    def means(values: np.ndarray) -> np.ndarray:
+        sums = [float((values * table.passes)[each].sum()) for each in (~prompts, prompts)]
+        found: np.ndarray = (np.array(sums) / np.maximum(counts, 1.0))[:, None]
+        return found
 
-    new, sequences, cached = mean(table.new_tokens), mean(table.sequences), mean(table.kv_tokens)
-    prompt_pairs = float(_pairs(served.requests)) / total
-    return EnginePass(
-        new_tokens=new, sequences=sequences, cached_tokens=cached, pairs=cached + prompt_pairs
+    cached = means(table.kv_tokens)
+    pairs = np.array([[0.0], [_pairs(served.requests) / max(counts[1], 1.0)]])
+    found = EnginePass(
+        new_tokens=means(table.new_tokens),
+        sequences=means(table.sequences),
+        cached_tokens=cached,
+        pairs=cached + pairs,
     )
+    return found, counts / counts.sum()
 
 
 def _pairs(requests: Requests) -> float:
@@ -149,17 +157,24 @@ def _pairs(requests: Requests) -> float:
 
 
 def _shares(
-    job: ServingJob, priced: PricedPasses, mean: EnginePass
-) -> tuple[dict[str, float], dict[str, float], dict[str, Factor], float]:
-    """Return shares of the mean pass by component and by factor, the factors, and the sigma of its time."""
+    job: ServingJob, priced: PricedPasses, sequences: np.ndarray, weights: np.ndarray
+) -> tuple[dict[str, float], Certainty]:
+    """Return shares of a mean iteration by component, and the factors that its time depends on.
+
+    Parameters
+    ----------
+    sequences : of each priced pass, (passes,)
+    weights : shares of the passes of all iterations, (passes,)
+    """
     host = job.engine.iteration
-    host_s = host.host_s + host.sequence_s * float(mean.sequences[0, 0])
-    seconds = {name: float(part[0]) for name, part in priced.by_component().items()} | {"host": host_s}
-    total = sum(seconds.values())
-    by_factor = {name: float(part[0]) / total for name, part in priced.by_factor().items()}
-    by_factor[ITERATION_HOST] = host_s / total
-    factor = Factor(name=ITERATION_HOST, log_sigma_factor=host.log_sigma_factor)
-    factors = {**priced.factors, ITERATION_HOST: factor}
-    parts = (share * factors[name].log_sigma_factor for name, share in by_factor.items())
-    sigma = math.sqrt(sum(part**2 for part in parts))
-    return {name: part / total for name, part in seconds.items()}, by_factor, factors, sigma
+    host_s = host.host_s + host.sequence_s * float(sequences @ weights)
+    ratio = host.kernel_ratio
+    seconds = {name: ratio * float(part @ weights) for name, part in priced.by_component().items()}
+    seconds["host"] = host_s
+    total_s = sum(seconds.values())
+    shares = {name: ratio * float(part @ weights) / total_s for name, part in priced.by_factor().items()}
+    shares[ITERATION] = 1.0
+    factor = Factor(name=ITERATION, log_sigma_factor=host.log_sigma_factor)
+    factors = {**priced.factors, ITERATION: factor}
+    sigma = math.hypot(*(share * factors[name].log_sigma_factor for name, share in shares.items()))
+    return {name: part / total_s for name, part in seconds.items()}, Certainty(sigma, factors, shares)

@@ -19,17 +19,21 @@ class IterationCost(StrictModel):
 
     Attributes
     ----------
+    kernel_ratio : float
+        Time of the kernels of an iteration over that of the same kernels in benchmarks: gaps between them,
+        kernels that a pass has beside those of the model, and libraries other than the benchmark's.
     host_s : float
         Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
     sequence_s : float
         The same for each sequence of the iteration.
     log_sigma_factor : float
-        Uncertainty of both: the sigma of their logarithm.
+        Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
     """
 
+    kernel_ratio: float = Field(default=1.0, gt=0)
     host_s: float = Field(default=2e-3, ge=0)
     sequence_s: float = Field(default=0.0, ge=0)
-    log_sigma_factor: float = Field(default=0.4, ge=0)
+    log_sigma_factor: float = Field(default=0.2, ge=0)
 
 
 class Engine(StrictModel):

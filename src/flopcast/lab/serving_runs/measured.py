@@ -62,3 +62,4 @@ class ServingScores:
 
     rows: tuple[ComparedServing, ...]
     left_out: tuple[ServingRun, ...]
+    constants: str  # on which runs the constants of engines were fitted, in a sentence

@@ -1,50 +1,107 @@
 """Predictions of measured serving, and how far they are from what was measured.
 
-Answers: how large are the errors, by engine, model and device?
-Elsewhere: the tables (tables.py), a prediction (serving/serve.py).
+Answers: how large are the errors, by engine, model and device, with which constants of the engines?
+Elsewhere: the tables (tables.py), a prediction (serving/serve.py), fitting the constants (fit.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from flopcast.errors import SpecError
+from flopcast.lab.serving_runs.fit import by_engine
 from flopcast.lab.serving_runs.measured import ComparedServing, Measured, ServingRun, ServingScores
 from flopcast.library.curves import load_serving_book
 from flopcast.serving.serve import serve
 from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.spec.engine import IterationCost
+from flopcast.spec.serving_job import ServingJob
 
+Constants = Literal["catalogue", "model", "device", "none"]
 PER_UNIT = {"s": 1.0, "ms": 1e3, "us": 1e6}
+NO_CONSTANTS = IterationCost(kernel_ratio=1.0, host_s=0.0, sequence_s=0.0, log_sigma_factor=0.3)
+JUDGED: Mapping[Constants, str] = {
+    "catalogue": "Fitted: the constants of each engine are those of the catalogue, fitted on these points.",
+    "model": "Left out: for each model, the constants were fitted on the points of all other models.",
+    "device": "Left out: for each device, the constants were fitted on the points of all other devices.",
+    "none": "Never fitted: predictions use kernels and messages alone, without any time of the host.",
+}
+Reports = dict[str, ServingReport]  # by job
 
 
-def score_runs(runs: Iterable[ServingRun]) -> ServingScores:
+def score_runs(runs: Sequence[ServingRun], constants: Constants = "catalogue") -> ServingScores:
     """Predict every run that has a job; runs of equal jobs are predicted once."""
+    if constants in ("catalogue", "none"):
+        return _scored(runs, None if constants == "catalogue" else NO_CONSTANTS, {})
+    reports: Reports = {}
+    first = _scored(runs, None, reports)
+    pairs = [
+        (row, reports[_key(row.run.job)])
+        for row in first.rows
+        if row.measured.of == "tpot" and row.run.job is not None
+    ]
+    rows: list[ComparedServing] = []
+    for name in dict.fromkeys(run.groups[constants] for run in runs):
+        fitted = by_engine(pair for pair in pairs if pair[0].run.groups[constants] != name)
+        own = [run for run in runs if run.groups[constants] == name and run.job is not None]
+        rows += _scored([_with_constants(run, fitted) for run in own], None, {}).rows
+    return ServingScores(rows=tuple(rows), left_out=first.left_out, constants=JUDGED[constants])
+
+
+def fitted_constants(runs: Sequence[ServingRun]) -> dict[str, IterationCost]:
+    """Return the constants of each engine, fitted on all runs."""
+    reports: Reports = {}
+    scores = _scored(runs, None, reports)
+    return by_engine(
+        (row, reports[_key(row.run.job)])
+        for row in scores.rows
+        if row.measured.of == "tpot" and row.run.job is not None
+    )
+
+
+def _with_constants(run: ServingRun, fitted: Mapping[str, IterationCost]) -> ServingRun:
+    """Return a run whose engine has fitted constants; one without enough points keeps the prior's."""
+    if run.job is None:
+        return run
+    cost = fitted.get(run.groups["engine"], NO_CONSTANTS)
+    return replace(run, job=_with_cost(run.job, cost))
+
+
+def _with_cost(job: ServingJob, cost: IterationCost) -> ServingJob:
+    engine = job.engine.model_copy(update={"iteration": cost})
+    return job.model_copy(update={"engine": engine})
+
+
+def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Reports) -> ServingScores:
+    """Return the scores of runs, all with one cost of an iteration if one is given."""
     rows: list[ComparedServing] = []
     left_out: list[ServingRun] = []
-    known: dict[str, ServingReport] = {}
     for run in runs:
         if run.job is None:
             left_out.append(run)
             continue
-        key = run.job.model_dump_json()
+        job = run.job if cost is None else _with_cost(run.job, cost)
+        key = _key(run.job)
         try:
             if key not in known:
-                known[key] = serve(run.job, load_serving_book(run.job.cluster), leave_out_share=0.0)
+                known[key] = serve(job, load_serving_book(job.cluster), leave_out_share=0.0)
         except SpecError as error:
             problem = error.problems[0]
-            left_out.append(_left_out(run, f"{problem.field} = {problem.value}: {problem.because}"))
+            reason = f"{problem.field} = {problem.value}: {problem.because}"
+            left_out.append(replace(run, job=None, reason=reason))
             continue
         rows += [
             ComparedServing(run=run, measured=each, predicted=_predicted(known[key], each))
             for each in run.measured
         ]
-    return ServingScores(rows=tuple(rows), left_out=tuple(left_out))
+    judged = JUDGED["catalogue" if cost is None else "none"]
+    return ServingScores(rows=tuple(rows), left_out=tuple(left_out), constants=judged)
 
 
-def _left_out(run: ServingRun, reason: str) -> ServingRun:
-    return ServingRun(
-        id=run.id, source=run.source, job=None, reason=reason, measured=run.measured, groups=run.groups
-    )
+def _key(job: ServingJob | None) -> str:
+    return "" if job is None else job.model_dump_json()
 
 
 def _predicted(report: ServingReport, measured: Measured) -> Estimate:
@@ -55,7 +112,7 @@ def _predicted(report: ServingReport, measured: Measured) -> Estimate:
 
 
 def statistics(rows: Sequence[ComparedServing]) -> dict[str, float]:
-    """Return count, median and 90th percentile of the absolute error, median ratio, share inside.
+    """Return count, median and 90th percentile of the absolute error, bias, share inside.
 
     The bias is the median of predicted over measured, less 1.
     """
@@ -75,12 +132,6 @@ def by_group(scores: ServingScores, quantity: str) -> Iterator[tuple[str, dict[s
     if not rows:
         return
     yield "all", statistics(rows)
-    for group in _groups(rows):
-        names = sorted({row.run.groups[group] for row in rows})
-        for name in names:
+    for group in rows[0].run.groups:
+        for name in sorted({row.run.groups[group] for row in rows}):
             yield f"{group} {name}", statistics([row for row in rows if row.run.groups[group] == name])
-
-
-def _groups(rows: Sequence[ComparedServing]) -> Sequence[str]:
-    first: Mapping[str, str] = rows[0].run.groups
-    return tuple(first)
