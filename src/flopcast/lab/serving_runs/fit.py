@@ -23,7 +23,7 @@ from flopcast.spec.engine import IterationCost
 ROUNDS = 30  # of reweighting
 SMALLEST_ERROR = 0.01  # smaller errors weigh no more
 FEWEST_ROWS = 12
-LEAST = (0.5, 0.0, 0.0)  # of kernel_ratio, host_s, sequence_s
+LEAST = (0.7, 0.0, 0.0)  # of kernel_ratio, host_s, sequence_s
 PRIOR = (1.0, 1e-3, 5e-6)
 PRIOR_ROWS = 2.0  # the weight of the prior, in rows
 

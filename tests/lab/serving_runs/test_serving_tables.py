@@ -1,0 +1,120 @@
+"""Measured serving: rows become jobs, constants are found again, and `validate --runs` prints each row."""
+
+import json
+
+import numpy as np
+import pytest
+from command_line import flopcast
+
+from flopcast.lab.serving_runs.aiconfigurator import run_of
+from flopcast.lab.serving_runs.fit import Observed, fit
+from flopcast.spec.engine import IterationCost
+
+ROW = {
+    "id": "one",
+    "silicon_data_source": "silicon_concurrency=8",
+    "backend": "vllm",
+    "model_path": "meta-llama/Llama-3.1-70B",
+    "system": "h200_sxm",
+    "mode": "agg",
+    "isl": "1024",
+    "osl": "1024",
+    "gemm_quant_mode": "fp8",
+    "moe_quant_mode": "fp8",
+    "batch_size": "8.0",
+    "tp_size": "8.0",
+    "pp_size": "1.0",
+    "attention_dp_size": "1.0",
+    "moe_tp_size": "8.0",
+    "moe_ep_size": "1.0",
+    "silicon_ttft_ms": "86.3338",
+    "silicon_tpot_ms": "8.51922",
+}
+
+
+def test_a_row_is_a_deployment_with_the_traffic_of_its_benchmark():
+    run = run_of(ROW)
+
+    assert run.reason == ""
+    assert (run.job.plan.tensor_parallel, run.job.plan.weights, run.job.engine.name) == (8, "fp8", "vllm")
+    assert (
+        run.job.traffic.text()
+        == "concurrency=8 prompt=uniform(819,1024) output=uniform(819,1024) requests=80"
+    )
+    assert [(each.quantity, each.unit, each.value) for each in run.measured] == [
+        ("silicon_ttft_ms", "ms", 86.3338),
+        ("silicon_tpot_ms", "ms", 8.51922),
+    ]
+
+
+DEGREES = {  # tp, attention dp, moe tp, moe ep of a row → ranks, groups, ranks of experts
+    ("8.0", "1.0", "8.0", "1.0"): (8, 1, 1),
+    ("8.0", "1.0", "1.0", "8.0"): (8, 1, 8),
+    ("64.0", "1.0", "8.0", "8.0"): (8, 1, 8),
+    ("1.0", "64.0", "8.0", "8.0"): (1, 8, 8),
+    ("1.0", "8.0", "1.0", "8.0"): (1, 8, 8),
+    ("4.0", "4.0", "1.0", "16.0"): (1, 4, 4),
+}
+
+
+def test_degrees_that_are_multiplied_twice_are_read_once():
+    names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+    for written, read in DEGREES.items():
+        row = ROW | {"model_path": "deepseek-ai/DeepSeek-V3", "system": "b200_sxm", "batch_size": "8"}
+        run = run_of(
+            row
+            | dict(zip(names, written, strict=True))
+            | {"moe_quant_mode": "nvfp4", "gemm_quant_mode": "nvfp4"}
+        )
+        plan = run.job.plan
+
+        assert (plan.tensor_parallel, plan.data_parallel, plan.expert_parallel) == read, written
+
+
+def test_what_is_not_supported_is_left_out_with_a_reason():
+    for change, words in (
+        ({"mode": "disagg"}, "mode = disagg"),
+        ({"model_path": "own/unknown"}, "no model own/unknown"),
+        ({"system": "tpu"}, "system = tpu"),
+        ({"tp_size": "1.0", "gemm_quant_mode": "", "moe_quant_mode": ""}, "weights of"),
+    ):
+        run = run_of(ROW | change)
+
+        assert run.job is None
+        assert words in run.reason
+
+
+def test_constants_are_found_again_from_times_that_they_made():
+    random = np.random.default_rng(0)
+    kernels_s, sequences = random.uniform(2e-3, 30e-3, 60), random.integers(1, 256, 60).astype(float)
+    ratio = random.uniform(0.9, 1.3, 60)
+    measured_s = ratio * (0.85 * kernels_s + 1.2e-3 + 4e-6 * sequences)
+    measured_s[::10] *= 2.0  # a few odd rows
+
+    found = fit(
+        Observed(measured_s=m, iterations_ratio=r, kernels_s=k, sequences=np.array(s))
+        for m, r, k, s in zip(measured_s, ratio, kernels_s, sequences, strict=True)
+    )
+
+    assert isinstance(found, IterationCost)
+    assert found.kernel_ratio == pytest.approx(0.85, rel=0.03)
+    assert found.host_s == pytest.approx(1.2e-3, rel=0.1)
+    assert fit([]) is None
+
+
+def test_every_measured_number_is_printed_beside_its_prediction(tmp_path):
+    table = tmp_path / "points.csv"
+    rows = [ROW, ROW | {"id": "two", "mode": "disagg"}]
+    lines = [",".join(ROW), *(",".join(row.values()) for row in rows)]
+    table.write_text("\n".join(lines), encoding="utf-8")
+
+    found = json.loads(flopcast("validate", "--runs", table, "--json").out)["published"]
+    text = flopcast("validate", "--runs", table, "--no-constants").out
+
+    keys = {"id", "source", "quantity", "unit", "measured", "predicted", "low", "high"}
+    assert [set(row) for row in found["rows"]] == [keys, keys]
+    assert [row["quantity"] for row in found["rows"]] == ["silicon_ttft_ms", "silicon_tpot_ms"]
+    assert found["rows"][1]["predicted"] == pytest.approx(8.51922, rel=0.3)
+    assert [each["id"] for each in found["left_out"]] == ["two"]
+    assert "Never fitted" in text
+    assert "left out: 1 rows" in text
