@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts
 from flopcast.lab.serving_runs.measured import ComparedServing
 from flopcast.serving.serving_report import ServingReport
 from flopcast.spec.engine import IterationCost
@@ -72,7 +72,7 @@ def fit(rows: Iterable[Observed]) -> IterationCost | None:
     )
 
 
-def _least_absolute(matrix: Floats, wanted: Floats) -> Counts:
+def _least_absolute(matrix: Counts, wanted: Counts) -> Counts:
     """Return non-negative coefficients of least absolute errors, by reweighted least squares.
 
     Each coefficient is drawn to 1, its prior; those at their least value are held there.
