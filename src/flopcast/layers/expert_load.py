@@ -1,6 +1,7 @@
-"""Imbalance of experts and ranks if routing is uniform except for chance.
+"""Rows that fall on experts and ranks if routing is uniform except for chance, or follows a power law.
 
-Answers: how many rows has the fullest expert, over the mean one; how many the fullest rank?
+Answers: how many rows has the fullest expert, over the mean one; how many the fullest rank; how many of its
+experts get a row at all?
 Elsewhere: the layer that asks (layers/experts.py), what uneven groups cost (cost/kernels/features.py).
 
 All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are estimates from below: a
@@ -8,11 +9,14 @@ trained router follows its data, and what falls on an expert in one batch is les
 """
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
+
+DRAWS, SEED = 24, 1  # of a power law
 
 
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
@@ -117,3 +121,90 @@ class ExpertLoads:
         """Return rows that the fullest rank multiplies: all that share its experts' columns."""
         of_rank, _ = self.imbalance(split)
         return self.sent_rows(split) * split.expert_tensor * of_rank
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class RankLoad:
+    """What falls on the fullest rank, as `FusedExperts` takes it; arrays of the shape of the tokens.
+
+    `rows` of all its experts, how many of these are `touched` by a row, and the `imbalance`: the rows of
+    its fullest expert over the mean rows of those touched.
+    """
+
+    rows: Counts
+    touched: Counts
+    imbalance: Counts
+
+
+def fullest_rank_load(
+    tokens: Counts, top_k: int, experts: int, ranks: int, skew: Counts | None = None
+) -> RankLoad:
+    """Return the expected load of the rank with the most rows, of `ranks` that share the experts evenly.
+
+    Parameters
+    ----------
+    tokens : of all ranks together
+    skew : (1, 1), the exponent of a power law that the loads of experts follow; None if all are as likely
+        Loads are drawn with a density x^-skew between 1 and 0.8 times the tokens, and scaled to the picks
+        that there are; between 0.01 and 2 where there are fewer picks than experts. The serving benchmarks
+        of ai-dynamo/aiconfigurator draw them so, with exponents of 1.01 and 1.2.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> for skew in (None, constant(1.2)):
+    ...     load = fullest_rank_load(constant(64), top_k=8, experts=128, ranks=8, skew=skew)
+    ...     print(*(round(each.item(), 1) for each in (load.rows, load.touched, load.imbalance)))
+    74.4 15.9 2.1
+    88.2 15.0 2.9
+    """
+    if skew is not None:
+        return _drawn_load(tokens, top_k, experts, ranks, skew)
+    held, mean = experts / ranks, tokens * top_k / ranks
+    share = (1.0 - 1.0 / ranks) * (experts - top_k) / max(experts - 1.0, 1.0)  # of the variance of one pick
+    rows = np.minimum(mean + _largest_of_normal(ranks) * np.sqrt(mean * share), tokens * min(held, top_k))
+    touched = held * (1.0 - (1.0 - rows / tokens / held) ** tokens)
+    each = rows / held
+    most = np.minimum(each * (1.0 + np.sqrt(2.0 * np.log(held) / each)), tokens)
+    return RankLoad(rows=rows, touched=touched, imbalance=np.maximum(most * touched / rows, 1.0))
+
+
+def _largest_of_normal(ranks: int) -> float:
+    """Return the expected largest of this many standard normal numbers.
+
+    Blom, Statistical Estimates and Transformed Beta-Variables (1958).
+    """
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+
+
+def _drawn_load(tokens: Counts, top_k: int, experts: int, ranks: int, skew: Counts) -> RankLoad:
+    """Return the mean over DRAWS seeded draws of a power law; equal tokens have equal loads."""
+    uniform = np.random.default_rng(SEED).random((DRAWS, experts))
+    distinct_tokens, place = np.unique(tokens, return_inverse=True)
+    means = np.array([_drawn(float(each), top_k, ranks, skew, uniform) for each in distinct_tokens])
+    rows, touched, most = (means[place.ravel(), part].reshape(tokens.shape) for part in range(3))
+    return RankLoad(rows=rows, touched=touched, imbalance=np.maximum(most * touched / rows, 1.0))
+
+
+def _drawn(
+    num_tokens: float, top_k: int, ranks: int, skew: Counts, uniform: Counts
+) -> tuple[float, float, float]:
+    """Return the rows and touched experts of the fullest rank, and the rows of its fullest expert."""
+    picks, exponent = num_tokens * top_k, float(skew.item())
+    low, high = (1.0, max(0.8 * num_tokens, 1.001)) if picks > uniform.shape[1] else (0.01, 2.0)
+    ends = high ** (1.0 - exponent), low ** (1.0 - exponent)
+    drawn = ((ends[0] - ends[1]) * uniform + ends[1]) ** (1.0 / (1.0 - exponent))
+    shares = picks * drawn / drawn.sum(axis=1, keepdims=True)
+    rounded = np.round(shares)
+    missing = picks - rounded.sum(axis=1, keepdims=True)
+    order = np.argsort(np.argsort(-shares, axis=1), axis=1)  # 0 is the fullest expert of a draw
+    rounded += np.maximum(np.ceil((missing - order) / uniform.shape[1]), 0.0) + np.where(
+        order == 0, np.minimum(missing, 0.0), 0.0
+    )
+    kept = np.minimum(rounded, num_tokens)  # a token goes to an expert once
+    others = (rounded - kept).sum(axis=1) / ranks  # and the other picks to other experts
+    by_rank = kept.reshape(len(kept), ranks, -1)
+    fullest = by_rank[np.arange(len(kept)), by_rank.sum(axis=2).argmax(axis=1)]
+    touched = np.minimum((fullest > 0).sum(axis=1) + others, fullest.shape[1])
+    rows = fullest.sum(axis=1) + others
+    return float(rows.mean()), float(touched.mean()), float(fullest.max(axis=1).mean())

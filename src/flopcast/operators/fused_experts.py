@@ -74,12 +74,13 @@ class FusedExperts(AbstractOperator):
         return (3 if self.gated else 2) * self.inner
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return rows, columns of all weights of an expert, their length, touched experts, imbalance.
+        """Return rows, columns of all weights of an expert, their length, touched experts, imbalance,
+        tokens.
 
-        They are those of a `GroupedMatmul` of all products as one, whose curve is used if the class was not
-        measured.
+        The first five are those of a `GroupedMatmul` of all products as one, whose curve is used if the
+        class was not measured.
         """
-        return self.rows, self._columns, self.hidden, self.touched, self.imbalance
+        return self.rows, self._columns, self.hidden, self.touched, self.imbalance, self.tokens
 
     def saves(self) -> tuple[Saved, ...]:
         """Return nothing: the operator serves and does not train."""

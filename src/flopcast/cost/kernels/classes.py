@@ -78,7 +78,10 @@ DECODE = KernelFamily(
     extrapolation_log_sigma_factor=0.51,
     other_device_log_sigma_factor=0.85,
 )
-KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY, SERVED_GEMM, DECODE)
+SERVED_EXPERTS = replace(
+    GEMM, name="served experts", extrapolation_log_sigma_factor=0.08, other_device_log_sigma_factor=0.24
+)
+KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY, SERVED_GEMM, SERVED_EXPERTS, DECODE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,8 +126,8 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
         ("grouped_gemm", "narrow_grouped_gemm"), KernelBase(kind=GROUPED_GEMM, layouts_share_a_curve=True)
     ),
     "served_gemm": KernelBase(kind=SERVED_GEMM, serves=True),
-    "fused_experts": KernelBase(kind=GROUPED_GEMM, serves=True),
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
+    "fused_experts": KernelBase(kind=SERVED_EXPERTS, serves=True),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),
 }

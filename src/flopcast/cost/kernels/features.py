@@ -29,6 +29,7 @@ import numpy as np
 from flopcast.dtypes import Counts, Logs
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.decode_attention import DecodeAttention
+from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.served_matmul import ServedMatmul
 
@@ -168,7 +169,7 @@ def _flash_table(shape: Coordinates) -> Coordinates:
 
 def _grouped_table(shape: Coordinates) -> Coordinates:
     """Return the axes of grouped products: rows of the mean group, elements of one weight, groups."""
-    rows, n, k, groups, _ = shape
+    rows, n, k, groups = shape[:4]
     return rows / groups, n * k, groups
 
 
@@ -247,6 +248,31 @@ def _served_matmul(kernel: str, shape: Coordinates) -> ServedMatmul:
     return ServedMatmul(m=m, n=n, k=k, dtype="bf16", weights=kernel.partition(".")[2])
 
 
+def _experts_table(shape: Coordinates) -> Coordinates:
+    """Return rows of the mean touched expert, elements of one expert, touched experts, tokens a row.
+
+    Where a rank holds some of the experts, more tokens than its rows pass through its routing.
+    """
+    rows, columns, hidden, touched, _, tokens = shape
+    return rows / touched, columns * hidden, touched, tokens / rows
+
+
+def _fused_experts(kernel: str, table: Coordinates) -> FusedExperts:
+    """Return experts of one column of weights: bytes of tokens are few beside those of weights."""
+    rows_each, elements, touched, tokens_a_row = table
+    rows = rows_each * touched
+    return FusedExperts(
+        tokens=tokens_a_row * rows,
+        rows=rows,
+        hidden=np.ones_like(rows),
+        inner=elements / 3.0,  # gated
+        touched=touched,
+        imbalance=np.ones_like(rows),
+        dtype="bf16",
+        weights=kernel.partition(".")[2],
+    )
+
+
 SERVED_GEMM = KernelFeatures(table=_as_it_is, powers=(), operator=_served_matmul)
 
 
@@ -284,6 +310,9 @@ DECODE_ATTENTION = KernelFeatures(
     table=_as_it_is, powers=(), operator=_decode_attention, nodes={3: (0.0, 1.0, 3.0, 6.0)}, free=(3,)
 )
 LATENT_DECODE = KernelFeatures(table=_as_it_is, powers=(), operator=_latent_decode)
+FUSED_EXPERTS = KernelFeatures(
+    table=_experts_table, terms={"skew": _skew}, powers=(), operator=_fused_experts
+)
 PLAIN = KernelFeatures(table=_as_it_is)  # streams of bytes have no tiles
 EMBEDDING = KernelFeatures(table=_as_it_is, powers=(1.0, None, 1.0))
 FEATURES: dict[str, KernelFeatures] = {
@@ -297,6 +326,7 @@ FEATURES: dict[str, KernelFeatures] = {
     "served_gemm": SERVED_GEMM,
     **dict.fromkeys(("decode_attention", "decode_attention.window"), DECODE_ATTENTION),
     "latent_decode": LATENT_DECODE,
+    "fused_experts": FUSED_EXPERTS,
     **dict.fromkeys(
         (
             f"flash_attention{kind}{gradient}"

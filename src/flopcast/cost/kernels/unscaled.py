@@ -113,9 +113,13 @@ def kernel_log_efficiency(
     """
     if not curve.axes:
         return curve.table
-    if device is None or features_of(curve.name).operator is None:
+    view = features_of(curve.name)
+    if device is None or view.operator is None:
         return log_efficiency(curve, coordinates, 1 if device is None else device.multiprocessors)
-    return log_efficiency_by_times(curve.axes, curve.table, coordinates, device, kernel or curve.name)
+    logs = log_efficiency_by_times(curve.axes, curve.table, coordinates, device, kernel or curve.name)
+    for name, coefficient in curve.terms.items():
+        logs = logs + coefficient * view.terms[name](coordinates, device.multiprocessors)
+    return logs
 
 
 def _flatten(

@@ -18,7 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.cost.kernels.between_nodes import log_efficiency_by_times
-from flopcast.cost.kernels.classes import DECODE, GROUPED_GEMM, SERVED_GEMM, KernelFamily, class_of
+from flopcast.cost.kernels.classes import (
+    DECODE,
+    GROUPED_GEMM,
+    SERVED_EXPERTS,
+    SERVED_GEMM,
+    KernelFamily,
+    class_of,
+)
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import Counts, Logs
@@ -39,17 +46,23 @@ PEER_FILES: tuple[PeerFile, ...] = (
     *(of_simumax_node(file) for file in OF_ANY_MACHINE if file.devices == SIMUMAX),
 )
 MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
+DECODE_NODES = (12, 11, 5, 5)
 NODES_OF_KINDS: dict[KernelFamily, tuple[int, ...]] = {
     GROUPED_GEMM: (8, 6, 5),  # whole layers scatter more: a finer table follows their noise
-    DECODE: (12, 11, 5, 5),
+    DECODE: DECODE_NODES,
     SERVED_GEMM: (11, 9, 9),  # with 14, 12 and 12 rows kept aside are 0.2 % better
+    SERVED_EXPERTS: (10, 8, 7, 4),
 }
 FEW_NODES = (6, 4, 3)  # where they are few
+FEW_NODES_OF_KINDS: dict[KernelFamily, tuple[int, ...]] = {
+    SERVED_EXPERTS: (6, 5, 7, 2),
+    DECODE: DECODE_NODES,  # most of them are the penalty's
+}
 MANY_ROWS = 1000
 NEAR_OCTAVES = 2.0  # of work, between a node and rows that hold it
 HOST_SHARE = 50  # of the rows, one in so many shows how long the host takes
 HOST_RATIO = 1.5  # of that time: shorter rows show the host
-COARSE_NODES = 7  # of the table that finds which terms show at all
+COARSE_NODES, COARSEST_NODES = 7, 4  # of the table that finds which terms show; of one with four axes
 FEWEST_ROWS = 20
 FEWEST_ASIDE = 10  # rows that give an error
 WORST_ERROR = 0.25  # of rows kept aside: beyond it a relative's curve is no worse
@@ -202,12 +215,14 @@ def fit_quickly(samples: Samples, device: Device) -> Curve:
     """
     rows, names = shown_terms(*rows_of(samples, device))
     view = features_of(samples.name)
-    axes = axes_of(rows, NODES_OF_KINDS.get(class_of(samples.name).kind, MOST_NODES), view.nodes)
+    kind = class_of(samples.name).kind
+    few = FEW_NODES_OF_KINDS.get(kind, FEW_NODES)
+    axes = axes_of(rows, NODES_OF_KINDS.get(kind, MOST_NODES), few, view.nodes)
     if view.operator is not None:
         rows = _between_nodes(rows, axes, samples, device)
     table = fit_once(rows, tuple(len(axis) for axis in axes), axes)
     curve = curve_of_table(samples, device, replace(table, log_efficiency=_not_above(rows, table)), names)
-    if "skew" in view.terms and not (samples.coordinates[-1] > 1.0).any():
+    if "skew" in view.terms and not (samples.coordinates[4] > 1.0).any():
         return replace(curve, terms={**curve.terms, "skew": SKEW})
     return curve
 
@@ -238,8 +253,9 @@ def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ..
     """Return rows with only the terms whose coefficient is positive beside a coarse table."""
     if not names:
         return rows, names
-    axes = tuple(np.linspace(logs.min(), logs.max() + 1e-9, COARSE_NODES) for logs in rows.log2)
-    positive = fit_once(rows, (COARSE_NODES,) * len(axes), axes).coefficients > SMALLEST_COEFFICIENT
+    few = COARSE_NODES if len(rows.log2) <= 3 else COARSEST_NODES
+    axes = tuple(np.linspace(logs.min(), logs.max() + 1e-9, few) for logs in rows.log2)
+    positive = fit_once(rows, (few,) * len(axes), axes).coefficients > SMALLEST_COEFFICIENT
     kept = tuple(name for name, shown in zip(names, positive, strict=True) if shown)
     most = None if rows.most is None else rows.most[positive]
     together = None if rows.together is None else rows.together[positive]
@@ -249,16 +265,15 @@ def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ..
 def axes_of(
     rows: Rows,
     most_nodes: tuple[int, ...] = MOST_NODES,
+    few_nodes: tuple[int, ...] = FEW_NODES,
     known: Mapping[int, tuple[float, ...]] | None = None,
 ) -> tuple[Counts, ...]:
     """Return the nodes of every axis: those that are `known`, those at the measured values if they are few,
     else evenly spaced ones between the outermost values.
-
-    Tables of four axes have as many nodes for few rows: most of them are the penalty's.
     """
-    many = len(rows.log_efficiency) >= MANY_ROWS or len(rows.log2) > len(FEW_NODES)
+    numbers = most_nodes if len(rows.log_efficiency) >= MANY_ROWS else few_nodes
     axes = []
-    for place, (logs, count) in enumerate(zip(rows.log2, most_nodes if many else FEW_NODES, strict=False)):
+    for place, (logs, count) in enumerate(zip(rows.log2, numbers, strict=False)):
         values = np.unique(np.round(logs, 4))
         if known and place in known:
             axes.append(np.unique(np.clip(known[place], values[0], values[-1])))

@@ -4,8 +4,9 @@ Answers: which rows are of which class of serving, device and format, and which 
 Sources: data/serving and data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), which
 times kernels of vLLM. Products with fewer than 64 rows, and experts with fewer than 128 tokens, stand in
 data/serving, larger ones in data/peers. Both make one curve.
-Elsewhere: what an entry is (peer_tables.py), attention (peer_decode.py), the same tables as kernels of
-training (peer_operators.py, peer_grouped.py), fitting (peer_fit.py).
+Elsewhere: what an entry is (peer_tables.py), whole layers of experts (peer_served_experts.py), attention
+(peer_decode.py), the same tables as kernels of training (peer_operators.py, peer_grouped.py), fitting
+(peer_fit.py).
 
 Engines replay recorded launches, and so did the benchmark. The times of 8-bit products with a scale for
 each block are those of a host that launches several kernels one after another: 60 us on H100, 170 us on
@@ -25,6 +26,7 @@ import numpy as np
 from flopcast.lab.calibration import peer_tables
 from flopcast.lab.calibration.peer_decode import DECODE_FILES
 from flopcast.lab.calibration.peer_operators import BLACKWELL, NARROW, SYSTEMS
+from flopcast.lab.calibration.peer_served_experts import EXPERT_FILES
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.operators.served_matmul import ServedMatmul
 
@@ -105,4 +107,5 @@ SERVED_FILES: tuple[peer_tables.PeerFile, ...] = (
     *_products("fp8", NARROW, "aiconfigurator/gemm_low_precision.csv.gz"),
     *_products("nvfp4", BLACKWELL, "aiconfigurator/gemm_low_precision.csv.gz"),
     *DECODE_FILES,
+    *EXPERT_FILES,
 )

@@ -14,6 +14,7 @@ import numpy as np
 from flopcast.dtypes import Counts, constant
 from flopcast.layers.base import leave_tensor_parallel
 from flopcast.layers.block import Block
+from flopcast.layers.expert_load import RankLoad, fullest_rank_load
 from flopcast.layers.experts import Experts
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.item import Item, blocking, kernel
@@ -59,19 +60,15 @@ def _among_groups(name: str, message: type[AllGather] | type[ReduceScatter], see
 
 def _experts(experts: Experts, seen: Seen) -> Item:
     split = seen.split
-    ranks, tokens = split.expert, seen.run.new_tokens * seen.deployment.data_parallel
-    rows = tokens * experts.top_k
-    own = replace(split, length=tokens / ranks, expert_tensor=constant(1.0))
-    of_rank, of_expert = experts.loads.imbalance(own)
-    held = experts.num_experts / ranks
-    touched = touched_experts(tokens, experts.top_k, experts.num_experts) / ranks
+    tokens = seen.run.new_tokens * seen.deployment.data_parallel
+    load = _load(experts, tokens, seen)
     work = FusedExperts(
         tokens=tokens,
-        rows=rows / ranks * of_rank,
+        rows=load.rows,
         hidden=constant(seen.hidden),
         inner=experts.expert_hidden / split.expert_tensor,
-        touched=np.minimum(touched * of_rank, held),
-        imbalance=of_expert,
+        touched=load.touched,
+        imbalance=load.imbalance,
         dtype=split.dtype,
         weights=served_format(seen.deployment.format_of_experts),
         gated=KINDS[experts.activation].is_gated,
@@ -79,12 +76,13 @@ def _experts(experts: Experts, seen: Seen) -> Item:
     return kernel("experts.fused", work, ("mlp.in", "experts.picks"), "experts.sum", component="experts")
 
 
-def touched_experts(tokens: Counts, top_k: int, experts: int) -> Counts:
-    """Return the expected number of experts that get at least one of `tokens`, if all are as likely.
-
-    >>> from flopcast.dtypes import constant
-    >>> [touched_experts(constant(tokens), 8, 128).round(1).item() for tokens in (1, 8, 512)]
-    [8.0, 51.6, 128.0]
-    """
-    touched: Counts = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
-    return touched
+def _load(experts: Experts, tokens: Counts, seen: Seen) -> RankLoad:
+    """Return the load of the fullest rank: of chance, or of the fullest expert that the model states."""
+    ranks = seen.split.expert
+    by_chance = fullest_rank_load(tokens, experts.top_k, experts.num_experts, int(ranks.item()))
+    if experts.loads.fullest_ratio is None:
+        return by_chance
+    own = replace(seen.split, length=tokens / ranks, expert_tensor=constant(1.0))
+    of_rank, of_expert = experts.loads.imbalance(own)
+    rows = np.maximum(by_chance.rows, tokens * experts.top_k / ranks * of_rank)
+    return RankLoad(rows=rows, touched=np.minimum(by_chance.touched, rows), imbalance=of_expert)
