@@ -32,6 +32,7 @@ from flopcast.lab.calibration.subjects import (
     sized_samples,
 )
 from flopcast.library import catalog
+from flopcast.library.curves import serves
 from flopcast.render.kernel_scores import as_json, as_markdown, as_text, mean_by_split
 from flopcast.spec.cluster import Tier
 
@@ -630,8 +631,12 @@ def test_a_folder_without_measurements_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def scored(measurements):
-    """Every class of data/operators and every collective, judged once."""
-    return score_folder(measurements, silent)
+    """Every class of training and every collective, judged once (of serving: test_served_kernels.py)."""
+
+    def of_training(subjects):
+        return [subject for subject in subjects if not serves(subject.name)]
+
+    return score_folder(measurements, silent, of_training)
 
 
 @pytest.fixture(scope="module")
