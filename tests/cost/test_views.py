@@ -83,8 +83,8 @@ def test_a_stream_of_bytes_has_no_tiles():
 @settings(max_examples=20, deadline=None)
 def test_a_term_takes_something_off_or_nothing(name, seed):
     draw = np.random.default_rng(seed)
-    sizes = tuple(draw.integers(1, 9000, 50).astype(float) for _ in range(5))
-    sizes = sizes if name.endswith("grouped_gemm") else sizes[:3]
+    sizes = tuple(draw.integers(1, 9000, 50).astype(float) for _ in range(6))
+    sizes = sizes if name.endswith(("grouped_gemm", "fused_experts")) else sizes[:3]
 
     for term in FEATURES[name].terms.values():
         assert (term(sizes, A100) <= 1e-12).all()
