@@ -186,7 +186,4 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "flash_attention.window.backward": FallbackClass(name="flash_attention.backward", log_sigma_factor=0.1),
     "rmsnorm": FallbackClass(name="layernorm", log_sigma_factor=0.15),
     "rmsnorm.backward": FallbackClass(name="layernorm.backward", log_sigma_factor=0.2),
-    # a norm that adds first, in engines that serve: an estimate, as no row was measured
-    "add_layernorm": FallbackClass(name="layernorm", log_sigma_factor=0.1),
-    "add_rmsnorm": FallbackClass(name="rmsnorm", log_sigma_factor=0.1),
 }
