@@ -50,6 +50,13 @@ def predict_serving(job: "ServingJob") -> "ServingReport":
     ------
     SpecError
         The job contradicts itself, or asks for what is not supported; or faults of the trace.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import serving_job
+    >>> asked = serving_job("llama-3.1-8b", gpus=1, traffic="concurrency=4 prompt=500 output=50")
+    >>> 0.001 < predict_serving(asked).latencies["tpot"]["mean"].value < 0.1
+    True
     """
     from flopcast.interop.request_traces.reader import read_request_trace
     from flopcast.serving.serve import serve

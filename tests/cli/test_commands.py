@@ -222,8 +222,8 @@ def test_memory_in_words_says_whether_it_fits(path):
     small, large = flopcast("memory", path), flopcast("memory", path, "--model", "gpt3-175b")
 
     assert (small.code, large.code) == (0, 0)
-    assert "stage: fits" in small.out
-    assert "stage: DOES NOT FIT" in large.out
+    assert "GiB: fits" in small.out
+    assert "GiB: DOES NOT FIT" in large.out
 
 
 @all_cases("kind", catalog.KINDS)

@@ -54,7 +54,7 @@ PLANS = {
     "torchtitan/llama3_70b_float8_tp.toml": "dp=4 tp=8 mbs=8 gbs=256 sp zero=3 recompute=full"
     " precision=fp8_current",
     "torchtitan/llama3_70b_interleaved.toml": "dp=2 tp=8 pp=4 vpp=2 mbs=1 gbs=64 sp zero=3 recompute=full"
-    " stage_layers=10,11,10,10,10,10,10,9 schedule=interleaved_1f1b",
+    " stage_layers=10,11,10x5,9 schedule=interleaved_1f1b",
     "torchtitan/llama3_8b_fsdp.toml": "dp=8 mbs=1 gbs=8 zero=3 recompute=full:every:2",
     "torchtitan/llama3_8b_hsdp_cp.toml": "dp=8 cp=8 dp_shard=4 mbs=1 gbs=8 zero=3 recompute=full",
     "torchtitan/llama3_8b_registry.json": "dp=8 mbs=2 gbs=16 zero=3 recompute=full precision=fp8_current",

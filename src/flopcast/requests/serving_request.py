@@ -12,6 +12,7 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
+from flopcast.library.published_formats import published_formats
 from flopcast.library.traffic_text import slo_of, traffic_of
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
@@ -140,7 +141,7 @@ def _with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     stated = job.plan.model_fields_set
     notes = []
     if "weights" not in stated:
-        published = job.model.published
+        published = published_formats(job.model.name)
         plan = job.plan.model_copy(
             update={
                 "weights": published.weights,

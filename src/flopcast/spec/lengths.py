@@ -94,12 +94,12 @@ def lengths(given: object) -> object:
             return Lengths(mean_tokens=_count(float(given)))
     if isinstance(given, Sequence) and not isinstance(given, str):
         return _histogram(given)
-    raise _fault(FORMS, "lengths are counts of tokens", "2000")
+    raise ValueError(_fault(FORMS, "lengths are counts of tokens", "2000"))
 
 
-def _fault(allowed: str, because: str, written: str) -> ValueError:
-    """Return the error of lengths that would pass as `written`."""
-    return ValueError(f"{allowed}; because {because}; fix: write {written}")
+def _fault(allowed: str, because: str, written: str) -> str:
+    """Return what is wrong with lengths that would pass as `written`."""
+    return f"{allowed}; because {because}; fix: write {written}"
 
 
 def _drawn(name: str, first: str, second: str) -> Lengths:
@@ -107,15 +107,17 @@ def _drawn(name: str, first: str, second: str) -> Lengths:
     if name == "uniform":
         least, most = _count(_number(first)), _count(_number(second))
         if least > most:
-            raise _fault(
-                "uniform(LOW, HIGH) with LOW up to HIGH", "it is a range", f"uniform({most}, {least})"
+            raise ValueError(
+                _fault(
+                    "uniform(LOW, HIGH) with LOW up to HIGH", "it is a range", f"uniform({most}, {least})"
+                )
             )
         return Lengths(distribution="uniform", least_tokens=least, most_tokens=most)
     sigma = _number(second)
     if not 0 <= sigma <= MOST_SIGMA:
         allowed = f"lognormal(MEAN, SIGMA) with SIGMA from 0 to {MOST_SIGMA:g}"
         because = "SIGMA is the standard deviation of the logarithm of lengths"
-        raise _fault(allowed, because, f"lognormal({first}, 0.5)")
+        raise ValueError(_fault(allowed, because, f"lognormal({first}, 0.5)"))
     return Lengths(distribution="lognormal", mean_tokens=_count(_number(first)), log_sigma_factor=sigma)
 
 
@@ -123,12 +125,12 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
     """Return a histogram of pairs of tokens and weight."""
     rows = [tuple(pair) if isinstance(pair, (list, tuple)) else () for pair in pairs]
     if not rows or any(len(row) != 2 for row in rows):
-        raise _fault(FORMS, "a histogram lists a weight for each length", "128:3,1024:1")
+        raise ValueError(_fault(FORMS, "a histogram lists a weight for each length", "128:3,1024:1"))
     tokens = tuple(_count(_number(row[0])) for row in rows)
     weights = tuple(_number(row[1]) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:
         because = "weights say how often each length occurs, and some length has to occur"
-        raise _fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1")
+        raise ValueError(_fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1"))
     return Lengths(distribution="histogram", tokens=tokens, weights=weights)
 
 
@@ -139,7 +141,7 @@ def _number(given: object) -> float:
     except ValueError:
         number = float("nan")
     if number - number != 0:  # not a number, or infinite
-        raise _fault(FORMS, f"{given!r} is no number", "a number in its place")
+        raise ValueError(_fault(FORMS, f"{given!r} is no number", "a number in its place"))
     return number
 
 
@@ -147,7 +149,7 @@ def _count(count_tokens: float) -> int:
     """Return a number of tokens."""
     if not 1 <= count_tokens <= MOST_TOKENS or count_tokens != int(count_tokens):
         because = "a request has at least one token of prompt and of output"
-        raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000")
+        raise ValueError(_fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000"))
     return int(count_tokens)
 
 

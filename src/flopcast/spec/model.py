@@ -17,7 +17,6 @@ from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.multi_token import MultiTokenPrediction
-from flopcast.spec.published_formats import PublishedFormats
 from flopcast.strict_model import StrictModel
 
 WHOLE = Split(
@@ -93,8 +92,6 @@ class Model(StrictModel):
         covered. Each entry of `blocks` is then a kind, and its `count` is the total over the whole model:
         `pattern: [0, 0, 0, 1]` over 36 and 12 blocks is three of the first, one of the second, and so on.
         By default, `blocks` follow each other in order.
-    published : PublishedFormats
-        Number formats in which the weights were published.
     adapters : Adapters or None
         Low-rank adapters (LoRA). If there are any, they alone are trained, and they count as parameters.
 
@@ -121,7 +118,6 @@ class Model(StrictModel):
     mtp: int = Field(default=0, ge=0)
     blocks: tuple[Block, ...] = Field(min_length=1)
     pattern: tuple[int, ...] = ()
-    published: PublishedFormats = PublishedFormats()
     adapters: Adapters | None = None
     source: Sources = ()
 
