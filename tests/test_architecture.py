@@ -207,7 +207,7 @@ REGISTERED = {  # what has a name that a user or a catalogue entry writes → th
 }
 MAY_COMPARE = {  # a file or a folder → what it may compare with, and the reason
     # the owner of the words: a registry, or the field of a noun that takes them
-    "search/space": {"formats"},  # 16 bits of the device's engines
+    "search/usual_training": {"formats"},  # 16 bits of the device's engines
     "spec/precision": {"formats"},
     "spec/cluster": {"formats"},  # peaks of a device, by dtype
     "spec/data_parallel": {"collectives"},

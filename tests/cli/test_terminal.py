@@ -26,7 +26,7 @@ CALLS = {
     ),
     "explain": (("explain", "mlp.up", *SMALL, *PLAN), r"^mlp.up +\x1b\[1m"),
     "diagnose": (("diagnose", *SMALL, *PLAN, "plan.recompute=full"), r"^1   \x1b\[1m"),
-    "search": (("search", *SMALL, *FEW), r'^\x1b\[1m1.*\x1b\[1m--plan "dp=\d'),
+    "search": (("search", *SMALL, *FEW), r'^\x1b\[1m1.*\n      \x1b\[1m--plan "dp=\d'),
     "run": (("run", *SMALL, *PLAN, "--tokens", "1T"), r"time      \x1b\[1m"),
     "validate": (("validate", "--suite", "sc21"), r"\x1b\[32minside\x1b\[0m"),
 }

@@ -11,7 +11,7 @@ from flopcast import job
 from flopcast.errors import SpecError
 from flopcast.jobs import dump_job
 from flopcast.render.report_json import as_json
-from flopcast.search.space import usual_batch
+from flopcast.search.usual_training import usual_batch
 from flopcast.ui.responses import compare_data, predict_data
 
 PLAN = "dp=8 mbs=2 gbs=64 zero=1"

@@ -12,7 +12,7 @@ from flopcast.prediction import predict
 from flopcast.requests.job_files import job_of
 from flopcast.search.default_plan import choose, usual_space
 from flopcast.search.grid import batches, plan_at
-from flopcast.search.space import usual_batch
+from flopcast.search.usual_training import usual_batch
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check

@@ -9,7 +9,8 @@ from conftest import make_job
 from flopcast.economics.run import phase_of
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.render.search_text import as_text, question_lines, rows_of
+from flopcast.render.search_table import rows_of
+from flopcast.render.search_text import as_text, question_lines
 from flopcast.search.exact import play_each
 from flopcast.search.find import find
 from flopcast.search.grid import batches, plan_at

@@ -156,6 +156,36 @@ def test_a_search_shows_its_front_and_leads_to_a_plan(browser, server):
     assert page.complaints == []
 
 
+NAMES = "cells => cells.map((cell) => cell.dataset.name)"
+RUN_AND_RATES = {"time of the run", "cost of the run", "tokens/s", "MFU"}
+CUT_OFF = """
+cells => cells.filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)
+"""
+
+
+def test_an_answer_of_a_search_is_readable_in_every_width(browser, server):
+    """Its tiles come first; no number is cut off or wrapped; a plan takes a row of its own."""
+    words = SMALL.replace("mbs=1", "mbs=1,2").replace("cluster=dgx-h100", "cluster=dgx-h100,dgx-a100")
+    page = opened(browser, server, f"/search?{words}&recompute=none&tokens=2T&go=1")
+    page.wait_for_selector("#answer .plans")
+
+    tiles = page.locator("#answer .tiles dt").all_inner_texts()
+    assert tiles[:4] == ["Step time", "Chosen from", "The whole run takes", "The whole run costs"]
+    assert (
+        page.locator("#answer .subject a").first.inner_text()
+        == page.locator("#answer .plans td[colspan] a").first.inner_text()
+    )
+    assert page.locator("#answer .plans strong").first.inner_text() == "Recommended."
+    assert page.locator("#answer .plans").last.locator("tbody").count() == 2
+    assert set(page.locator("#answer .plans").last.locator("td").evaluate_all(NAMES)) >= RUN_AND_RATES
+    for width in (390, 800, 1300):
+        page.set_viewport_size({"width": width, "height": 1000})
+        cells = page.locator("#answer .plans td, #answer .plans tbody th")
+        assert cells.evaluate_all(CUT_OFF) == [], width
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.complaints == []
+
+
 def test_a_shared_search_begins_by_itself(browser, server):
     page = opened(browser, server, f"/search?{SMALL}&recompute=none&go=1")
 

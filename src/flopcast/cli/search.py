@@ -26,13 +26,15 @@ DRAWINGS = (".html", ".svg")
         "--cluster",
         "clusters",
         multiple=True,
-        help='A cluster, or several to compare: "dgx-h100,dgx-b200"; may be repeated.',
+        help='A cluster, or several to compare: "dgx-h100,dgx-b200"; may be repeated. NAME:NODES gives each'
+        ' its own size in nodes: "dgx-h100:8,dgx-b200:4". --gpus replaces all of these sizes.',
     ),
     gpus=click.option(
         "--gpus",
         multiple=True,
         callback=lambda _context, _option, given: ",".join(given) or None,
-        help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64". May be repeated.',
+        help='Devices, not nodes, on every cluster: "512", "256,512", "64..1024" (doubling), "64..512:64".'
+        " May be repeated.",
     ),
     plan=click.option(
         "--plan", help='Fields to fix or values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".'

@@ -12,6 +12,7 @@ OPTIONS = {  # first word of an assumption → what to set on the command line
     "stack": "--stack",
     "sequence_length": "--seq",
     "global_batch": "gbs in --plan",
+    "precision": "precision in --plan",
 }
 
 

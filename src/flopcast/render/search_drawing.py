@@ -11,7 +11,7 @@ from html import escape
 from flopcast.render.page.drawing import WIDTH, Axis, described_svg, grid, label, names
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.style import COLOURS, DRAWN, LINED
-from flopcast.render.search_text import name_of, objective_name, values_of
+from flopcast.render.search_table import name_of, objective_name, values_of
 from flopcast.search.find import SearchResult
 from flopcast.search.rank import Ranked
 from flopcast.units import Number

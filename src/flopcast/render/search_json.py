@@ -5,7 +5,14 @@ Elsewhere: what the numbers mean (search/find.py, search/rank.py, search/objecti
 (search_text.py).
 """
 
-from flopcast.render.report_json import FORMAT_VERSION, cost_as_json, factors_as_json, fields_of
+from flopcast.economics.run import TrainingRun
+from flopcast.render.report_json import (
+    FORMAT_VERSION,
+    cost_as_json,
+    factors_as_json,
+    fields_of,
+    run_as_json,
+)
 from flopcast.render.search_reasons import (
     broken_rules,
     gap_to_best,
@@ -13,7 +20,10 @@ from flopcast.render.search_reasons import (
     reason_no_plan,
     sentence_of,
 )
+from flopcast.render.search_text import warnings_of
+from flopcast.report.metrics import measure
 from flopcast.search.find import SearchResult
+from flopcast.search.objectives import run_of
 from flopcast.search.rank import Ranked
 from flopcast.search.settings import Setting
 from flopcast.spec.job import Job
@@ -50,6 +60,8 @@ def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number
         "seconds": nine_digits(seconds),
         "partial": result.partial,
         "front_thinned": result.thinned,
+        "warnings": warnings_of(result),
+        "assumptions": list(result.question.assumptions),
         "plans": [plan_as_json(one, result, sentence_of(one, result)) for one in plans],
         "pareto": [plan_as_json(one, result, sentence_of(one, result)) for one in result.on_front],
         "nearest_infeasible": _nearest(result),
@@ -62,8 +74,12 @@ def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number
 
 
 def plan_as_json(one: Ranked, result: SearchResult, why: str) -> dict[str, object]:
-    """Return one plan with the sentence that explains its rank."""
+    """Return one plan with the sentence that explains its rank.
+
+    `run` holds the whole run; it is null if its tokens are unknown, or if it never ends.
+    """
     played = one.played
+    metrics, run = measure(played.job, played.step_time_s), run_of(played, result.question.total_tokens)
     return {
         "plan": played.plan.model_dump(mode="json"),
         "short": played.plan.short(),
@@ -71,12 +87,14 @@ def plan_as_json(one: Ranked, result: SearchResult, why: str) -> dict[str, objec
         **fields_of(played, "step_time_s"),
         "low_s": nine_digits(played.step_low_s),
         "high_s": nine_digits(played.step_high_s),
-        "tokens_per_s": nine_digits(played.job.step_tokens / played.step_time_s),
+        "tokens_per_s": nine_digits(metrics.tokens_per_s),
+        "mfu": nine_digits(metrics.mfu_ratio),
         "peak_memory_bytes": nine_digits(played.device_used_bytes),
         "expected_memory_bytes": nine_digits(played.expected_bytes),
         "high_memory_bytes": nine_digits(played.high_bytes),
         "memory_verdict": played.verdict,
         **cost_as_json(played.cost),
+        "run": None if run is None else run_as_json(TrainingRun(phases=(run,))),
         "objectives": _objectives(one, result),
         "ratio_to_best": nine_digits(one.ratio),
         **fields_of(one, "ratio_low", "ratio_high"),

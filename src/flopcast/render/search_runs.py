@@ -1,16 +1,14 @@
 """What a search shows of whole runs: the limits of the question, and the time and cost of each plan's run.
 
 Answers: which limits do the plans keep, and how long and how dear is the run of each?
-Elsewhere: the run itself (economics/run.py), the table of plans (search_text.py).
+Elsewhere: the run itself (economics/run.py), the table of plans (search_table.py).
 """
 
 from collections.abc import Mapping
 
-from flopcast.economics.run import phase_of
-from flopcast.errors import InfeasibleError
 from flopcast.search.exact import Exact
 from flopcast.search.find import SearchResult
-from flopcast.search.objectives import OBJECTIVES
+from flopcast.search.objectives import OBJECTIVES, run_of
 from flopcast.search.question import Question
 from flopcast.units import show_seconds, show_usd
 
@@ -35,12 +33,11 @@ def names_of_run(question: Question) -> tuple[str, ...]:
     return (TIME, COST) if priced else (TIME,)
 
 
-def run_of(played: Exact, question: Question) -> Mapping[str, str]:
+def run_values(played: Exact, question: Question) -> Mapping[str, str]:
     """Return the time and the cost of a plan's whole run by name; "never ends" if its cluster fails too
     often."""
-    try:
-        run = phase_of("run", question.total_tokens, played.cost, played.job.cluster)
-    except InfeasibleError:
+    run = run_of(played, question.total_tokens)
+    if run is None:
         return {TIME: "never ends", COST: "unknown"}
     return {
         TIME: show_seconds(run.wall_s.value),

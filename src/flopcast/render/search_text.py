@@ -1,7 +1,7 @@
 """The answer of a search as text: counts, plans, a sentence for each, plans that nearly fit, assumptions.
 
 Answers: what does a terminal show?
-Elsewhere: the sentences (search_reasons.py), the whole run of a plan (search_runs.py), the same as data
+Elsewhere: the rows of tables (search_table.py), the sentences (search_reasons.py), the same as data
 (search_json.py) and as a drawing (search_drawing.py).
 """
 
@@ -9,22 +9,32 @@ from collections.abc import Iterator, Sequence
 
 from flopcast.render import search_reasons
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.search_runs import limits_lines, names_of_run, run_of
-from flopcast.render.tables import aligned
+from flopcast.render.search_runs import limits_lines
+from flopcast.render.search_table import (
+    INTERVAL,
+    MEMORY,
+    Group,
+    mark_of,
+    name_of,
+    objective_name,
+    option,
+    plans_of_settings,
+    rate_and_mfu,
+    rows_of,
+    settings_rows,
+    values_of,
+    variants_of,
+)
+from flopcast.render.tables import aligned_below
 from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.search.find import SearchResult
-from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, grouped
 from flopcast.spec.job import Job
-from flopcast.units import show, show_memory
 
-NOTHING_ELSE = "–"  # of a plan whose words all others have too
-Group = Sequence[Ranked]  # a plan and its variants
 TOP = 20
-VARIANTS = 3  # of a plan that are shown; JSON and CSV have all
-INTERVAL, MEMORY = "90 %", "expected memory"  # names of columns
 NEAREST = 3  # that are shown; JSON has all
+INDENT = " " * 6  # of lines below a row
 
 
 def as_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -> str:
@@ -40,26 +50,15 @@ def marked_text(result: SearchResult, top: int = TOP, *, with_front: bool = Fals
     parts = [question_lines(result)]
     if result.plans:
         groups = grouped(result.plans)[:top]
-        parts.append(_table(result, groups))
+        parts.append(answer_lines(result) + _table(result, groups))
         parts.append(_reasons(result, groups))
         parts.append(_given(result))
-    parts.append(_settings(result))
+    parts.append(settings_lines(result))
     if result.plans:
         parts.append(_front(result) if with_front else [])
     parts.append(nearest(result))
-    parts.append(assumption_lines(text for job in result.question.jobs for text in job.assumptions))
+    parts.append(assumption_lines(result.question.assumptions))
     return "\n\n".join("\n".join(part) for part in parts if part)
-
-
-def name_of(job: Job, question: Question) -> str:
-    """Return the cluster and size of a plan, with stack and power limit if the question names several."""
-    name = f"{job.cluster.name} × {job.cluster.num_devices}"
-    if len({one.stack for one in question.jobs}) > 1:
-        name += f", {job.stack.label}"
-    if len({one.site.power_limit_w for one in question.jobs}) > 1:
-        limit_w = job.site.power_limit_w
-        name += ", full power" if limit_w is None else f", {show(limit_w, 'W')}"
-    return name
 
 
 def question_lines(result: SearchResult) -> list[str]:
@@ -86,7 +85,24 @@ def question_lines(result: SearchResult) -> list[str]:
         lines.append("warning   interrupted: only a part of the space was searched")
     if result.thinned:
         lines.append("warning   the front has more plans than were simulated: only some of them are shown")
-    return lines
+    return lines + [f"warning   {text}" for text in warnings_of(result)]
+
+
+def warnings_of(result: SearchResult) -> list[str]:
+    """Return which kernels of the plans were not measured: for each device, those of its first plan."""
+    of_device: dict[str, tuple[str, ...]] = {}
+    for one in result.plans:
+        of_device.setdefault(one.played.job.cluster.node.device.name, one.played.warnings)
+    return list(dict.fromkeys(text for texts in of_device.values() for text in texts))
+
+
+def answer_lines(result: SearchResult) -> list[str]:
+    """Return a line that says why the first plan is recommended where it is not the best; else none."""
+    first, objective = result.plans[0], result.question.first
+    if first.ratio == 1:
+        return []
+    gap = f"{first.ratio - 1:.1%} {objective.comparative}, 90 %: {search_reasons.ratio_interval(first)}"
+    return [f"answer    plan 1: simpler than the {objective.superlative} plan, and tied with it ({gap})"]
 
 
 def _not_tried(job: Job, question: Question) -> str:
@@ -97,23 +113,31 @@ def _not_tried(job: Job, question: Question) -> str:
 
 
 def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False) -> list[str]:
-    """Return a line for the first plan of each group, the plan at its end, and one for its variants."""
-    rows = rows_of(result, [first for first, *_ in groups], (), front=front)
-    numbers, plans, *others = zip(*rows, strict=True)
-    head, *options = plans
-    columns = [numbers, *others, (head, *map(_option, options))]
-    signs = "<" + "".join("<" if head == "cluster" else ">" for head, *_ in others) + "<"
-    titles, *cells = zip(*columns, strict=True)
-    marked = [_marked(row, titles, first) for row, (first, *_) in zip(cells, groups, strict=True)]
+    """Return for each group the row of its first plan, then this plan, its rate and MFU, and variants."""
+    firsts = [first for first, *_ in groups]
+    (number, _, *titles), *rows = rows_of(result, firsts, (), front=front)
+    heading = [number, *titles]
+    cells = [[row[0], *row[2:]] for row in rows]
+    marked = [_marked(row, heading, one) for row, one in zip(cells, firsts, strict=True)]
     if not front:
-        best = marked[0]
-        marked[0] = [answer(best[0]), answer(best[1]), *best[2:-1], answer(best[-1])]
-    heading, *lines = aligned([titles, *marked], signs)
-    told = [heading]
+        marked[0] = [answer(marked[0][0]), answer(marked[0][1]), *marked[0][2:]]
+    signs = "<" + "".join("<" if title == "cluster" else ">" for title in titles)
+    lines = aligned_below(heading, marked, signs)
+    told, lines = lines[: -len(rows)], lines[-len(rows) :]
     for line, group in zip(lines, groups, strict=True):
-        variants = variants_of(group)
-        told += [line, f"      and {variants}"] if variants else [line]
+        told += [line, *_below(group, result, is_answer=not front and group[0] is result.plans[0])]
     return told
+
+
+def _below(group: Group, result: SearchResult, *, is_answer: bool) -> Iterator[str]:
+    """Yield what stands below the row of a plan: the plan to copy, its mark, rate, MFU and variants."""
+    copied = option(group[0].played.plan.short())
+    yield INDENT + (answer(copied) if is_answer else copied)
+    rate, mfu = rate_and_mfu(group[0].played)
+    mark = mark_of(group[0], result)
+    yield f"{INDENT}{f'{mark}; ' if mark else ''}{rate}, MFU {mfu}"
+    if variants := variants_of(group):
+        yield f"{INDENT}and {variants}"
 
 
 def _marked(row: Sequence[str], heading: Sequence[str], one: Ranked) -> list[str]:
@@ -122,99 +146,6 @@ def _marked(row: Sequence[str], heading: Sequence[str], one: Ranked) -> list[str
     memory: Mark = str if verdict == "fits" else OF_VERDICT[verdict]
     marks = {INTERVAL: aside, MEMORY: memory}
     return [marks.get(name, str)(cell) for name, cell in zip(heading, row, strict=True)]
-
-
-def _option(short: str) -> str:
-    """Return a plan as an option that can be copied."""
-    return f'--plan "{short}"'
-
-
-def variants_of(group: Group) -> str:
-    """Return how many variants a plan has, and in which words the next ones differ; "" for none."""
-    first, *others = group
-    told = [f"{_changes(one, first)} ({_behind(one)})" for one in others[:VARIANTS]]
-    told += [f"{len(others) - VARIANTS} more"] if len(others) > VARIANTS else []
-    count = f"{len(others)} variants" if len(others) > 1 else "1 variant"
-    return f"{count} tied with it: {'; '.join(told)}" if others else ""
-
-
-def _changes(one: Ranked, first: Ranked) -> str:
-    """Return the words of a plan that another does not have, and the names of those that it lacks."""
-    words, known = (each.played.plan.short().split() for each in (one, first))
-    own, theirs = ({word.partition("=")[0] for word in each} for each in (words, known))
-    gone = " and ".join(sorted(theirs - own))
-    new = [word for word in words if word not in known]
-    return " ".join([*new, f"without {gone}"] if gone else new)
-
-
-def _behind(one: Ranked) -> str:
-    return f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"
-
-
-def rows_of(
-    result: SearchResult, plans: Sequence[Ranked], shared: Sequence[str], *, front: bool = False
-) -> list[list[str]]:
-    """Return the names of columns, then one row per plan.
-
-    A plan has the objectives that are named, all of them on a `front`, the first with its interval, the
-    ratio to the best with its, and memory if it is no objective: the expected need as `predict` has it or,
-    under a headroom, what is in use on the device. `shared` are words of a plan that are left out, because
-    all plans have them (`shared_words`). If the tokens of the run are known, a plan has the time of the run
-    and, if a device has a price, its cost.
-    """
-    headroom = result.question.space.headroom_fraction
-    objectives = result.question.asked if front else result.question.named
-    of_memory = OBJECTIVES["memory"] in objectives
-    several = len({name_of(one.played.job, result.question) for one in result.plans}) > 1
-    head = ["", "plan", *(["cluster"] if several else [])]
-    first, *others = [objective_name(one) for one in objectives]
-    of_run = [name for name in names_of_run(result.question) if name not in (first, *others)]
-    head += [first, INTERVAL, *others, *of_run, "vs best", INTERVAL]
-    heading = MEMORY if headroom is None else objective_name(OBJECTIVES["memory"])
-    head += [] if of_memory else [heading]
-    rows = [head]
-    for number, one in enumerate(plans, 1):
-        row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
-        row += [name_of(one.played.job, result.question)] if several else []
-        first, *others = values_of(result, one)[: len(objectives)]
-        low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
-        row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
-        row += [run_of(one.played, result.question)[name] for name in of_run]
-        row += [_behind(one)]
-        row += [search_reasons.ratio_interval(one) if one.ratio != 1 else ""]
-        row += [] if of_memory else [_memory(one, in_use=headroom is not None)]
-        rows.append(row)
-    return rows
-
-
-def _memory(one: Ranked, *, in_use: bool) -> str:
-    """Return the memory in use or the expected need, and the verdict unless the plan fits."""
-    played = one.played
-    size = show_memory(played.device_used_bytes if in_use else played.expected_bytes)
-    return size if played.verdict == "fits" else f"{size} {played.verdict}"
-
-
-def shared_words(plans: Sequence[Ranked]) -> list[str]:
-    """Return the fields that all of the plans share; they are printed once."""
-    first, *others = [one.played.plan.short().split() for one in plans]
-    return [word for word in first if all(word in words for words in others)] if others else []
-
-
-def _without(shared: Sequence[str], one: Ranked) -> str:
-    words = one.played.plan.short().split()
-    return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
-
-
-def values_of(result: SearchResult, one: Ranked) -> list[str]:
-    """Return what a plan attains in each objective of the question, with units."""
-    pairs = zip(result.question.asked, one.losses, strict=True)
-    return [objective.show(objective.shown(loss.value)) for objective, loss in pairs]
-
-
-def objective_name(objective: Objective) -> str:
-    """Return the name of a column; the unit is in its cells."""
-    name = next(name for name, one in OBJECTIVES.items() if one is objective)
-    return objective.label or name.replace("_", " ")
 
 
 def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
@@ -235,52 +166,40 @@ def _given(result: SearchResult) -> list[str]:
     for one in result.given:
         shown, *_ = values_of(result, one)
         name = name_of(one.played.job, result.question)
-        lines.append(f"  {_option(one.played.plan.short())} on {name}: {shown}")
+        lines.append(f"  {option(one.played.plan.short())} on {name}: {shown}")
         lines.append(f"    {search_reasons.gap_to_best(one, result.plans[0], result.question)}")
     return lines
 
 
-def settings_rows(result: SearchResult) -> list[tuple[str, str]]:
-    """Return the name of every setting, with its best plan or why it has none; the best setting first.
+def settings_lines(result: SearchResult) -> list[str]:
+    """Return the best plan on every cluster, size and stack, and why others have none.
 
-    A setting is a cluster, a size and a stack. The list is empty if the question has one setting.
+    The list is empty if the question has one setting.
     """
     if len(result.settings) < 2:
         return []
-    best = [(one, one.best) for one in result.settings if one.best is not None]
-    best.sort(key=lambda pair: pair[1].losses[0].value)
-    rows = [(name_of(one.job, result.question), _best_there(plan, result)) for one, plan in best]
-    without = (one for one in result.settings if one.best is None)
-    return [
-        *rows,
-        *(
-            (name_of(one.job, result.question), search_reasons.reason_no_plan(one, result))
-            for one in without
-        ),
-    ]
-
-
-def _best_there(one: Ranked, result: SearchResult) -> str:
-    """Return the best plan of a setting: its objectives, memory, how far it is behind, its short form."""
-    named, in_use = result.question.named, result.question.space.headroom_fraction is not None
-    values, behind = values_of(result, one)[: len(named)], "best"
-    if OBJECTIVES["memory"] not in named:
-        values.append(f"{_memory(one, in_use=in_use)} {'in use' if in_use else 'expected'}")
-    if one.ratio != 1:
-        settled = "; the order is not settled" if one.equal else ""
-        behind = f"{one.ratio - 1:+.1%}, 90 %: {search_reasons.ratio_interval(one)}{settled}"
-    return f"{', '.join(values)} ({behind}): {_option(one.played.plan.short())}"
-
-
-def _settings(result: SearchResult) -> list[str]:
-    """Return lines with the best plan on every cluster, size and stack, or why there is none."""
-    rows = settings_rows(result)
-    if not rows:
-        return []
-    width = max(len(name) for name, _ in rows)
     stacks = len({one.job.stack for one in result.settings}) > 1
-    head = "the best on each cluster, size and stack" if stacks else "the best on each cluster and size"
-    return [head, *(f"  {name.ljust(width)}  {reason}" for name, reason in rows)]
+    lines = ["the best on each cluster, size and stack" if stacks else "the best on each cluster and size"]
+    heading, *rows = settings_rows(result) or [[]]
+    if rows:
+        signs = "".join("<" if name in ("on", "") else ">" for name in heading)
+        marked = [
+            [
+                aside(cell) if cell and name == INTERVAL else cell
+                for name, cell in zip(heading, row, strict=True)
+            ]
+            for row in rows
+        ]
+        table = aligned_below(["", *heading[1:]], marked, signs)
+        lines += [f"  {line}" for line in table[: -len(rows)]]
+        for line, best in zip(table[-len(rows) :], plans_of_settings(result), strict=True):
+            lines += [f"  {line}", INDENT + option(best.played.plan.short())]
+    without = [one for one in result.settings if one.best is None]
+    width = max((len(name_of(one.job, result.question)) for one in without), default=0)
+    for one in without:
+        name = name_of(one.job, result.question).ljust(width)
+        lines.append(f"  {name}  {search_reasons.reason_no_plan(one, result)}")
+    return lines
 
 
 def _front(result: SearchResult) -> list[str]:
@@ -316,7 +235,7 @@ def nearest(result: SearchResult) -> list[str]:
         breaks = search_reasons.broken_rules(result.rejected.problems)
         return [
             "no plan is possible; the nearest",
-            f"  {_option(result.rejected.plan.short())}",
+            f"  {option(result.rejected.plan.short())}",
             f"    breaks {breaks}",
         ]
     if not result.nearest:
@@ -326,6 +245,6 @@ def nearest(result: SearchResult) -> list[str]:
     for one in _not_too_far(result.nearest):
         several = len(tuple(result.question.sized())) > 1
         where = f" on {name_of(one.played.job, result.question)}" if several else ""
-        lines.append(f"  {_option(one.played.plan.short())}{where}")
+        lines.append(f"  {option(one.played.plan.short())}{where}")
         lines.append(f"    {search_reasons.reason_infeasible(one, result.question, alone=alone)}")
     return lines

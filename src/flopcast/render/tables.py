@@ -12,6 +12,7 @@ from textwrap import wrap
 from flopcast.render.terminal import padded, shown_length
 
 WIDTH = 108  # characters of a line of text
+SHORT_HEADING = 5  # characters of a heading that is never split
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,32 @@ def aligned(rows: Sequence[Sequence[str]], signs: str = "") -> list[str]:
     widths = [max(map(shown_length, column)) for column in zip(*rows, strict=True)]
     signs = signs or "<" * len(widths)
     return ["  ".join(map(padded, row, signs, widths)).rstrip() for row in rows]
+
+
+def aligned_below(headings: Sequence[str], rows: Sequence[Sequence[str]], signs: str = "") -> list[str]:
+    """Return rows as lines below one or two lines of headings.
+
+    A heading that is wider than every cell of its column is split at a blank, so that the column is narrow.
+
+    >>> print(*aligned_below(["plan", "time of the run"], [["a", "7 d"], ["b", "12 d"]], "<>"), sep="\\n")
+          time of
+    plan  the run
+    a         7 d
+    b        12 d
+    """
+    widths = [max(map(shown_length, column)) for column in zip(*rows, strict=True)]
+    split = [_split(each, width) for each, width in zip(headings, widths, strict=True)]
+    upper, lower = zip(*split, strict=True)
+    return aligned([*([upper] if any(upper) else []), lower, *rows], signs)
+
+
+def _split(heading: str, width: int) -> tuple[str, str]:
+    """Return a heading as an upper and a lower line; the upper one is empty where one line is enough."""
+    words = heading.split()
+    if len(heading) <= max(width, SHORT_HEADING) or len(words) < 2:
+        return "", heading
+    ways = [(" ".join(words[:place]), " ".join(words[place:])) for place in range(1, len(words))]
+    return min(ways, key=lambda way: max(map(len, way)))
 
 
 def legend_text(legend: Mapping[str, str], start: str = "", end: str = "") -> str:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from flopcast.errors import InfeasibleError, Problem
 from flopcast.spec.job import Job
-from flopcast.units import show_count
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
@@ -44,6 +43,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     """
     from flopcast.library.curves import load_book  # what only a choice needs is loaded for a choice
     from flopcast.search.default_plan import NoPlanFitsError, choose
+    from flopcast.search.usual_training import batch_assumed
 
     try:
         choice = choose(job, fixed, load_book(job.cluster))
@@ -53,9 +53,9 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
         raise InfeasibleError(f"{error}\n{advice(job, fixed, error.needed_ratio)}") from None
     assumptions = [choice.sentence(fixed)]
     if "global_batch" not in fixed:
-        tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens
-        recipe = ", as in recipes of fine-tuning" if job.fine_tunes else ""
-        assumptions.append(f"global_batch {choice.plan.global_batch} ({show_count(tokens)} tokens{recipe})")
+        assumptions.append(batch_assumed(job, choice.plan.global_batch))
+    if "precision" not in fixed:
+        assumptions.append(f"precision {choice.plan.precision}")
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
 
 

@@ -41,7 +41,7 @@ class Exact:
 
     `step_low_s` and `step_high_s` are the ends of the step's 90 % interval, by `factors`. `breakdown`
     describes the busiest stage and sums to the step. `device_used_bytes`, `expected_bytes` and `high_bytes`
-    are those of the fullest stage.
+    are those of the fullest stage. `warnings` say which kernels were not measured on the device.
     """
 
     job: Job
@@ -54,6 +54,7 @@ class Exact:
     device_used_bytes: float
     expected_bytes: float
     high_bytes: float
+    warnings: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -149,4 +150,5 @@ def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[
             device_used_bytes=float(used[row]),
             expected_bytes=float(expected[row]),
             high_bytes=float(high[row]),
+            warnings=priced.warnings,
         )

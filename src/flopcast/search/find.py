@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.report.summary import Summarised, Summary
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans
 from flopcast.search.memory_limit import used_memory_ratio
+from flopcast.search.objectives import run_of
 from flopcast.search.pareto_front import front
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
@@ -36,6 +38,7 @@ from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.units import show_seconds, show_usd
 
 NEARLY_RATIO = 1.01
 SHOWN_PLANS = 10  # if a result is printed
@@ -111,20 +114,26 @@ class SearchResult(Summarised):
     partial: bool
 
     def summary(self) -> Summary:
-        """Return the first SHOWN_PLANS plans, or the nearest where nothing is feasible."""
+        """Return the first SHOWN_PLANS plans and the best of each setting, with the run if it is known.
+
+        If nothing is feasible, the table holds the nearest plan.
+        """
         from flopcast.render.page.table import Cell, size
 
         first, plans = self.question.first, self.plans[:SHOWN_PLANS] or self.nearest[:1]
+        best = [one.best for one in self.settings if one.best is not None and one.best not in plans]
+        runs = [run_of(one.played, self.question.total_tokens) for one in (*plans, *best)]
         rows: list[tuple[Cell, ...]] = [
             (
-                str(place),
+                str(self.plans.index(one) + 1 if self.plans else 1),
                 one.played.job.plan.short(),
-                one.played.job.cluster.name,
+                f"{one.played.job.cluster.name} × {one.played.job.cluster.num_devices}",
                 first.show(first.shown(one.losses[0].value)),
+                *((_days(run), _usd(run)) if self.question.total_tokens else ()),
                 f"{one.ratio - 1:+.1%}{' =' if one.equal else ''}",
                 size(one.played.expected_bytes),
             )
-            for place, one in enumerate(plans, 1)
+            for one, run in zip((*plans, *best), runs, strict=True)
         ]
         job = self.question.jobs[0]
         caption = (
@@ -132,8 +141,17 @@ class SearchResult(Summarised):
         )
         if not self.plans:
             caption += "; the nearest, which is not feasible"
-        headings = ("", "plan", "cluster", first.key, "against the best", "expected memory")
+        of_run = ("time of the run", "cost of the run") if self.question.total_tokens else ()
+        headings = ("", "plan", "cluster", first.key, *of_run, "against the best", "expected memory")
         return Summary(caption=caption, headings=headings, rows=rows)
+
+
+def _days(run: Phase | None) -> str:
+    return "never ends" if run is None else show_seconds(run.wall_s.value)
+
+
+def _usd(run: Phase | None) -> str:
+    return "unknown" if run is None or run.usd is None else show_usd(run.usd.value)
 
 
 def find(

@@ -20,8 +20,9 @@ from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
 from flopcast.schedules import resolved, schedule_of
 from flopcast.schedules.custom import OwnSchedule
-from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space, usual_batch
+from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space
 from flopcast.search.tables import Table, column_of, each_with, in_parts, joined_with, regrouped, rows_where
+from flopcast.search.usual_training import usual_batch
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.orders import stage_layers

@@ -91,6 +91,15 @@ class Objective:
     label: str = ""
     axis_unit: Number = 1.0
 
+    @property
+    def superlative(self) -> str:
+        """Return what the plan with the smallest loss is called.
+
+        >>> [OBJECTIVES[name].superlative for name in ("step_time", "cost", "time_to_train")]
+        ['fastest', 'cheapest', 'best']
+        """
+        return f"{self.gain[:-1]}st" if self.gain.endswith("er") else "best"
+
     def shown(self, loss: Number) -> Number:
         """Return the loss as it is shown; the function is its own inverse."""
         return 1 / loss if self.inverse else loss
@@ -109,6 +118,17 @@ def _loss(amount: Amount | None) -> Loss:
     if amount is None:
         raise InternalError("the cluster lacks a value that an objective needs")
     return Loss(value=amount.value, factors=amount.factors)
+
+
+def run_of(played: Exact, run_tokens: Number) -> Phase | None:
+    """Return the whole run of a plan: its time and its cost, with intervals.
+
+    None if the run's tokens are unknown (0), or if its devices fail too often for it to end.
+    """
+    try:
+        return _run(played, run_tokens) if run_tokens else None
+    except InfeasibleError:
+        return None
 
 
 def _run(played: Exact, run_tokens: Number) -> Phase:

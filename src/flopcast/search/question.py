@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from flopcast.errors import Problem, SpecError
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.screen import of_lists
-from flopcast.search.space import Space, usual_batch
+from flopcast.search.space import Space
+from flopcast.search.usual_training import batch_assumed, usual_batch, usual_precision
 from flopcast.spec.job import Job
 from flopcast.units import Number
 
@@ -95,6 +96,20 @@ class Question:
         """Yield the jobs on clusters of every size."""
         for job in self.jobs:
             yield from self.space.jobs(job)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what neither the jobs nor the space say, each text once."""
+        texts, sized = [text for job in self.jobs for text in job.assumptions], tuple(self.sized())
+        if not self.space.global_batch:
+            batches = [batch_assumed(job, usual_batch(job)) for job in sized]
+            several = len(set(batches)) > 1
+            texts += [
+                f"{text} on {job.cluster.num_devices} devices" if several else text
+                for text, job in zip(batches, sized, strict=True)
+            ]
+        texts += [] if self.space.precision else [f"precision {usual_precision(job)}" for job in sized]
+        return tuple(dict.fromkeys(texts))
 
 
 def _faults(question: Question) -> Iterator[Problem]:

@@ -16,18 +16,21 @@ from itertools import islice
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.economics.run import Phase
 from flopcast.errors import Problem
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.exact import Exact
 from flopcast.search.grid import batches_on, plan_at
+from flopcast.search.objectives import run_of
 from flopcast.search.probe import probed
 from flopcast.search.question import Question
-from flopcast.search.rank import Ranked
+from flopcast.search.rank import Ranked, ranked
 from flopcast.search.refine import Refinement, Refining, Variants, gathered, refinements
 from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.units import show_seconds, show_usd
 from flopcast.workload.checks import check
 
 BEST_OF_EACH = 8  # screened plans of each setting that are simulated exactly in any case
@@ -42,7 +45,7 @@ class RejectedPlan:
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Setting:
     """One cluster, size, stack and power limit of a search, with its results.
 
@@ -54,7 +57,10 @@ class Setting:
         Numbers of plans: of the space; that keep every rule; that also keep every limit, by their
         estimates.
     best : Ranked or None
-        Its best plan by the first objective.
+        Its plan that is recommended by the first objective (rank.py); its ratio is to the best of all
+        settings.
+    run : Phase or None
+        The whole run with the best plan, if the question has the tokens of the run.
     nearest : Ranked or None
         If there is no best plan, the simulated plan that breaks the limits by least.
     rejected : RejectedPlan or None
@@ -66,8 +72,21 @@ class Setting:
     possible: int
     feasible: int
     best: Ranked | None = None
+    run: Phase | None = None
     nearest: Ranked | None = None
     rejected: RejectedPlan | None = None
+
+    def __repr__(self) -> str:
+        """Return the cluster and size, and its best plan with the step and the run."""
+        cluster = self.job.cluster
+        values = ["no plan is feasible"]
+        if self.best is not None:
+            values = [self.best.played.plan.short(), show_seconds(self.best.played.step_time_s)]
+        if self.run is not None:
+            values.append(f"the run takes {show_seconds(self.run.wall_s.value)}")
+            values += [] if self.run.usd is None else [f"costs {show_usd(self.run.usd.value)}"]
+        name = f"{cluster.name} × {cluster.num_devices}, {self.job.stack.label}"
+        return f"<Setting: {name}: {', '.join(values)}>"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,7 +230,7 @@ def settings_of(
     found = []
     for job, candidates_kept in zip(question.sized(), candidates_by_setting.each, strict=True):
         here = [one for one in plans if same_setting(one.played, job)]
-        best = min(here, key=lambda one: one.losses[0].value, default=None)
+        best = _recommended(question, here)
         over = (one for one in broken if best is None and same_setting(one.played, job))
         lacks_rules = not candidates_kept.possible and not partial
         found.append(
@@ -221,11 +240,18 @@ def settings_of(
                 possible=candidates_kept.possible,
                 feasible=candidates_kept.feasible,
                 best=best,
+                run=None if best is None else run_of(best.played, question.total_tokens),
                 nearest=next(over, None),
                 rejected=_rejected(question, job) if lacks_rules else None,
             )
         )
     return tuple(found)
+
+
+def _recommended(question: Question, here: Sequence[Ranked]) -> Ranked | None:
+    """Return the plan that a search of one setting alone recommends among its simulated plans."""
+    first = next(iter(ranked(question, [one.played for one in here])), None)
+    return next((one for one in here if first is not None and one.played is first.played), None)
 
 
 def same_setting(played: Exact, job: Job) -> bool:

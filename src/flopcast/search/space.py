@@ -12,13 +12,13 @@ recompute) is as the job's own plan says.
 """
 
 import re
-from math import log2
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field_validator
 
 from flopcast.errors import spec_error
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
+from flopcast.search.usual_training import usual_precision
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan
@@ -29,11 +29,6 @@ from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.strict_model import StrictModel
 
 ALL = "all"
-# of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
-USUAL_TOKENS = 2**22
-# of a global batch in fine-tuning, of all weights or of adapters: README of tatsu-lab/stanford_alpaca;
-# finetune.py of tloen/alpaca-lora; Tülu 3 (arXiv:2411.15124; allenai/open-instruct, scripts/train/finetune)
-USUAL_SAMPLES = 128
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
 RECOMPUTE = ("none", "selective", "full")
@@ -301,23 +296,6 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
     group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})
     return cluster.model_copy(update={"groups": (group,)})
-
-
-def usual_batch(job: Job) -> int:
-    """Return a global batch that every plan can divide: about four million tokens, or that of a fine-tune.
-
-    A power of two times the number of devices, so that replicas and micro-batches of any candidate go
-    into it.
-    """
-    devices = job.cluster.num_devices
-    sequences = USUAL_SAMPLES if job.fine_tunes else USUAL_TOKENS / job.batch.sequence_length
-    each = max(1.0, sequences / devices)
-    return int(devices * 2 ** round(log2(each)))
-
-
-def usual_precision(job: Job) -> str:
-    """Return bf16 if the device computes in it, else fp16."""
-    return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"
 
 
 def _precisions(space: Space, job: Job) -> tuple[object, ...]:

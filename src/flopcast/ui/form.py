@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import parse_qsl
 
-from flopcast.render.search_text import objective_name
+from flopcast.render.search_table import objective_name
 from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.ui.chosen_plan import CHOSEN

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable
 
-from flopcast.render.search_text import objective_name
+from flopcast.render.search_table import objective_name
 from flopcast.search.find import Progress, over_ratio
 from flopcast.search.question import Question
 from flopcast.search.rank import losses_of

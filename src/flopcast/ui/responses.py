@@ -9,7 +9,7 @@ the form.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from urllib.parse import urlencode
 
@@ -19,24 +19,20 @@ from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
-from flopcast.render import comparison, diagnosis, search_json, search_text
+from flopcast.render import comparison, diagnosis, search_json
 from flopcast.render.page.evidence import costs, evidence
 from flopcast.render.page.frame import Section
 from flopcast.render.page.limits import limits
 from flopcast.render.page.memory import memory
 from flopcast.render.page.pipeline import pipeline
 from flopcast.render.page.summary import advice, answer
-from flopcast.render.page.table import Markup, table
+from flopcast.render.page.table import table
 from flopcast.render.page.time_breakdown import where
 from flopcast.render.report_json import FORMAT_VERSION, as_json, memory_as_json
-from flopcast.render.search_drawing import LEGEND, drawing
-from flopcast.render.search_reasons import sentence_of
-from flopcast.render.search_text import Group
 from flopcast.render.terminal import capital
 from flopcast.report import versus
 from flopcast.report.report import Report
 from flopcast.search.find import SearchResult
-from flopcast.search.rank import Ranked, grouped
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
 from flopcast.spec.model import Model
@@ -45,13 +41,13 @@ from flopcast.spec.plan_fields import short_name
 from flopcast.ui import brought_files
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, job_from, question_from
+from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
 from flopcast.units import show_count
 
 JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "text/csv"
 OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
-SHOWN_PLANS = 20
 OPENED = ("time", "memory", "pipeline")  # sections that are shown unfolded
 
 
@@ -151,23 +147,7 @@ def compare_page(words: Words, _: OnProgress) -> Made:
 def search_page(words: Words, on_progress: OnProgress) -> Made:
     """Return the result of a search as a page: the front as a drawing, the plans as text."""
     result, _, _ = _found(words, on_progress)
-    html = "".join(f"<p>{escape(line)}</p>" for line in search_text.question_lines(result))
-    if result.plans:
-        html += (
-            f'<figure><div class="scroll">{drawing(result)}</div><figcaption>{LEGEND}</figcaption></figure>'
-        )
-        html += _plans("The best plans", result, grouped(result.plans)[:SHOWN_PLANS], words)
-        alone = [(one,) for one in result.on_front]
-        front = _plans(
-            "Plans that no other plan beats in every objective", result, alone, words, front=True
-        )
-        html += (
-            f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
-        )
-    if rows := search_text.settings_rows(result):
-        html += table("The best plan on each cluster, size and stack", ("on", "best plan"), rows)
-    if beyond := search_text.nearest(result):
-        html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
+    html = search_parts(result, lambda job: _address(job, words))
     return JSON, json.dumps({"html": html, "fields": {}})
 
 
@@ -238,33 +218,6 @@ def warm() -> None:
     """Load what predictions need, so that the first request need not."""
     job = job_from({"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 8, "plan": "gbs=64 tp=8"})
     as_json(api.predict(job))
-
-
-def _plans(
-    caption: str, result: SearchResult, groups: Sequence[Group], words: Words, *, front: bool = False
-) -> str:
-    """Return plans as a table; each links to its prediction, explains its rank and names its variants."""
-    plans = [first for first, *_ in groups]
-    shared = search_text.shared_words(plans)
-    head, *rows = search_text.rows_of(result, plans, shared, front=front)
-    lines: list[tuple[str | Markup, ...]] = [
-        (row[0], Markup(_link(row[1], group[0], words) + _why(group, result)), *row[2:])
-        for row, group in zip(rows, groups, strict=True)
-    ]
-    if shared:
-        caption = f"{caption}. Every plan: {' '.join(shared)}"
-    return f'<div class="plans">{table(caption, ("rank", *head[1:]), lines)}</div>'
-
-
-def _why(group: Group, result: SearchResult) -> str:
-    """Return the reasons for a plan's rank, and its variants, folded below the plan."""
-    variants = search_text.variants_of(group)
-    texts = [sentence_of(group[0], result), *([variants] if variants else [])]
-    return f"<details><summary>Why</summary><small>{escape('; '.join(texts))}</small></details>"
-
-
-def _link(text: str, one: Ranked, words: Words) -> str:
-    return f'<a href="{escape(_address(one.played.job, words))}">{escape(text)}</a>'
 
 
 def _address(job: Job, words: Words) -> str:

@@ -5,7 +5,7 @@ Elsewhere: the same as text (render/report_text.py), where the time goes (time_b
 is found (lab/diagnosis/settings.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from flopcast.economics.amount import Amount
@@ -36,11 +36,15 @@ def answer(report: Report) -> str:
         f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.stack.label)}."
         f" Plan: <code>{escape(job.plan.short())}</code>, {escape(job.batch.text())}</p>"
     )
-    spent = _costs(report) if report.run is None else _run(report.run)
+    spent = _costs(report) if report.run is None else run_tiles(report.run)
     others = (_memory(report), _limit(report), *spent, *_rates(report))
-    tiles = _tile(_time(report), lead=True) + "".join(map(_tile, others))
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
-    return f'{subject}<dl class="tiles">{tiles}</dl>{warnings}'
+    return f"{subject}{tiles(_time(report), others)}{warnings}"
+
+
+def tiles(lead: Tile, others: Iterable[Tile]) -> str:
+    """Return tiles as HTML; the leading one is larger."""
+    return f'<dl class="tiles">{_tile(lead, lead=True)}{"".join(map(_tile, others))}</dl>'
 
 
 def advice(changes: Sequence[Suspect], step_s: float, links: Sequence[str] = ()) -> str:
@@ -133,7 +137,7 @@ def _limit(report: Report) -> Tile:
     return ("Limited by", escape(capital(name)), f"{text}, {share(second_s / report.step_time_s).shown}")
 
 
-def _run(run: TrainingRun) -> tuple[Tile, ...]:
+def run_tiles(run: TrainingRun) -> tuple[Tile, ...]:
     """Return tiles with the time, the cost and the energy of the whole run."""
     spent, about = _amount(run.wall_s, lambda value: show_seconds(value, like=run.wall_s.value))
     tokens = f"{show_count(sum(phase.phase_tokens for phase in run.phases))} tokens"

@@ -1,0 +1,40 @@
+"""The global batch and the precision of a job that names none.
+
+Answers: which batch and which number format do a search and a chosen plan assume?
+Elsewhere: all other fields of a plan, which a search varies (space.py).
+"""
+
+from math import log2
+
+from flopcast.spec.job import Job
+from flopcast.units import show_count
+
+# of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
+USUAL_TOKENS = 2**22
+# of a global batch in fine-tuning, of all weights or of adapters: README of tatsu-lab/stanford_alpaca;
+# finetune.py of tloen/alpaca-lora; Tülu 3 (arXiv:2411.15124; allenai/open-instruct, scripts/train/finetune)
+USUAL_SAMPLES = 128
+
+
+def usual_batch(job: Job) -> int:
+    """Return a global batch that every plan can divide: about four million tokens, or that of a fine-tune.
+
+    A power of two times the number of devices, so that replicas and micro-batches of any candidate go
+    into it.
+    """
+    devices = job.cluster.num_devices
+    sequences = USUAL_SAMPLES if job.fine_tunes else USUAL_TOKENS / job.batch.sequence_length
+    each = max(1.0, sequences / devices)
+    return int(devices * 2 ** round(log2(each)))
+
+
+def batch_assumed(job: Job, global_batch: int) -> str:
+    """Return the assumption that a step has the usual batch, with its tokens."""
+    tokens = global_batch * job.batch.mean_sequence_tokens
+    recipe = ", as in recipes of fine-tuning" if job.fine_tunes else ""
+    return f"global_batch {global_batch} ({show_count(tokens)} tokens{recipe})"
+
+
+def usual_precision(job: Job) -> str:
+    """Return bf16 if the device computes in it, else fp16."""
+    return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"

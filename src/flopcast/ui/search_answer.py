@@ -1,0 +1,207 @@
+"""The answer of a search as a part of a page: the best plan as tiles, the front, the plans, each setting.
+
+Answers: what does a reader of the page see first of a search, and where does each plan lead?
+Elsewhere: the rows of the tables (render/search_table.py), the same as text (render/search_text.py), the
+drawing (render/search_drawing.py), the style (static/style.css).
+
+Every plan takes two rows of a table: its numbers, and the plan itself across all columns, because a plan is
+longer than any column. On a narrow screen the style shows the numbers below each other, named by the
+attribute `data-name`.
+"""
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+from flopcast.economics.run import TrainingRun
+from flopcast.render import search_reasons, search_text
+from flopcast.render.assumption_lines import with_option
+from flopcast.render.page.summary import VERDICTS, Tile, run_tiles, tiles
+from flopcast.render.search_drawing import LEGEND, drawing
+from flopcast.render.search_table import (
+    INTERVAL,
+    MFU,
+    RATE,
+    Group,
+    mark_of,
+    name_of,
+    objective_name,
+    plans_of_settings,
+    rate_and_mfu,
+    rows_of,
+    settings_rows,
+    values_of,
+    variants_of,
+)
+from flopcast.render.terminal import capital
+from flopcast.search.find import SearchResult
+from flopcast.search.objectives import OBJECTIVES, run_of
+from flopcast.search.rank import Ranked, grouped
+from flopcast.spec.job import Job
+from flopcast.units import show_memory
+
+SHOWN_PLANS = 20
+Address = Callable[[Job], str]  # of the page that predicts a job
+
+
+def search_parts(result: SearchResult, address: Address) -> str:
+    """Return the result of a search as HTML."""
+    html = _best(result, address) if result.plans else ""
+    html += "".join(map(_question_line, search_text.question_lines(result)))
+    if result.plans:
+        figure = f'<div class="scroll">{drawing(result)}</div><figcaption>{LEGEND}</figcaption>'
+        html += f"<figure>{figure}</figure>"
+        html += _plans("The best plans", result, grouped(result.plans)[:SHOWN_PLANS], address)
+        alone = [(one,) for one in result.on_front]
+        caption = "Plans that no other plan beats in every objective"
+        html += _folded("front", "The front", _plans(caption, result, alone, address, front=True))
+    html += _settings(result, address)
+    if beyond := search_text.nearest(result):
+        html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
+    if assumed := result.question.assumptions:
+        listed = "".join(f"<li>{escape(with_option(text))}</li>" for text in assumed)
+        html += _folded("assumed", "Assumed", f"<ul>{listed}</ul>")
+    return html
+
+
+def _question_line(line: str) -> str:
+    """Return a line on the question as a paragraph; a warning looks like one."""
+    if line.startswith("warning"):
+        return f'<p class="warning">{escape(capital(line.removeprefix("warning").strip()))}</p>'
+    return f'<p class="subject">{escape(line)}</p>'
+
+
+def _folded(key: str, heading: str, html: str) -> str:
+    return f'<details class="part" id="part-{key}"><summary><h2>{heading}</h2></summary>{html}</details>'
+
+
+def _best(result: SearchResult, address: Address) -> str:
+    """Return the recommended plan, one tile per result, and why it is recommended."""
+    first, question = result.plans[0], result.question
+    where = f"{question.jobs[0].model.name} on {name_of(first.played.job, question)}"
+    subject = f'<p class="subject">{escape(where)}. Recommended: {_link(first, address)}</p>'
+    run = run_of(first.played, question.total_tokens)
+    others = [_compared(result), *_rate(first), _memory(first)]
+    others[1:1] = [] if run is None else run_tiles(TrainingRun(phases=(run,)))[:2]
+    return subject + tiles(_objective(result, first), others)
+
+
+def _objective(result: SearchResult, first: Ranked) -> Tile:
+    objective = result.question.first
+    low, high = sorted(objective.shown(bound) for bound in first.losses[0].bounds)
+    interval = f"90 %: {escape(objective.show(low))} to {escape(objective.show(high))}"
+    return capital(objective_name(objective)), escape(values_of(result, first)[0]), interval
+
+
+def _compared(result: SearchResult) -> Tile:
+    """Return the tile that says what the plan was compared with, and how far the others are behind."""
+    counts = f"{result.possible:,} of them possible, {result.in_memory:,} fit"
+    counts += f", {result.feasible:,} keep all limits" if result.question.limits else ""
+    return "Chosen from", f"{result.candidates:,} plans", f"{counts}. {escape(_gap(result))}"
+
+
+def _gap(result: SearchResult) -> str:
+    """Return how far the recommended plan is behind the best or, if it is the best, the next one behind."""
+    first, objective = result.plans[0], result.question.first
+    if first.ratio != 1:
+        gap = (
+            f"{first.ratio - 1:.1%} {objective.comparative} (90 %: {search_reasons.ratio_interval(first)})"
+        )
+        return f"Tied with the {objective.superlative} plan, {gap}, and simpler"
+    others = [one for one, *_ in grouped(result.plans)[1:]]
+    if not others:
+        return f"The {objective.superlative} of all"
+    gap, interval = f"{others[0].ratio - 1:.1%}", search_reasons.ratio_interval(others[0])
+    return f"The next plan that is no variant of it is {gap} {objective.comparative} (90 %: {interval})"
+
+
+def _rate(first: Ranked) -> tuple[Tile, Tile]:
+    rate, mfu = rate_and_mfu(first.played)
+    return ("Throughput", escape(rate), "of all devices"), ("MFU", mfu, "masked attention counted in full")
+
+
+def _memory(first: Ranked) -> Tile:
+    played = first.played
+    word, colour = VERDICTS[played.verdict]
+    sizes = (played.expected_bytes, played.high_bytes, played.capacity_bytes)
+    expected, high, there = map(show_memory, sizes)
+    about = f"{expected} expected, up to {high}, of {there} on the fullest stage"
+    return "Memory", f'<span class="{colour}">{word}</span>', about
+
+
+def _plans(
+    caption: str, result: SearchResult, groups: Sequence[Group], address: Address, *, front: bool = False
+) -> str:
+    """Return plans as a table; each links to its prediction, explains its rank and names its variants."""
+    firsts = [first for first, *_ in groups]
+    head, *rows = rows_of(result, firsts, (), front=front)
+    shown = result.question.asked if front else result.question.named
+    of_rate = [MFU] if OBJECTIVES["tokens_per_s"] in shown else [RATE, MFU]
+    headings = ["rank", *head[2:], *of_rate]
+    bodies = []
+    for row, group in zip(rows, groups, strict=True):
+        rates = dict(zip((RATE, MFU), rate_and_mfu(group[0].played), strict=True))
+        mark = mark_of(group[0], result)
+        below = f"<strong>{capital(mark)}.</strong> " if mark else ""
+        below += _link(group[0], address) + _why(group, result)
+        bodies.append(_body(headings, [row[0], *row[2:], *(rates[name] for name in of_rate)], below))
+    return _table(caption, headings, bodies)
+
+
+def _settings(result: SearchResult, address: Address) -> str:
+    """Return the best plan on each cluster, size and stack as a table, and why others have none."""
+    if len(result.settings) < 2:
+        return ""
+    headings, *rows = settings_rows(result) or [[]]
+    best = plans_of_settings(result)
+    bodies = [_body(headings, row, _link(one, address)) for row, one in zip(rows, best, strict=True)]
+    html = _table("The best plan on each cluster, size and stack", headings, bodies) if bodies else ""
+    without = [one for one in result.settings if one.best is None]
+    if without:
+        reasons = (
+            f"<li>{escape(name_of(one.job, result.question))}:"
+            f" {escape(search_reasons.reason_no_plan(one, result))}</li>"
+            for one in without
+        )
+        html += f"<ul>{''.join(reasons)}</ul>"
+    return html
+
+
+def _table(caption: str, headings: Sequence[str], bodies: Sequence[str]) -> str:
+    """Return a table of plans, each in a body of two rows; an interval has no column of its own."""
+    head = "".join(
+        f'<th scope="col" role="columnheader">{escape(heading)}</th>'
+        for heading in headings
+        if heading != INTERVAL
+    )
+    return (
+        f'<div class="plans"><table role="table"><caption>{escape(caption)}</caption>'
+        f'<thead><tr role="row">{head}</tr></thead>{"".join(bodies)}</table></div>'
+    )
+
+
+def _body(headings: Sequence[str], cells: Sequence[str], below: str) -> str:
+    """Return the two rows of a plan; an interval stands below the value that it belongs to."""
+    shown: list[tuple[str, str]] = []
+    for heading, cell in zip(headings, cells, strict=True):
+        if heading == INTERVAL:
+            name, value = shown.pop()
+            shown.append((name, f"{value}<small>{escape(cell)}</small>"))
+        else:
+            shown.append((heading, escape(cell)))
+    (_, first), *rest = shown
+    row = f'<th scope="row" role="rowheader">{first}</th>' + "".join(
+        f'<td role="cell" data-name="{escape(name)}">{value}</td>' for name, value in rest
+    )
+    across = f'<td role="cell" colspan="{len(shown)}">{below}</td>'
+    return f'<tbody><tr role="row">{row}</tr><tr role="row">{across}</tr></tbody>'
+
+
+def _why(group: Group, result: SearchResult) -> str:
+    """Return the reasons for a plan's rank, and its variants, folded below the plan."""
+    variants = variants_of(group)
+    texts = [search_reasons.sentence_of(group[0], result), *([variants] if variants else [])]
+    return f"<details><summary>Why</summary><small>{escape('; '.join(texts))}</small></details>"
+
+
+def _link(one: Ranked, address: Address) -> str:
+    return f'<a href="{escape(address(one.played.job))}">{escape(one.played.plan.short())}</a>'
