@@ -42,9 +42,6 @@ class Deployment(StrictModel):
         Largest number of sequences in one pass; by default the engine's.
     max_tokens : int
         Largest number of new tokens in one pass; by default the engine's.
-    context_length : int
-        Longest request, prompt and output together, that the deployment accepts; 0 is the longest of the
-        traffic.
     """
 
     tensor_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("tensor_parallel", "tp"))
@@ -56,7 +53,6 @@ class Deployment(StrictModel):
     cache: CacheFormat = "bf16"
     max_sequences: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
-    context_length: int = Field(default=0, ge=0)
 
     @property
     def devices(self) -> int:

@@ -59,8 +59,8 @@ class Engine(StrictModel):
     reserved_bytes : float
         Memory for CUDA graphs, communication and the runtime, on each device.
     preemption : str
-        What happens to a preempted sequence: its cache is computed again or moved to the host. With "none",
-        a request is admitted only if the blocks of its whole output are free.
+        What happens to a preempted sequence: with "recompute", its cache is computed again. With "none", no
+        sequence is preempted: a request is admitted only if the blocks of its whole output are free.
     prefix_cache : bool
         Whether blocks of equal prompts are shared by default.
     fused_norms : bool
@@ -83,7 +83,7 @@ class Engine(StrictModel):
     block_tokens: int = Field(default=16, ge=1)
     memory_fraction: float = Field(default=0.9, gt=0, le=1)
     reserved_bytes: float = Field(default=3e9, ge=0)
-    preemption: Literal["recompute", "swap", "none"] = "recompute"
+    preemption: Literal["recompute", "none"] = "recompute"
     prefix_cache: bool = False
     fused_norms: bool = True
     iteration: IterationCost = IterationCost()
