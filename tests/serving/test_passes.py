@@ -145,7 +145,7 @@ def test_interpolated_passes_take_what_priced_ones_take(name):
         layers = lower_passes(catalog.model(name), plan, engine, run)
         return price_passes(layers, len(run.new_tokens), plan, engine, cluster, book, site)
 
-    times = pass_times(price, engine, 8192, 256, 8192)
+    (times,) = pass_times(lambda run: (price(run),), engine, 8192, 256, 8192)
     random = np.random.default_rng(0)
     sequences = random.integers(1, 257, 60).astype(float)
     prompts = np.where(random.random(60) < 0.5, 0, random.integers(1, 7000, 60)).astype(float)

@@ -44,6 +44,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
             "reserved_bytes": memory.reserved_bytes,
             "cache_bytes": memory.cache_bytes,
             "cache_tokens": memory.cache_tokens,
+            "pipeline_stage": memory.stage + 1,
         },
         "factors": [
             {"name": name, "log_sigma_factor": factor.log_sigma_factor, "share": report.factor_shares[name]}

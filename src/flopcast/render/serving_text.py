@@ -22,6 +22,7 @@ LABELS = {
     "norm": "norms",
     "embedding": "embedding",
     "host": "host",
+    "stages": "waiting for a busy pipeline stage",
 }
 LIMITS = {
     "arrivals": "arrivals: the engine serves every request as it comes",
@@ -69,7 +70,7 @@ def _answer(report: ServingReport) -> list[str]:
     lines += [
         f"rate      {show(rate.value, 'tokens/s')} of output, {show(each, 'tokens/s')} per device",
         f"requests  {report.requests_per_s.value:.3g}/s,"
-        f" {report.decoding:.0f} decoding at a time on each replica",
+        f" {report.decoding * job.passes_in_flight:.0f} decoding at a time on each replica",
     ]
     if report.goodput_per_s is not None:
         verdict = "kept" if report.meets_slo else "not kept"
@@ -94,6 +95,7 @@ def _plan(report: ServingReport) -> str:
     words = [f"tp={plan.tensor_parallel}"]
     words += [f"dp={plan.data_parallel}"] if plan.data_parallel > 1 else []
     words += [f"ep={plan.expert_parallel}"] if plan.expert_parallel > 1 else []
+    words += [f"pp={plan.pipeline_parallel}"] if plan.pipeline_parallel > 1 else []
     words += [f"replicas={replicas}", f"weights={plan.weights}"]
     words += [f"expert_weights={plan.expert_weights}"] if plan.expert_weights else []
     return " ".join((*words, f"cache={plan.cache}"))
@@ -127,7 +129,9 @@ def _memory(report: ServingReport) -> list[str]:
         f"the KV cache of a replica holds {memory.cache_tokens:,} tokens;"
         f" {report.summary.mean_kv_share:.0%} of it are in use on average"
     )
-    return [f"memory of one device: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>"), caches]
+    pipelined = report.job.plan.pipeline_parallel > 1
+    of = f"one device of pipeline stage {memory.stage + 1}" if pipelined else "one device"
+    return [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>"), caches]
 
 
 def _times(report: ServingReport) -> list[str]:

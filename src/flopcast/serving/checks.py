@@ -57,7 +57,7 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     ranks = plan.tensor_parallel
     if job.traffic.trace is not None and job.engines > 1:
         because = "the requests of a trace are played on one engine"
-        fix = "set plan.replicas to 1, and plan.data_parallel to 1"
+        fix = "set plan.replicas, plan.data_parallel and plan.pipeline_parallel to 1"
         yield Problem("plan.replicas", job.engines, "1, where the traffic is a trace", because, fix)
     if job.replicas * plan.devices > job.cluster.num_devices:
         because = f"{job.replicas} x {plan.devices} devices are more than the cluster has"
@@ -65,6 +65,14 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         most = max(job.cluster.num_devices // plan.devices, 0)
         fix = f"set plan.replicas to {most}" if most else "set plan.tensor_parallel to less"
         yield Problem("plan.replicas", job.replicas, allowed, because, fix)
+    blocks = job.model.num_blocks
+    if plan.pipeline_parallel > blocks:
+        because, fix = (
+            "each pipeline stage has at least one block",
+            f"set plan.pipeline_parallel to {blocks}",
+        )
+        allowed = f"at most {blocks}, the blocks of the model"
+        yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if ranks > domain:
         because = "every layer waits for all-reduces over these ranks"
         fix = f"set plan.tensor_parallel to {domain}"
@@ -86,9 +94,10 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
     fix = "set plan.expert_parallel to 1"
     if not layers:
         yield Problem("plan.expert_parallel", degree, "1", "the model has no experts", fix)
-    if job.plan.devices % degree:
-        allowed = f"a divisor of the {job.plan.devices} ranks of an instance"
-        because = "experts are spread over the ranks of an instance, and the rest of them share each expert"
+    ranks = job.plan.stage_devices
+    if ranks % degree:
+        allowed = f"a divisor of the {ranks} ranks of a pipeline stage"
+        because = "experts are spread over the ranks of a stage, and the rest of them share each expert"
         yield Problem("plan.expert_parallel", degree, allowed, because, fix)
     if any(layer.num_experts % degree for layer in layers):
         allowed = f"a divisor of the {layers[0].num_experts} experts"
@@ -131,7 +140,7 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             because,
             f"set plan.tensor_parallel to {2 * job.plan.tensor_parallel}, or plan.weights to fp8",
         )
-    elif memory.cache_tokens < longest:
+    elif memory.cache_tokens // job.passes_in_flight < longest:
         yield _too_long(job, memory, longest)
     stated = job.model.context_length
     if stated and longest > stated:
@@ -141,10 +150,16 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
 
 
 def _too_long(job: ServingJob, memory: ServingMemory, longest: int) -> Problem:
+    tokens = memory.cache_tokens // job.passes_in_flight
+    share = (
+        f", {tokens:,} for each of {job.passes_in_flight} passes in flight"
+        if tokens < memory.cache_tokens
+        else ""
+    )
     because = (
         f"the KV cache of one instance holds {memory.cache_tokens:,} tokens,"
-        f" {show_memory(memory.token_bytes)} each on a device"
+        f" {show_memory(memory.token_bytes)} each on a device{share}"
     )
     more = 2 * job.plan.tensor_parallel
     fix = f"shorten requests, set plan.cache to fp8, or plan.tensor_parallel to {more}"
-    return Problem("traffic", longest, f"requests of at most {memory.cache_tokens} tokens", because, fix)
+    return Problem("traffic", longest, f"requests of at most {tokens} tokens", because, fix)

@@ -66,5 +66,5 @@ def split_of(deployment: Deployment, run: EnginePass) -> Split:
         sequence_parallel=False,
         dtype="bf16",
         expert=constant(experts),
-        expert_tensor=constant(deployment.devices / experts),
+        expert_tensor=constant(deployment.stage_devices / experts),
     )

@@ -12,18 +12,23 @@ from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.serving.engine_pass import EnginePass
-from flopcast.serving.lower import lower_passes
+from flopcast.serving.lower import ServedLayer, lower_passes
+from flopcast.serving.stages import layers_of_stages
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
+UNLIMITED = 10**12  # tokens
 CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingMemory:
-    """Bytes on one device, and how many tokens the rest of its memory caches."""
+    """Bytes on one device, and how many tokens the rest of its memory caches.
+
+    With several pipeline stages it is a device of the stage whose cache holds the fewest tokens.
+    """
 
     capacity_bytes: float
     usable_bytes: float  # of the engine
@@ -32,6 +37,7 @@ class ServingMemory:
     reserved_bytes: float
     window_bytes: float  # caches of layers with a window, of all sequences
     token_bytes: float  # what one more token of a sequence caches, in layers without a window
+    stage: int = 0
 
     @property
     def cache_bytes(self) -> float:
@@ -42,11 +48,13 @@ class ServingMemory:
     @property
     def cache_tokens(self) -> int:
         """Return the tokens that the cache holds, of all sequences together."""
+        if not self.token_bytes:  # a stage of layers with windows alone
+            return 0 if self.cache_bytes < self.window_bytes else UNLIMITED
         return max(int((self.cache_bytes - self.window_bytes) / self.token_bytes), 0)
 
 
 def serving_memory(job: ServingJob) -> ServingMemory:
-    """Return the memory of one device of a job.
+    """Return the memory of one device of a job, on the stage that limits its cache.
 
     Activations are those of the largest pass: the residual stream, its norm and the widest tensors of one
     layer, six widths together, and the logits of all its sequences in fp32.
@@ -60,29 +68,44 @@ def serving_memory(job: ServingJob) -> ServingMemory:
         pairs=constant(tokens),
     )
     layers = lower_passes(model, deployment, engine, largest)
-    weight_bytes = sum(
-        layer.count * float((weight.elements * _weight_bytes(weight.name, weight.expert, deployment)).sum())
-        for layer in layers
-        for weight in layer.weights
-        if not weight.tied
-    )
+    counts = layers_of_stages(model, deployment.pipeline_parallel)
+    by_layer = [_layer_bytes(layer, deployment) for layer in layers]
     capacity_bytes = job.cluster.node.device.memory_bytes
     ranks, size = deployment.tensor_parallel, CACHE_BYTES[deployment.cache]
-    windows = {block: _window(block) for block in model.blocks}
-    every = all(windows.values())  # then a token counts in the window as well
-    cached = [
-        (size * block.count * _cached_elements(block, model.hidden, ranks), windows[block])
-        for block in model.blocks
-    ]
-    return ServingMemory(
-        capacity_bytes=capacity_bytes,
-        usable_bytes=capacity_bytes * engine.memory_fraction,
-        weight_bytes=weight_bytes,
-        activation_bytes=6.0 * model.hidden * tokens * ELEMENT_BYTES["bf16"]
-        + sequences * model.vocabulary * ELEMENT_BYTES["fp32"],
-        reserved_bytes=engine.reserved_bytes,
-        window_bytes=0.0 if every else sequences * sum(each * (window or 0) for each, window in cached),
-        token_bytes=sum(each for each, window in cached if every or not window),
+    windows = [_window(block) for block in model.blocks]
+    every = all(windows)  # then a token counts in the window as well
+    block_bytes = [size * _cached_elements(block, model.hidden, ranks) for block in model.blocks]
+    last = len(counts) - 1
+
+    def memory(stage: int) -> ServingMemory:
+        row = counts[stage].tolist()
+        held = zip(row[1 : 1 + len(block_bytes)], block_bytes, windows, strict=True)
+        cached = [(count * each, window) for count, each, window in held]
+        logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"] if stage == last else 0.0
+        return ServingMemory(
+            capacity_bytes=capacity_bytes,
+            usable_bytes=capacity_bytes * engine.memory_fraction,
+            weight_bytes=sum(count * each for count, each in zip(row, by_layer, strict=True)),
+            activation_bytes=6.0 * model.hidden * tokens * ELEMENT_BYTES["bf16"] + logits,
+            reserved_bytes=engine.reserved_bytes,
+            window_bytes=0.0 if every else sequences * sum(each * (window or 0) for each, window in cached),
+            token_bytes=sum(each for each, window in cached if every or not window),
+            stage=stage,
+        )
+
+    return min((memory(stage) for stage in range(last + 1)), key=_room)
+
+
+def _room(memory: ServingMemory) -> tuple[int, float]:
+    return memory.cache_tokens, memory.cache_bytes
+
+
+def _layer_bytes(layer: ServedLayer, deployment: Deployment) -> float:
+    """Return the bytes of the weights of one layer; a tied table is stored again on another stage."""
+    return sum(
+        float((weight.elements * _weight_bytes(weight.name, weight.expert, deployment)).sum())
+        for weight in layer.weights
+        if not weight.tied or deployment.pipeline_parallel > 1
     )
 
 

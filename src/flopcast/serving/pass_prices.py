@@ -28,7 +28,7 @@ from flopcast.serving.lower import ServedLayer
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
-from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.plan import Plan, Plans, one_plan
 from flopcast.spec.rows import of_equal_split
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
@@ -93,8 +93,7 @@ def price_passes(
 ) -> PricedPasses:
     """Price every item of a batch of `size` passes on a cluster."""
     items = tuple(item for layer in layers for item in layer.items)
-    groups_of_ranks = deployment.data_parallel
-    plans = one_plan(Plan(tp=deployment.tensor_parallel, dp=groups_of_ranks, gbs=groups_of_ranks))
+    plans = plan_of(deployment)
     axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}
     groups = {(axis, False): axis_group(axis, plans, cluster.scale_up_devices) for axis in axes}
     state = Pricing(cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None)
@@ -102,6 +101,12 @@ def price_passes(
     return PricedPasses(
         layers=layers, prices=state.prices, factors=state.found, used=tuple(state.used.values()), size=size
     )
+
+
+def plan_of(deployment: Deployment) -> Plans:
+    """Return the degrees of an instance as those of a plan, which places ranks on links."""
+    groups, stages = deployment.data_parallel, deployment.pipeline_parallel
+    return one_plan(Plan(tp=deployment.tensor_parallel, dp=groups, pp=stages, gbs=groups))
 
 
 def _stack_of(engine: Engine) -> Stack:

@@ -10,7 +10,7 @@ four tables, of one or two dimensions each, interpolated linearly in the logarit
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from flopcast.serving.pass_prices import PricedPasses
 from flopcast.spec.engine import Engine
 from flopcast.units import Number
 
-PriceBatch = Callable[[EnginePass], PricedPasses]
+PriceBatch = Callable[[EnginePass], tuple[PricedPasses, ...]]  # of each pipeline stage
 PARTS = ("prompt_attention", "decode_attention", "head")  # components with coordinates of their own
 STEPS = (1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875)  # nodes of an octave
 FEWEST, MOST_CONTEXT = 1.0, float(2**21)
@@ -137,10 +137,11 @@ class PassTimes:
 
 def pass_times(
     price: PriceBatch, engine: Engine, max_tokens: int, max_sequences: int, longest: int
-) -> PassTimes:
-    """Return the tables of an engine for passes up to these sizes, priced in one batch.
+) -> tuple[PassTimes, ...]:
+    """Return the tables of each stage of an engine for passes up to these sizes, priced in one batch.
 
-    `longest` is the longest context of a sequence; larger contexts are extrapolated.
+    The host's time is part of the first stage, with which a pass begins. `longest` is the longest context
+    of a sequence; larger contexts are extrapolated.
     """
     new = nodes(float(max(max_tokens, max_sequences)))
     sequences = nodes(float(max_sequences), (1.0, 1.5))
@@ -155,7 +156,22 @@ def pass_times(
     batch = [_passes(part, *pair) for part, pair in rows.items()]
     columns = (np.concatenate(column)[:, None] for column in zip(*batch, strict=True))
     names = ("new_tokens", "sequences", "cached_tokens", "pairs")
-    priced = price(EnginePass(**dict(zip(names, columns, strict=True)))).by_component()
+    stages = price(EnginePass(**dict(zip(names, columns, strict=True))))
+    cost = engine.iteration
+    without_host = engine.model_copy(
+        update={"iteration": cost.model_copy(update={"host_s": 0.0, "sequence_s": 0.0})}
+    )
+    return tuple(
+        _of_one_stage(stage, rows, engine if place == 0 else without_host)
+        for place, stage in enumerate(stages)
+    )
+
+
+def _of_one_stage(
+    priced_stage: PricedPasses, rows: Mapping[str, tuple[Counts, Counts]], engine: Engine
+) -> PassTimes:
+    """Return the tables of a stage from prices at their nodes."""
+    priced = priced_stage.by_component()
     total = sum(priced.values())
     component = {name: priced.get(name, np.zeros_like(total)) for name in PARTS}
     component["others"] = total - np.sum(list(component.values()), axis=0)

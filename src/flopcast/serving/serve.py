@@ -26,9 +26,11 @@ from flopcast.serving.requests import Limits, Requests
 from flopcast.serving.scheduler import run
 from flopcast.serving.served import Served
 from flopcast.serving.serving_report import ServingReport
+from flopcast.serving.stages import StagedTimes, by_stage, hops, staged_times
 from flopcast.serving.summary import LEAVE_OUT_SHARE, is_stable, saturation_per_s
 from flopcast.spec.serving_job import ServingJob
 
+STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
 
 
@@ -65,7 +67,7 @@ def serve(
     served = run(requests, limits, times)
     mean, weights = _mean_passes(served)
     priced = _price(job, book, mean)
-    shares, certainty = _shares(job, priced, mean.sequences[:, 0], weights)
+    shares, certainty = _shares(job, priced, times, mean, weights)
     spread = math.exp(NINETY_PERCENT * certainty.log_sigma_factor)
     fast, slow = (run(requests, limits, times.stretched(ratio)) for ratio in (1.0 / spread, spread))
     saturation = None if is_stable(served) else saturation_per_s(requests, limits, times)
@@ -73,13 +75,14 @@ def serve(
     return report_of(job, memory, plays, shares, certainty, priced.used, saturation, leave_out_share)
 
 
-def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes:
+def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes | StagedTimes:
     """Return the seconds of every pass that a job may run; `longest` is that of a request, in tokens."""
 
-    def price(passes: EnginePass) -> PricedPasses:
-        return _price(job, book, passes)
+    def price(passes: EnginePass) -> tuple[PricedPasses, ...]:
+        return by_stage(_price(job, book, passes), job.model, job.plan, job.cluster)
 
-    return pass_times(price, job.engine, _most_tokens(job, longest), job.most_sequences, longest)
+    tables = pass_times(price, job.engine, _most_tokens(job, longest), job.most_sequences, longest)
+    return staged_times(tables, job.model, job.plan, job.cluster, job.passes_in_flight)
 
 
 def _most_tokens(job: ServingJob, longest: int) -> int:
@@ -97,7 +100,7 @@ def limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
     return Limits(
         max_sequences=job.most_sequences,
         max_tokens=_most_tokens(job, longest),
-        kv_blocks=memory.cache_tokens // engine.block_tokens,
+        kv_blocks=memory.cache_tokens // job.passes_in_flight // engine.block_tokens,
         block_tokens=engine.block_tokens,
         chunked_prefill=engine.prefill != "whole",
         prefill_first=engine.prefill == "apart",
@@ -107,7 +110,10 @@ def limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
 
 
 def _price(job: ServingJob, book: CurveBook, passes: EnginePass) -> PricedPasses:
-    layers = lower_passes(job.model, job.plan, job.engine, passes)
+    layers = (
+        *lower_passes(job.model, job.plan, job.engine, passes),
+        *hops(job.model, job.plan, job.engine, job.cluster, passes),
+    )
     size = len(passes.new_tokens)
     return price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
 
@@ -157,20 +163,28 @@ def _pairs(requests: Requests) -> float:
 
 
 def _shares(
-    job: ServingJob, priced: PricedPasses, sequences: np.ndarray, weights: np.ndarray
+    job: ServingJob,
+    priced: PricedPasses,
+    times: PassTimes | StagedTimes,
+    mean: EnginePass,
+    weights: np.ndarray,
 ) -> tuple[dict[str, float], Certainty]:
     """Return shares of a mean iteration by component, and the factors that its time depends on.
 
     Parameters
     ----------
-    sequences : of each priced pass, (passes,)
+    mean : the passes that were priced
     weights : shares of the passes of all iterations, (passes,)
     """
     host = job.engine.iteration
-    host_s = host.host_s + host.sequence_s * float(sequences @ weights)
+    host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights)
     ratio = host.kernel_ratio
     seconds = {name: ratio * float(part @ weights) for name, part in priced.by_component().items()}
     seconds["host"] = host_s
+    if job.plan.pipeline_parallel > 1:
+        numbers = (mean.new_tokens, mean.sequences, mean.cached_tokens, mean.pairs)
+        passes_s = float(times(*(each[:, 0] for each in numbers)) @ weights)
+        seconds[STAGES] = max(passes_s - sum(seconds.values()), 0.0)
     total_s = sum(seconds.values())
     shares = {name: ratio * float(part @ weights) / total_s for name, part in priced.by_factor().items()}
     shares[ITERATION] = 1.0

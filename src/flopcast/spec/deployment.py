@@ -27,8 +27,11 @@ class Deployment(StrictModel):
         Number of groups of tensor-parallel ranks in one instance (dp), each with requests and a KV cache of
         its own. They share the experts, whose ranks are those of all groups.
     expert_parallel : int
-        Number of ranks over which experts are spread (ep), taken from the tp x dp ranks of an instance. The
-        remaining ranks cut each expert.
+        Number of ranks over which experts are spread (ep), taken from the tp x dp ranks of a stage. The
+        remaining ranks of a stage cut each expert.
+    pipeline_parallel : int
+        Number of pipeline stages (pp) of an instance, each with a part of the layers on tp x dp ranks. As
+        many passes are in flight, each with sequences of its own.
     replicas : int
         Number of instances that share the traffic; by default as many as fit on the cluster (0).
     weights : str
@@ -47,6 +50,9 @@ class Deployment(StrictModel):
     tensor_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("tensor_parallel", "tp"))
     data_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("data_parallel", "dp"))
     expert_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("expert_parallel", "ep"))
+    pipeline_parallel: int = Field(
+        default=1, ge=1, validation_alias=AliasChoices("pipeline_parallel", "pp")
+    )
     replicas: int = Field(default=0, ge=0)
     weights: WeightFormat = "bf16"
     expert_weights: WeightFormat | None = None
@@ -55,9 +61,14 @@ class Deployment(StrictModel):
     max_tokens: int | None = Field(default=None, ge=1)
 
     @property
+    def stage_devices(self) -> int:
+        """Return the devices of one pipeline stage of an instance."""
+        return self.tensor_parallel * self.data_parallel
+
+    @property
     def devices(self) -> int:
         """Return the devices of one instance."""
-        return self.tensor_parallel * self.data_parallel
+        return self.stage_devices * self.pipeline_parallel
 
     @property
     def format_of_experts(self) -> str:

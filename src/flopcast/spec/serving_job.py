@@ -55,14 +55,31 @@ class ServingJob(StrictModel):
         return self.plan.replicas or max(self.cluster.num_devices // self.plan.devices, 1)
 
     @property
+    def passes_in_flight(self) -> int:
+        """Return the passes that the stages of a pipeline work on at once: one for each stage.
+
+        There are no more than requests that are ever open.
+        """
+        stages, opened = self.plan.pipeline_parallel, self.traffic.concurrency
+        groups = self.replicas * self.plan.data_parallel
+        return stages if opened is None else min(stages, -(-opened // groups))
+
+    @property
     def engines(self) -> int:
-        """Return the groups of ranks that schedule requests of their own: those of all instances."""
-        return self.replicas * self.plan.data_parallel
+        """Return how many groups of sequences run passes of their own.
+
+        They are those of all instances, of their data-parallel groups, and of the passes in flight.
+        """
+        return self.replicas * self.plan.data_parallel * self.passes_in_flight
 
     @property
     def most_sequences(self) -> int:
-        """Return the sequences of the largest pass: no more than requests that are ever open."""
-        stated, opened = self.plan.max_sequences or self.engine.max_sequences, self.traffic.concurrency
+        """Return the sequences of the largest pass: no more than requests that are ever open.
+
+        The limit of an engine holds for all passes in flight together.
+        """
+        limit, opened = self.plan.max_sequences or self.engine.max_sequences, self.traffic.concurrency
+        stated = -(-limit // self.passes_in_flight)
         return stated if opened is None else min(stated, -(-opened // self.engines))
 
     @property

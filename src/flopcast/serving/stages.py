@@ -1,0 +1,175 @@
+"""Pipeline stages of an engine: which layers each has, what it sends, and the time of a pass through all.
+
+Answers: how many layers of each kind does a stage run, and how long is a pass while others are in flight?
+Elsewhere: stages of training (workload/stages.py), the seconds of one stage (pass_times.py).
+
+An engine with n stages keeps n passes in flight, each with sequences of its own (vLLM,
+`max_concurrent_batches`; SGLang and TensorRT-LLM call them micro-batches). A sequence takes part in one of
+them, because its next token depends on the last one. So a pass returns after the time of all stages, or
+later if the slowest stage is busy with the other passes until then.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.placement import crossings
+from flopcast.dtypes import ELEMENT_BYTES, Floats, Integers
+from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.operators.item import blocking
+from flopcast.operators.messages import SendReceive
+from flopcast.serving.decode_times import Amount
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.lower import ServedLayer
+from flopcast.serving.pass_prices import PricedPasses, plan_of
+from flopcast.serving.pass_times import PassTimes
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+from flopcast.spec.model import Model
+from flopcast.units import Number
+
+AXES = "pp_inside", "pp"  # of a message inside a scale-up domain, and of one that leaves it
+
+
+def blocks_of_stages(blocks: int, stages: int) -> tuple[int, ...]:
+    """Return the blocks of each stage: as even as possible, the last stage with none of the rest.
+
+    The last stage has the head. The stages before it take one block more each, the later ones first
+    (vLLM, `get_pp_indices`).
+
+    >>> blocks_of_stages(10, 4)
+    (2, 3, 3, 2)
+    """
+    each, rest = divmod(blocks, stages)
+    longer = range(stages - 1 - rest, stages - 1)
+    return tuple(each + (stage in longer) for stage in range(stages))
+
+
+def layers_of_stages(model: Model, stages: int) -> Integers:
+    """Return how many layers of each kind a stage has, shape (stages, layers).
+
+    Layers are those of `lower_passes`, in their order: the embedding is on the first stage, the final norm
+    and the head are on the last.
+    """
+    kinds = model.sequence()
+    counts = np.zeros((stages, len(kinds)), dtype=np.intp)
+    room, stage = list(blocks_of_stages(model.num_blocks, stages)), 0
+    for place, number in model.runs():
+        if not 1 <= place <= len(model.blocks):
+            counts[0 if place == 0 else stages - 1, place] += number
+            continue
+        left = number
+        while left:
+            taken = min(left, room[stage])
+            counts[stage, place] += taken
+            room[stage] -= taken
+            left -= taken
+            stage += not room[stage] and stage < stages - 1
+    kept = [not isinstance(layer, MultiTokenPrediction) for layer, _ in kinds]
+    return counts[:, kept]
+
+
+def hops(
+    model: Model, deployment: Deployment, engine: Engine, cluster: Cluster, run: EnginePass
+) -> tuple[ServedLayer, ...]:
+    """Return the messages from a stage to the next: one entry for those inside a scale-up domain, and one
+    for those that leave it; none of a single stage.
+
+    Each tensor-parallel rank sends its share. Where the norm adds the residual, the residual stream and the
+    last block's result are sent apart.
+    """
+    tensors = 2.0 if engine.fused_norms else 1.0
+    sent_bytes = tensors * run.new_tokens * model.hidden * ELEMENT_BYTES["bf16"]
+    layers = []
+    for axis, number in zip(AXES, _hops(deployment, cluster).sum(axis=1).tolist(), strict=True):
+        if number:
+            work = SendReceive(axis=axis, message_bytes=sent_bytes / deployment.tensor_parallel)
+            item = blocking("stage.send", work, "y", "x")
+            layers.append(ServedLayer(kind="hop", count=number, items=(item,), weights=()))
+    return tuple(layers)
+
+
+def _hops(deployment: Deployment, cluster: Cluster) -> Integers:
+    """Return which stages send inside a domain and which to another one, shape (2, stages)."""
+    stages = deployment.pipeline_parallel
+    leaves = crossings(plan_of(deployment), 0, stages, cluster.scale_up_devices)
+    sends = np.arange(stages) < stages - 1
+    return np.stack([sends & (leaves == 0), sends & (leaves == 1)]).astype(np.intp)
+
+
+def by_stage(
+    priced: PricedPasses, model: Model, deployment: Deployment, cluster: Cluster
+) -> tuple[PricedPasses, ...]:
+    """Return the prices of each stage, whose layers are a part of all layers and hops."""
+    stages = deployment.pipeline_parallel
+    if stages == 1:
+        return (priced,)
+    sent = [row for row in _hops(deployment, cluster) if row.any()]
+    counts = np.concatenate([layers_of_stages(model, stages), np.array(sent).T], axis=1)
+    return tuple(
+        replace(
+            priced,
+            layers=tuple(
+                replace(layer, count=count)
+                for layer, count in zip(priced.layers, row, strict=True)
+                if count
+            ),
+        )
+        for row in counts.tolist()
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class StagedTimes:
+    """Seconds of passes through all stages: a function for the scheduler, as `PassTimes`."""
+
+    stages: tuple[PassTimes, ...]  # those that differ
+    counts: tuple[int, ...]  # how many stages are alike
+    in_flight: int
+
+    def stretched(self, ratio: Number) -> "StagedTimes":
+        """Return the times of passes that are longer throughout."""
+        return replace(self, stages=tuple(stage.stretched(ratio) for stage in self.stages))
+
+    def __call__(self, new: Amount, sequences: Amount, cached: Amount, pairs: Amount) -> Amount:
+        """Return the seconds of passes; the arguments are floats, or arrays of one shape."""
+        each = [stage(new, sequences, cached, pairs) for stage in self.stages]
+        if isinstance(new, np.ndarray):
+            return through_stages(np.array(each), self.counts, self.in_flight)
+        together_s = sum(count * seconds for count, seconds in zip(self.counts, each, strict=True))
+        return max(together_s, self.in_flight * max(each))
+
+
+def staged_times(
+    tables: tuple[PassTimes, ...], model: Model, deployment: Deployment, cluster: Cluster, in_flight: int
+) -> PassTimes | StagedTimes:
+    """Return the seconds of passes through stages; stages with the same layers are evaluated once."""
+    stages = len(tables)
+    if stages == 1:
+        return tables[0]
+    rows = np.concatenate([layers_of_stages(model, stages), _hops(deployment, cluster).T], axis=1).tolist()
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for stage, row in enumerate(rows):
+        alike.setdefault((stage == 0, *row), []).append(stage)  # the first has the host's time too
+    return StagedTimes(
+        stages=tuple(tables[members[0]] for members in alike.values()),
+        counts=tuple(len(members) for members in alike.values()),
+        in_flight=in_flight,
+    )
+
+
+def through_stages(each_s: Floats, counts: tuple[int, ...], in_flight: int) -> Floats:
+    """Return the time between two passes of the same sequences, shape (passes,).
+
+    A ring of stages with `in_flight` passes of equal length turns once in the sum over its stages, or in
+    that many times its slowest stage.
+
+    Parameters
+    ----------
+    each_s : seconds of the stages that differ, shape (stages, passes)
+    counts : how many stages are alike
+    """
+    together_s: Floats = np.array(counts, dtype=np.float64) @ each_s
+    found_s: Floats = np.maximum(together_s, in_flight * each_s.max(axis=0))
+    return found_s
