@@ -10,7 +10,7 @@ from flopcast.render.terminal import answer, plain
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.units import show, show_memory, show_seconds, show_usd
 
-NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end"}
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end", "inter_token": "between tokens"}
 LABELS = {
     "mlp": "dense feed-forward layers",
     "experts": "experts",

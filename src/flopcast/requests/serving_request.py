@@ -94,7 +94,7 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
-    job, chosen = _with_degree(job)
+    job, chosen = with_degree(job)
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 
 
@@ -131,7 +131,7 @@ def _slo(data: object, document: Document) -> Slo:
     return build(Slo, document, data, ("slo",))
 
 
-def _with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
+def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     """Return the job with a tensor-parallel degree and formats, and notes on those that were chosen.
 
     Formats are those in which the model was published.

@@ -20,6 +20,7 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import SLO_METRICS, Percentile
 
 PERCENTILES = (50.0, 90.0, 99.0)
+INTER_TOKEN = "inter_token"  # single times between tokens, where TPOT is the mean of a request
 Plays = tuple[Served, Served, Served]  # as predicted, with faster passes, with slower ones
 
 
@@ -88,9 +89,9 @@ def _latencies(
 ) -> dict[str, dict[str, Estimate]]:
     """Return the mean and percentiles of each latency, those of the objectives among them."""
     found = {}
-    for metric in SLO_METRICS:
+    for metric in (*SLO_METRICS, INTER_TOKEN):
         spread = attrgetter(metric)
-        stated = getattr(job.slo, f"{metric}_percentile")
+        stated = getattr(job.slo, f"{metric}_percentile", PERCENTILES[0])
         found[metric] = {"mean": estimate(attrgetter(f"{metric}.mean_s"))} | {
             f"p{percentile:g}": estimate(partial(_at, spread, percentile))
             for percentile in sorted({*PERCENTILES, stated})

@@ -33,10 +33,10 @@ class Estimate:
 class ServingReport:
     """The prediction of a serving job.
 
-    Latencies are in seconds, by metric (ttft, tpot, end_to_end) and name: "mean", "p50", "p90", "p99".
-    Rates are those of all replicas. `served` and `summary` are of one replica. `shares` divides the time of
-    a mean iteration by component, and sums to 1. `log_sigma_factor` is the sigma of the logarithm of an
-    iteration's time, from which the intervals follow.
+    Latencies are in seconds, by metric (ttft, tpot, end_to_end, inter_token) and name: "mean", "p50",
+    "p90", "p99". Rates are those of all replicas. `served` and `summary` are of one replica. `shares`
+    divides the time of a mean iteration by component, and sums to 1. `log_sigma_factor` is the sigma of the
+    logarithm of an iteration's time, from which the intervals follow.
     """
 
     job: ServingJob

@@ -7,6 +7,10 @@ What a row does not say follows the engine: TensorRT-LLM runs checkpoints whose 
 others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest. Where experts are spread
 over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
 that their ids name. The concurrency is that of the whole instance, which `silicon_data_source` repeats.
+
+InferenceMAX sends ten times as many requests as are open at once, with lengths drawn between 0.8 of the
+stated ones and these, without a shared prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows with
+its three pairs of lengths are read so, all others with the stated lengths.
 """
 
 import math
@@ -14,6 +18,7 @@ import re
 from collections.abc import Mapping
 
 from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.serving_runs.quantities import latency
 from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
 
 HEADER = ("silicon_ttft_ms", "silicon_tpot_ms", "silicon_data_source")
@@ -35,6 +40,9 @@ FORMATS = {
     "nvfp4": "nvfp4",
     "int4_wo": "int4",
 }
+ROUNDS = 10  # requests of each place of the concurrency
+INFERENCE_MAX = ((1024, 1024), (1024, 8192), (8192, 1024))  # longest prompts and outputs of its benchmarks
+SHORTEST_SHARE = 0.8  # of the longest: lengths are drawn evenly between the two
 # what no deployment of ours has yet, by column: the values of rows without it
 OF_DEPLOYMENTS: Mapping[str, tuple[str, ...]] = {"pp_size": ("", "1.0"), "mode": ("agg",)}
 
@@ -47,7 +55,13 @@ def run_of(row: Mapping[str, str]) -> ServingRun:
         "device": row["system"],
     }
     measured = tuple(
-        Measured(quantity=name, unit="ms", value=float(row[name]), of=metric)
+        Measured(
+            quantity=name,
+            unit="ms",
+            value=float(row[name]),
+            read=latency(metric, "ms"),
+            teaches=metric == "tpot",
+        )
         for name, metric in (("silicon_ttft_ms", "ttft"), ("silicon_tpot_ms", "tpot"))
         if row[name]
     )
@@ -75,20 +89,34 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     ranks, groups, experts = _degrees(row)
     four_bits = "gpt-oss" in row["model_path"]
     weights = "bf16" if four_bits else FORMATS[row["gemm_quant_mode"]]
+    concurrency = _concurrency(row, groups)
     return RowFacts(
         model=row["model_path"],
         cluster=SYSTEMS[row["system"]],
         engine=ENGINES[row["backend"]],
-        tensor_parallel=ranks,
-        data_parallel=groups,
-        expert_parallel=experts,
-        weights="bf16" if weights == "int4" else weights,
-        expert_weights="mxfp4" if four_bits else FORMATS[row["moe_quant_mode"]],
-        cache="fp8" if row["backend"] == "trtllm" else "bf16",
-        concurrency=_concurrency(row, groups),
-        prompt_tokens=int(row["isl"]),
-        output_tokens=int(row["osl"]),
+        plan={
+            "tensor_parallel": ranks,
+            "data_parallel": groups,
+            "expert_parallel": experts,
+            "weights": "bf16" if weights == "int4" else weights,
+            "expert_weights": "mxfp4" if four_bits else FORMATS[row["moe_quant_mode"]],
+            "cache": "fp8" if row["backend"] == "trtllm" else "bf16",
+            "replicas": 1,
+        },
+        traffic={
+            "concurrency": concurrency,
+            "prompt_tokens": _lengths(row, int(row["isl"])),
+            "output_tokens": _lengths(row, int(row["osl"])),
+            "requests": ROUNDS * concurrency,
+        },
     )
+
+
+def _lengths(row: Mapping[str, str], tokens: int) -> str | int:
+    """Return the lengths of requests whose longest has so many tokens."""
+    if (int(row["isl"]), int(row["osl"])) not in INFERENCE_MAX:
+        return tokens
+    return f"uniform({int(SHORTEST_SHARE * tokens)},{tokens})"
 
 
 def _degrees(row: Mapping[str, str]) -> tuple[int, int, int]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.lab.serving_runs.measured import ComparedServing
+from flopcast.lab.serving_runs.quantities import PER_UNIT
 from flopcast.serving.serving_report import ServingReport
 from flopcast.spec.engine import IterationCost
 
@@ -45,7 +46,7 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
     kernels_s = (report.iteration_s - host_s) / cost.kernel_ratio
     tpot_s = report.latencies["tpot"]["mean"].value
     return Observed(
-        measured_s=row.measured.value * 1e-3,
+        measured_s=row.measured.value / PER_UNIT[row.measured.unit],
         iterations_ratio=tpot_s / report.iteration_s,
         kernels_s=kernels_s,
         sequences=np.array(report.decoding),

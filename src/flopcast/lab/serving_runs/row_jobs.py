@@ -1,52 +1,61 @@
 """The serving job of a row of a table, from the facts that tables state.
 
 Answers: which job do these facts describe, or why can it not be predicted?
-Elsewhere: which facts a table states (aiconfigurator.py), predicting jobs (score.py).
-
-InferenceMAX sends ten times as many requests as are open at once, with lengths drawn between 0.8 of the
-stated ones and these, without a shared prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows with
-its three pairs of lengths are read so, all others with the stated lengths.
+Elsewhere: which facts a table states (one file a table), predicting jobs (score.py).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.errors import SpecError
 from flopcast.library import catalog
+from flopcast.requests.serving_request import with_degree
+from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
+from flopcast.serving.requests import Requests
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Traffic
 
 SAME_SHAPES = {  # models that differ from one of the catalogue in their weights alone
     "deepseek-ai/DeepSeek-R1": "deepseek-v3",
+    "deepseek-ai/DeepSeek-R1-0528": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3.1": "deepseek-v3",
     "nvidia/DeepSeek-R1-NVFP4": "deepseek-v3",
     "nvidia/DeepSeek-V3.1-NVFP4": "deepseek-v3",
     "moonshotai/Kimi-K2.5": "kimi-k2",
     "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": "qwen3-235b-a22b",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8": "qwen3-235b-a22b",
+    "Qwen/Qwen3-235B-A22B-Thinking-2507": "qwen3-235b-a22b",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": "qwen3-30b-a3b",
+    "Qwen/Qwen3-30B-A3B-Thinking-2507": "qwen3-30b-a3b",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-30b-a3b",
     "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
     "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "meta-llama/Llama-3.1-405B-Instruct": "llama-3.1-405b",
+    "meta-llama/Llama-3.3-70B-Instruct": "llama-3.1-70b",
+    "google/gemma-3-12b-it": "gemma-3-12b",
 }
-ROUNDS = 10  # requests of each place of the concurrency
-INFERENCE_MAX = ((1024, 1024), (1024, 8192), (8192, 1024))  # longest prompts and outputs of its benchmarks
-SHORTEST_SHARE = 0.8  # of the longest: lengths are drawn evenly between the two
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowFacts:
-    """What a row says of a deployment and its traffic."""
+    """What a row says of a deployment and its traffic.
+
+    `plan` holds fields of a Deployment; without a tensor-parallel degree, it is the one that flopcast
+    chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
+    `devices` devices, by default those of one.
+    """
 
     model: str
     cluster: str
     engine: str
-    tensor_parallel: int
-    data_parallel: int
-    expert_parallel: int
-    weights: str
-    expert_weights: str
-    cache: str
-    concurrency: int
-    prompt_tokens: int
-    output_tokens: int
+    plan: Mapping[str, object]
+    traffic: Mapping[str, object]
+    devices: int = 0
+    trace: Requests | None = None
 
 
 def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
@@ -54,43 +63,24 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     name = SAME_SHAPES.get(facts.model, facts.model)
     if catalog.known("models", name) is None:
         return None, f"the catalogue has no model {facts.model}"
+    plan = Deployment.model_validate(facts.plan)
     per_node = catalog.cluster(facts.cluster).node.devices
-    plan = Deployment.model_validate(
-        {
-            "tensor_parallel": facts.tensor_parallel,
-            "data_parallel": facts.data_parallel,
-            "expert_parallel": facts.expert_parallel,
-            "weights": facts.weights,
-            "expert_weights": facts.expert_weights,
-            "cache": facts.cache,
-            "replicas": 1,
-        }
-    )
+    devices = facts.devices or plan.devices
     job = ServingJob(
         model=catalog.model(name),
-        cluster=catalog.cluster(facts.cluster, -(-facts.tensor_parallel * facts.data_parallel // per_node)),
+        cluster=catalog.cluster(facts.cluster, -(-devices // per_node)),
         engine=catalog.engine(facts.engine),
         plan=plan,
-        traffic=Traffic.model_validate(
-            {
-                "concurrency": facts.concurrency,
-                "prompt_tokens": _lengths(facts.prompt_tokens, facts),
-                "output_tokens": _lengths(facts.output_tokens, facts),
-                "requests": ROUNDS * facts.concurrency,
-            }
-        ),
+        traffic=Traffic.model_validate(facts.traffic),
     )
     try:
-        problems = serving_problems(job, facts.prompt_tokens + facts.output_tokens)
+        job, _ = with_degree(job)
+        replicas = max(devices // job.plan.devices, 1)
+        job = job.model_copy(update={"plan": job.plan.model_copy(update={"replicas": replicas})})
+        requests = requests_of(job.traffic, facts.trace)
+        problems = serving_problems(job, int((requests.prompt_tokens + requests.output_tokens).max()))
     except SpecError as error:
         problems = list(error.problems)
     if problems:
         return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
     return job, ""
-
-
-def _lengths(tokens: int, facts: RowFacts) -> str | int:
-    """Return the lengths of requests whose longest has so many tokens."""
-    if (facts.prompt_tokens, facts.output_tokens) not in INFERENCE_MAX:
-        return tokens
-    return f"uniform({int(SHORTEST_SHARE * tokens)},{tokens})"

@@ -12,18 +12,18 @@ import numpy as np
 
 from flopcast.errors import SpecError
 from flopcast.lab.serving_runs.fit import by_engine
-from flopcast.lab.serving_runs.measured import ComparedServing, Measured, ServingRun, ServingScores
+from flopcast.lab.serving_runs.measured import ComparedServing, ServingRun, ServingScores
 from flopcast.library.curves import load_serving_book
 from flopcast.serving.serve import serve
-from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.serving.serving_report import ServingReport
 from flopcast.spec.engine import IterationCost
 from flopcast.spec.serving_job import ServingJob
 
 Constants = Literal["catalogue", "model", "device", "none"]
-PER_UNIT = {"s": 1.0, "ms": 1e3, "us": 1e6}
 NO_CONSTANTS = IterationCost(kernel_ratio=1.0, host_s=0.0, sequence_s=0.0, log_sigma_factor=0.3)
 JUDGED: Mapping[Constants, str] = {
-    "catalogue": "Fitted: the constants of each engine are those of the catalogue, fitted on these points.",
+    "catalogue": "The constants of each engine are those of the catalogue: fitted on every tenth point of"
+    " aiconfigurator, so that all other tables are left out of the fit.",
     "model": "Left out: for each model, the constants were fitted on the points of all other models.",
     "device": "Left out: for each device, the constants were fitted on the points of all other devices.",
     "none": "Never fitted: predictions use kernels and messages alone, without any time of the host.",
@@ -40,8 +40,10 @@ def score_runs(runs: Sequence[ServingRun], constants: Constants = "catalogue") -
     pairs = [
         (row, reports[_key(row.run.job)])
         for row in first.rows
-        if row.measured.of == "tpot" and row.run.job is not None
+        if row.measured.teaches and row.run.job is not None
     ]
+    if not pairs:  # none of these points teaches constants: all are left out of the catalogue's
+        return first
     rows: list[ComparedServing] = []
     for name in dict.fromkeys(run.groups[constants] for run in runs):
         fitted = by_engine(pair for pair in pairs if pair[0].run.groups[constants] != name)
@@ -57,7 +59,7 @@ def fitted_constants(runs: Sequence[ServingRun]) -> dict[str, IterationCost]:
     return by_engine(
         (row, reports[_key(row.run.job)])
         for row in scores.rows
-        if row.measured.of == "tpot" and row.run.job is not None
+        if row.measured.teaches and row.run.job is not None
     )
 
 
@@ -86,14 +88,15 @@ def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Repor
         key = _key(run.job)
         try:
             if key not in known:
-                known[key] = serve(job, load_serving_book(job.cluster), leave_out_share=0.0)
+                book = load_serving_book(job.cluster)
+                known[key] = serve(job, book, run.trace, run.leave_out_share)
         except SpecError as error:
             problem = error.problems[0]
             reason = f"{problem.field} = {problem.value}: {problem.because}"
             left_out.append(replace(run, job=None, reason=reason))
             continue
         rows += [
-            ComparedServing(run=run, measured=each, predicted=_predicted(known[key], each))
+            ComparedServing(run=run, measured=each, predicted=each.read(known[key]))
             for each in run.measured
         ]
     judged = JUDGED["catalogue" if cost is None else "none"]
@@ -102,13 +105,6 @@ def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Repor
 
 def _key(job: ServingJob | None) -> str:
     return "" if job is None else job.model_dump_json()
-
-
-def _predicted(report: ServingReport, measured: Measured) -> Estimate:
-    """Return what a report says of a measured number, in its unit."""
-    if measured.of == "output_tokens_per_s":
-        return report.output_tokens_per_s
-    return report.latencies[measured.of]["mean"].times(PER_UNIT[measured.unit])
 
 
 def statistics(rows: Sequence[ComparedServing]) -> dict[str, float]:

@@ -1,20 +1,32 @@
 """Tables of measured serving, recognised by their headers.
 
 Answers: which runs does a file hold?
-Elsewhere: the rows of each table (aiconfigurator.py), how well they are predicted (score.py).
+Elsewhere: the rows of each table (one file a table), how well they are predicted (score.py).
 """
 
 import csv
-import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, cast
 
-from flopcast.lab.serving_runs import aiconfigurator
-from flopcast.lab.serving_runs.measured import ServingRun
+from flopcast.lab.serving_runs import aiconfigurator, apex, mlenergy, mlperf, replays
+from flopcast.lab.serving_runs.measured import ServingRun, opened
 
-Reader = Callable[[Mapping[str, str]], ServingRun]
-READERS: dict[tuple[str, ...], Reader] = {aiconfigurator.HEADER: aiconfigurator.run_of}
+Rows = Iterable[Mapping[str, str]]
+Reader = Callable[[Path, Rows], tuple[ServingRun, ...]]
+
+
+def _by_row(run_of: Callable[[Mapping[str, str]], ServingRun]) -> Reader:
+    """Return the reader of a table that has a run in each row."""
+    return lambda _, rows: tuple(run_of(row) for row in rows)
+
+
+READERS: dict[tuple[str, ...], Reader] = {
+    aiconfigurator.HEADER: _by_row(aiconfigurator.run_of),
+    mlenergy.HEADER: _by_row(mlenergy.run_of),
+    mlperf.HEADER: _by_row(mlperf.run_of),
+    apex.HEADER: apex.runs_of,
+    replays.HEADER: replays.runs_of,
+}
 
 
 def is_serving_table(path: Path) -> bool:
@@ -27,21 +39,14 @@ def read_serving_runs(path: Path) -> tuple[ServingRun, ...]:
     reader = _reader(path)
     if reader is None:
         return ()
-    with _opened(path) as file:
-        return tuple(reader(row) for row in csv.DictReader(file))
+    with opened(path) as file:
+        return reader(path, csv.DictReader(file))
 
 
 def _reader(path: Path) -> Reader | None:
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             columns = set(next(csv.reader(file), ()))
     except (OSError, UnicodeDecodeError, EOFError, csv.Error):
         return None
     return next((reader for header, reader in READERS.items() if columns.issuperset(header)), None)
-
-
-def _opened(path: Path) -> IO[str]:
-    """Open a table as text, plain or packed."""
-    if path.suffix == ".gz":
-        return cast("IO[str]", gzip.open(path, "rt", encoding="utf-8", newline=""))
-    return path.open(encoding="utf-8", newline="")

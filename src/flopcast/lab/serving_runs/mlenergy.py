@@ -1,0 +1,96 @@
+"""ML.ENERGY Benchmark: latency between tokens, throughput, watts and joules of vLLM on H100 and B200.
+
+Source: data/serving/mlenergy_llm.csv; on GitHub ml-energy/leaderboard and ml-energy/benchmark, and
+arXiv:2505.06371. One row is one task on one deployment, measured while the batch is full.
+
+The configuration files of the benchmark (configs/vllm of ml-energy/benchmark) say that a pass has at most
+8192 new tokens, that attention is divided over all devices where experts are spread over them, and how many
+requests a task has. What they leave open is assumed here: lengths of prompts, which the benchmark does not
+publish (the times between tokens hardly depend on them), and that lengths of outputs vary about their mean
+as a lognormal distribution does. Enough requests are played that the batch stays full.
+"""
+
+from collections.abc import Mapping
+
+from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s
+from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+
+HEADER = ("median_itl_ms", "output_throughput_tokens_per_sec", "max_num_seqs", "avg_output_len")
+CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
+PROMPTS = {"gpqa": 300, "lm-arena-chat": 400, "sourcegraph-fim": 1500}  # mean tokens, assumed
+PROMPT_SIGMA, OUTPUT_SIGMA = 0.8, 0.7  # of the logarithm of lengths, assumed
+MAX_TOKENS = 8192
+ROUNDS = 4  # requests of each place of the batch; the first and the last are not judged
+BLOCK_SCALES = ("Qwen/", "deepseek-ai/")  # publish 8-bit weights with a scale for each block
+
+
+def run_of(row: Mapping[str, str]) -> ServingRun:
+    """Return the run of one row of the table."""
+    groups = {"model": row["model_id"], "device": row["gpu_model"], "task": row["task"], "engine": "vllm"}
+    found = {
+        "median_itl_ms": ("ms", latency("inter_token", "ms", "p50")),
+        "output_throughput_tokens_per_sec": ("tokens/s", output_tokens_per_s),
+    }
+    measured = tuple(
+        Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
+        for name, (unit, read) in found.items()
+        if row.get(name)
+    )
+    reason, job = _unsupported(row), None
+    if not reason:
+        job, reason = job_of_row(_facts(row))
+    names = ("task", "model_id", "gpu_model", "num_gpus", "max_num_seqs")
+    return ServingRun(
+        id="/".join(row[name] for name in names),
+        source="ML.ENERGY",
+        job=job,
+        reason=reason,
+        measured=measured,
+        groups=groups,
+        leave_out_share=1.0 / ROUNDS,
+    )
+
+
+def _unsupported(row: Mapping[str, str]) -> str:
+    """Return why a row cannot be predicted; empty if it can."""
+    if row["task"] not in PROMPTS:
+        return f"task = {row['task']}: prompts of images, video or sound are not supported yet"
+    if row["gpu_model"] not in CLUSTERS:
+        return f"gpu_model = {row['gpu_model']} has no cluster in the catalogue"
+    return ""
+
+
+def _facts(row: Mapping[str, str]) -> RowFacts:
+    groups = int(row["data_parallel"])
+    sequences = int(row["max_num_seqs"])
+    weights, experts = _formats(row)
+    return RowFacts(
+        model=row["model_id"],
+        cluster=CLUSTERS[row["gpu_model"]],
+        engine="vllm",
+        plan={
+            "tensor_parallel": int(row["num_gpus"]) // groups,
+            "data_parallel": groups,
+            "expert_parallel": int(row["expert_parallel"]),
+            "weights": weights,
+            "expert_weights": experts,
+            "max_sequences": -(-sequences // groups),
+            "max_tokens": MAX_TOKENS,
+        },
+        traffic={
+            "concurrency": sequences,
+            "prompt_tokens": f"lognormal({PROMPTS[row['task']]},{PROMPT_SIGMA})",
+            "output_tokens": f"lognormal({float(row['avg_output_len']):.0f},{OUTPUT_SIGMA})",
+            "requests": ROUNDS * sequences,
+        },
+    )
+
+
+def _formats(row: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return the formats of linear layers and of experts."""
+    if row["weight_precision"] == "mxfp4":
+        return "bf16", "mxfp4"
+    if row["weight_precision"] == "fp8":
+        return ("fp8_block" if row["model_id"].startswith(BLOCK_SCALES) else "fp8"), None
+    return "bf16", None

@@ -1,0 +1,128 @@
+"""MLPerf Inference v5.1, language models: tokens per second, and latencies of the scenarios with arrivals.
+
+Source: data/serving/mlperf_inference_v5.1_llm.csv; on GitHub mlcommons/inference_results_v5.1. One row is
+one scenario of one submitted system.
+
+Submitters choose their plans and do not print them: flopcast's own choice of a plan stands in, one instance
+beside the other on all devices. Each number is the best of a submitter's search. Mean lengths of prompts
+are those of MLCommons' posts on each benchmark, of OpenOrca for Llama 2 and Mixtral; mean lengths of
+outputs are the tokens of a second over the queries of a second in the rows with arrivals. "Offline" keeps
+every place of the batch taken; other scenarios have random arrivals at the rate of the row. A result is
+therefore at most that rate times the mean length.
+"""
+
+from collections.abc import Mapping
+
+from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s, requests_per_s
+from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+
+HEADER = ("scenario", "accelerator", "target_qps", "ttft_p99_ms", "tpot_p99_ms", "result")
+CLUSTERS = {  # by accelerator
+    "NVIDIA B200-SXM-180GB": "dgx-b200",
+    "NVIDIA H200-SXM-141GB": "dgx-h200",
+    "Virtualized NVIDIA H200-SXM-141GB": "dgx-h200",
+    "NVIDIA H100-SXM-80GB": "dgx-h100",
+    "NVIDIA L40S": "l40s-8",
+    "NVIDIA GB200": "gb200-nvl72",
+    "NVIDIA GB300": "gb300-nvl72",
+    "AMD Instinct MI300X 192GB HBM3": "mi300x-8",
+    "AMD Instinct MI325X 256GB HBM3e": "mi325x-8",
+}
+ENGINES = {"TensorRT": "tensorrt-llm", "vLLM": "vllm"}  # by the first word of the software
+MODELS = {
+    "llama2-70b-99": "llama-2-70b",
+    "llama2-70b-99.9": "llama-2-70b",
+    "llama3.1-405b": "llama-3.1-405b",
+    "llama3.1-8b": "llama-3.1-8b",
+    "llama3_1-8b": "llama-3.1-8b",
+    "mixtral-8x7b": "mixtral-8x7b",
+    "deepseek-r1": "deepseek-v3",
+}
+LENGTHS = {  # mean tokens of prompts and of outputs, by model
+    "llama-2-70b": (294, 292),
+    "llama-3.1-405b": (9400, 655),
+    "llama-3.1-8b": (778, 128),
+    "mixtral-8x7b": (294, 143),
+    "deepseek-v3": (800, 3700),
+}
+SIGMA = 0.6  # of the logarithm of lengths, assumed
+FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "INT4": "int4", "UINT4": "int4"}
+FEWEST_REQUESTS, SECONDS = 400, 120.0  # of arrivals that are played on one engine
+OFFLINE_OPEN = 1024  # requests that are open on each device, more than a batch has room for
+
+
+def run_of(row: Mapping[str, str]) -> ServingRun:
+    """Return the run of one row of the table."""
+    reason, job = _unsupported(row), None
+    if not reason:
+        job, reason = job_of_row(_facts(row))
+    groups = {"model": row["model"], "device": row["accelerator"], "scenario": row["scenario"]}
+    return ServingRun(
+        id="/".join((row["id"], row["model"], row["scenario"])),
+        source="MLPerf Inference v5.1",
+        job=job,
+        reason=reason,
+        measured=_measured(row),
+        groups=groups,
+        leave_out_share=0.1,
+    )
+
+
+def _measured(row: Mapping[str, str]) -> tuple[Measured, ...]:
+    of_tokens = row["units"] == "Tokens/s"
+    rate = output_tokens_per_s if of_tokens else requests_per_s
+    found = [
+        Measured(
+            quantity="result",
+            unit="tokens/s" if of_tokens else "queries/s",
+            value=float(row["result"]),
+            read=rate,
+        )
+    ]
+    for metric in ("ttft", "tpot"):
+        for name in ("mean", "p50", "p99"):
+            column = f"{metric}_{name}_ms"
+            if row[column]:
+                read = latency(metric, "ms", name)
+                found.append(Measured(quantity=column, unit="ms", value=float(row[column]), read=read))
+    return tuple(found)
+
+
+def _unsupported(row: Mapping[str, str]) -> str:
+    """Return why a row cannot be predicted; empty if it can."""
+    if row["accelerator"] not in CLUSTERS:
+        return f"accelerator = {row['accelerator']} has no cluster in the catalogue"
+    if row["software"].split()[0] not in ENGINES:
+        return f"software = {row['software'].split(',')[0]} has no engine in the catalogue"
+    if row["model"] not in MODELS:
+        return f"the catalogue has no model {row['model']}"
+    if row["weights"] not in FORMATS:
+        return f"weights = {row['weights']} is not supported yet"
+    if row["scenario"] != "Offline" and not row["target_qps"]:
+        return "target_qps, the rate of arrivals, is missing"
+    return ""
+
+
+def _facts(row: Mapping[str, str]) -> RowFacts:
+    devices = int(row["nodes"]) * int(row["accelerators"])
+    model = MODELS[row["model"]]
+    prompt, output = LENGTHS[model]
+    traffic: dict[str, object] = {
+        "prompt_tokens": f"lognormal({prompt},{SIGMA})",
+        "output_tokens": f"lognormal({output},{SIGMA})",
+    }
+    if row["scenario"] == "Offline":
+        traffic |= {"concurrency": OFFLINE_OPEN * devices, "requests": 3 * OFFLINE_OPEN * devices}
+    else:
+        rate = float(row["target_qps"])
+        played = max(int(rate * SECONDS), FEWEST_REQUESTS * devices)
+        traffic |= {"rate_per_s": rate, "requests": played}
+    return RowFacts(
+        model=model,
+        cluster=CLUSTERS[row["accelerator"]],
+        engine=ENGINES[row["software"].split()[0]],
+        plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
+        traffic=traffic,
+        devices=devices,
+    )

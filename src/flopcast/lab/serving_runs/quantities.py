@@ -1,0 +1,83 @@
+"""Measured numbers of serving in a report: which prediction stands beside a latency, a rate or a request?
+
+Elsewhere: the numbers of a report (serving/serving_report.py), the tables that use these (tables.py).
+
+Each function returns a reader for `Measured.read`.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.units import Number
+
+Reader = Callable[[ServingReport], Estimate]
+PER_UNIT = {"s": 1.0, "ms": 1e3, "us": 1e6}
+
+
+def latency(metric: str, unit: str, name: str = "mean") -> Reader:
+    """Return the reader of a mean latency or, named "p50", "p90" or "p99", of a percentile."""
+    return lambda report: report.latencies[metric][name].times(PER_UNIT[unit])
+
+
+def output_tokens_per_s(report: ServingReport) -> Estimate:
+    """Return the output tokens of a second, of all replicas."""
+    return report.output_tokens_per_s
+
+
+def requests_per_s(report: ServingReport) -> Estimate:
+    """Return the requests that end in a second, of all replicas."""
+    return report.requests_per_s
+
+
+def sum_of_latencies_s(report: ServingReport) -> Estimate:
+    """Return the seconds from arrival to last token of all requests together."""
+    return report.latencies["end_to_end"]["mean"].times(report.served.requests.size)
+
+
+def time_of_request(event: Literal["first_token", "last_token"], place: int) -> Reader:
+    """Return the reader of the time, in seconds from the first arrival, of an event of one request."""
+
+    def read(report: ServingReport) -> Estimate:
+        served = report.served
+        ends_s = served.first_token_s if event == "first_token" else served.last_token_s
+        arrival_s = float(served.arrival_s[place])
+        waited_s = float(ends_s[place]) - arrival_s
+        mean = report.latencies["ttft" if event == "first_token" else "end_to_end"]["mean"]
+        return Estimate(
+            value=arrival_s + waited_s,
+            low=arrival_s + waited_s * mean.low / mean.value,
+            high=arrival_s + waited_s * mean.high / mean.value,
+        )
+
+    return read
+
+
+def order_of_first_tokens(measured_s: Floats) -> Reader:
+    """Return the reader of the rank correlation between predicted and measured times to first token.
+
+    Parameters
+    ----------
+    measured_s : seconds from arrival to first token of each request, (requests,)
+    """
+
+    def read(report: ServingReport) -> Estimate:
+        found = rank_correlation(report.served.first_token_s - report.served.arrival_s, measured_s)
+        return Estimate(value=found, low=found, high=found)
+
+    return read
+
+
+def rank_correlation(first: Counts, second: Counts) -> Number:
+    """Return Spearman's rank correlation of two arrays of one shape.
+
+    >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 15.0]))
+    0.5
+    """
+    ranks = np.array([np.argsort(np.argsort(values, kind="stable")) for values in (first, second)])
+    apart = ranks - ranks.mean(axis=1, keepdims=True)
+    together, *own = (float((one * other).sum()) for one, other in (apart, apart[[0, 0]], apart[[1, 1]]))
+    return round(together / float(np.sqrt(own[0] * own[1])), 12)

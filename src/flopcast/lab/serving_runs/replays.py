@@ -1,0 +1,107 @@
+"""Requests of a vLLM run, one a row: arrival, lengths, first and last token.
+
+Source: data/serving/vllm_requests_*.csv; on GitHub casys-kaist/LLMServingSim, bench/examples, MIT.
+
+The name of a file says device and model: vllm_requests_DEVICE_MODEL.csv. The settings are those of the
+`meta.json` beside each run: 128 sequences and 2048 new tokens in a pass, and 16-bit weights. Qwen3-32B ran
+on two devices. The arrivals and lengths of the file are replayed; each request is then a row, and the means
+over all of them and the order of their first tokens are rows of their own.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.serving_runs.quantities import latency, order_of_first_tokens, time_of_request
+from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+from flopcast.serving.requests import independent_requests
+
+HEADER = ("request", "arrival_s", "queued_s", "first_token_s", "last_token_s")
+NAME = re.compile(r"vllm_requests_([^_]+)_(.+?)\.csv(\.gz)?")
+CLUSTERS = {"RTXPRO6000": "rtx-pro-6000-8", "RTX4090": "rtx-4090-8", "H100": "dgx-h100"}
+RANKS = {"Qwen3-32B": 2}  # tensor-parallel, where it is not 1
+
+
+def runs_of(path: Path, rows: Iterable[Mapping[str, str]]) -> tuple[ServingRun, ...]:
+    """Return a run for each request of a file, and one for all of them together."""
+    table = list(rows)
+    named = NAME.fullmatch(path.name)
+    reason, facts = "the file's name is not vllm_requests_DEVICE_MODEL.csv", None
+    if named is not None and named[1] not in CLUSTERS:
+        reason = f"{named[1]} has no cluster in the catalogue"
+    elif named is not None:
+        reason, facts = "", _facts(named[1], named[2], path, table)
+    job = None
+    if facts is not None:
+        job, reason = job_of_row(facts)
+    groups = {"engine": "vllm", "model": named[2] if named else "", "device": named[1] if named else ""}
+    measured = [(path.stem, _of_all(table))]
+    measured += [(row["request"], _of_one(place, row)) for place, row in enumerate(table)]
+    return tuple(
+        ServingRun(
+            id=name,
+            source="LLMServingSim",
+            job=job,
+            reason=reason,
+            measured=numbers,
+            groups=groups,
+            trace=None if facts is None else facts.trace,
+        )
+        for name, numbers in measured
+    )
+
+
+def _facts(device: str, model: str, path: Path, table: list[Mapping[str, str]]) -> RowFacts:
+    arrival_s, prompts, outputs = (
+        np.array([float(row[name]) for row in table])
+        for name in ("arrival_s", "prompt_tokens", "output_tokens")
+    )
+    return RowFacts(
+        model=model,
+        cluster=CLUSTERS[device],
+        engine="vllm",
+        plan={
+            "tensor_parallel": RANKS.get(model, 1),
+            "weights": "bf16",
+            "max_sequences": 128,
+            "max_tokens": 2048,
+        },
+        traffic={"trace": path.name},
+        trace=independent_requests(arrival_s, prompts.astype(np.intp), outputs.astype(np.intp)),
+    )
+
+
+def _of_all(table: list[Mapping[str, str]]) -> tuple[Measured, ...]:
+    """Return the means over all requests, and the order of first tokens."""
+    arrival_s, first_s, last_s, outputs = (
+        np.array([float(row[name]) for row in table])
+        for name in ("arrival_s", "first_token_s", "last_token_s", "output_tokens")
+    )
+    ttft_s, more = first_s - arrival_s, outputs > 1
+    tpot_s = (last_s - first_s)[more] / (outputs[more] - 1)
+    order = order_of_first_tokens(ttft_s)
+    return (
+        Measured(quantity="mean_ttft_s", unit="s", value=float(ttft_s.mean()), read=latency("ttft", "s")),
+        Measured(quantity="mean_tpot_s", unit="s", value=float(tpot_s.mean()), read=latency("tpot", "s")),
+        Measured(quantity="ttft_rank_correlation", unit="", value=1.0, read=order),
+    )
+
+
+def _of_one(place: int, row: Mapping[str, str]) -> tuple[Measured, ...]:
+    return (
+        Measured(
+            quantity="first_token_s",
+            unit="s",
+            value=float(row["first_token_s"]),
+            read=time_of_request("first_token", place),
+        ),
+        Measured(
+            quantity="last_token_s",
+            unit="s",
+            value=float(row["last_token_s"]),
+            read=time_of_request("last_token", place),
+        ),
+    )
