@@ -10,8 +10,9 @@ from command_line import flopcast
 from flopcast.library import catalog
 from flopcast.library.curves import load_serving_book
 from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.instances import times_of
 from flopcast.serving.memory import serving_memory
-from flopcast.serving.serve import serve, times_of
+from flopcast.serving.serve import serve
 from flopcast.serving.stages import blocks_of_stages, layers_of_stages, through_stages
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob

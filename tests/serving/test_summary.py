@@ -162,7 +162,7 @@ def test_without_objectives_every_request_is_good():
 def test_a_load_is_stable_up_to_the_saturation_rate():
     requests = requests_of(traffic_of(f"rate=1/s {LENGTHS} requests=6000"))
 
-    most = saturation_per_s(requests, LIMITS, seconds)
+    most = saturation_per_s(requests, lambda given: run(given, LIMITS, seconds))
 
     for share, stable in ((0.5, True), (0.9, True), (1.1, False), (1.5, False), (4.0, False)):
         result = served(f"rate={share * most}/s", requests=6000)
@@ -181,9 +181,8 @@ def test_a_queue_with_constant_service_saturates_at_its_rate_of_service(load):
     result = run(one, limits, flat)
 
     assert is_stable(result) == (load < 1)
-    assert saturation_per_s(one, limits, lambda new, sequences, kv, pairs: 1.0 + 0 * new) == pytest.approx(
-        1
-    )
+    most = saturation_per_s(one, lambda given: run(given, limits, flat))
+    assert most == pytest.approx(1)
 
 
 def test_requests_that_all_arrive_at_once_are_a_stable_load():

@@ -46,6 +46,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
             "cache_tokens": memory.cache_tokens,
             "pipeline_stage": memory.stage + 1,
         },
+        "pools": _pools(report),
         "factors": [
             {"name": name, "log_sigma_factor": factor.log_sigma_factor, "share": report.factor_shares[name]}
             for name, factor in report.factors.items()
@@ -62,6 +63,29 @@ def as_json(report: ServingReport) -> dict[str, object]:
             for each in report.used
         ],
         "assumptions": list(report.job.assumptions),
+    }
+
+
+def _pools(report: ServingReport) -> dict[str, object] | None:
+    """Return what is known of the pools for prompts and for decoding; None without pools."""
+    pools = report.pools
+    if pools is None:
+        return None
+    found: dict[str, object] = {
+        name: {
+            "devices": pool.job.devices,
+            "replicas": pool.job.replicas,
+            "busy_share": pool.busy_share,
+            "iteration_s": pool.iteration_s,
+            "time_shares": dict(pool.shares),
+            "limited_by": pool.limited_by,
+            "cache_tokens": pool.memory.cache_tokens,
+            "weight_bytes": pool.memory.weight_bytes,
+        }
+        for name, pool in (("prefill", pools.prefill), ("decode", pools.decode))
+    }
+    return found | {
+        "transfer": {"link": pools.tier, "mean_bytes": pools.mean_bytes, "mean_s": pools.mean_transfer_s}
     }
 
 

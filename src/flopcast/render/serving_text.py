@@ -8,6 +8,7 @@ from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import answer, plain
 from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.spec.deployment import Pool
 from flopcast.units import show, show_memory, show_seconds, show_usd
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end", "inter_token": "between tokens"}
@@ -31,6 +32,7 @@ LIMITS = {
     "budget": "the largest number of new tokens in a pass (plan.max_tokens)",
     "batch": "static batches, which must end before the next one",
 }
+POOLS = "prefill", "decode"
 BAR, WIDTH = "█", 24
 
 
@@ -44,6 +46,7 @@ def marked_text(report: ServingReport) -> str:
     parts = (
         _answer(report),
         _latencies(report),
+        _pools(report),
         _memory(report),
         _times(report),
         _certainty(report),
@@ -70,7 +73,7 @@ def _answer(report: ServingReport) -> list[str]:
     lines += [
         f"rate      {show(rate.value, 'tokens/s')} of output, {show(each, 'tokens/s')} per device",
         f"requests  {report.requests_per_s.value:.3g}/s,"
-        f" {report.decoding * job.passes_in_flight:.0f} decoding at a time on each replica",
+        f" {report.decoding * job.kinds[-1].passes_in_flight:.0f} decoding at a time on each replica",
     ]
     if report.goodput_per_s is not None:
         verdict = "kept" if report.meets_slo else "not kept"
@@ -92,13 +95,37 @@ def _answer(report: ServingReport) -> list[str]:
 
 def _plan(report: ServingReport) -> str:
     plan, replicas = report.job.plan, report.job.replicas
-    words = [f"tp={plan.tensor_parallel}"]
-    words += [f"dp={plan.data_parallel}"] if plan.data_parallel > 1 else []
-    words += [f"ep={plan.expert_parallel}"] if plan.expert_parallel > 1 else []
-    words += [f"pp={plan.pipeline_parallel}"] if plan.pipeline_parallel > 1 else []
-    words += [f"replicas={replicas}", f"weights={plan.weights}"]
+    words = [] if plan.pools else _degrees(plan, replicas)
+    for name, pool in zip(POOLS, plan.pools, strict=False):
+        words += [f"{name}.{word}" for word in _degrees(pool, max(pool.replicas, 1))]
+    words += [f"weights={plan.weights}"]
     words += [f"expert_weights={plan.expert_weights}"] if plan.expert_weights else []
     return " ".join((*words, f"cache={plan.cache}"))
+
+
+def _degrees(pool: Pool, replicas: int) -> list[str]:
+    """Return the degrees of instances that differ from 1, and their number."""
+    words = [f"tp={pool.tensor_parallel}"]
+    words += [f"dp={pool.data_parallel}"] if pool.data_parallel > 1 else []
+    words += [f"ep={pool.expert_parallel}"] if pool.expert_parallel > 1 else []
+    words += [f"pp={pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []
+    return [*words, f"replicas={replicas}"]
+
+
+def _pools(report: ServingReport) -> list[str]:
+    """Return what the two pools do, and what passes between them; nothing without pools."""
+    pools = report.pools
+    if pools is None:
+        return []
+    rows = [["pools", "devices", "busy", "mean iteration", "limit"]]
+    for name, pool in (("prompts", pools.prefill), ("decoding", pools.decode)):
+        busy, iteration = f"{pool.busy_share:.0%}", show_seconds(pool.iteration_s)
+        rows.append([f"  {name}", str(pool.job.devices), busy, iteration, pool.limited_by])
+    transfer = (
+        f"a prompt sends {show_memory(pools.mean_bytes)} of keys and values over {pools.tier} and waits"
+        f" {show_seconds(pools.mean_transfer_s)} for it on average"
+    )
+    return [*aligned(rows, "<>>><"), transfer]
 
 
 def _interval(estimate: Estimate) -> str:
@@ -129,8 +156,9 @@ def _memory(report: ServingReport) -> list[str]:
         f"the KV cache of a replica holds {memory.cache_tokens:,} tokens;"
         f" {report.summary.mean_kv_share:.0%} of it are in use on average"
     )
-    pipelined = report.job.plan.pipeline_parallel > 1
-    of = f"one device of pipeline stage {memory.stage + 1}" if pipelined else "one device"
+    pipelined = report.job.kinds[-1].plan.pipeline_parallel > 1
+    of = "one device that decodes" if report.pools else "one device"
+    of += f" of pipeline stage {memory.stage + 1}" if pipelined else ""
     return [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>"), caches]
 
 
@@ -143,7 +171,8 @@ def _times(report: ServingReport) -> list[str]:
             rows.append(
                 [f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", BAR * round(share * WIDTH)]
             )
-    head = f"where the time of a mean iteration goes: {show_seconds(report.iteration_s)}"
+    which = "a mean iteration that decodes" if report.pools else "a mean iteration"
+    head = f"where the time of {which} goes: {show_seconds(report.iteration_s)}"
     return [head, *aligned(rows, "<>><")]
 
 

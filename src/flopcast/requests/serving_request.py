@@ -115,7 +115,22 @@ def _engine(data: object, document: Document) -> Engine:
 
 def _deployment(data: object, document: Document) -> Deployment:
     document, words = in_long_names(document, "plan", data)
-    return build(Deployment, document, words, ("plan",))
+    return build(Deployment, document, _nested(words), ("plan",))
+
+
+def _nested(words: object) -> object:
+    """Return words with those of a pool, "decode.tp", in a mapping of their own."""
+    if not isinstance(words, dict):
+        return words
+    found: dict[str, object] = {}
+    for name, value in words.items():
+        pool, dot, word = str(name).partition(".")
+        inner = found.setdefault(pool, {}) if dot else None
+        if isinstance(inner, dict):
+            inner[word] = value
+        else:
+            found[str(name)] = value
+    return found
 
 
 def _traffic(data: object, document: Document) -> Traffic:
@@ -150,7 +165,7 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
         )
         job = job.model_copy(update={"plan": plan})
         notes.append(f"weights {published.weights}, as the model was published")
-    if "tensor_parallel" in stated:
+    if "tensor_parallel" in stated or job.plan.pools:
         return job, notes
     tokens = ROOM * _longest(job.traffic)
     heads = [block.mixer.heads for block in job.model.blocks]

@@ -40,9 +40,17 @@ class Chunk:
 
 
 class EngineBatch:
-    """The sequences of an engine and what is known of each request."""
+    """The sequences of an engine and what is known of each request.
 
-    def __init__(self, requests: Requests, limits: Limits) -> None:
+    Parameters
+    ----------
+    requests : Requests
+    limits : Limits
+    computed_elsewhere : bool
+        Whether prompts are computed before a request arrives, and their first token with them.
+    """
+
+    def __init__(self, requests: Requests, limits: Limits, computed_elsewhere: bool = False) -> None:
         size = requests.size
         self.limits: Limits = limits
         self.blocks: KvBlocks = KvBlocks(limits.kv_blocks, limits.block_tokens)
@@ -68,12 +76,14 @@ class EngineBatch:
         self._ends: list[tuple[int, int, int]] = []  # heap: clock, request, life
         self._admitted: list[tuple[int, int]] = []  # stack: request, life
         self._life = [0] * size  # counts admissions, so that entries of earlier ones are known
-        self._generated = [0] * size  # output tokens before the last preemption
+        # output tokens before the last preemption
+        self._generated = [int(computed_elsewhere)] * size
         self._end_clock = [0] * size
         self._base = [0] * size  # context of a decoding sequence, less the clock
         self._shared = [0] * size  # blocks that the prefix cache holds for a request
         self._reserved = [0] * size
-        self._swapped = [0] * size  # tokens whose blocks are on the host
+        # tokens whose blocks come from the host, or from another engine
+        self._swapped = list(self._prompts) if computed_elsewhere else [0] * size
         self._static: list[int] = []  # requests of a static batch that have ended
 
     # admission
@@ -82,7 +92,8 @@ class EngineBatch:
         """Return what a waiting request needs."""
         blocks, context = self.blocks, self._swapped[request]
         if context:
-            return Wanted(0, context, blocks.blocks(context + self._gain(1)))
+            held = self._whole(request) if self._reserves else context + self._gain(1)
+            return Wanted(0, context, blocks.blocks(held))
         prompt = self._prompts[request] + self._generated[request]
         cached, in_use = self._certain[request] if self.limits.prefix_cache else 0, 0
         if self._cache:
@@ -115,7 +126,8 @@ class EngineBatch:
         if self._swapped[request]:
             context, self._swapped[request] = self._swapped[request], 0
             moved = blocks.blocks(context)
-            blocks.used += moved
+            self._reserved[request] = wanted.blocks if self._reserves else 0
+            blocks.used += self._reserved[request] or moved
             self._decode_from(request, context)
             return moved
         blocks.used += wanted.blocks

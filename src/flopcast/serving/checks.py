@@ -4,7 +4,8 @@ Answers: do a model, a cluster, an engine, a deployment and a traffic go togethe
 Elsewhere: whether each of them is right by itself (spec/).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from flopcast.errors import Problem
 from flopcast.layers.attention import Attention
@@ -13,6 +14,7 @@ from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.serving.memory import ServingMemory, serving_memory
+from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
@@ -24,8 +26,27 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     ----------
     longest : tokens of the longest request, prompt and output together
     """
-    problems = [*_of_model(job), *_of_plan(job), *_of_formats(job)]
-    return problems or list(_of_memory(job, longest))
+    problems = [*_of_model(job), *_of_devices(job), *_of_formats(job), *_of_kinds(job, _of_plan)]
+    return problems or [*_of_kinds(job, lambda kind: _of_memory(kind, longest)), *_of_context(job, longest)]
+
+
+def _of_kinds(job: ServingJob, rule: Callable[[ServingJob], Iterator[Problem]]) -> Iterator[Problem]:
+    """Yield what is wrong with each kind of instance; the fields of a pool have its name in front."""
+    names = ("prefill", "decode") if job.plan.pools else ("",)
+    for name, kind in zip(names, job.kinds, strict=True):
+        for problem in rule(kind):
+            yield _in_pool(problem, name) if name else problem
+
+
+def _in_pool(problem: Problem, pool: str) -> Problem:
+    """Return a problem whose fields are those of a pool."""
+
+    def named(text: str) -> str:
+        for field in Pool.model_fields:
+            text = text.replace(f"plan.{field}", f"plan.{pool}.{field}")
+        return text
+
+    return replace(problem, field=named(problem.field), fix=named(problem.fix))
 
 
 def _of_model(job: ServingJob) -> Iterator[Problem]:
@@ -52,19 +73,30 @@ def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield "feed_forward", block.feed_forward.kind, ("mlp", "experts")
 
 
-def _of_plan(job: ServingJob) -> Iterator[Problem]:
-    plan, domain = job.plan, job.cluster.scale_up_devices
-    ranks = plan.tensor_parallel
+def _of_devices(job: ServingJob) -> Iterator[Problem]:
+    """Yield what is wrong with the number of instances."""
+    plan, devices = job.plan, job.cluster.num_devices
     if job.traffic.trace is not None and job.engines > 1:
         because = "the requests of a trace are played on one engine"
         fix = "set plan.replicas, plan.data_parallel and plan.pipeline_parallel to 1"
         yield Problem("plan.replicas", job.engines, "1, where the traffic is a trace", because, fix)
-    if job.replicas * plan.devices > job.cluster.num_devices:
+    if plan.pools and plan.devices > devices:
+        shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)
+        because = f"the pools for prompts and decoding need {shares} devices"
+        fix = "set plan.prefill.replicas or plan.decode.replicas to less, or take a larger cluster"
+        allowed, stated = f"at most {devices} devices in all", max(plan.pools[-1].replicas, 1)
+        yield Problem("plan.decode.replicas", stated, allowed, because, fix)
+    elif job.replicas * plan.devices > devices:
         because = f"{job.replicas} x {plan.devices} devices are more than the cluster has"
-        allowed = f"at most {job.cluster.num_devices} devices in all"
-        most = max(job.cluster.num_devices // plan.devices, 0)
+        allowed = f"at most {devices} devices in all"
+        most = max(devices // plan.devices, 0)
         fix = f"set plan.replicas to {most}" if most else "set plan.tensor_parallel to less"
         yield Problem("plan.replicas", job.replicas, allowed, because, fix)
+
+
+def _of_plan(job: ServingJob) -> Iterator[Problem]:
+    plan, domain = job.plan, job.cluster.scale_up_devices
+    ranks = plan.tensor_parallel
     blocks = job.model.num_blocks
     if plan.pipeline_parallel > blocks:
         because, fix = (
@@ -142,6 +174,9 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
         )
     elif memory.cache_tokens // job.passes_in_flight < longest:
         yield _too_long(job, memory, longest)
+
+
+def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
     stated = job.model.context_length
     if stated and longest > stated:
         because = "prompt and output together are longer than the context that the model was trained for"

@@ -47,7 +47,7 @@ class DecodeTimes:
     """
 
     def __init__(self, pass_seconds: PassSeconds, computed_tokens: int, longest_tokens: int) -> None:
-        self._pass_seconds = pass_seconds
+        self.pass_seconds: PassSeconds = pass_seconds
         self._computed_tokens = computed_tokens
         self._longest_tokens = max(longest_tokens, 2) + computed_tokens
         self._lines: dict[int, _Line] = {}
@@ -96,9 +96,7 @@ class DecodeTimes:
         knots = np.geomspace(new, sequences * self._longest_tokens, KNOTS)
         pairs = self._computed_tokens * (knots - new) + new * (self._computed_tokens + 1) / 2
         like = np.ones_like(knots)
-        values = np.asarray(
-            self._pass_seconds(new * like, sequences * like, knots, pairs), dtype=np.float64
-        )
+        values = np.asarray(self.pass_seconds(new * like, sequences * like, knots, pairs), dtype=np.float64)
         slopes = np.diff(values) / np.diff(knots)
         line = knots.tolist(), values.tolist(), slopes.tolist()
         self._lines[sequences] = line

@@ -4,18 +4,17 @@ Answers: which latencies, rates and costs follow for all replicas, and how far m
 Elsewhere: one play (scheduler.py), what came of it (summary.py), what a report holds (serving_report.py).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
-from flopcast.cost.factors import Factor
-from flopcast.cost.item_prices import Used
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.percentiles import Spread
+from flopcast.serving.pools import Pools
 from flopcast.serving.served import Served
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.summary import ServingSummary, summarise
+from flopcast.serving.time_shares import TimeShares
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import SLO_METRICS, Percentile
 
@@ -24,36 +23,24 @@ INTER_TOKEN = "inter_token"  # single times between tokens, where TPOT is the me
 Plays = tuple[Served, Served, Served]  # as predicted, with faster passes, with slower ones
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Certainty:
-    """The sigma of the logarithm of an iteration's time, the factors that it follows from, and their shares
-    of that time.
-    """
-
-    log_sigma_factor: float
-    factors: Mapping[str, Factor]
-    shares: Mapping[str, float]
-
-
 def report_of(
     job: ServingJob,
     memory: ServingMemory,
     plays: Plays,
-    shares: Mapping[str, float],
-    certainty: Certainty,
-    used: tuple[Used, ...],
+    shares: TimeShares,
     saturation_per_s: float | None,
     leave_out_share: float,
+    pools: Pools | None = None,
 ) -> ServingReport:
     """Return the report of all replicas, of which one was played.
 
     Parameters
     ----------
-    shares : of the time of a mean iteration, by component
+    memory, shares : of the instances that decode
     saturation_per_s : requests of a second that one replica serves at most, where more arrive
     """
     found = [summarise(play, job.slo, leave_out_share) for play in plays]
-    replicas, table = job.engines, plays[0].iterations
+    replicas, table, certainty = job.engines, plays[0].iterations, shares.certainty
 
     def estimate(number: Callable[[ServingSummary], float]) -> Estimate:
         values = [number(each) for each in found]
@@ -72,7 +59,7 @@ def report_of(
         requests_per_s=estimate(lambda each: each.requests_per_s * replicas),
         goodput_per_s=estimate(lambda each: each.goodput_per_s * replicas) if stated else None,
         usd_per_million_tokens=_cost(job, tokens_per_s),
-        shares=shares,
+        shares=shares.shares,
         iteration_s=float(table.elapsed_s.sum() / max(table.passes.sum(), 1.0)),
         decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
         saturation_per_s=None if saturation_per_s is None else saturation_per_s * replicas,
@@ -80,7 +67,8 @@ def report_of(
         log_sigma_factor=certainty.log_sigma_factor,
         factors=certainty.factors,
         factor_shares=certainty.shares,
-        used=used,
+        used=shares.used,
+        pools=pools,
     )
 
 

@@ -6,7 +6,9 @@ Elsewhere: how blocks of the cache are handed out (kv_blocks.py).
 
 from dataclasses import dataclass
 
-from flopcast.dtypes import ELEMENT_BYTES, constant
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Floats, Integers, constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
@@ -71,10 +73,9 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     counts = layers_of_stages(model, deployment.pipeline_parallel)
     by_layer = [_layer_bytes(layer, deployment) for layer in layers]
     capacity_bytes = job.cluster.node.device.memory_bytes
-    ranks, size = deployment.tensor_parallel, CACHE_BYTES[deployment.cache]
     windows = [_window(block) for block in model.blocks]
     every = all(windows)  # then a token counts in the window as well
-    block_bytes = [size * _cached_elements(block, model.hidden, ranks) for block in model.blocks]
+    block_bytes = _block_bytes(job)
     last = len(counts) - 1
 
     def memory(stage: int) -> ServingMemory:
@@ -94,6 +95,22 @@ def serving_memory(job: ServingJob) -> ServingMemory:
         )
 
     return min((memory(stage) for stage in range(last + 1)), key=_room)
+
+
+def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:
+    """Return the bytes that prompts keep in the cache of one device of each stage, (stages, prompts)."""
+    counts = layers_of_stages(job.model, job.plan.pipeline_parallel)[:, 1 : 1 + len(job.model.blocks)]
+    windows = np.array([_window(block) or np.inf for block in job.model.blocks])
+    kept = np.minimum(np.asarray(prompt_tokens, dtype=np.float64), windows[:, None])
+    found: Floats = counts @ (np.array(_block_bytes(job))[:, None] * kept)
+    return found
+
+
+def _block_bytes(job: ServingJob) -> list[float]:
+    """Return the bytes that one token caches in one block of each kind, on one device."""
+    plan, hidden = job.plan, job.model.hidden
+    size = CACHE_BYTES[plan.cache]
+    return [size * _cached_elements(block, hidden, plan.tensor_parallel) for block in job.model.blocks]
 
 
 def _room(memory: ServingMemory) -> tuple[int, float]:

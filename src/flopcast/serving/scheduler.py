@@ -14,6 +14,7 @@ admitted. The loop uses no random numbers.
 import math
 from array import array
 from collections import deque
+from typing import Protocol
 
 import numpy as np
 
@@ -70,14 +71,15 @@ def run(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> Served
         raise SpecError(problems)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     decode_times = DecodeTimes(pass_seconds, limits.computed_tokens, longest)
-    loop = _Loop(requests, limits, pass_seconds, decode_times)
+    source = Source(requests)
+    loop = EngineLoop(requests, limits, decode_times, source)
     while loop.left:
         loop.iterate()
     return Served(
         requests=requests,
         limits=limits,
-        arrival_s=np.array(loop.source.arrival_s),
-        queued_s=np.array(loop.batch.begun_s) - np.array(loop.source.arrival_s),
+        arrival_s=np.array(source.arrival_s),
+        queued_s=np.array(loop.batch.begun_s) - np.array(source.arrival_s),
         first_token_s=np.array(loop.batch.first_token_s),
         last_token_s=np.array(loop.batch.last_token_s),
         preemptions=np.array(loop.batch.preemptions, dtype=np.float64),
@@ -86,23 +88,64 @@ def run(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> Served
     )
 
 
-class _Loop:
-    """The clock, the queue, and the rows of iterations."""
+class Arrivals(Protocol):
+    """Where an engine gets its requests from, and whom it tells that they have ended."""
+
+    def next_s(self) -> float:
+        """Return when the next request may arrive; infinity if none does before another one ends."""
+
+    def arrived(self, now_s: float) -> list[int]:
+        """Return the requests that have arrived since the last call, the earliest first."""
+
+    def ended(self, request: int, now_s: float) -> None:
+        """Take note of the end of a request."""
+
+
+class EngineLoop:
+    """One engine: its clock, its queue, and the rows of its iterations.
+
+    Parameters
+    ----------
+    requests : Requests
+        All requests, of which the engine serves those that arrive.
+    limits : Limits
+    decode_times : DecodeTimes
+        The seconds of passes; engines that are alike may share one.
+    source : Arrivals
+    computed_elsewhere : bool
+        Whether requests arrive with the keys and values of their prompts and with their first token.
+    """
 
     def __init__(
-        self, requests: Requests, limits: Limits, pass_seconds: PassSeconds, decode_times: DecodeTimes
+        self,
+        requests: Requests,
+        limits: Limits,
+        decode_times: DecodeTimes,
+        source: Arrivals,
+        computed_elsewhere: bool = False,
     ) -> None:
-        self.limits = limits
-        self.source = Source(requests)
-        self.batch = EngineBatch(requests, limits)
-        self.left = requests.size
+        self.limits: Limits = limits
+        self.source: Arrivals = source
+        self.batch: EngineBatch = EngineBatch(requests, limits, computed_elsewhere)
+        self.left: int = requests.size
         self._now_s = 0.0
         self._waiting: deque[int] = deque()
-        self._pass_seconds = pass_seconds
+        self._pass_seconds = decode_times.pass_seconds
         self._decode_times = decode_times
         self._rows = array("d")
         # whether passes with prompts hold no decoding sequences
         self._apart = limits.prefill_first or limits.static_batch
+
+    @property
+    def next_s(self) -> float:
+        """Return when the next iteration begins; infinity if nothing is left to do."""
+        busy = self.batch.running or self._waiting
+        return self._now_s if busy else max(self.source.next_s(), self._now_s)
+
+    @property
+    def load(self) -> int:
+        """Return the requests that are in the engine or wait for it."""
+        return self.batch.running + len(self._waiting)
 
     def table(self) -> Iterations:
         """Return the iterations played so far."""
@@ -113,7 +156,7 @@ class _Loop:
         self._waiting.extend(self.source.arrived(self._now_s))
         batch = self.batch
         if not batch.running and not self._waiting:
-            self._now_s = self.source.next_s()
+            self._now_s = max(self.source.next_s(), self._now_s)
             if self._now_s == math.inf:
                 raise InternalError(f"{self.left} requests never arrive")
             return

@@ -5,7 +5,9 @@ meanwhile?
 Elsewhere: percentiles and rates (percentiles.py), the loop that produces the times (scheduler.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.serving.requests import Limits, Requests
@@ -42,7 +44,11 @@ class Iterations:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Served:
-    """The times of all requests, arrays of shape (requests,), and the iterations of the engine."""
+    """The times of all requests, arrays of shape (requests,), and the iterations of the engine.
+
+    Where prompts have engines of their own, `limits`, `iterations` and `engines` are those of the engines
+    that decode, and `prefill` and `prefill_engines` those of the others.
+    """
 
     requests: Requests
     limits: Limits
@@ -53,6 +59,16 @@ class Served:
     preemptions: Counts
     hit_tokens: Counts  # of the prompt, found in the prefix cache on the first admission
     iterations: Iterations
+    engines: int = 1  # whose iterations these are
+    prefill: Iterations | None = None
+    prefill_engines: int = 0
+    # from the end of a prompt until its keys and values have moved; empty without pools
+    transferred_s: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def tables(self) -> tuple[Iterations, ...]:
+        """Return the iterations of each kind of engine."""
+        return (self.iterations,) if self.prefill is None else (self.prefill, self.iterations)
 
     @property
     def end_s(self) -> float:

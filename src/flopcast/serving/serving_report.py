@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Used
 from flopcast.serving.memory import ServingMemory
+from flopcast.serving.pools import Pools
 from flopcast.serving.served import Served
 from flopcast.serving.summary import ServingSummary
 from flopcast.spec.serving_job import ServingJob
@@ -36,7 +37,8 @@ class ServingReport:
     Latencies are in seconds, by metric (ttft, tpot, end_to_end, inter_token) and name: "mean", "p50",
     "p90", "p99". Rates are those of all replicas. `served` and `summary` are of one replica. `shares`
     divides the time of a mean iteration by component, and sums to 1. `log_sigma_factor` is the sigma of the
-    logarithm of an iteration's time, from which the intervals follow.
+    logarithm of an iteration's time, from which the intervals follow. Where prompts have instances of their
+    own, memory, shares and iterations are those of the instances that decode.
     """
 
     job: ServingJob
@@ -57,6 +59,7 @@ class ServingReport:
     factors: Mapping[str, Factor]
     factor_shares: Mapping[str, float]  # of the time of iterations
     used: tuple[Used, ...]
+    pools: Pools | None = None  # where prompts and decoding have instances of their own
 
     @property
     def meets_slo(self) -> bool | None:

@@ -10,16 +10,14 @@ requests are therefore served but not judged: latencies are those of the others,
 those of the time from the first arrival that is judged to the first that is judged no more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.dtypes import Flags, Floats
-from flopcast.serving.decode_times import PassSeconds
+from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.serving.percentiles import Spread, spread_of
 from flopcast.serving.requests import Limits, Requests
-from flopcast.serving.scheduler import run
 from flopcast.serving.served import ARRIVALS, LIMITED_BY, Iterations, Served, limit_share
 from flopcast.spec.traffic import SLO_METRICS, Percentile, Slo
 
@@ -95,13 +93,11 @@ def summarise(
     spreads = {name: spread_of(each[judged]) for name, each in values.items()}
     spreads["tpot"] = spread_of(values["tpot"][judged[more[judged]]])
     objectives, good = _objectives(values, spreads, slo or Slo())
-    table = served.iterations
+    table, tables = served.iterations, served.tables
     span_s = end_s - begin_s
     ends = (served.last_token_s > begin_s) & (served.last_token_s <= end_s)
     inside_s = _overlap_s(table, begin_s, end_s)
     busy_s = inside_s.sum()
-    prompts = (table.new_tokens - table.decoding * served.limits.computed_tokens) * table.passes
-    part = np.divide(inside_s, table.elapsed_s, out=np.zeros_like(inside_s), where=table.elapsed_s > 0)
     occupied = table.kv_blocks / served.limits.kv_blocks
     return ServingSummary(
         ttft=spreads["ttft"],
@@ -110,13 +106,17 @@ def summarise(
         queued=spreads["queued"],
         inter_token=_inter_token(table, served.limits, inside_s > 0),
         requests_per_s=float(ends.sum()) / span_s,
-        output_tokens_per_s=float((table.output_tokens * part).sum()) / span_s,
-        prompt_tokens_per_s=float((prompts * part).sum()) / span_s,
+        output_tokens_per_s=sum(_inside(each, each.output_tokens, begin_s, end_s) for each in tables)
+        / span_s,
+        prompt_tokens_per_s=sum(
+            _inside(each, _prompt_tokens(each, served.limits), begin_s, end_s) for each in tables
+        )
+        / span_s,
         goodput_per_s=float((ends & good).sum()) / span_s,
         objectives=objectives,
-        mean_kv_share=float((occupied * inside_s).sum()) / span_s,
+        mean_kv_share=float((occupied * inside_s).sum()) / span_s / served.engines,
         peak_kv_share=float(occupied.max()),
-        busy_share=float(busy_s) / span_s,
+        busy_share=float(busy_s) / span_s / served.engines,
         mean_running_sequences=float((table.running * inside_s).sum() / max(busy_s, 1e-300)),
         hit_share=float(served.hit_tokens[judged].sum() / served.requests.prompt_tokens[judged].sum()),
         preempted_share=float((served.preemptions[judged] > 0).mean()),
@@ -135,31 +135,34 @@ def is_stable(served: Served) -> bool:
     first, middle, third, last = np.quantile(served.arrival_s, (0.0, 0.5, 0.75, 1.0))
     if served.requests.concurrency or first == last:
         return True
-    table = served.iterations
-    later = (table.start_s >= middle) & (table.start_s <= last)
-    if not later.any():
-        return True
-    left_s = table.elapsed_s[later & (table.limited_by != ARRIVALS)].sum()
-    if left_s < BACKLOG_SHARE * table.elapsed_s[later].sum():
+    if not any(_has_backlog(table, middle, last) for table in served.tables):
         return True
     before = served.queued_s[(served.arrival_s >= middle) & (served.arrival_s < third)]
     after = served.queued_s[served.arrival_s >= third]
     return not (len(before) and after.mean() > GROWTH_RATIO * before.mean())
 
 
-def saturation_per_s(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> float:
-    """Return the requests that an engine ends in a second when some always wait: the largest stable rate.
+def _has_backlog(table: Iterations, begin_s: float, end_s: float) -> bool:
+    """Return whether requests are left waiting in nearly every iteration of an interval."""
+    later = (table.start_s >= begin_s) & (table.start_s <= end_s)
+    left_s = float(table.elapsed_s[later & (table.limited_by != ARRIVALS)].sum())
+    return bool(later.any()) and left_s >= BACKLOG_SHARE * float(table.elapsed_s[later].sum())
+
+
+def saturation_per_s(requests: Requests, play: Callable[[Requests], Served]) -> float:
+    """Return the requests that engines end in a second when some always wait: the largest stable rate.
 
     The requests are served as if all conversations began at once; the rate is that between the end of the
     first tenth and that of the last tenth of the requests.
 
-    Raises
-    ------
-    SpecError
-        As `scheduler.run`.
+    Parameters
+    ----------
+    requests : Requests
+    play : callable
+        Serves requests, as `scheduler.run` does for given limits and pass times.
     """
     at_once = np.where(requests.after < 0, 0.0, requests.arrival_s)
-    served = run(replace(requests, arrival_s=at_once, concurrency=0), limits, pass_seconds)
+    served = play(replace(requests, arrival_s=at_once, concurrency=0))
     ends_s = np.sort(served.last_token_s)
     out = int(LEAVE_OUT_SHARE * len(ends_s))
     begin_s = ends_s[out - 1] if out else 0.0
@@ -197,6 +200,19 @@ def _objectives(
             )
         )
     return tuple(objectives), good
+
+
+def _inside(table: Iterations, amounts: Counts, begin_s: float, end_s: float) -> float:
+    """Return how much of an amount of each row falls into an interval."""
+    inside_s = _overlap_s(table, begin_s, end_s)
+    part = np.divide(inside_s, table.elapsed_s, out=np.zeros_like(inside_s), where=table.elapsed_s > 0)
+    return float((amounts * part).sum())
+
+
+def _prompt_tokens(table: Iterations, limits: Limits) -> Counts:
+    """Return the tokens of prompts that the iterations of each row compute."""
+    tokens: Counts = (table.new_tokens - table.decoding * limits.computed_tokens) * table.passes
+    return tokens
 
 
 def _overlap_s(table: Iterations, begin_s: float, end_s: float) -> Floats:

@@ -7,7 +7,7 @@ Elsewhere: the plan of training (plan.py), the engine's defaults (engine.py), wh
 
 from typing import Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.spec.published_formats import WeightFormat
@@ -16,8 +16,8 @@ from flopcast.strict_model import StrictModel
 CacheFormat = Literal["bf16", "fp8"]
 
 
-class Deployment(StrictModel):
-    """How one instance of an engine runs a model; most fields also have a short name.
+class Pool(StrictModel):
+    """Equal instances of an engine: their number, their degrees and their limits.
 
     Attributes
     ----------
@@ -33,14 +33,8 @@ class Deployment(StrictModel):
         Number of pipeline stages (pp) of an instance, each with a part of the layers on tp x dp ranks. As
         many passes are in flight, each with sequences of its own.
     replicas : int
-        Number of instances that share the traffic; by default as many as fit on the cluster (0).
-    weights : str
-        Number format of the weights of linear layers. Products with "int4" and "mxfp4" weights multiply in
-        16 bits.
-    expert_weights : str
-        Number format of the weights of routed experts; by default that of the other weights.
-    cache : str
-        Number format of cached keys and values.
+        Number of instances that share the traffic; by default as many as fit on the cluster (0), and one in
+        a pool for prompts or for decoding.
     max_sequences : int
         Largest number of sequences in one pass; by default the engine's.
     max_tokens : int
@@ -54,9 +48,6 @@ class Deployment(StrictModel):
         default=1, ge=1, validation_alias=AliasChoices("pipeline_parallel", "pp")
     )
     replicas: int = Field(default=0, ge=0)
-    weights: WeightFormat = "bf16"
-    expert_weights: WeightFormat | None = None
-    cache: CacheFormat = "bf16"
     max_sequences: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
 
@@ -69,6 +60,80 @@ class Deployment(StrictModel):
     def devices(self) -> int:
         """Return the devices of one instance."""
         return self.stage_devices * self.pipeline_parallel
+
+
+class Deployment(Pool):
+    """How an engine runs a model: its instances and formats; most fields also have a short name.
+
+    Prompts and decoding may run on pools of their own (`prefill` and `decode`, "disaggregation"). An
+    instance for prompts computes a prompt and its first token, and sends the keys and values to an instance
+    that decodes. The instances are then those of the pools alone.
+
+    Attributes
+    ----------
+    weights : str
+        Number format of the weights of linear layers. Products with "int4" and "mxfp4" weights multiply in
+        16 bits.
+    expert_weights : str
+        Number format of the weights of routed experts; by default that of the other weights.
+    cache : str
+        Number format of cached keys and values.
+    prefill : Pool or None
+        The instances that compute prompts; None where every instance computes prompts and decodes.
+    decode : Pool or None
+        The instances that decode; None where every instance computes prompts and decodes.
+
+    Examples
+    --------
+    >>> pools = Deployment(prefill={"tp": 4, "replicas": 2}, decode={"tp": 8})
+    >>> pools.devices, pools.of(pools.prefill).tensor_parallel
+    (16, 4)
+    """
+
+    weights: WeightFormat = "bf16"
+    expert_weights: WeightFormat | None = None
+    cache: CacheFormat = "bf16"
+    prefill: Pool | None = None
+    decode: Pool | None = Field(default=None, validate_default=True)
+
+    @field_validator("decode")
+    @classmethod
+    def _pools_are_all(cls, value: Pool | None, info: ValidationInfo) -> Pool | None:
+        """Refuse one pool without the other, and instances beside pools."""
+        if "prefill" not in info.data:
+            return value
+        if (value is None) != (info.data["prefill"] is None):
+            other = "decode" if value is None else "prefill"
+            because = "prompts are computed on one pool and decoded on the other"
+            raise ValueError(
+                f"both of prefill and decode, or neither; because {because}; fix: add {other}.replicas=1"
+            )
+        names = [
+            name for name in Pool.model_fields if info.data.get(name) != Pool.model_fields[name].default
+        ]
+        if value is not None and names and set(names) <= set(info.data):
+            because = "each pool states its own"
+            allowed = f"no {names[0]} beside the pools"
+            raise ValueError(f"{allowed}; because {because}; fix: write decode.{names[0]}")
+        return value
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Return the pools for prompts and for decoding; nothing where instances do both."""
+        return () if self.prefill is None or self.decode is None else (self.prefill, self.decode)
+
+    @property
+    def devices(self) -> int:
+        """Return the devices of one instance or, with pools, of all instances of both pools."""
+        if self.pools:
+            return sum(max(pool.replicas, 1) * pool.devices for pool in self.pools)
+        return self.stage_devices * self.pipeline_parallel
+
+    def of(self, pool: Pool) -> "Deployment":
+        """Return the instances of one pool alone, with the formats that all pools share."""
+        own = {name: getattr(pool, name) for name in Pool.model_fields}
+        alone: dict[str, object] = {"prefill": None, "decode": None, "replicas": max(pool.replicas, 1)}
+        return self.model_copy(update=own | alone)
 
     @property
     def format_of_experts(self) -> str:

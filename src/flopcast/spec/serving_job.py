@@ -1,11 +1,12 @@
 """The serving job: everything that a prediction of serving needs, in one frozen noun."""
 
+import math
 from typing import ClassVar
 
 from pydantic import ConfigDict
 
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.deployment import Deployment
+from flopcast.spec.deployment import Deployment, Pool
 from flopcast.spec.engine import Engine
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
@@ -51,8 +52,22 @@ class ServingJob(StrictModel):
 
     @property
     def replicas(self) -> int:
-        """Return the instances that share the traffic: as many as fit on the cluster unless stated."""
+        """Return the instances that share the traffic: as many as fit on the cluster unless stated.
+
+        Two pools count as one instance.
+        """
+        if self.plan.pools:
+            return 1
         return self.plan.replicas or max(self.cluster.num_devices // self.plan.devices, 1)
+
+    def of(self, pool: Pool) -> "ServingJob":
+        """Return the job with the instances of one pool alone."""
+        return self.model_copy(update={"plan": self.plan.of(pool)})
+
+    @property
+    def kinds(self) -> tuple["ServingJob", ...]:
+        """Return the job of each kind of instance: of both pools, prompts first, or the job itself."""
+        return tuple(self.of(pool) for pool in self.plan.pools) or (self,)
 
     @property
     def passes_in_flight(self) -> int:
@@ -68,8 +83,11 @@ class ServingJob(StrictModel):
     def engines(self) -> int:
         """Return how many groups of sequences run passes of their own.
 
-        They are those of all instances, of their data-parallel groups, and of the passes in flight.
+        They are those of all instances, of their data-parallel groups, and of the passes in flight. Of two
+        pools they are the equal parts into which both can be divided.
         """
+        if self.plan.pools:
+            return math.gcd(*(self.of(pool).engines for pool in self.plan.pools))
         return self.replicas * self.plan.data_parallel * self.passes_in_flight
 
     @property

@@ -1,0 +1,79 @@
+"""Equal instances of an engine: what one of their schedulers may hold, and how long its passes take.
+
+Answers: which limits and which seconds does the scheduler get for a job, or for one pool of it?
+Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.lower import lower_passes
+from flopcast.serving.memory import ServingMemory, serving_memory
+from flopcast.serving.pass_prices import PricedPasses, price_passes
+from flopcast.serving.pass_times import PassTimes, pass_times
+from flopcast.serving.requests import Limits
+from flopcast.serving.stages import StagedTimes, by_stage, hops, staged_times
+from flopcast.spec.serving_job import ServingJob
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Instances:
+    """The instances of a job without pools, or of one pool of a job."""
+
+    job: ServingJob
+    memory: ServingMemory
+    limits: Limits
+    times: PassTimes | StagedTimes
+
+
+def instances_of(job: ServingJob, book: CurveBook, longest: int) -> Instances:
+    """Return the instances of a job without pools; `longest` is the longest request, in tokens."""
+    memory = serving_memory(job)
+    return Instances(
+        job=job, memory=memory, limits=_limits_of(job, memory, longest), times=times_of(job, book, longest)
+    )
+
+
+def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes | StagedTimes:
+    """Return the seconds of every pass that a job may run; `longest` is that of a request, in tokens."""
+
+    def price(passes: EnginePass) -> tuple[PricedPasses, ...]:
+        return by_stage(price_of(job, book, passes), job.model, job.plan, job.cluster)
+
+    tables = pass_times(price, job.engine, _most_tokens(job, longest), job.most_sequences, longest)
+    return staged_times(tables, job.model, job.plan, job.cluster, job.passes_in_flight)
+
+
+def price_of(job: ServingJob, book: CurveBook, passes: EnginePass) -> PricedPasses:
+    """Return the prices of the layers of all stages, and of the messages between these."""
+    layers = (
+        *lower_passes(job.model, job.plan, job.engine, passes),
+        *hops(job.model, job.plan, job.engine, job.cluster, passes),
+    )
+    size = len(passes.new_tokens)
+    return price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
+
+
+def _most_tokens(job: ServingJob, longest: int) -> int:
+    """Return the new tokens of the largest pass: at least one for each sequence and, where prompts are not
+    split, a whole prompt beside them.
+    """
+    sequences = job.most_sequences
+    whole = longest + sequences if job.engine.prefill == "whole" else sequences
+    return max(job.plan.max_tokens or job.engine.max_tokens, whole)
+
+
+def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
+    """Return what one group of sequences may hold and do in an iteration."""
+    engine = job.engine
+    return Limits(
+        max_sequences=job.most_sequences,
+        max_tokens=_most_tokens(job, longest),
+        kv_blocks=memory.cache_tokens // job.passes_in_flight // engine.block_tokens,
+        block_tokens=engine.block_tokens,
+        chunked_prefill=engine.prefill != "whole",
+        prefill_first=engine.prefill == "apart",
+        prefix_cache=engine.prefix_cache,
+        preemption=engine.preemption,
+    )

@@ -1,0 +1,255 @@
+"""Two pools of engines, joined by a transfer: prompts on one, decoding on the other ("disaggregation").
+
+Answers: when does each request yield its tokens if other engines compute its prompt than decode it?
+Elsewhere: one engine (scheduler.py), the time of a transfer (kv_transfer.py), what came of it (served.py).
+
+Every engine is the loop of scheduler.py. A request goes to the engine of a pool that has the fewest
+requests. Its prompt and its first token are computed there; its keys and values then cross the link, one
+request after the other on each engine's, and it joins a decoding engine. The client gets the first token
+from that engine, when it admits the request (vLLM, SGLang and TensorRT-LLM answer from the decoding side).
+
+The engine whose clock is behind all others moves on. So nothing that happens elsewhere can reach an engine
+in its past: a decoding engine stops at the next iteration of an engine that may send it a request.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.errors import SpecError
+from flopcast.serving.decode_times import DecodeTimes, PassSeconds
+from flopcast.serving.requests import Limits, Requests, limit_problems
+from flopcast.serving.scheduler import EngineLoop
+from flopcast.serving.served import Iterations, Served
+from flopcast.serving.source import Source
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class EnginePool:
+    """Equal engines: how many, what one may hold, and the seconds of its passes."""
+
+    engines: int
+    limits: Limits
+    pass_seconds: PassSeconds
+
+
+class _Inbox:
+    """The requests that are on their way to an engine."""
+
+    def __init__(self, on_end: Callable[[int, float], None]) -> None:
+        self.until_s = math.inf  # before this time, no request arrives that is not known yet
+        self.on_end = on_end
+        self.due: list[tuple[float, int]] = []
+
+    def put(self, request: int, at_s: float) -> None:
+        """Let a request arrive at a time."""
+        heappush(self.due, (at_s, request))
+
+    def first_s(self) -> float:
+        """Return when the next request arrives of those that are known."""
+        return self.due[0][0] if self.due else math.inf
+
+    def next_s(self) -> float:
+        """Return when the next request may arrive."""
+        return min(self.first_s(), self.until_s)
+
+    def arrived(self, now_s: float) -> list[int]:
+        """Return the requests that have arrived, the earliest first."""
+        found = []
+        while self.due and self.due[0][0] <= now_s:
+            found.append(heappop(self.due)[1])
+        return found
+
+    def ended(self, request: int, now_s: float) -> None:
+        """Pass on that a request has left the engine."""
+        self.on_end(request, now_s)
+
+
+class _Engine:
+    """An engine with its inbox and its link."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        limits: Limits,
+        times: DecodeTimes,
+        inbox: _Inbox,
+        computed_elsewhere: bool,
+    ) -> None:
+        self.inbox = inbox
+        self.loop = EngineLoop(requests, limits, times, inbox, computed_elsewhere)
+        self.link_free_s = 0.0
+
+    @property
+    def next_s(self) -> float:
+        """Return when its next iteration begins, as far as is known."""
+        self.inbox.until_s = math.inf
+        return self.loop.next_s
+
+    @property
+    def load(self) -> int:
+        """Return the requests that it has or will have."""
+        return self.loop.load + len(self.inbox.due)
+
+
+def run_joined(requests: Requests, prefill: EnginePool, decode: EnginePool, transfer_s: Floats) -> Served:
+    """Serve requests on two pools until all have ended.
+
+    Parameters
+    ----------
+    requests : Requests
+    prefill, decode : EnginePool
+    transfer_s : array of shape (requests,)
+        Seconds in which the keys and values of a prompt move from one engine to another.
+
+    Returns
+    -------
+    Served
+        `limits` and `iterations` are of the decoding engines, `prefill` those of the engines for prompts.
+
+    Raises
+    ------
+    SpecError
+        A request that can never run, or limits that contradict each other; all of them.
+
+    Examples
+    --------
+    >>> from flopcast.serving.requests import independent_requests
+    >>> one = independent_requests(np.zeros(1), np.array([100]), np.array([11]))
+    >>> pool = EnginePool(
+    ...     engines=1, limits=Limits(max_sequences=8, max_tokens=512, kv_blocks=100),
+    ...     pass_seconds=lambda new, sequences, kv, pairs: 0.01 + 0.001 * new)
+    >>> served = run_joined(one, pool, pool, np.array([0.5]))
+    >>> served.first_token_s.round(3).tolist(), served.last_token_s.round(3).tolist()
+    ([0.61], [0.72])
+    """
+    prompts = replace(requests, output_tokens=np.ones_like(requests.output_tokens))
+    problems = [*limit_problems(prefill.limits, prompts), *limit_problems(decode.limits, requests)]
+    if problems:
+        raise SpecError(problems)
+    joined = _Joined(requests, prompts, prefill, decode, transfer_s)
+    while joined.left:
+        joined.step()
+    return joined.served(decode.limits)
+
+
+class _Joined:
+    """All engines of both pools, and the requests between them."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        prompts: Requests,
+        prefill: EnginePool,
+        decode: EnginePool,
+        transfer_s: Floats,
+    ) -> None:
+        self.left = requests.size
+        self._requests = requests
+        self._source = Source(requests)
+        self._transfer_s: list[float] = transfer_s.tolist()
+        self._moved_s = [math.nan] * requests.size  # when the keys and values have arrived
+        self._from: list[_Engine | None] = [None] * requests.size
+        self._single: list[bool] = (requests.output_tokens == 1).tolist()
+        self._prefill = _engines(prompts, prefill, self._computed, computed_elsewhere=False)
+        self._decode = _engines(requests, decode, self._ended, computed_elsewhere=True)
+
+    def step(self) -> None:
+        """Let a request arrive, or the engine that is behind all others play its next iterations."""
+        arrival_s = self._source.next_s()
+        prefill_s = [engine.next_s for engine in self._prefill]
+        decode_s = [engine.next_s for engine in self._decode]
+        first_s, last_s = min(prefill_s), min(decode_s)
+        if arrival_s <= min(first_s, last_s):
+            for request in self._source.arrived(arrival_s):
+                engine = _least_loaded(self._prefill)
+                engine.inbox.put(request, arrival_s)
+                self._from[request] = engine
+        elif first_s <= last_s:
+            self._prefill[prefill_s.index(first_s)].loop.iterate()
+        else:
+            engine = self._decode[decode_s.index(last_s)]
+            engine.inbox.until_s = min(first_s, arrival_s)
+            engine.loop.iterate()
+
+    def _computed(self, request: int, now_s: float) -> None:
+        """Send the keys and values of a prompt to a decoding engine."""
+        sender = self._from[request]
+        if self._single[request] or sender is None:
+            self._ended(request, now_s)
+            return
+        receiver = _least_loaded(self._decode)
+        begin_s = max(now_s, sender.link_free_s, receiver.link_free_s)
+        end_s = begin_s + self._transfer_s[request]
+        sender.link_free_s = receiver.link_free_s = end_s
+        self._moved_s[request] = end_s
+        receiver.inbox.put(request, end_s)
+
+    def _ended(self, request: int, now_s: float) -> None:
+        self.left -= 1
+        self._source.ended(request, now_s)
+
+    def served(self, limits: Limits) -> Served:
+        """Return the times of all requests, from the engines that served them."""
+        arrival_s, moved_s = np.array(self._source.arrival_s), np.array(self._moved_s)
+        single = np.array(self._single)
+        first = {
+            name: _over(self._prefill, name)
+            for name in ("begun_s", "first_token_s", "preemptions", "hit_tokens")
+        }
+        then = {name: _over(self._decode, name) for name in ("begun_s", "last_token_s", "preemptions")}
+        waited_s = np.where(single, 0.0, then["begun_s"] - moved_s)
+        return Served(
+            requests=self._requests,
+            limits=limits,
+            arrival_s=arrival_s,
+            queued_s=first["begun_s"] - arrival_s + waited_s,
+            first_token_s=np.where(single, first["first_token_s"], then["begun_s"]),
+            last_token_s=np.where(single, first["first_token_s"], then["last_token_s"]),
+            preemptions=first["preemptions"] + then["preemptions"],
+            hit_tokens=first["hit_tokens"],
+            iterations=_table(self._decode),
+            engines=len(self._decode),
+            prefill=_table(self._prefill),
+            prefill_engines=len(self._prefill),
+            transferred_s=np.where(single, 0.0, moved_s - first["first_token_s"]),
+        )
+
+
+def _engines(
+    requests: Requests, pool: EnginePool, on_end: Callable[[int, float], None], computed_elsewhere: bool
+) -> list[_Engine]:
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    times = DecodeTimes(pool.pass_seconds, pool.limits.computed_tokens, longest)
+    return [
+        _Engine(requests, pool.limits, times, _Inbox(on_end), computed_elsewhere)
+        for _ in range(pool.engines)
+    ]
+
+
+def _least_loaded(engines: Sequence[_Engine]) -> _Engine:
+    return min(engines, key=lambda engine: engine.load)
+
+
+def _over(engines: Sequence[_Engine], name: str) -> Floats:
+    """Return what the engines know of each request, (requests,); one engine knows it, or none."""
+    found: Floats = np.array([getattr(engine.loop.batch, name) for engine in engines], dtype=np.float64)
+    if name.endswith("_s"):
+        return np.where(np.isnan(found).all(axis=0), np.nan, np.nansum(found, axis=0))
+    total: Floats = found.sum(axis=0)
+    return total
+
+
+def _table(engines: Sequence[_Engine]) -> Iterations:
+    """Return the iterations of all engines, one engine after the other."""
+    tables = [engine.loop.table() for engine in engines]
+    return Iterations(
+        **{
+            name: np.concatenate([getattr(table, name) for table in tables])
+            for name in Iterations.__slots__
+        }
+    )

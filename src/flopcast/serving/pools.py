@@ -1,0 +1,71 @@
+"""What a prediction says of two pools of instances, one for prompts and one for decoding.
+
+Elsewhere: playing them (joined_pools.py), reports without pools (serving_report.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.dtypes import Floats
+from flopcast.serving.instances import Instances
+from flopcast.serving.kv_transfer import KvTransfer
+from flopcast.serving.memory import ServingMemory
+from flopcast.serving.served import LIMITED_BY, Iterations, Served, limit_share
+from flopcast.serving.time_shares import TimeShares
+from flopcast.spec.serving_job import ServingJob
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class PoolReport:
+    """One pool: its instances as a job, their memory, and what their iterations are spent on."""
+
+    job: ServingJob
+    memory: ServingMemory
+    shares: Mapping[str, float]  # of the time of a mean iteration, by component
+    iteration_s: float  # mean over all iterations
+    busy_share: float  # of the time from the first arrival to the last token
+    limited_by: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Pools:
+    """Both pools, and the transfer of keys and values from the one to the other."""
+
+    prefill: PoolReport
+    decode: PoolReport
+    tier: str  # name of the link between them
+    mean_bytes: float  # that a prompt sends
+    mean_transfer_s: float  # from the end of a prompt until its keys and values have moved
+
+
+def pools_of(
+    kinds: list[Instances], shares: list[TimeShares], served: Served, transfer: KvTransfer
+) -> Pools:
+    """Return the report of two pools whose requests were played, prompts first."""
+    numbers = served.prefill_engines, served.engines
+    span_s = served.end_s - float(served.arrival_s.min())
+    prefill, decode = (
+        _pool(kind, share, table, span_s * number)
+        for kind, share, table, number in zip(kinds, shares, served.tables, numbers, strict=True)
+    )
+    moved = served.requests.output_tokens > 1
+    waited_s: Floats = served.transferred_s[moved]
+    return Pools(
+        prefill=prefill,
+        decode=decode,
+        tier=transfer.tier,
+        mean_bytes=float(transfer.sent_bytes[moved].mean()),
+        mean_transfer_s=float(waited_s.mean()),
+    )
+
+
+def _pool(kind: Instances, shares: TimeShares, table: Iterations, span_s: float) -> PoolReport:
+    busy_s = float(table.elapsed_s.sum())
+    return PoolReport(
+        job=kind.job,
+        memory=kind.memory,
+        shares=shares.shares,
+        iteration_s=busy_s / max(float(table.passes.sum()), 1.0),
+        busy_share=busy_s / span_s,
+        limited_by=max(LIMITED_BY, key=lambda word: limit_share(table, LIMITED_BY.index(word))),
+    )

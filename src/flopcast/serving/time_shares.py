@@ -1,0 +1,98 @@
+"""Where the time of iterations goes, and how sure it is.
+
+Answers: which share of a mean iteration has each component, and which factors does its time depend on?
+Elsewhere: prices (pass_prices.py), the iterations that were played (scheduler.py).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.item_prices import Used
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.dtypes import Counts
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.instances import Instances, price_of
+from flopcast.serving.requests import Requests
+from flopcast.serving.served import Iterations
+
+STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
+ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Certainty:
+    """The sigma of the logarithm of an iteration's time, the factors that it follows from, and their shares
+    of that time.
+    """
+
+    log_sigma_factor: float
+    factors: Mapping[str, Factor]
+    shares: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class TimeShares:
+    """Shares of a mean iteration by component, which sum to 1; its factors; and the curves used."""
+
+    shares: Mapping[str, float]
+    certainty: Certainty
+    used: tuple[Used, ...]
+
+
+def time_shares(instances: Instances, book: CurveBook, requests: Requests, table: Iterations) -> TimeShares:
+    """Return where the time of the iterations of some instances goes."""
+    mean, weights = _mean_passes(requests, table, instances.limits.computed_tokens)
+    job = instances.job
+    priced = price_of(job, book, mean)
+    host = job.engine.iteration
+    host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights)
+    ratio = host.kernel_ratio
+    seconds = {name: ratio * float(part @ weights) for name, part in priced.by_component().items()}
+    seconds["host"] = host_s
+    if job.plan.pipeline_parallel > 1:
+        numbers = (mean.new_tokens, mean.sequences, mean.cached_tokens, mean.pairs)
+        passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
+        seconds[STAGES] = max(passes_s - sum(seconds.values()), 0.0)
+    total_s = sum(seconds.values())
+    scaled = {name: ratio * float(part @ weights) / total_s for name, part in priced.by_factor().items()}
+    scaled[ITERATION] = 1.0
+    factor = Factor(name=ITERATION, log_sigma_factor=host.log_sigma_factor)
+    factors = {**priced.factors, ITERATION: factor}
+    sigma = math.hypot(*(share * factors[name].log_sigma_factor for name, share in scaled.items()))
+    return TimeShares(
+        shares={name: part / total_s for name, part in seconds.items()},
+        certainty=Certainty(sigma, factors, scaled),
+        used=priced.used,
+    )
+
+
+def _mean_passes(requests: Requests, table: Iterations, computed: int) -> tuple[EnginePass, Counts]:
+    """Return the mean of iterations that only decode and of those with prompts, and their shares.
+
+    Means of both together would have a few tokens of prompts in every pass. A kind that never runs is left
+    out. `computed` are the new tokens of a sequence that decodes.
+    """
+    prompts = table.new_tokens > table.decoding * computed
+    counts = np.array([float(table.passes[each].sum()) for each in (~prompts, prompts)])
+
+    def means(values: Counts) -> Counts:
+        sums = [float((values * table.passes)[each].sum()) for each in (~prompts, prompts)]
+        found: Counts = (np.array(sums) / np.maximum(counts, 1.0))[:, None]
+        return found
+
+    lengths = requests.prompt_tokens.astype(np.float64)
+    pairs = np.array([[0.0], [float((lengths * lengths / 2.0).sum()) / max(counts[1], 1.0)]])
+    runs = counts > 0
+    cached = means(table.kv_tokens)
+    found = EnginePass(
+        new_tokens=means(table.new_tokens)[runs],
+        sequences=means(table.sequences)[runs],
+        cached_tokens=cached[runs],
+        pairs=(cached + pairs)[runs],
+    )
+    shares: Counts = counts[runs] / counts.sum()
+    return found, shares
