@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Counts, Floats
 from flopcast.errors import SpecError
 from flopcast.serving.decode_times import DecodeTimes, PassSeconds
 from flopcast.serving.requests import Limits, Requests, limit_problems
@@ -235,13 +235,11 @@ def _least_loaded(engines: Sequence[_Engine]) -> _Engine:
     return min(engines, key=lambda engine: engine.load)
 
 
-def _over(engines: Sequence[_Engine], name: str) -> Floats:
+def _over(engines: Sequence[_Engine], name: str) -> Counts:
     """Return what the engines know of each request, (requests,); one engine knows it, or none."""
-    found: Floats = np.array([getattr(engine.loop.batch, name) for engine in engines], dtype=np.float64)
-    if name.endswith("_s"):
-        return np.where(np.isnan(found).all(axis=0), np.nan, np.nansum(found, axis=0))
-    total: Floats = found.sum(axis=0)
-    return total
+    found = np.array([getattr(engine.loop.batch, name) for engine in engines], dtype=np.float64)
+    unknown = np.isnan(found).all(axis=0)
+    return np.where(unknown, np.nan, np.nansum(found, axis=0))
 
 
 def _table(engines: Sequence[_Engine]) -> Iterations:

@@ -102,8 +102,8 @@ def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:
     counts = layers_of_stages(job.model, job.plan.pipeline_parallel)[:, 1 : 1 + len(job.model.blocks)]
     windows = np.array([_window(block) or np.inf for block in job.model.blocks])
     kept = np.minimum(np.asarray(prompt_tokens, dtype=np.float64), windows[:, None])
-    found: Floats = counts @ (np.array(_block_bytes(job))[:, None] * kept)
-    return found
+    kept_bytes: Floats = counts @ (np.array(_block_bytes(job))[:, None] * kept)
+    return kept_bytes
 
 
 def _block_bytes(job: ServingJob) -> list[float]:
