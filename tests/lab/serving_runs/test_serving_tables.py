@@ -47,6 +47,29 @@ def test_a_row_is_a_deployment_with_the_traffic_of_its_benchmark():
     ]
 
 
+POOLS = {"mode": "disagg", "batch_size": "", "silicon_data_source": "", "decode_batch_size": "16.0"} | {
+    f"{pool}_{name}": value
+    for pool, ranks, number in (("prefill", "2.0", "3.0"), ("decode", "8.0", "2.0"))
+    for name, value in {
+        "num_workers": number,
+        "tp_size": ranks,
+        "pp_size": "1.0",
+        "attention_dp_size": "1.0",
+        "moe_tp_size": ranks,
+        "moe_ep_size": "1.0",
+    }.items()
+}
+
+
+def test_a_row_of_two_pools_has_the_instances_of_both():
+    job = run_of(ROW | POOLS).job
+
+    assert [(pool.tensor_parallel, pool.replicas) for pool in job.plan.pools] == [(2, 3), (8, 2)]
+    assert job.devices == 3 * 2 + 2 * 8
+    assert job.cluster.num_devices == 24
+    assert job.traffic.concurrency == 16 * 2
+
+
 DEGREES = {  # tp, attention dp, moe tp, moe ep of a row → ranks, groups, ranks of experts
     ("8.0", "1.0", "8.0", "1.0"): (8, 1, 1),
     ("8.0", "1.0", "1.0", "8.0"): (8, 1, 8),
@@ -73,7 +96,7 @@ def test_degrees_that_are_multiplied_twice_are_read_once():
 
 def test_what_is_not_supported_is_left_out_with_a_reason():
     for change, words in (
-        ({"mode": "disagg"}, "mode = disagg"),
+        (POOLS | {"decode_num_workers": ""}, "decode_num_workers"),
         ({"model_path": "own/unknown"}, "no model own/unknown"),
         ({"system": "tpu"}, "system = tpu"),
         ({"tp_size": "1.0", "gemm_quant_mode": "", "moe_quant_mode": ""}, "weights of"),
@@ -104,7 +127,7 @@ def test_constants_are_found_again_from_times_that_they_made():
 
 def test_every_measured_number_is_printed_beside_its_prediction(tmp_path):
     table = tmp_path / "points.csv"
-    rows = [ROW, ROW | {"id": "two", "mode": "disagg"}]
+    rows = [ROW, ROW | POOLS | {"id": "two", "prefill_num_workers": ""}]
     lines = [",".join(ROW), *(",".join(row.values()) for row in rows)]
     table.write_text("\n".join(lines), encoding="utf-8")
 

@@ -7,6 +7,7 @@ What a row does not say follows the engine: TensorRT-LLM runs checkpoints whose 
 others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest. Where experts are spread
 over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
 that their ids name. The concurrency is that of the whole instance, which `silicon_data_source` repeats.
+Rows with pools for prompts and decoding that do not say how many instances there are cannot be predicted.
 
 InferenceMAX sends ten times as many requests as are open at once, with lengths drawn between 0.8 of the
 stated ones and these, without a shared prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows with
@@ -43,8 +44,7 @@ FORMATS = {
 ROUNDS = 10  # requests of each place of the concurrency
 INFERENCE_MAX = ((1024, 1024), (1024, 8192), (8192, 1024))  # longest prompts and outputs of its benchmarks
 SHORTEST_SHARE = 0.8  # of the longest: lengths are drawn evenly between the two
-# what no deployment of ours has yet, by column: the values of rows without it
-OF_DEPLOYMENTS: Mapping[str, tuple[str, ...]] = {"pp_size": ("", "1.0"), "mode": ("agg",)}
+POOLS = ("prefill", "decode")  # of rows whose mode is "disagg"
 
 
 def run_of(row: Mapping[str, str]) -> ServingRun:
@@ -75,33 +75,38 @@ def run_of(row: Mapping[str, str]) -> ServingRun:
 
 def _unsupported(row: Mapping[str, str]) -> str:
     """Return why a row cannot be predicted; empty if it can."""
-    for column, neutral in OF_DEPLOYMENTS.items():
-        if row[column] not in neutral:
-            return f"{column} = {row[column]} is not supported yet"
     if row["system"] not in SYSTEMS:
         return f"system = {row['system']} is not in the catalogue"
+    if _has_pools(row):
+        missing = [name for name in POOLS if not row[f"{name}_num_workers"]]
+        return f"{missing[0]}_num_workers, the number of instances, is missing" if missing else ""
     if not row["batch_size"]:
         return "batch_size, the concurrency, is missing"
     return ""
 
 
+def _has_pools(row: Mapping[str, str]) -> bool:
+    return row["mode"] == "disagg"
+
+
 def _facts(row: Mapping[str, str]) -> RowFacts:
-    ranks, groups, experts = _degrees(row)
+    instances: dict[str, object]
+    if _has_pools(row):
+        instances = {name: _pool(row, name) for name in POOLS}
+    else:
+        instances = {"replicas": 1, **_degrees(row)}
     four_bits = "gpt-oss" in row["model_path"]
     weights = "bf16" if four_bits else FORMATS[row["gemm_quant_mode"]]
-    concurrency = _concurrency(row, groups)
+    concurrency = _concurrency(row)
     return RowFacts(
         model=row["model_path"],
         cluster=SYSTEMS[row["system"]],
         engine=ENGINES[row["backend"]],
         plan={
-            "tensor_parallel": ranks,
-            "data_parallel": groups,
-            "expert_parallel": experts,
+            **instances,
             "weights": "bf16" if weights == "int4" else weights,
             "expert_weights": "mxfp4" if four_bits else FORMATS[row["moe_quant_mode"]],
             "cache": "fp8" if row["backend"] == "trtllm" else "bf16",
-            "replicas": 1,
         },
         traffic={
             "concurrency": concurrency,
@@ -119,10 +124,23 @@ def _lengths(row: Mapping[str, str], tokens: int) -> str | int:
     return f"uniform({int(SHORTEST_SHARE * tokens)},{tokens})"
 
 
-def _degrees(row: Mapping[str, str]) -> tuple[int, int, int]:
+def _pool(row: Mapping[str, str], name: str) -> dict[str, int]:
+    """Return the instances of a pool, whose columns have its name in front."""
+    own = {key.removeprefix(f"{name}_"): value for key, value in row.items() if key.startswith(name)}
+    return {"replicas": int(float(own["num_workers"])), **_degrees(own | {"system": row["system"]})}
+
+
+def _degrees(row: Mapping[str, str]) -> dict[str, int]:
+    """Return tensor-parallel ranks, groups of them with requests of their own, ranks of experts, stages."""
+    names = ("tensor_parallel", "data_parallel", "expert_parallel", "pipeline_parallel")
+    stages = int(float(row["pp_size"] or 1))
+    return dict(zip(names, (*_ranks(row), stages), strict=True))
+
+
+def _ranks(row: Mapping[str, str]) -> tuple[int, int, int]:
     """Return tensor-parallel ranks, groups of them with requests of their own, and ranks of experts."""
     ranks, groups = int(float(row["tp_size"])), int(float(row["attention_dp_size"] or 1))
-    cut, spread = int(float(row["moe_tp_size"] or 1)), int(float(row["moe_ep_size"] or 1))
+    cut, spread = (max(int(float(row[name] or 1)), 1) for name in ("moe_tp_size", "moe_ep_size"))
     root = math.isqrt(ranks * groups)
     if root > 1 and root * root == ranks * groups == cut * spread and (cut == spread or cut == 1 < groups):
         if row["system"].startswith("gb") and row["attention_dp_size"] in ("", "1.0"):
@@ -131,6 +149,10 @@ def _degrees(row: Mapping[str, str]) -> tuple[int, int, int]:
     return ranks, groups, min(spread, ranks * groups)
 
 
-def _concurrency(row: Mapping[str, str], groups: int) -> int:
+def _concurrency(row: Mapping[str, str]) -> int:
     stated = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
-    return int(stated[1]) if stated else int(float(row["batch_size"])) * groups
+    if stated:
+        return int(stated[1])
+    if _has_pools(row):
+        return int(float(row["decode_batch_size"])) * int(float(row["decode_num_workers"]))
+    return int(float(row["batch_size"])) * _ranks(row)[1]
