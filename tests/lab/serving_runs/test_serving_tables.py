@@ -127,8 +127,9 @@ def test_constants_are_found_again_from_times_that_they_made():
 
 def test_every_measured_number_is_printed_beside_its_prediction(tmp_path):
     table = tmp_path / "points.csv"
-    rows = [ROW, ROW | POOLS | {"id": "two", "prefill_num_workers": ""}]
-    lines = [",".join(ROW), *(",".join(row.values()) for row in rows)]
+    whole = dict.fromkeys(POOLS, "") | ROW
+    rows = [whole, whole | POOLS | {"id": "two", "prefill_num_workers": ""}]
+    lines = [",".join(whole), *(",".join(row.values()) for row in rows)]
     table.write_text("\n".join(lines), encoding="utf-8")
 
     found = json.loads(flopcast("validate", "--runs", table, "--json").out)["published"]
