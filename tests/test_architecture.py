@@ -42,7 +42,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "memory": {"workload"},
     "cost": {"workload"},
     "timeline": {"cost"},
-    "serving": {"timeline", "memory"},
+    "serving": {"economics", "memory"},
     "economics": {"timeline"},
     "render/page/table": {"units"},
     "report": {"economics", "memory", "render/page/table"},  # a notebook shows a report as a table

@@ -84,6 +84,7 @@ def _answer(report: ServingReport) -> list[str]:
     if report.usd_per_million_tokens is not None:
         cost = report.usd_per_million_tokens
         lines.append(f"cost      {answer(show_usd(cost.value))} for a million output tokens")
+    lines += _power(report)
     lines.append(f"limit     {LIMITS[report.limited_by]}")
     if report.saturation_per_s is not None:
         lines.append(
@@ -91,6 +92,18 @@ def _answer(report: ServingReport) -> list[str]:
             f" {report.saturation_per_s:.3g} requests/s, so that latencies depend on how long it grows"
         )
     return lines
+
+
+def _power(report: ServingReport) -> list[str]:
+    """Return the power of a device and the energy of tokens; empty where they are unknown."""
+    watts, joules, building = report.device_power_w, report.joules_per_token, report.kwh_per_million_tokens
+    if watts is None or joules is None or building is None:
+        return []
+    return [
+        f"power     {watts.value:.3g} W per device, {joules.value:.3g} J for an output token"
+        f" (90 %: {joules.low:.3g} to {joules.high:.3g})",
+        f"energy    {building.value:.3g} kWh for a million output tokens, node and cooling included",
+    ]
 
 
 def _plan(report: ServingReport) -> str:

@@ -4,19 +4,24 @@ Answers: which latencies, rates and costs follow for all replicas, and how far m
 Elsewhere: one play (scheduler.py), what came of it (summary.py), what a report holds (serving_report.py).
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.economics.step import KWH_J
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.percentiles import Spread
 from flopcast.serving.pools import Pools
+from flopcast.serving.power import MeanPower
 from flopcast.serving.served import Served
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.summary import ServingSummary, summarise
 from flopcast.serving.time_shares import TimeShares
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import SLO_METRICS, Percentile
+from flopcast.units import Number
 
 PERCENTILES = (50.0, 90.0, 99.0)
 INTER_TOKEN = "inter_token"  # single times between tokens, where TPOT is the mean of a request
@@ -29,6 +34,7 @@ def report_of(
     plays: Plays,
     shares: TimeShares,
     saturation_per_s: float | None,
+    power: MeanPower | None,
     leave_out_share: float,
     pools: Pools | None = None,
 ) -> ServingReport:
@@ -38,6 +44,7 @@ def report_of(
     ----------
     memory, shares : of the instances that decode
     saturation_per_s : requests of a second that one replica serves at most, where more arrive
+    power : of a mean device; None where its data sheet states none
     """
     found = [summarise(play, job.slo, leave_out_share) for play in plays]
     replicas, table, certainty = job.engines, plays[0].iterations, shares.certainty
@@ -48,6 +55,7 @@ def report_of(
 
     tokens_per_s = estimate(lambda each: each.output_tokens_per_s * replicas)
     stated = bool(found[0].objectives)
+    device_w = None if power is None else _spread(power.device_w, power.log_sigma_factor)
     limits = found[0].limited_by
     return ServingReport(
         job=job,
@@ -59,6 +67,9 @@ def report_of(
         requests_per_s=estimate(lambda each: each.requests_per_s * replicas),
         goodput_per_s=estimate(lambda each: each.goodput_per_s * replicas) if stated else None,
         usd_per_million_tokens=_cost(job, tokens_per_s),
+        device_power_w=device_w,
+        joules_per_token=_joules(device_w, tokens_per_s, job.devices),
+        kwh_per_million_tokens=_building(job, device_w, tokens_per_s),
         shares=shares.shares,
         iteration_s=float(table.elapsed_s.sum() / max(table.passes.sum(), 1.0)),
         decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
@@ -89,6 +100,37 @@ def _latencies(
 
 def _at(spread: Callable[[ServingSummary], Spread], percentile: Percentile, found: ServingSummary) -> float:
     return spread(found).at_s(percentile)
+
+
+def _spread(value: Number, log_sigma_factor: Number) -> Estimate:
+    """Return a log-normal number with its interval."""
+    ratio = math.exp(NINETY_PERCENT * log_sigma_factor)
+    return Estimate(value=value, low=value / ratio, high=value * ratio)
+
+
+def _joules(device_w: Estimate | None, tokens_per_s: Estimate, devices: int) -> Estimate | None:
+    """Return the joules of all devices for an output token; None without watts or without output.
+
+    Watts and rates are uncertain independently of each other.
+    """
+    if device_w is None or tokens_per_s.low <= 0:
+        return None
+    sigmas = (math.log(each.high / each.low) / 2.0 / NINETY_PERCENT for each in (device_w, tokens_per_s))
+    return _spread(devices * device_w.value / tokens_per_s.value, math.hypot(*sigmas))
+
+
+def _building(job: ServingJob, device_w: Estimate | None, tokens_per_s: Estimate) -> Estimate | None:
+    """Return the kilowatt-hours of a million output tokens: nodes, cooling and conversion included."""
+    cluster = job.cluster
+    beside_w = cluster.facility.node_overhead_fraction * (cluster.node.device.board_power_w or 0.0)
+    if device_w is None:
+        return None
+    whole_w = Estimate(
+        value=device_w.value + beside_w, low=device_w.low + beside_w, high=device_w.high + beside_w
+    )
+    found = _joules(whole_w, tokens_per_s, job.devices)
+    ratio = cluster.facility.power_usage_effectiveness_ratio
+    return None if found is None else found.times(ratio * 1e6 / KWH_J)
 
 
 def _cost(job: ServingJob, tokens_per_s: Estimate) -> Estimate | None:

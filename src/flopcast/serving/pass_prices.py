@@ -53,7 +53,7 @@ class PricedPasses:
     def by_component(self) -> dict[str, Floats]:
         """Return the seconds of all layers by component of the breakdown, each (passes,)."""
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
-        for item, seconds in self._seconds():
+        for item, seconds in self.seconds():
             name = MESSAGES if isinstance(item.work, AbstractMessage) else item.component
             found[name] = found[name] + seconds
         return dict(found)
@@ -61,7 +61,7 @@ class PricedPasses:
     def by_factor(self) -> dict[str, Floats]:
         """Return the seconds that each factor scales, each (passes,)."""
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
-        for item, seconds in self._seconds():
+        for item, seconds in self.seconds():
             price = self.prices[item]
             moved = seconds * np.broadcast_to(price.moves, (self.size, 1))[:, 0]
             for name in price.names():
@@ -70,7 +70,7 @@ class PricedPasses:
                 found[name] = found[name] + here
         return dict(found)
 
-    def _seconds(self) -> list[tuple[Item, Floats]]:
+    def seconds(self) -> list[tuple[Item, Floats]]:
         """Return every item with the seconds of all layers that run it, (passes,)."""
         return [
             (

@@ -20,6 +20,7 @@ from flopcast.serving.instances import Instances, instances_of
 from flopcast.serving.joined_pools import EnginePool, run_joined
 from flopcast.serving.kv_transfer import kv_transfer
 from flopcast.serving.pools import pools_of
+from flopcast.serving.power import power_of_kinds
 from flopcast.serving.requests import Requests
 from flopcast.serving.scheduler import run
 from flopcast.serving.served import Served
@@ -74,10 +75,11 @@ def serve(
     plays = served, play(requests, 1.0 / spread), play(requests, spread)
     stable = is_stable(served)
     saturation = None if stable else saturation_per_s(requests, lambda given: play(given, 1.0))
+    power = power_of_kinds(kinds, [each.power for each in shares], served)
     pools = None
     if job.plan.pools:
         pools = pools_of(kinds, shares, served, kv_transfer(job, book, requests.prompt_tokens))
-    return report_of(job, kinds[-1].memory, plays, shares[-1], saturation, leave_out_share, pools)
+    return report_of(job, kinds[-1].memory, plays, shares[-1], saturation, power, leave_out_share, pools)
 
 
 def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:

@@ -50,6 +50,9 @@ class ServingReport:
     requests_per_s: Estimate
     goodput_per_s: Estimate | None  # requests per second that keep the objectives; None without any
     usd_per_million_tokens: Estimate | None  # of output; None without a price
+    device_power_w: Estimate | None  # mean over time of one device; None without a board power
+    joules_per_token: Estimate | None  # of output, of all devices alone
+    kwh_per_million_tokens: Estimate | None  # of output: nodes, cooling and conversion of power included
     shares: Mapping[str, float]
     iteration_s: float  # mean over all iterations
     decoding: Number  # mean number of decoding sequences over time

@@ -16,6 +16,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.instances import Instances, price_of
+from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
 
@@ -36,11 +37,12 @@ class Certainty:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class TimeShares:
-    """Shares of a mean iteration by component, which sum to 1; its factors; and the curves used."""
+    """Shares of a mean iteration by component, which sum to 1; its factors; the curves used; and watts."""
 
     shares: Mapping[str, float]
     certainty: Certainty
     used: tuple[Used, ...]
+    power: DevicePower | None
 
 
 def time_shares(instances: Instances, book: CurveBook, requests: Requests, table: Iterations) -> TimeShares:
@@ -67,6 +69,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
         shares={name: part / total_s for name, part in seconds.items()},
         certainty=Certainty(sigma, factors, scaled),
         used=priced.used,
+        power=device_power(job, priced, weights, float(table.elapsed_s.sum() / table.passes.sum())),
     )
 
 

@@ -13,7 +13,7 @@ as a lognormal distribution does. Enough requests are played that the batch stay
 from collections.abc import Mapping
 
 from flopcast.lab.serving_runs.measured import Measured, ServingRun
-from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s
+from flopcast.lab.serving_runs.quantities import joules_per_token, latency, output_tokens_per_s, power_w
 from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
 
 HEADER = ("median_itl_ms", "output_throughput_tokens_per_sec", "max_num_seqs", "avg_output_len")
@@ -31,6 +31,8 @@ def run_of(row: Mapping[str, str]) -> ServingRun:
     found = {
         "median_itl_ms": ("ms", latency("inter_token", "ms", "p50")),
         "output_throughput_tokens_per_sec": ("tokens/s", output_tokens_per_s),
+        "avg_power_watts": ("W", power_w),
+        "energy_per_token_joules": ("J", joules_per_token),
     }
     measured = tuple(
         Measured(quantity=name, unit=unit, value=float(row[name]), read=read)

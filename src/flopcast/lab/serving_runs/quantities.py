@@ -5,6 +5,7 @@ Elsewhere: the numbers of a report (serving/serving_report.py), the tables that 
 Each function returns a reader for `Measured.read`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -16,6 +17,7 @@ from flopcast.units import Number
 
 Reader = Callable[[ServingReport], Estimate]
 PER_UNIT = {"s": 1.0, "ms": 1e3, "us": 1e6}
+UNKNOWN = Estimate(value=math.nan, low=math.nan, high=math.nan)
 
 
 def latency(metric: str, unit: str, name: str = "mean") -> Reader:
@@ -31,6 +33,16 @@ def output_tokens_per_s(report: ServingReport) -> Estimate:
 def requests_per_s(report: ServingReport) -> Estimate:
     """Return the requests that end in a second, of all replicas."""
     return report.requests_per_s
+
+
+def power_w(report: ServingReport) -> Estimate:
+    """Return the mean watts of all devices; not a number where a data sheet states no board power."""
+    return (report.device_power_w or UNKNOWN).times(report.job.devices)
+
+
+def joules_per_token(report: ServingReport) -> Estimate:
+    """Return the joules of all devices for an output token; not a number as for watts."""
+    return report.joules_per_token or UNKNOWN
 
 
 def sum_of_latencies_s(report: ServingReport) -> Estimate:

@@ -1,0 +1,139 @@
+"""Watts of devices that serve: from the rates at which kernels multiply and move bytes.
+
+Answers: what does a device draw on average, over passes, time of the host and time without requests?
+Elsewhere: powers of a device by kind of work (spec/operations.py), watts of training steps
+(economics/energy.py), joules and their intervals (estimates.py).
+
+Kernels of serving lie between training's kinds of work: products of few rows wait for weights, larger ones
+approach the power limit. A kernel draws what a waiting device does, and more in proportion to its FLOP rate
+over the rate of large products and to its bytes over those that memory sustains, up to the power limit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
+from flopcast.dtypes import Counts, Floats
+from flopcast.economics.energy import WAITING, drawn_w
+from flopcast.operators.base import AbstractOperator, Work
+from flopcast.serving.instances import Instances
+from flopcast.serving.pass_prices import PricedPasses
+from flopcast.serving.served import Served
+from flopcast.spec.cluster import Device
+from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.site import Site
+from flopcast.units import Number
+
+# FLOP rate over the peak at which products reach the power limit: 676 of 989 TFLOP/s on H200 and 1355 of
+# 2250 on B200 (data/power of ai-dynamo/aiconfigurator: sustained 16-bit products at the limit)
+RATE_AT_LIMIT = 0.65
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DevicePower:
+    """The mean power of a device while passes run and while none does, and how sure it is."""
+
+    running_w: float
+    standing_w: float
+    log_sigma_factor: float
+
+    def mean_w(self, busy_share: Number) -> float:
+        """Return the mean over time of which passes take a share."""
+        return busy_share * self.running_w + (1.0 - busy_share) * self.standing_w
+
+
+def device_power(
+    job: ServingJob, priced: PricedPasses, weights: Counts, pass_s: float
+) -> DevicePower | None:
+    """Return the power of one device; None if its data sheet states no board power.
+
+    Parameters
+    ----------
+    priced : mean passes of the job
+    weights : shares of the passes of all iterations, (passes,)
+    pass_s : seconds of a mean iteration, host and waiting for stages included
+    """
+    device = job.cluster.node.device
+    if device.board_power_w is None:
+        return None
+    wait_w, message_w = (drawn_w(kind, device, job.site) for kind in (WAITING, "communication"))
+    ratio = job.engine.iteration.kernel_ratio
+    # seconds of each stage's device in an iteration, of all passes that are in flight
+    each = job.passes_in_flight / job.plan.pipeline_parallel
+    busy_s = used_j = uncertain_j = 0.0
+    draws = device.power
+    for item, seconds in priced.seconds():
+        taken_s = each * ratio * seconds
+        work, item_w = item.work, np.array(message_w)
+        sigma = draws.communication.log_sigma_factor
+        if isinstance(work, AbstractOperator):
+            once_s = np.maximum(ratio * priced.prices[item].alone_s, 1e-12)
+            item_w = np.broadcast_to(kernel_w(work.work(), once_s, device, job.site), (priced.size, 1))[
+                :, 0
+            ]
+            sigma = draws.memory.log_sigma_factor
+        item_j = float((item_w * taken_s) @ weights)
+        used_j += item_j
+        uncertain_j += sigma * item_j
+        busy_s += float(taken_s @ weights)
+    idle_s = max(pass_s - busy_s, 0.0)
+    used_j += idle_s * wait_w
+    uncertain_j += draws.waiting.log_sigma_factor * idle_s * wait_w
+    return DevicePower(
+        running_w=used_j / max(pass_s, busy_s),
+        standing_w=drawn_w("idle", device, job.site),
+        log_sigma_factor=uncertain_j / used_j,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeanPower:
+    """The mean power over time and over all devices of a job."""
+
+    device_w: float
+    log_sigma_factor: float
+
+
+def power_of_kinds(
+    kinds: Sequence[Instances], powers: Sequence[DevicePower | None], served: Served
+) -> MeanPower | None:
+    """Return the mean power of the devices of all kinds of instances; None if it is unknown."""
+    span_s = served.end_s - float(served.arrival_s.min())
+    engines = (served.prefill_engines, served.engines)[-len(kinds) :]
+    devices, total_w, uncertain_w = 0, 0.0, 0.0
+    for kind, power, table, number in zip(kinds, powers, served.tables, engines, strict=True):
+        if power is None:
+            return None
+        busy_share = min(float(table.elapsed_s.sum()) / (span_s * number), 1.0)
+        kind_w = kind.job.devices * power.mean_w(busy_share)
+        devices += kind.job.devices
+        total_w += kind_w
+        uncertain_w += kind_w * power.log_sigma_factor
+    return MeanPower(device_w=total_w / devices, log_sigma_factor=uncertain_w / total_w)
+
+
+def kernel_w(work: Work, taken_s: Floats, device: Device, site: Site) -> Floats:
+    """Return the watts of a device while a kernel runs for `taken_s`; arrays of one shape.
+
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.library import catalog
+    >>> h100 = catalog.device("h100-sxm5-80gb")
+    >>> none = Work(flop=constant(0), moved_bytes=constant(0), unit="bf16")
+    >>> kernel_w(none, constant(1), h100, Site()).item() == drawn_w(WAITING, h100, Site())
+    True
+    """
+    draws = device.power
+    rate = np.minimum(work.flop / (device.peak(work.unit) * taken_s * RATE_AT_LIMIT), 1.0)
+    moved = work.moved_bytes / (device.memory_bytes_per_s * taken_s * SUSTAINED_FRACTION)
+    fraction = (
+        draws.waiting.fraction
+        + (draws.products.fraction - draws.waiting.fraction) * rate
+        + (draws.memory.fraction - draws.waiting.fraction) * np.minimum(moved, 1.0)
+    )
+    board_w = device.board_power_w or 0.0
+    found_w: Floats = np.minimum(
+        np.minimum(fraction, draws.products.fraction) * board_w, site.power_limit_w or board_w
+    )
+    return found_w
