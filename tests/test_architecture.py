@@ -48,26 +48,28 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "report": {"economics", "memory", "render/page/table"},  # a notebook shows a report as a table
     "prediction": {"report"},
     "search": {"prediction"},
+    "search/deployments": {"search", "serving"},
     "files": {"errors", "field_text", "units"},
     "interop/hugging_face": {"files", "spec"},
     "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
     "interop/tracing": {"layers"},
     "interop": {"library", "prediction", "serving", "interop/hugging_face", "interop/tracing"},
-    "requests": {"interop", "search"},
+    "requests": {"interop", "search", "search/deployments"},
     "workers": {"garbage", "library", "search"},
     "lab/measure": {"cost"},
     "lab/calibration": {"lab/measure"},
     "lab/validation": {"prediction", "lab/calibration"},
     "lab": {"requests", "lab/validation"},
-    "render": {"search", "lab", "serving"},
+    "render": {"search", "search/deployments", "lab", "serving"},
     "predictor": {"library", "prediction"},
     "api": {"predictor", "render", "serving"},
     "best_plans": {"library", "search"},
+    "best_deployments": {"requests"},
     "accuracy": {"api", "lab"},
     "jobs": {"requests"},
-    "__init__": {"accuracy", "api", "best_plans", "jobs"},
-    "ui": {"accuracy", "api", "best_plans", "garbage"},
-    "cli": {"ui", "workers"},
+    "__init__": {"accuracy", "api", "best_deployments", "best_plans", "jobs"},
+    "ui": {"accuracy", "api", "best_deployments", "best_plans", "garbage"},
+    "cli": {"best_deployments", "ui", "workers"},
     "__main__": {"cli"},
 }
 EDGES = {
@@ -81,6 +83,7 @@ EDGES = {
     "predictor",
     "api",
     "best_plans",
+    "best_deployments",
     "jobs",
     "ui",
     "cli",
@@ -96,7 +99,7 @@ EXPORTS = {
     "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Predictor", "Problem",
     "Report", "ServingJob", "ServingReport", "Site", "Space", "SpecError", "Stack", "compare", "diagnose",
     "dump_job", "export_job", "job", "load_job", "predict", "predict_memory", "predict_serving",
-    "report_page", "search_plans", "serving_job", "validate_suite",
+    "report_page", "search_deployments", "search_plans", "serving_job", "validate_suite",
 }  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = {".".join(("flopcast", *p.parent.relative_to(PACKAGE).parts)) for p in FILES}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flopcast.accuracy import validate_suite
     from flopcast.api import compare, diagnose, predict, predict_memory, predict_serving, report_page
+    from flopcast.best_deployments import search_deployments
     from flopcast.best_plans import search_plans
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
     from flopcast.jobs import dump_job, export_job, job, load_job, serving_job
@@ -32,6 +33,7 @@ _HOMES = {
     name: f"flopcast.{home}"
     for home, names in {
         "api": ("compare", "diagnose", "predict", "predict_memory", "predict_serving", "report_page"),
+        "best_deployments": ("search_deployments",),
         "best_plans": ("search_plans",),
         "accuracy": ("validate_suite",),
         "errors": ("FlopcastError", "InfeasibleError", "Problem", "SpecError"),
@@ -52,7 +54,7 @@ __all__ = [
     "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Predictor", "Problem",
     "Report", "ServingJob", "ServingReport", "Site", "Space", "SpecError", "Stack", "compare", "diagnose",
     "dump_job", "export_job", "job", "load_job", "predict", "predict_memory", "predict_serving",
-    "report_page", "search_plans", "serving_job", "validate_suite",
+    "report_page", "search_deployments", "search_plans", "serving_job", "validate_suite",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

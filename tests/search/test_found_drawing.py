@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 import pytest
 from made_plans import JOB, factor, found, played
 
-from flopcast.render.search_drawing import HUES, as_html, as_svg
+from flopcast.render.page.front import HUES
+from flopcast.render.search_drawing import drawing_of
 from flopcast.search.question import Question
 
-STYLES = {hue: style for style, hue in HUES.items()}
+STYLES = dict(zip(HUES, ("plan", "equal", "front", "first"), strict=True))
 COMMON = factor("gemm_level[a100]", 0.1, 0.5)
 PLANS = [
     played(10.0, COMMON, factor("fabric[x]", 0.05, 0.3), used_bytes=60e9, tp=2, dp=4),
@@ -24,7 +25,8 @@ def drawn(question=None, front=(0, 1, 3), plans=PLANS):
     """The drawing of these plans, some of them on the front."""
     answer = found(*plans, question=question or Question(jobs=(JOB,)))
     on_front = tuple(one for one in answer.plans if plans.index(one.played) in front)
-    return as_svg(found(*plans, question=answer.question, on_front=on_front, plans=answer.plans))
+    answer = found(*plans, question=answer.question, on_front=on_front, plans=answer.plans)
+    return drawing_of(answer).svg()
 
 
 def marks(svg):
@@ -118,9 +120,9 @@ def test_the_same_answer_is_drawn_with_the_same_bytes():
 def test_a_page_holds_the_drawing_and_the_text():
     answer = found(*PLANS)
 
-    page = as_html(answer, "every plan: mbs=1")
+    page = drawing_of(answer).html("Plans", "every plan: mbs=1")
 
-    drawing = as_svg(answer)
+    drawing = drawing_of(answer).svg()
     assert drawing[drawing.index("</style>") + 8 :].strip() in page
     assert "<style>" not in page[page.index("</head>") :]  # its own rules allow none there
     assert "every plan: mbs=1" in page
@@ -128,7 +130,7 @@ def test_a_page_holds_the_drawing_and_the_text():
 
 
 def test_a_drawing_alone_is_an_xml_document_with_its_own_colours_for_both_schemes():
-    tree = ElementTree.fromstring(as_svg(found(*PLANS)))
+    tree = ElementTree.fromstring(drawing_of(found(*PLANS)).svg())
 
     space = "{http://www.w3.org/2000/svg}"
     style = tree.findtext(f"{space}style")
@@ -139,7 +141,7 @@ def test_a_drawing_alone_is_an_xml_document_with_its_own_colours_for_both_scheme
 
 
 def test_a_drawing_is_told_in_words():
-    tree = ElementTree.fromstring(as_svg(found(*PLANS)))
+    tree = ElementTree.fromstring(drawing_of(found(*PLANS)).svg())
 
     first, _, second = list(tree)[:3]
     assert (tree.get("role"), tree.get("aria-labelledby")) == (
@@ -151,7 +153,7 @@ def test_a_drawing_is_told_in_words():
 
 
 def test_names_of_both_axes_stand_beside_their_ticks():
-    tree = ElementTree.fromstring(as_svg(found(*PLANS)))
+    tree = ElementTree.fromstring(drawing_of(found(*PLANS)).svg())
 
     texts = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[-2:] == ["step time", "memory in use"]
@@ -160,7 +162,7 @@ def test_names_of_both_axes_stand_beside_their_ticks():
 
 
 def test_the_page_of_a_search_allows_its_style_alone():
-    page = as_html(found(*PLANS), "text")
+    page = drawing_of(found(*PLANS)).html("Plans", "text")
 
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
     assert "script-src" not in policy

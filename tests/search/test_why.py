@@ -7,7 +7,7 @@ import pytest
 from conftest import make_job
 from made_plans import JOB, factor, found, played
 
-from flopcast.render.search_drawing import as_html, as_svg
+from flopcast.render.search_drawing import drawing_of
 from flopcast.render.search_json import as_json, as_rows
 from flopcast.render.search_reasons import reason_infeasible, reason_recommended, reason_slower
 from flopcast.render.search_text import as_text
@@ -188,8 +188,9 @@ def test_a_row_holds_lists_as_texts_and_says_whether_it_is_on_the_front():
 
 
 def test_names_in_a_drawing_are_escaped():
-    named = JOB.model_copy(update={"model": JOB.model.model_copy(update={"name": "<b>&"})})
-    page = as_html(found(BEST, question=Question(jobs=(named,))), "<i>")
+    named = JOB.model_copy(update={"cluster": JOB.cluster.model_copy(update={"name": "<b>&"})})
+    best = replace(BEST, job=named)
+    page = drawing_of(found(best, question=Question(jobs=(named,)))).html("<b>&", "<i>")
 
     assert "<b>" not in page
     assert "&lt;b&gt;&amp;" in page
@@ -197,5 +198,5 @@ def test_names_in_a_drawing_are_escaped():
 
 
 def test_a_drawing_of_one_plan_or_of_none_is_whole():
-    assert as_svg(found(BEST)).count("<circle") == 1
-    assert "no plan is feasible" in as_svg(found())
+    assert drawing_of(found(BEST)).svg().count("<circle") == 1
+    assert "no plan is feasible" in drawing_of(found()).svg()

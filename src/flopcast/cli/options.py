@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import wraps
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -18,9 +18,6 @@ from flopcast.cli.suggestions import names_of, of_jobs
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
-
-if TYPE_CHECKING:
-    pass
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
 CLUSTER = "A cluster of the catalogue, or NAME:NODES for some of its nodes"
@@ -69,6 +66,19 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--price",
         help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.',
         shell_complete=names_of("prices"),
+    ),
+}
+SERVING: dict[str, Any] = {  # options of a request that serves
+    "engine": click.option(
+        "--engine",
+        help="A serving engine (vllm, sglang, tensorrt-llm): serving in place of training.",
+        shell_complete=names_of("engines"),
+    ),
+    "traffic": click.option(
+        "--traffic", help='Requests that are served, e.g. "rate=4/s prompt=2000 output=300".'
+    ),
+    "slo": click.option(
+        "--slo", help='Latencies that requests must keep, e.g. "ttft_p99=2s tpot_p99=50ms".'
     ),
 }
 OF_RUN = ("tokens", "epochs", "price")  # matter to the time and cost of a whole run alone

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from flopcast.cli import options
-from flopcast.cli.suggestions import names_of
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.requests.job_request import JobRequest
@@ -18,23 +17,8 @@ if TYPE_CHECKING:
     from flopcast.report.report import Report
 
 
-SERVING: dict[str, Any] = {
-    "engine": click.option(
-        "--engine",
-        help="A serving engine of the catalogue: predict serving in place of training.",
-        shell_complete=names_of("engines"),
-    ),
-    "traffic": click.option(
-        "--traffic", help='Requests that are served, e.g. "rate=4/s prompt=2000 output=300".'
-    ),
-    "slo": click.option(
-        "--slo", help='Latencies that requests must keep, e.g. "ttft_p99=2s tpot_p99=50ms".'
-    ),
-}
-
-
 @click.command("predict")
-@options.job_options(**SERVING)
+@options.job_options(**options.SERVING)
 @click.option("--log", type=options.FILE, help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option(

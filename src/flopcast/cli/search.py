@@ -1,23 +1,23 @@
 """`flopcast search`."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import FILE, check_writable, job_options, print_json, writes_document, writing
+from flopcast.cli.options import FILE, SERVING, job_options, print_json, writes_document
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch, broken_off
+from flopcast.cli.search_files import Written, files_writer
+from flopcast.cli.suggestions import names_of
 from flopcast.cli.terminal import print_text
-from flopcast.errors import Problem, SpecError
-from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.serving_words import serves
 
 if TYPE_CHECKING:
+    from flopcast.requests.search_request import SearchRequest
     from flopcast.search.find import SearchResult
-
-DRAWINGS = (".html", ".svg")
 
 
 @click.command("search")
@@ -52,6 +52,14 @@ DRAWINGS = (".html", ".svg")
         multiple=True,
         help='Power limit per device, "500 W"; repeat to compare several.',
     ),
+    **SERVING
+    | {
+        "engine": click.option(
+            "--engine",
+            help="A serving engine, or several separated by commas: search deployments for serving.",
+            shell_complete=names_of("engines"),
+        )
+    },
 )
 @click.option(
     "--objective",
@@ -77,7 +85,7 @@ DRAWINGS = (".html", ".svg")
 @click.option("--plot", type=FILE, help="Draw the Pareto front: FILE.html or FILE.svg.")
 @writes_document
 def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
-    """Find the best plans for a model on a cluster.
+    """Find the best plans for a model on a cluster, or the best deployments to serve it.
 
     Every plan of a space is screened, and the best 64 are simulated exactly and ranked. Plans that are tied
     with the best, because the 90 % interval of their ratio contains 1, are marked "="; of those within 2 %
@@ -92,24 +100,49 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     flopcast search --model llama-2-70b --cluster dgx-h100 --gpus 512 --seq 4096 --plan "gbs=1024"
     flopcast search job.yaml --objective tokens_per_s --gpus 128..1024 --pareto
     flopcast search job.yaml --objective time_to_train --tokens 2T --deadline "60 d" --plot front.html
+    flopcast search llama-3.1-70b --engine vllm,sglang --cluster dgx-h100:1 \\
+        --traffic "rate=4/s prompt=2000 output=300" --slo "ttft_p99=2s tpot_p99=50ms"
 
     Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy, of 1e12 tokens;
     time_to_train and run_cost, with failures. With a single objective, the Pareto front also takes memory
     into account. Exit code 2: no plan is feasible, and the nearest plan is shown.
+
+    With --engine, --traffic or --slo, all deployments (degrees, replicas, limits of a pass) are estimated,
+    and the most promising are simulated. --gpus is then the largest number of devices to use. By default
+    the best deployment is the cheapest that keeps up with the traffic and keeps --slo. Objectives: cost,
+    tokens_per_s_per_device, goodput_per_device, ttft, tpot, end_to_end.
     """
+    from flopcast.requests.search_request import SearchRequest
+
+    files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
+    workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
+    asked = SearchRequest(job=request, **named)
+    if serves(request):
+        from flopcast.cli.search_serving import search_deployments
+
+        search_deployments(asked, pareto, top, wants_json, files, workers)
+    else:
+        _search_plans(asked, pareto, top, wants_json, files, workers)
+
+
+def _search_plans(
+    asked: "SearchRequest",
+    pareto: bool,
+    top: int,
+    wants_json: bool,
+    files: Mapping[str, Path | None],
+    workers: Mapping[str, Any],
+) -> None:
+    """Print the best plans of training, and write the files that are asked for."""
     from flopcast.render.error_json import no_plan
     from flopcast.render.search_json import as_json
     from flopcast.render.search_text import marked_text, nearest
-    from flopcast.requests.search_request import SearchRequest, question_of
+    from flopcast.requests.search_request import question_of
     from flopcast.workers.run import answer
     from flopcast.workers.search_tasks import search_of
 
-    files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
-    for name, path in files.items():
-        check_writable(f"--{name}", path if isinstance(path, Path) else None)
-    write = _writers(files)
-    workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
-    question = question_of(SearchRequest(job=request, **named))
+    write = files_writer(files)
+    question = question_of(asked)
     watch = OfSearch()
     search = search_of(question)
     with executor_and_ledger([search], **workers) as (executor, ledger):
@@ -123,7 +156,7 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
         print_json(answered if result.plans else answered | no_plan("\n".join(nearest(result))))
     else:
         print_text(marked_text(result, top, with_front=pareto))
-    for path in write(result):
+    for path in write(lambda: _written(result)):
         click.echo(f"wrote {path}", err=True)
     if not result.plans:
         click.get_current_context().exit(BROKEN_OFF if result.partial else INFEASIBLE)
@@ -132,40 +165,11 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
         click.get_current_context().exit(BROKEN_OFF)
 
 
-def _writers(files: Mapping[str, object]) -> "Callable[[SearchResult], Iterator[Path]]":
-    """Return a function that writes the requested files of a result; call this before the search.
+def _written(result: "SearchResult") -> Written:
+    """Return what the files of a search hold."""
+    from flopcast.render.search_drawing import drawing_of
+    from flopcast.render.search_json import as_rows
+    from flopcast.render.search_text import as_text
 
-    Raises
-    ------
-    SpecError
-        The kind of a drawing is unknown, or no library can write Parquet.
-    """
-    problems = []
-    paths = {name: path for name, path in files.items() if isinstance(path, Path)}
-    if "plot" in paths and paths["plot"].suffix not in DRAWINGS:
-        allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
-        because, fix = "the ending chooses the format", "write front.html"
-        problems.append(Problem("--plot", str(paths["plot"]), allowed, because, fix))
-    if "parquet" in paths:
-        from flopcast.files.tables import parquet_problem
-
-        problems += parquet_problem(paths["parquet"])
-    if problems:
-        raise SpecError(problems)
-
-    def write(result: "SearchResult") -> Iterator[Path]:
-        from flopcast.files.tables import write_csv, write_parquet
-        from flopcast.render.search_drawing import as_html, as_svg
-        from flopcast.render.search_json import as_rows
-        from flopcast.render.search_text import as_text
-
-        for name, path in paths.items():
-            with writing(f"--{name}", path):
-                if name == "plot":
-                    drawn = as_svg(result) if path.suffix == ".svg" else as_html(result, as_text(result))
-                    write_whole(path, drawn)
-                else:
-                    (write_csv if name == "csv" else write_parquet)(path, as_rows(result))
-            yield path
-
-    return write
+    heading = f"Plans for {result.question.jobs[0].model.name}"
+    return Written(as_rows(result), drawing_of(result), heading, as_text(result))

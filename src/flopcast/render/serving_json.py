@@ -22,17 +22,17 @@ def as_json(report: ServingReport) -> dict[str, object]:
         "devices": report.job.devices,
         "replicas": report.job.replicas,
         "latencies_s": {
-            metric: {name: _estimate(value) for name, value in found.items()}
+            metric: {name: estimate_as_json(value) for name, value in found.items()}
             for metric, found in report.latencies.items()
         },
-        "output_tokens_per_s": _estimate(report.output_tokens_per_s),
-        "requests_per_s": _estimate(report.requests_per_s),
-        "goodput_per_s": _estimate(report.goodput_per_s),
+        "output_tokens_per_s": estimate_as_json(report.output_tokens_per_s),
+        "requests_per_s": estimate_as_json(report.requests_per_s),
+        "goodput_per_s": estimate_as_json(report.goodput_per_s),
         "meets_slo": report.meets_slo,
-        "usd_per_million_output_tokens": _estimate(report.usd_per_million_tokens),
-        "device_power_w": _estimate(report.device_power_w),
-        "joules_per_output_token": _estimate(report.joules_per_token),
-        "kwh_per_million_output_tokens": _estimate(report.kwh_per_million_tokens),
+        "usd_per_million_output_tokens": estimate_as_json(report.usd_per_million_tokens),
+        "device_power_w": estimate_as_json(report.device_power_w),
+        "joules_per_output_token": estimate_as_json(report.joules_per_token),
+        "kwh_per_million_output_tokens": estimate_as_json(report.kwh_per_million_tokens),
         "saturated": report.saturation_per_s is not None,
         "saturation_requests_per_s": report.saturation_per_s,
         "limited_by": report.limited_by,
@@ -92,5 +92,6 @@ def _pools(report: ServingReport) -> dict[str, object] | None:
     }
 
 
-def _estimate(value: Estimate | None) -> dict[str, float] | None:
+def estimate_as_json(value: Estimate | None) -> dict[str, float] | None:
+    """Return a value with the ends of its interval."""
     return None if value is None else {"value": value.value, "low": value.low, "high": value.high}

@@ -9,6 +9,7 @@ from flopcast.render.tables import aligned
 from flopcast.render.terminal import answer, plain
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.deployment import Pool
+from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show, show_memory, show_seconds, show_usd
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end", "inter_token": "between tokens"}
@@ -60,7 +61,7 @@ def _answer(report: ServingReport) -> list[str]:
     machine = f"{job.devices} × {job.cluster.node.device.name}"
     lines = [
         f"{job.model.name} on {job.cluster.name}: {machine}, {job.engine.name} ({job.engine.era})",
-        f"plan      {_plan(report)}",
+        f"plan      {plan_text(job)}",
         f"traffic   {job.traffic.text()}",
     ]
     for metric in ("ttft", "tpot"):
@@ -106,23 +107,28 @@ def _power(report: ServingReport) -> list[str]:
     ]
 
 
-def _plan(report: ServingReport) -> str:
-    plan, replicas = report.job.plan, report.job.replicas
-    words = [] if plan.pools else _degrees(plan, replicas)
+def plan_text(job: ServingJob) -> str:
+    """Return the plan of a job as `--plan` takes it: degrees, weights, and other words that are not usual."""
+    plan, fields = job.plan, type(job.plan).model_fields
+    words = [] if plan.pools else _degrees(plan, job.replicas)
     for name, pool in zip(POOLS, plan.pools, strict=False):
         words += [f"{name}.{word}" for word in _degrees(pool, max(pool.replicas, 1))]
-    words += [f"weights={plan.weights}"]
-    words += [f"expert_weights={plan.expert_weights}"] if plan.expert_weights else []
-    return " ".join((*words, f"cache={plan.cache}"))
+    words.append(f"weights={plan.weights}")
+    others = [name for name in fields if name not in {*Pool.model_fields, *POOLS, "weights"}]
+    values = [(name, getattr(plan, name)) for name in others]
+    words += [f"{name}={value}" for name, value in values if value != fields[name].default]
+    return " ".join(words)
 
 
 def _degrees(pool: Pool, replicas: int) -> list[str]:
-    """Return the degrees of instances that differ from 1, and their number."""
+    """Return the degrees of instances that differ from 1, their number, and limits that are stated."""
     words = [f"tp={pool.tensor_parallel}"]
     words += [f"dp={pool.data_parallel}"] if pool.data_parallel > 1 else []
     words += [f"ep={pool.expert_parallel}"] if pool.expert_parallel > 1 else []
     words += [f"pp={pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []
-    return [*words, f"replicas={replicas}"]
+    words.append(f"replicas={replicas}")
+    words += [f"max_sequences={pool.max_sequences}"] if pool.max_sequences else []
+    return [*words, *([f"max_tokens={pool.max_tokens}"] if pool.max_tokens else [])]
 
 
 def _pools(report: ServingReport) -> list[str]:

@@ -63,8 +63,8 @@ def question_of(request: SearchRequest) -> Question:
     SpecError
         Every fault of the job, of the space and of the other settings.
     """
-    faults = _Faults()
-    settled, changes = _split_changes(request.job.changes)
+    faults = Faults()
+    settled, changes = split_changes(request.job.changes)
     text = " ".join([str(request.job.plan or ""), *settled])
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
@@ -72,8 +72,8 @@ def question_of(request: SearchRequest) -> Question:
         own["zero"] = words["zero"]
     plan = _plan_text(own) if own or request.job.plan is not None else None
     job = replace(request.job, gpus=None, plan=plan)
-    clusters, stacks = (_each_once(_names(each)) for each in (request.clusters, request.stacks))
-    limits = map(_limited, _each_once(request.power_limits))
+    clusters, stacks = (each_once(names(each)) for each in (request.clusters, request.stacks))
+    limits = map(_limited, each_once(request.power_limits))
     opened = []
     for cluster, stack, limit in product(clusters, stacks, limits):
         one = replace(job, changes=(*changes, *limit), cluster=cluster, stack=stack)
@@ -89,7 +89,7 @@ def question_of(request: SearchRequest) -> Question:
             jobs=tuple(each.job for each in jobs),
             given=tuple(each.job.model_copy(update={"plan": each.given}) for each in jobs if each.given),
             space=space or Space(),
-            objectives=tuple(map(str, _names(request.objectives))) or ("step_time",),
+            objectives=tuple(map(str, names(request.objectives))) or ("step_time",),
             total_tokens=(jobs[0].job.run_tokens if jobs else None) or 0.0,
             deadline_s=deadline_s,
             budget_usd=budget_usd,
@@ -106,15 +106,15 @@ def _limited(watts: object) -> tuple[str, ...]:
     return () if watts is None else (f"site.power_limit_w={watts}",)
 
 
-def _each_once(values: Sequence[object]) -> tuple[object, ...]:
+def each_once(values: Sequence[object]) -> tuple[object, ...]:
     """Return the values of an option that may be given several times; (None,) if it is not given."""
     return tuple(dict.fromkeys(values)) or (None,)
 
 
-def _names(values: Sequence[object]) -> tuple[object, ...]:
+def names(values: Sequence[object]) -> tuple[object, ...]:
     """Return values of which a text may hold several names, separated by commas.
 
-    >>> _names(["dgx-h100, dgx-b200", "vista"])
+    >>> names(["dgx-h100, dgx-b200", "vista"])
     ('dgx-h100', 'dgx-b200', 'vista')
     """
     lists = (re.split(r"\s*,\s*", value.strip()) if isinstance(value, str) else [value] for value in values)
@@ -122,7 +122,7 @@ def _names(values: Sequence[object]) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Faults:
+class Faults:
     """Faults of several steps, each kept once: one that fails does not hide those of the others."""
 
     found: list[Problem] = field(default_factory=list)
@@ -140,7 +140,7 @@ class _Faults:
         return [one for one in self.found if not (without_job and one.field in OF_JOBS)]
 
 
-def _split_changes(changes: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+def split_changes(changes: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
     """Return the changes of the plan, in short form, and all others."""
     of_plan = [change.removeprefix("plan.") for change in changes if change.startswith("plan.")]
     return of_plan, tuple(change for change in changes if not change.startswith("plan."))

@@ -16,7 +16,7 @@ from flopcast.economics.run import TrainingRun
 from flopcast.render import search_reasons, search_text
 from flopcast.render.assumption_lines import with_option
 from flopcast.render.page.summary import VERDICTS, Tile, run_tiles, tiles
-from flopcast.render.search_drawing import LEGEND, drawing
+from flopcast.render.search_drawing import LEGEND, drawing_of
 from flopcast.render.search_table import (
     INTERVAL,
     MFU,
@@ -48,7 +48,9 @@ def search_parts(result: SearchResult, address: Address) -> str:
     html = _best(result, address) if result.plans else ""
     html += "".join(map(_question_line, search_text.question_lines(result)))
     if result.plans:
-        figure = f'<div class="scroll">{drawing(result)}</div><figcaption>{LEGEND}</figcaption>'
+        figure = (
+            f'<div class="scroll">{drawing_of(result).of_page()}</div><figcaption>{LEGEND}</figcaption>'
+        )
         html += f"<figure>{figure}</figure>"
         html += _plans("The best plans", result, grouped(result.plans)[:SHOWN_PLANS], address)
         alone = [(one,) for one in result.on_front]

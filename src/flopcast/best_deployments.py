@@ -1,0 +1,69 @@
+"""The best deployments for a traffic, with the curves of the catalogue.
+
+Answers: how does a program search for serving?
+Elsewhere: the search itself (search/deployments/), the best plans of training (best_plans.py).
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from flopcast.interop.request_traces.reader import read_request_trace
+from flopcast.library.curves import load_serving_book
+from flopcast.requests.serving_search import space_of
+from flopcast.search.deployments.find import DeploymentResult, OnServingProgress, find_deployments
+from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.space import DeploymentSpace
+from flopcast.spec.serving_job import ServingJob
+
+
+def search_deployments(
+    jobs: ServingJob | Sequence[ServingJob],
+    space: DeploymentSpace | str = "",
+    objectives: Sequence[str] = (),
+    told: OnServingProgress | None = None,
+) -> DeploymentResult:
+    """Return the best deployments for a traffic, simulated and ranked.
+
+    Parameters
+    ----------
+    jobs : ServingJob, or several that differ in their cluster or engine
+        Their formats are kept unless the space names others; their degrees are free.
+    space : DeploymentSpace or str
+        What may vary, as `flopcast search --plan` takes it: "tp=2,4 max_sequences=64". By default every
+        degree, number of replicas and limit of a pass.
+    objectives : names of search.deployments.objectives.SERVING_OBJECTIVES
+        Deployments are ranked by the first: by default the cost of a million output tokens, if the devices
+        have a price.
+    told : callable
+        Called with the progress of the search.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the question, or why no deployment is possible.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import serving_job
+    >>> asked = serving_job("llama-3.1-8b", gpus=2, traffic="rate=2/s prompt=500 output=50 requests=200")
+    >>> found = search_deployments(asked, "tp=1,2 max_sequences=64 max_tokens=8192")
+    >>> found.deployments[0].report.job.plan.tensor_parallel
+    1
+    """
+    several = (jobs,) if isinstance(jobs, ServingJob) else tuple(jobs)
+    allowed = space_of(space) if isinstance(space, str) else space
+    question = DeploymentQuestion(jobs=several, space=allowed, objectives=tuple(objectives))
+    return answer_of_serving(question, told)
+
+
+def answer_of_serving(
+    question: DeploymentQuestion, told: OnServingProgress | None = None
+) -> DeploymentResult:
+    """Answer a complete question as `search_deployments` does; reads the trace of the traffic."""
+    job = question.jobs[0]
+    trace = None
+    if job.traffic.trace is not None:
+        longest = job.model.context_length or None
+        trace = read_request_trace(Path(job.traffic.trace), job.traffic.num_requests, longest).requests
+    return find_deployments(question, cache(load_serving_book), trace, told)

@@ -1,0 +1,73 @@
+"""The files that `flopcast search` writes: tables of all candidates, and a drawing of the front.
+
+Answers: which files are written, in which format, and which wishes are refused at the start?
+Elsewhere: what stands in them (render/search_json.py, render/search_drawing.py and their neighbours).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from flopcast.cli.options import check_writable, writing
+from flopcast.errors import Problem, SpecError
+from flopcast.files.atomic_write import write_whole
+
+if TYPE_CHECKING:
+    from flopcast.render.page.front import FrontDrawing
+
+DRAWINGS = (".html", ".svg")
+
+
+class Written(NamedTuple):
+    """What the files of an answer hold."""
+
+    rows: Sequence[Mapping[str, object]]
+    drawing: "FrontDrawing"
+    heading: str
+    text: str
+
+
+def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Written]], Iterator[Path]]:
+    """Return a function that writes the requested files of an answer; call this before the search.
+
+    Parameters
+    ----------
+    files : path by the name of its option: csv, parquet, plot; None where an option is not given
+
+    Raises
+    ------
+    SpecError
+        A file cannot be written, the kind of a drawing is unknown, or no library can write Parquet.
+    """
+    problems = []
+    paths = {name: path for name, path in files.items() if path is not None}
+    for name, path in paths.items():
+        check_writable(f"--{name}", path)
+    if "plot" in paths and paths["plot"].suffix not in DRAWINGS:
+        allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
+        because, fix = "the ending chooses the format", "write front.html"
+        problems.append(Problem("--plot", str(paths["plot"]), allowed, because, fix))
+    if "parquet" in paths:
+        from flopcast.files.tables import parquet_problem
+
+        problems += parquet_problem(paths["parquet"])
+    if problems:
+        raise SpecError(problems)
+
+    def write(content: Callable[[], Written]) -> Iterator[Path]:
+        from flopcast.files.tables import write_csv, write_parquet
+
+        made = content() if paths else None
+        for name, path in paths.items():
+            if made is None:
+                continue
+            with writing(f"--{name}", path):
+                if name == "plot":
+                    svg = path.suffix == ".svg"
+                    drawn = made.drawing.svg() if svg else made.drawing.html(made.heading, made.text)
+                    write_whole(path, drawn)
+                else:
+                    (write_csv if name == "csv" else write_parquet)(path, made.rows)
+            yield path
+
+    return write

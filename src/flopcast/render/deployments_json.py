@@ -1,0 +1,90 @@
+"""The answer of a search of serving as plain data: JSON, and rows of a table.
+
+Elsewhere: the same as text (deployments_text.py), one prediction of serving (serving_json.py).
+"""
+
+from flopcast.render.deployments_text import shortfall, why_none
+from flopcast.render.serving_json import estimate_as_json
+from flopcast.render.serving_text import plan_text
+from flopcast.search.deployments.find import DeploymentResult, RankedDeployment
+from flopcast.search.deployments.objectives import SERVING_OBJECTIVES
+from flopcast.units import Number, nine_digits
+
+FORMAT_VERSION = 1
+
+
+def as_json(result: DeploymentResult, top: int, seconds: Number) -> dict[str, object]:
+    """Return the answer as JSON data; `top` limits the deployments, the front is complete."""
+    question = result.question
+    return {
+        "format_version": FORMAT_VERSION,
+        "objectives": [objective.key for objective in question.asked],
+        "model": question.jobs[0].model.name,
+        "traffic": question.jobs[0].traffic.text(),
+        "slo": question.jobs[0].slo.text(),
+        "candidates": result.candidates,
+        "possible": result.possible,
+        "simulated": result.simulated,
+        "requests": result.requests,
+        "seconds": nine_digits(seconds),
+        "partial": result.partial,
+        "deployments": [deployment_as_json(each, result) for each in result.deployments[:top]],
+        "pareto": [deployment_as_json(each, result) for each in result.deployments if each.on_front],
+        "nearest": [
+            deployment_as_json(each, result) | {"why": shortfall(each)} for each in result.nearest[:top]
+        ],
+        "settings": [
+            {
+                "cluster": job.cluster.name,
+                "engine": job.engine.name,
+                "best": deployment_as_json(best, result) if best is not None else None,
+                "why": "" if best is not None else why_none(result, job),
+            }
+            for job in question.jobs
+            for best in (result.best_of(job),)
+        ],
+        "assumptions": list(dict.fromkeys(text for job in question.jobs for text in job.assumptions)),
+    }
+
+
+def deployment_as_json(each: RankedDeployment, result: DeploymentResult) -> dict[str, object]:
+    """Return one deployment with its objectives, each with its interval."""
+    report, job = each.report, each.report.job
+    objectives = [
+        one for one in SERVING_OBJECTIVES.values() if result.question.priced or not one.needs_price
+    ]
+    return {
+        "plan": plan_text(job),
+        "cluster": job.cluster.name,
+        "engine": job.engine.name,
+        "devices": job.devices,
+        "keeps_up": each.kept,
+        "tied": each.tied,
+        "meets_slo": report.meets_slo,
+        **{one.key: estimate_as_json(one.exact(report)) for one in objectives},
+        "latencies_s": {
+            metric: {name: nine_digits(value.value) for name, value in found.items()}
+            for metric, found in report.latencies.items()
+        },
+        "limited_by": report.limited_by,
+    }
+
+
+def as_rows(result: DeploymentResult) -> list[dict[str, object]]:
+    """Return a flat row for each simulated deployment, for CSV and Parquet."""
+    rows = []
+    for each in (*result.deployments, *result.nearest):
+        data = deployment_as_json(each, result)
+        row: dict[str, object] = {}
+        for key, value in data.items():
+            if key == "latencies_s":
+                continue
+            row |= (
+                {key: value["value"], f"{key}_low": value["low"], f"{key}_high": value["high"]}
+                if isinstance(value, dict)
+                else {key: value}
+            )
+        for metric, found in each.report.latencies.items():
+            row |= {f"{metric}_{name}_s": nine_digits(value.value) for name, value in found.items()}
+        rows.append(row)
+    return rows

@@ -1,0 +1,226 @@
+"""The answer of a search of serving as text: counts, deployments, the best of each setting, assumptions.
+
+Answers: what does the terminal show for a search of serving?
+Elsewhere: the same as data (deployments_json.py), a search of training (search_text.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.serving_text import plan_text
+from flopcast.render.tables import aligned_below
+from flopcast.render.terminal import answer, plain
+from flopcast.search.deployments.find import DeploymentResult, RankedDeployment, same_setting
+from flopcast.search.deployments.objectives import SERVING_OBJECTIVES
+from flopcast.serving.serving_report import ServingReport
+from flopcast.spec.serving_job import ServingJob
+from flopcast.units import show, show_seconds
+
+TOP = 10
+NEAREST = 3
+INDENT = " " * 4
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeploymentGroup:
+    """A deployment, and others that differ only in the limits of a pass and are as good."""
+
+    first: RankedDeployment
+    others: tuple[RankedDeployment, ...]
+
+
+def groups_of(found: Sequence[RankedDeployment]) -> list[DeploymentGroup]:
+    """Return deployments in their order; those with the same degrees and formats are one group."""
+    families: dict[object, list[RankedDeployment]] = {}
+    for each in found:
+        job = each.report.job
+        plan = job.plan.model_copy(update={"max_sequences": None, "max_tokens": None})
+        families.setdefault((job.cluster.name, job.engine.name, plan), []).append(each)
+    return [DeploymentGroup(first, tuple(others)) for first, *others in families.values()]
+
+
+def as_text(result: DeploymentResult, top: int = TOP, *, with_front: bool = False) -> str:
+    """Return the answer as text, without a final newline; at most `top` deployments."""
+    return plain(marked_text(result, top, with_front=with_front))
+
+
+def marked_text(result: DeploymentResult, top: int = TOP, *, with_front: bool = False) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
+    groups = groups_of(result.deployments)[:top]
+    on_front = groups_of([each for each in result.deployments if each.on_front])
+    parts = (
+        _question(result),
+        [*_answer(result), *_table(result, groups)],
+        [f"front of {_axes(result)}", *_table(result, on_front)] if with_front and on_front else [],
+        _settings(result),
+        _nearest(result),
+        assumption_lines(text for job in result.question.jobs for text in _assumed(job)),
+    )
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _assumed(job: ServingJob) -> Iterator[str]:
+    """Yield what was assumed and holds for every deployment: not the plan, which the search chooses."""
+    yield from (text for text in job.assumptions if not text.startswith("plan "))
+
+
+def _axes(result: DeploymentResult) -> str:
+    return " and ".join(objective.label for objective in result.question.asked)
+
+
+def _question(result: DeploymentResult) -> list[str]:
+    """Return the lines that state the question and the number of deployments."""
+    jobs = result.question.jobs
+    clusters = dict.fromkeys(f"{job.cluster.name} × {job.cluster.num_devices}" for job in jobs)
+    engines = dict.fromkeys(f"{job.engine.name} ({job.engine.era})" for job in jobs)
+    lines = [
+        f"{jobs[0].model.name} on {', '.join(clusters)}: {', '.join(engines)}",
+        f"traffic   {jobs[0].traffic.text()}",
+    ]
+    if stated := jobs[0].slo.text():
+        lines.append(f"limits    {stated}")
+    lines.append(
+        f"searched  {result.candidates:,} deployments: {result.possible:,} fit, {result.simulated} were"
+        f" simulated with {result.requests:,} requests each, {len(result.deployments)} of these keep up"
+    )
+    return lines
+
+
+def _answer(result: DeploymentResult) -> list[str]:
+    """Return what to run; or that nothing keeps up."""
+    if not result.deployments:
+        limited = " within all limits" if result.question.jobs[0].slo.text() else ""
+        return [f"answer    no deployment keeps up with the traffic{limited}; the nearest are below"]
+    report = result.deployments[0].report
+    job = report.job
+    chosen = f'--engine {job.engine.name} --plan "{plan_text(job)}"'
+    lines = [
+        f"answer    {answer(chosen)}"
+        f" on {job.devices} of {job.cluster.num_devices} devices of {job.cluster.name}"
+    ]
+    tied = [each for each in result.deployments[1:] if each.tied]
+    if tied:
+        label = result.question.named[0].label
+        lines.append(
+            f"{INDENT}      It has the lowest latency of {len(tied) + 1} deployments within 1 % of the best"
+            f' {label}, which are marked "=".'
+        )
+    return lines
+
+
+def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[str]:
+    """Return a row for each group, and below it how many variants in limits there are."""
+    if not groups:
+        return []
+    headings, rows = rows_of(result, [group.first for group in groups])
+    signs = "<" * 2 + ("<" if "engine" in headings else "") + ("<" if "cluster" in headings else "")
+    signs += ">" * (len(headings) - len(signs))
+    upper_lines = aligned_below(headings, rows, signs)
+    lines = upper_lines[: -len(rows)]
+    for group, row in zip(groups, upper_lines[-len(rows) :], strict=True):
+        lines.append(row)
+        if equal := sum(each.tied == group.first.tied for each in group.others):
+            lines.append(f"{INDENT}also with {equal} other limits of a pass, as good")
+    return lines
+
+
+def rows_of(
+    result: DeploymentResult, found: Sequence[RankedDeployment]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the names of columns, and a row of cells for each deployment."""
+    jobs = result.question.jobs
+    several_clusters = len({job.cluster.name for job in jobs}) > 1
+    several_engines = len({job.engine.name for job in jobs}) > 1
+    named = result.question.named
+    shown = {objective.name for objective in named}
+    rate = SERVING_OBJECTIVES["tokens_per_s_per_device"]
+    headings = ["", "plan"]
+    headings += ["cluster"] if several_clusters else []
+    headings += ["engine"] if several_engines else []
+    headings += ["devices", named[0].label, "90 %", *(each.label for each in named[1:])]
+    headings += [_latency_label(jobs[0], metric) for metric in ("ttft", "tpot")]
+    headings += [] if rate.name in shown else [rate.label]
+    rows = []
+    for number, each in enumerate(found, 1):
+        report, job = each.report, each.report.job
+        first = named[0].exact(report)
+        row = [f"{number}{' =' if each.tied else ''}", plan_text(job)]
+        row += [job.cluster.name] if several_clusters else []
+        row += [job.engine.name] if several_engines else []
+        row += [str(job.devices), named[0].show(first.value)]
+        row += [f"{named[0].show(first.low)} to {named[0].show(first.high)}"]
+        row += [one.show(one.exact(report).value) for one in named[1:]]
+        row += [show_seconds(_latency_s(report, metric)) for metric in ("ttft", "tpot")]
+        row += [] if rate.name in shown else [show(rate.exact(report).value, "tokens/s")]
+        rows.append(row)
+    return headings, rows
+
+
+def _percentile(job: ServingJob, metric: str) -> str:
+    """Return the percentile at which a latency is limited; the 99th where it is not."""
+    stated = getattr(job.slo, f"{metric}_s") is not None
+    return f"p{getattr(job.slo, f'{metric}_percentile'):g}" if stated else "p99"
+
+
+def _latency_label(job: ServingJob, metric: str) -> str:
+    return f"{metric.upper()} {_percentile(job, metric)}"
+
+
+def _latency_s(report: ServingReport, metric: str) -> float:
+    return float(report.latencies[metric][_percentile(report.job, metric)].value)
+
+
+def _settings(result: DeploymentResult) -> list[str]:
+    """Return the best deployment of each cluster and engine, where there are several."""
+    jobs = result.question.jobs
+    if len(jobs) < 2:
+        return []
+    lines = ["best of each cluster and engine"]
+    for job in jobs:
+        best, name = result.best_of(job), f"  {job.cluster.name}, {job.engine.name}"
+        if best is None:
+            lines.append(f"{name}: {why_none(result, job)}")
+            continue
+        first = result.question.named[0]
+        value = first.show(first.exact(best.report).value)
+        lines.append(
+            f"{name}: {plan_text(best.report.job)} on {best.report.job.devices} devices,"
+            f" {first.label} {value}"
+        )
+    return lines
+
+
+def why_none(result: DeploymentResult, job: ServingJob) -> str:
+    """Return why a cluster and engine have no deployment that keeps up."""
+    nearest = [each for each in result.nearest if same_setting(each.report.job, job)]
+    if not nearest:
+        return "no deployment is possible"
+    return f"none keeps up; the nearest, {plan_text(nearest[0].report.job)}, {shortfall(nearest[0])}"
+
+
+def shortfall(each: RankedDeployment) -> str:
+    """Return what keeps a deployment from being an answer."""
+    report = each.report
+    if report.saturation_per_s is not None:
+        return f"serves at most {report.saturation_per_s:.3g} requests/s"
+    broken = [
+        f"has a {one.metric.upper()} p{one.percentile:g} of {show_seconds(one.reached_s)} where"
+        f" {show_seconds(one.limit_s)} are allowed"
+        for one in report.summary.objectives
+        if not one.kept
+    ]
+    return " and ".join(broken)
+
+
+def _nearest(result: DeploymentResult) -> list[str]:
+    """Return the deployments that come nearest, where none keeps up."""
+    if result.deployments or not result.nearest:
+        return []
+    return [
+        "nearest",
+        *(
+            f"  {each.report.job.engine.name}, {plan_text(each.report.job)}: {shortfall(each)}"
+            for each in result.nearest[:NEAREST]
+        ),
+    ]

@@ -1,0 +1,106 @@
+"""The settings of a search of serving, whoever entered them.
+
+Answers: which deployments of which engines and clusters does a request compare, and which faults has it?
+Elsewhere: a search of training plans (search_request.py), one serving job (serving_request.py).
+"""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.files.yaml_text import Path as Place
+from flopcast.library.edits import plan_words
+from flopcast.requests.search_request import Faults, SearchRequest, each_once, names, split_changes
+from flopcast.requests.serving_request import resolve_serving
+from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.space import DeploymentSpace
+
+OF_TRAINING = {  # settings of a search that only training has: the option of each, and the fix
+    "stacks": ("--stack", "remove --stack; --engine names the serving software"),
+    "power_limits": ("--power-limit", "remove --power-limit"),
+    "deadline": ("--deadline", "remove --deadline; --slo limits latencies"),
+    "budget": ("--budget", "remove --budget; --objective cost ranks by cost"),
+    "headroom": ("--headroom", "remove --headroom; engine.memory_fraction=0.9 sets what an engine uses"),
+    "tp_beyond_domain": ("--tp-beyond-domain", "remove --tp-beyond-domain"),
+    "no_refine": ("--no-refine", "remove --no-refine"),
+}
+
+
+def deployment_question(request: SearchRequest) -> DeploymentQuestion:
+    """Return the question of a request that serves.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the jobs, of the space and of the objectives.
+    """
+    faults = Faults()
+    faults.found.extend(_of_training(request))
+    settled, changes = split_changes(request.job.changes)
+    text = " ".join([str(request.job.plan or ""), *settled])
+    space = faults.of(lambda: space_of(text, "--plan"), None)
+    clusters = each_once(names(request.clusters))
+    engines = each_once(names([request.job.engine] if request.job.engine is not None else []))
+    gpus = faults.of(partial(_devices, request.job.gpus), None)
+    jobs = []
+    for cluster, engine in product(clusters, engines):
+        one = replace(request.job, plan=None, gpus=gpus, changes=changes, cluster=cluster, engine=engine)
+        jobs.append(faults.of(partial(resolve_serving, one), None))
+    found = tuple(job for job in jobs if job is not None)
+    objectives = tuple(map(str, names(request.objectives)))
+    question = faults.of(
+        lambda: DeploymentQuestion(jobs=found, space=space or DeploymentSpace(), objectives=objectives),
+        None,
+    )
+    if question is None or faults.found:
+        raise SpecError([one for one in faults.found if found or one.field != "jobs"])
+    return question
+
+
+def space_of(text: str, where: str = "space") -> DeploymentSpace:
+    """Return a space as `--plan` has it: a name and its values, separated by commas.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the text; `where` says where it stands.
+
+    Examples
+    --------
+    >>> space_of("tp=2,4 weights=fp8").tensor_parallel
+    (2, 4)
+    """
+    words = plan_words(text, where)
+    places: dict[Place, str] = {(): where}
+    return build(DeploymentSpace, Document(where, words, {}, places), words)
+
+
+def _of_training(request: SearchRequest) -> list[Problem]:
+    """Return the settings that a search of serving does not have."""
+    because = "it belongs to training, and this search is of serving"
+    return [
+        Problem(option, value, "no value for serving", because, fix)
+        for name, (option, fix) in OF_TRAINING.items()
+        if (value := getattr(request, name))
+    ]
+
+
+def _devices(given: object) -> int | None:
+    """Return the devices of each cluster: a search uses as many of them as it needs.
+
+    Raises
+    ------
+    SpecError
+        Several sizes, or no number.
+    """
+    if given is None or isinstance(given, int):
+        return given
+    if str(given).strip().isdecimal() and int(str(given)) > 0:
+        return int(str(given))
+    allowed, because = "one number of devices", "a deployment uses as many of these devices as it needs"
+    raise SpecError(
+        [Problem("--gpus", given, allowed, because, "name the most that you can use, such as 64")]
+    )

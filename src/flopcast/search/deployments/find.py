@@ -1,0 +1,220 @@
+"""The best deployments of a space: all estimated, the most promising simulated, ranked.
+
+Answers: which deployment serves this traffic best, and which others are as good?
+Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), how the answer looks
+(render/deployments_text.py).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.errors import Problem, SpecError
+from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.screen import Screened, promising, screened
+from flopcast.search.pareto_front import front
+from flopcast.serving.arrivals import requests_of
+from flopcast.serving.checks import serving_problems
+from flopcast.serving.requests import Requests
+from flopcast.serving.serve import serve
+from flopcast.serving.serving_report import ServingReport
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.serving_job import ServingJob
+from flopcast.units import Number
+
+SIMULATED = 48
+REQUESTS = 2_000  # of each simulation; a 99th percentile then has twenty above it
+TIED_RATIO = 1.01  # of losses that are as good as equal: a simulation of other requests differs by more
+
+
+class Progress(NamedTuple):
+    """What a search has done so far."""
+
+    estimated: int
+    simulated: int
+    to_simulate: int  # 0 while deployments are estimated
+
+
+OnServingProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class RankedDeployment:
+    """A deployment that was simulated.
+
+    `losses` are of the objectives of the front. `kept` says whether it serves the traffic and keeps all
+    limits of latency; `tied` whether its first loss is within 1 % of the best of those.
+    """
+
+    report: ServingReport
+    losses: tuple[Number, ...]
+    kept: bool
+    tied: bool = False
+    on_front: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class DeploymentResult:
+    """The answer: deployments that keep all limits, the best first, and those that come nearest else."""
+
+    question: DeploymentQuestion
+    deployments: tuple[RankedDeployment, ...]
+    nearest: tuple[RankedDeployment, ...]
+    candidates: int
+    possible: int
+    simulated: int
+    requests: int  # of each simulation
+    partial: bool  # whether an interrupt ended the search before all of them
+
+    def best_of(self, job: ServingJob) -> RankedDeployment | None:
+        """Return the best deployment for one cluster and engine; None if none keeps all limits."""
+        of_job = (each for each in self.deployments if same_setting(each.report.job, job))
+        return next(of_job, None)
+
+
+def same_setting(one: ServingJob, other: ServingJob) -> bool:
+    """Return whether two jobs have the same cluster and engine."""
+    return (one.cluster.name, one.engine.name) == (other.cluster.name, other.engine.name)
+
+
+def find_deployments(
+    question: DeploymentQuestion,
+    book_of: Callable[[Cluster], CurveBook],
+    trace: Requests | None = None,
+    told: OnServingProgress | None = None,
+    simulated: int = SIMULATED,
+) -> DeploymentResult:
+    """Return the best deployments, each simulated with the first requests of the traffic.
+
+    Parameters
+    ----------
+    book_of : the curves of a cluster, also those of serving
+    trace : the requests of the traffic's trace, if it names one
+    told : called after each estimate and each simulation
+    simulated : largest number of deployments to simulate
+
+    Raises
+    ------
+    SpecError
+        No deployment is possible; the faults are those of the job as it stands.
+    KeyboardInterrupt
+        Before the first simulation has ended; later, an interrupt ends the search with what is found.
+    """
+    say = told or (lambda _: None)
+    found: list[Screened] = []
+    candidates = 0
+    for job in question.jobs:
+        requests = requests_of(_shorter(job).traffic, trace)
+        for each in screened(job, question.space, book_of(job.cluster), requests):
+            candidates += 1
+            found += [each] if each is not None else []
+            if candidates % 64 == 0:
+                say(Progress(candidates, 0, 0))
+    if not found:
+        raise SpecError(_faults(question, trace))
+    chosen = promising(found, question, simulated)
+    ranked: list[RankedDeployment] = []
+    partial = False
+    try:
+        for number, each in enumerate(chosen):
+            say(Progress(candidates, number, len(chosen)))
+            ranked += _simulated(each, question, book_of, trace)
+    except KeyboardInterrupt:
+        if not ranked:
+            raise
+        partial = True
+    kept = _in_order([each for each in ranked if each.kept])
+    rest = sorted((each for each in ranked if not each.kept), key=_shortfall)
+    size = requests_of(_shorter(question.jobs[0]).traffic, trace).size
+    return DeploymentResult(
+        question=question,
+        deployments=kept,
+        nearest=tuple(rest),
+        candidates=candidates,
+        possible=len(found),
+        simulated=len(ranked),
+        requests=size,
+        partial=partial,
+    )
+
+
+def _shorter(job: ServingJob) -> ServingJob:
+    """Return the job with as many requests as a simulation of the search has."""
+    if job.traffic.num_requests <= REQUESTS:
+        return job
+    traffic = job.traffic.model_copy(update={"requests": REQUESTS})
+    return job.model_copy(update={"traffic": traffic})
+
+
+def _faults(question: DeploymentQuestion, trace: Requests | None) -> list[Problem]:
+    """Return why no deployment is possible: what is wrong with the jobs as they stand."""
+    problems: list[Problem] = []
+    for job in question.jobs:
+        requests = requests_of(_shorter(job).traffic, trace)
+        longest = int((requests.prompt_tokens + requests.output_tokens).max())
+        problems += [one for one in serving_problems(job, longest) if one not in problems]
+    return problems
+
+
+def _simulated(
+    each: Screened,
+    question: DeploymentQuestion,
+    book_of: Callable[[Cluster], CurveBook],
+    trace: Requests | None,
+) -> list[RankedDeployment]:
+    """Return the deployment as simulated; nothing where the simulation finds that it is not possible."""
+    job = _shorter(each.job)
+    # every replica has its share of the requests: enough of them for the percentiles of each
+    if job.traffic.trace is None:
+        traffic = job.traffic.model_copy(update={"requests": job.traffic.num_requests * job.engines})
+        job = job.model_copy(update={"traffic": traffic})
+    try:
+        report = serve(job, book_of(job.cluster), trace)
+    except SpecError:
+        return []
+    losses = tuple(one.loss(one.exact(report).value) for one in question.asked)
+    kept = report.saturation_per_s is None and report.meets_slo is not False
+    return [RankedDeployment(report=report, losses=losses, kept=kept)]
+
+
+def _in_order(ranked: list[RankedDeployment]) -> tuple[RankedDeployment, ...]:
+    """Return deployments with the best first; of those that are tied, the one with the lowest latency.
+
+    Of equal latencies, the one that changes fewest settings of the engine comes first.
+    """
+    if not ranked:
+        return ()
+    best = min(each.losses[0] for each in ranked)
+    rounded = [[float(f"{loss:.3g}") for loss in each.losses] for each in ranked]
+    fronts = front(np.array(rounded))
+    marked = [
+        RankedDeployment(
+            report=each.report,
+            losses=each.losses,
+            kept=True,
+            tied=each.losses[0] <= TIED_RATIO * best,
+            on_front=bool(on_front),
+        )
+        for each, on_front in zip(ranked, fronts, strict=True)
+    ]
+
+    def order(each: RankedDeployment) -> tuple[object, ...]:
+        plan, latency_s = each.report.job.plan, each.report.latencies["end_to_end"]["mean"].value
+        changed = sum(value is not None for value in (plan.max_sequences, plan.max_tokens))
+        if each.tied:
+            return (0, float(f"{latency_s:.2g}"), changed, each.losses[0])
+        return (1, float(f"{each.losses[0]:.3g}"), latency_s, changed)
+
+    return tuple(sorted(marked, key=order))
+
+
+def _shortfall(each: RankedDeployment) -> tuple[Number, ...]:
+    """Return how far a deployment is from what is asked: its worst ratio to a limit, then its loss."""
+    report = each.report
+    ratios = [one.reached_s / one.limit_s for one in report.summary.objectives]
+    if report.saturation_per_s is not None:
+        ratios.append(10.0)
+    return max(ratios, default=1.0), each.losses[0]

@@ -1,0 +1,144 @@
+"""Objectives of a search of serving: estimated for every deployment, exact for those that are simulated.
+
+Answers: by what can deployments be ranked, in which units?
+Elsewhere: the estimates (screen.py), the reports (serving/serving_report.py).
+
+A loss is a number to minimise: device-seconds per token if the user asks for tokens per second and device.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from flopcast.errors import InternalError
+from flopcast.search.deployments.steady import Steady
+from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.spec.operations import HOUR_S
+from flopcast.units import Number, show, show_seconds, show_usd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingObjective:
+    """One objective.
+
+    Attributes
+    ----------
+    name, key : str
+        What an option calls it, and what JSON does, with the unit.
+    label : str
+        What a table calls it.
+    show : callable
+        The value as a text.
+    estimate : callable
+        The value by estimate, on all devices of a deployment; takes dollars per second of all devices, too.
+    exact : callable
+        The value of a deployment that was simulated, with its interval.
+    inverse : bool
+        Whether more of the value is better.
+    needs_price : bool
+        Whether the price of a device must be known.
+    """
+
+    name: str
+    key: str
+    label: str
+    show: Callable[[Number], str]
+    estimate: Callable[[Steady, Number, Number], Number]
+    exact: Callable[[ServingReport], Estimate]
+    inverse: bool = False
+    needs_price: bool = False
+
+    def loss(self, value: Number) -> Number:
+        """Return what to minimise for a value; infinite where nothing is served."""
+        if not self.inverse:
+            return value
+        return 1 / value if value > 0 else float("inf")
+
+
+def _mean(metric: str) -> Callable[[ServingReport], Estimate]:
+    """Return a function of the mean of a latency."""
+    return lambda report: report.latencies[metric]["mean"]
+
+
+def _each(rate: Callable[[ServingReport], Estimate]) -> Callable[[ServingReport], Estimate]:
+    """Return a function of a rate per device."""
+    return lambda report: rate(report).times(1 / report.job.devices)
+
+
+def _cost(report: ServingReport) -> Estimate:
+    """Return the dollars of a million output tokens."""
+    if report.usd_per_million_tokens is None:
+        raise InternalError("a deployment without a price is ranked by its cost")
+    return report.usd_per_million_tokens
+
+
+def _goodput(report: ServingReport) -> Estimate:
+    """Return the requests of a second that keep the limits, or all where there is none."""
+    return report.goodput_per_s or report.requests_per_s
+
+
+def million_usd(usd_per_hour: Number, tokens_per_s: Number) -> Number:
+    """Return dollars for a million tokens.
+
+    >>> million_usd(3.6, 1000.0)
+    1.0
+    """
+    return 1e6 * usd_per_hour / HOUR_S / tokens_per_s if tokens_per_s > 0 else float("inf")
+
+
+_OBJECTIVES = (
+    ServingObjective(
+        name="cost",
+        key="usd_per_million_output_tokens",
+        label="USD/1M tokens",
+        show=show_usd,
+        estimate=lambda steady, devices, usd_per_hour: million_usd(
+            devices * usd_per_hour, steady.tokens_per_s
+        ),
+        exact=_cost,
+        needs_price=True,
+    ),
+    ServingObjective(
+        name="tokens_per_s_per_device",
+        key="output_tokens_per_s_per_device",
+        label="tokens/s/device",
+        show=lambda value: show(value, "tokens/s"),
+        estimate=lambda steady, devices, _: steady.tokens_per_s / devices,
+        exact=_each(attrgetter("output_tokens_per_s")),
+        inverse=True,
+    ),
+    ServingObjective(
+        name="goodput_per_device",
+        key="goodput_requests_per_s_per_device",
+        label="goodput/device",
+        show=lambda value: show(value, "requests/s"),
+        estimate=lambda steady, devices, _: steady.requests_per_s / devices,
+        exact=_each(_goodput),
+        inverse=True,
+    ),
+    ServingObjective(
+        name="ttft",
+        key="mean_ttft_s",
+        label="mean TTFT",
+        show=show_seconds,
+        estimate=lambda steady, *_: steady.ttft_s,
+        exact=_mean("ttft"),
+    ),
+    ServingObjective(
+        name="tpot",
+        key="mean_tpot_s",
+        label="mean TPOT",
+        show=show_seconds,
+        estimate=lambda steady, *_: steady.tpot_s,
+        exact=_mean("tpot"),
+    ),
+    ServingObjective(
+        name="end_to_end",
+        key="mean_end_to_end_s",
+        label="mean end to end",
+        show=show_seconds,
+        estimate=lambda steady, *_: steady.end_to_end_s,
+        exact=_mean("end_to_end"),
+    ),
+)
+SERVING_OBJECTIVES: Mapping[str, ServingObjective] = {each.name: each for each in _OBJECTIVES}

@@ -1,0 +1,70 @@
+"""What a user asks of a search of serving.
+
+Answers: which deployments are compared, for which jobs, by what?
+Elsewhere: what the objectives are (objectives.py), the answer (find.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.search.deployments.objectives import SERVING_OBJECTIVES, ServingObjective
+from flopcast.search.deployments.space import DeploymentSpace
+from flopcast.spec.serving_job import ServingJob
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class DeploymentQuestion:
+    """A search of serving.
+
+    Parameters
+    ----------
+    jobs : equal but for their cluster or engine; the traffic and its limits of latency are to be served
+    space : what may vary
+    objectives : names of SERVING_OBJECTIVES; deployments are ranked by the first. By default, the cost if
+        the devices have a price, and else the output of a device.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the objectives.
+    """
+
+    jobs: tuple[ServingJob, ...]
+    space: DeploymentSpace
+    objectives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that objectives are known and can be computed."""
+        if not self.jobs:
+            because, fix = "there is nothing to search", "name a model and a cluster"
+            raise spec_error("jobs", "none", "at least one serving job", because, fix)
+        problems = []
+        for name in self.objectives:
+            if name not in SERVING_OBJECTIVES:
+                known = ", ".join(SERVING_OBJECTIVES)
+                because = "the search of a serving job ranks deployments by these"
+                problems.append(Problem("--objective", name, f"one of {known}", because, "write cost"))
+            elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
+                because = "a device of this cluster has no price in the catalogue"
+                fix = '--price "2.10 USD/h"'
+                problems.append(Problem("--objective", name, "an objective without money", because, fix))
+        if problems:
+            raise SpecError(problems)
+
+    @property
+    def priced(self) -> bool:
+        """Return whether the devices of every cluster have a price."""
+        return all(job.cluster.price is not None for job in self.jobs)
+
+    @property
+    def named(self) -> tuple[ServingObjective, ...]:
+        """Return the objectives, the first of which ranks."""
+        usual = "cost" if self.priced else "tokens_per_s_per_device"
+        return tuple(SERVING_OBJECTIVES[name] for name in dict.fromkeys(self.objectives or (usual,)))
+
+    @property
+    def asked(self) -> tuple[ServingObjective, ...]:
+        """Return the axes of the front: a single objective is set against the time per output token."""
+        found = self.named
+        other = "tpot" if found[0] is not SERVING_OBJECTIVES["tpot"] else "tokens_per_s_per_device"
+        return found if len(found) > 1 else (*found, SERVING_OBJECTIVES[other])

@@ -1,0 +1,166 @@
+"""Every deployment of a space by estimate, and those that are worth a simulation.
+
+Answers: which deployments fit, about how well does each serve the traffic, which few may be the best?
+Elsewhere: the estimate of one (steady.py), the simulation (find.py).
+
+Deployments that differ only in replicas and limits share their passes, which are priced once.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.space import DeploymentSpace, deployments_of, limits_of, replicas_of
+from flopcast.search.deployments.steady import Load, Steady, curve_of, steady_state
+from flopcast.serving.checks import serving_problems
+from flopcast.serving.memory import serving_memory
+from flopcast.serving.requests import Requests
+from flopcast.serving.serve import times_of
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.serving_job import ServingJob
+from flopcast.units import Number
+
+LEAST = 4  # deployments of each cluster and engine that are simulated
+VARIANTS = 4  # limits of one deployment that are simulated beside the best by estimate
+REQUEST_PART = 0.75  # of its output that a running request has in the cache, at most times
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Screened:
+    """One deployment and its estimate.
+
+    `excess_ratio` is the largest ratio of an estimate to what it may be: of the load to the capacity, of a
+    latency to its limit. Above 1 the deployment does not serve the traffic as asked, by estimate.
+    """
+
+    job: ServingJob
+    steady: Steady
+    excess_ratio: float
+
+    def loss(self, question: DeploymentQuestion) -> Number:
+        """Return the loss of the first objective, by estimate."""
+        first, price = question.named[0], self.job.cluster.price
+        usd_per_hour = price.device_usd_per_hour if price else 0.0
+        return first.loss(first.estimate(self.steady, self.job.devices, usd_per_hour))
+
+
+def screened(
+    job: ServingJob, space: DeploymentSpace, book: CurveBook, requests: Requests
+) -> Iterator[Screened | None]:
+    """Yield every deployment of a space for one cluster and engine; None for one that is not possible.
+
+    Parameters
+    ----------
+    requests : those of all instances together
+    """
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    limits = limits_of(job, space)
+    for deployment in deployments_of(job, space):
+        replicas = replicas_of(job, deployment, space)
+        one = _with(job, deployment, max_sequences=None, max_tokens=None, replicas=1)
+        widest = _widest(one, limits)
+        if serving_problems(one, longest):
+            yield from [None] * (len(limits) * len(replicas))
+            continue
+        times = times_of(widest, book, longest)
+        for sequences, tokens in limits:
+            limited = _with(one, deployment, max_sequences=sequences, max_tokens=tokens, replicas=1)
+            memory = serving_memory(limited)
+            if memory.cache_tokens < longest:
+                yield from [None] * len(replicas)
+                continue
+            for count in replicas:
+                chosen = _with(one, deployment, max_sequences=sequences, max_tokens=tokens, replicas=count)
+                load = _load(chosen, requests)
+                kept = load.context_tokens + REQUEST_PART * load.output_tokens
+                most = min(chosen.most_sequences, memory.cache_tokens / kept)
+                budget = tokens or job.engine.max_tokens
+                curve = curve_of(times, load, most, budget, job.engine.prefill == "apart")
+                steady = steady_state(curve, load, chosen.engines)
+                yield Screened(job=chosen, steady=steady, excess_ratio=_excess(chosen, steady))
+
+
+def _with(job: ServingJob, deployment: Deployment, **changes: int | None) -> ServingJob:
+    """Return the job with a deployment, changed."""
+    plan = deployment.model_copy(update=changes)
+    return job.model_copy(update={"plan": plan})
+
+
+def _widest(job: ServingJob, limits: Sequence[tuple[int | None, int | None]]) -> ServingJob:
+    """Return a job whose passes are as large as those of any of these limits."""
+    sequences = max(each or job.engine.max_sequences for each, _ in limits)
+    tokens = max(each or job.engine.max_tokens for _, each in limits)
+    return _with(job, job.plan, max_sequences=sequences, max_tokens=tokens)
+
+
+def _load(job: ServingJob, requests: Requests) -> Load:
+    """Return the means of the requests of one group of ranks."""
+    context = float(requests.prompt_tokens.mean())
+    share = job.traffic.prefix_hit_share or 0.0
+    rate, concurrency = job.traffic.rate_per_s, float(job.traffic.concurrency or 0) / job.engines
+    if rate is None and not concurrency:
+        elapsed_s = float(requests.arrival_s.max() - requests.arrival_s.min())
+        rate = requests.size / max(elapsed_s, 1e-9)
+    return Load(
+        prompt_tokens=max(context * (1.0 - share), 1.0),
+        context_tokens=context,
+        output_tokens=float(requests.output_tokens.mean()),
+        rate_per_s=None if rate is None else rate / job.engines,
+        concurrency=concurrency,
+    )
+
+
+def _excess(job: ServingJob, steady: Steady) -> float:
+    """Return the largest ratio of an estimate to its limit; a closed loop has no limit of load."""
+    ratios = [steady.load_ratio if steady.load_ratio != 1.0 else 0.0]
+    for limit_s, found_s in (
+        (job.slo.ttft_s, steady.ttft_s),
+        (job.slo.tpot_s, steady.tpot_s),
+        (job.slo.end_to_end_s, steady.end_to_end_s),
+    ):
+        ratios += [found_s / limit_s] if limit_s else []
+    return max(ratios)
+
+
+def promising(candidates: Sequence[Screened], question: DeploymentQuestion, most: int) -> list[Screened]:
+    """Return the deployments that are worth a simulation, the most promising first.
+
+    Half of them are divided among the clusters and engines of the question, so that each has an answer. Of
+    deployments that differ only in the limits of a pass, the best by estimate comes first; the others of
+    the best ones fill up the rest.
+    """
+    ordered = sorted(candidates, key=lambda each: _order(each, question))
+    families: dict[Hashable, list[Screened]] = {}
+    for each in ordered:
+        families.setdefault(_family(each), []).append(each)
+    settings: dict[Hashable, list[list[Screened]]] = {}
+    for family in families.values():
+        settings.setdefault(_setting(family[0]), []).append(family)
+    share = max(most // (2 * len(settings)), LEAST)
+    chosen = [family[0] for of_setting in settings.values() for family in of_setting[:share]]
+    chosen.sort(key=lambda each: _order(each, question))
+    for variants in [families[_family(each)][1:] for each in chosen]:
+        chosen += variants[: max(most - len(chosen), 0)][:VARIANTS]
+    return chosen
+
+
+def _order(each: Screened, question: DeploymentQuestion) -> tuple[Number, ...]:
+    """Return what to sort by: the loss, the latency, and how many limits differ from the engine's own.
+
+    An estimate beyond a limit counts as a loss that grows with its square.
+    """
+    loss = each.loss(question) * max(each.excess_ratio, 1.0) ** 2
+    plan = each.job.plan
+    stated = sum(value is not None for value in (plan.max_sequences, plan.max_tokens))
+    return (float(f"{loss:.2g}"), float(f"{each.steady.end_to_end_s:.2g}"), stated)
+
+
+def _setting(each: Screened) -> Hashable:
+    return each.job.cluster.name, each.job.engine.name
+
+
+def _family(each: Screened) -> Hashable:
+    """Return what deployments share that differ only in the limits of a pass."""
+    plan = each.job.plan.model_copy(update={"max_sequences": None, "max_tokens": None})
+    return _setting(each), plan

@@ -1,0 +1,140 @@
+"""A space of deployments: which values each field may take, and all deployments that a job may have.
+
+Answers: which degrees, formats and limits does a search of serving try?
+Elsewhere: what a field means (spec/deployment.py), which deployments are worth a simulation (screen.py).
+
+A field that is left out takes every value that can matter, apart from number formats: these change the
+answers of a model, so that a search keeps those of the job unless the space lists others.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Annotated
+
+from pydantic import AliasChoices, BeforeValidator, Field
+
+from flopcast.layers.experts import Experts
+from flopcast.search.space import Numbers
+from flopcast.spec.deployment import CacheFormat, Deployment
+from flopcast.spec.published_formats import WeightFormat
+from flopcast.spec.serving_job import ServingJob
+from flopcast.strict_model import StrictModel
+
+SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)  # limits that are tried beside the engine's own
+TOKENS = (2048, 8192, 16384)
+EVERY_REPLICA = 16  # up to this many instances each number is tried, and powers of two above
+MOST_GROUPS = 64  # of data parallelism: no engine documents more
+
+
+def _names(given: object) -> object:
+    """Return names separated by commas as a tuple."""
+    return tuple(word.strip() for word in given.split(",")) if isinstance(given, str) else given
+
+
+Weights = Annotated[tuple[WeightFormat, ...], BeforeValidator(_names)]
+Caches = Annotated[tuple[CacheFormat, ...], BeforeValidator(_names)]
+
+
+def _numbers(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
+    """Return an optional field with two names."""
+    choices = AliasChoices(long_name, short_name)
+    field: tuple[int, ...] = Field(default=(), validation_alias=choices, description=description)
+    return field
+
+
+class DeploymentSpace(StrictModel):
+    """Deployments that a search looks at: for every field the values that it may take.
+
+    Numbers are lists or one word, as in a space of plans: "1,2,4", "1..16" (doubling), "all". A field that
+    is empty takes every value that may matter; formats are then those of the job.
+
+    Attributes
+    ----------
+    tensor_parallel, data_parallel, expert_parallel, replicas : tuple of int
+        Degrees of one instance, and the number of instances.
+    weights, expert_weights, cache : tuple of str
+        Number formats.
+    max_sequences, max_tokens : tuple of int
+        Limits of one pass.
+
+    Examples
+    --------
+    >>> DeploymentSpace(tp="2..8", weights="fp8,bf16").weights
+    ('fp8', 'bf16')
+    """
+
+    tensor_parallel: Numbers = _numbers("tensor_parallel", "tp", "Ranks that share each weight matrix.")
+    data_parallel: Numbers = _numbers("data_parallel", "dp", "Groups of ranks in one instance.")
+    expert_parallel: Numbers = _numbers("expert_parallel", "ep", "Ranks over which experts are spread.")
+    replicas: Numbers = ()
+    weights: Weights = ()
+    expert_weights: Weights = ()
+    cache: Caches = ()
+    max_sequences: Numbers = ()
+    max_tokens: Numbers = ()
+
+
+def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
+    """Yield the deployments of one instance, with the limits of the engine; all have `replicas` 0."""
+    formats = product(
+        space.weights or (job.plan.weights,),
+        space.expert_weights or (job.plan.expert_weights,),
+        space.cache or (job.plan.cache,),
+    )
+    for (weights, expert_weights, cache), (tensor, groups, experts) in product(
+        formats, tuple(_degrees(job, space))
+    ):
+        yield Deployment(
+            tensor_parallel=tensor,
+            data_parallel=groups,
+            expert_parallel=experts,
+            weights=weights,
+            expert_weights=expert_weights,
+            cache=cache,
+        )
+
+
+def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int, int]]:
+    """Yield the degrees of one instance: tensor, data and expert parallelism."""
+    devices = job.cluster.num_devices
+    routed = any(isinstance(block.feed_forward, Experts) for block in job.model.blocks)
+    heads = [block.mixer.heads for block in job.model.blocks]
+    most = min(job.cluster.scale_up_devices, devices)
+    tensors = [degree for degree in _doubled(most) if all(count % degree == 0 for count in heads)]
+    for tensor in space.tensor_parallel or tensors:
+        groups = _doubled(min(devices // tensor, MOST_GROUPS)) if routed else (1,)
+        for group in space.data_parallel or groups:
+            ranks = tensor * group
+            for experts in space.expert_parallel or ((1, ranks) if routed and ranks > 1 else (1,)):
+                if ranks <= devices:
+                    yield tensor, group, experts
+
+
+def replicas_of(job: ServingJob, deployment: Deployment, space: DeploymentSpace) -> tuple[int, ...]:
+    """Return the numbers of instances that are tried, ascending."""
+    most = job.cluster.num_devices // deployment.devices
+    if job.traffic.trace is not None and not space.replicas:
+        return (1,)
+    several = {*range(1, min(most, EVERY_REPLICA) + 1), *_doubled(most), most}
+    return tuple(sorted(each for each in space.replicas or several if 0 < each <= most))
+
+
+def limits_of(job: ServingJob, space: DeploymentSpace) -> tuple[tuple[int | None, int | None], ...]:
+    """Return the limits of sequences and of new tokens that are tried; None is the engine's own."""
+    sequences = space.max_sequences or _others(job.plan.max_sequences, SEQUENCES, job.engine.max_sequences)
+    tokens = space.max_tokens or _others(job.plan.max_tokens, TOKENS, job.engine.max_tokens)
+    return tuple(product(sequences, tokens))
+
+
+def _others(stated: int | None, usual: tuple[int, ...], own: int) -> tuple[int | None, ...]:
+    """Return the value of the job where it states one, else the engine's own and usual others."""
+    return (stated,) if stated else (None, *(each for each in usual if each != own))
+
+
+def _doubled(most: int) -> tuple[int, ...]:
+    """Return the powers of two up to a number.
+
+    >>> _doubled(9)
+    (1, 2, 4, 8)
+    """
+    return tuple(1 << power for power in range(most.bit_length()))

@@ -1,0 +1,115 @@
+"""The steady state of an engine under a load: an estimate of its latencies in microseconds of work.
+
+Answers: about how many sequences decode at a time, and how long do requests then wait?
+Elsewhere: the simulation that decides (serving/scheduler.py), which deployments are estimated (screen.py).
+
+If B sequences decode and outputs have O tokens, B / O requests end in each iteration, and as many prompts
+of P tokens are computed. The time T of such an iteration follows from B alone, the rate of requests is
+B / (O T) by Little's law, and the largest B that memory and limits allow has the largest rate.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.serving.pass_times import PassTimes, nodes
+from flopcast.units import Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """The requests that reach one group of ranks, by means."""
+
+    prompt_tokens: float  # that are computed, without those of the prefix cache
+    context_tokens: float  # of a prompt, with those
+    output_tokens: float
+    rate_per_s: float | None  # None for a closed loop
+    concurrency: Number  # of a closed loop; else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steady:
+    """Estimates of one deployment, all instances together."""
+
+    requests_per_s: float
+    tokens_per_s: float  # of output
+    ttft_s: float
+    tpot_s: float
+    end_to_end_s: float
+    load_ratio: float  # requests that arrive over requests that can be served; 1 for a closed loop
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Curve:
+    """An engine by the number of decoding sequences, ascending; arrays of shape (points,)."""
+
+    decoding: Counts
+    iteration_s: Floats
+    ttft_s: Floats  # without a queue
+    rate_per_s: Floats
+
+
+def curve_of(times: PassTimes, load: Load, most_sequences: Number, max_tokens: int, apart: bool) -> Curve:
+    """Return the curve up to `most_sequences`, which memory or a limit allows.
+
+    Parameters
+    ----------
+    apart : whether prompts run in passes of their own
+    """
+    prompt, output = load.prompt_tokens, load.output_tokens
+    top = max(min(most_sequences, max_tokens / (1.0 + (0.0 if apart else prompt / output))), 1.0)
+    decoding = np.minimum(nodes(top, (1.0, 1.5)), top)
+    cached = decoding * (load.context_tokens + output / 2.0)
+    pairs = prompt * (load.context_tokens - prompt / 2.0)  # of one prompt
+    begun = decoding / output  # prompts of an iteration
+
+    def many(new: Counts, sequences: Counts, kept: Counts, read: Counts) -> Floats:
+        return np.asarray(times(new, sequences, kept, read))
+
+    if apart:
+        together = max(max_tokens // max(prompt, 1.0), 1.0)
+        prompt_s = float(
+            times(together * prompt, together, 0.0, together * pairs) / together
+        )  # of one of several
+        iteration_s = many(decoding, decoding, cached, cached) + begun * prompt_s
+        first_s = np.full_like(decoding, float(times(prompt, 1.0, 0.0, pairs)))
+    else:
+        iteration_s = many(decoding + begun * prompt, decoding + begun, cached, cached + begun * pairs)
+        room = np.maximum(max_tokens - decoding, 1.0)
+        passes = np.maximum(prompt / room, 1.0)
+        first_s = passes * many(decoding + prompt / passes, decoding + 1.0, cached, cached + pairs / passes)
+    rate = decoding / (output * iteration_s)
+    return Curve(
+        decoding=decoding,
+        iteration_s=iteration_s,
+        ttft_s=first_s + iteration_s / 2.0,
+        rate_per_s=np.maximum.accumulate(rate),
+    )
+
+
+def steady_state(curve: Curve, load: Load, engines: int) -> Steady:
+    """Return the estimates of several equal engines that each have this load."""
+    largest = float(curve.rate_per_s[-1])
+    output = load.output_tokens
+    if load.rate_per_s is None:
+        opened = curve.decoding * (1.0 + curve.ttft_s / (output * curve.iteration_s))
+        decoding = float(np.interp(load.concurrency, opened, curve.decoding))
+        rate = float(np.interp(decoding, curve.decoding, curve.rate_per_s))
+        wait_s = max(load.concurrency - float(opened[-1]), 0.0) / largest
+        ratio = 1.0
+    else:
+        rate, ratio = min(load.rate_per_s, largest), load.rate_per_s / largest
+        decoding = float(np.interp(rate, curve.rate_per_s, curve.decoding))
+        full = min(ratio, 0.99)
+        wait_s = full**2 / (1.0 - full) * float(np.interp(decoding, curve.decoding, curve.ttft_s)) / 2.0
+    tpot_s = float(np.interp(decoding, curve.decoding, curve.iteration_s))
+    ttft_s = wait_s + float(np.interp(decoding, curve.decoding, curve.ttft_s))
+    return Steady(
+        requests_per_s=rate * engines,
+        tokens_per_s=rate * engines * output,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        end_to_end_s=ttft_s + tpot_s * max(output - 1.0, 0.0),
+        load_ratio=ratio,
+    )

@@ -1,0 +1,143 @@
+"""A search of serving: its estimates, its answer against all deployments simulated, and how it is asked."""
+
+import csv
+import json
+from functools import cache
+
+import pytest
+from all_cases import all_cases
+from command_line import flopcast
+
+from flopcast import SpecError, search_deployments, serving_job
+from flopcast.library.curves import load_serving_book
+from flopcast.requests.serving_search import space_of
+from flopcast.search.deployments.find import find_deployments
+from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.steady import Load, curve_of, steady_state
+
+ALL = 10**6
+BOOK = cache(load_serving_book)
+
+
+def asked(model="llama-3.1-8b", traffic="rate=30/s prompt=1000 output=150 requests=400", **options):
+    usual = {"cluster": "dgx-h100", "gpus": 4, "engine": "vllm"}
+    return serving_job(model, traffic=traffic, **(usual | options))
+
+
+def constant(new, sequences, cached, pairs):
+    """A device on which every pass takes 10 ms."""
+    return 0.01 + 0.0 * new
+
+
+def test_steady_states_obey_littles_law():
+    """With passes of 10 ms, a request of 100 tokens decodes for a second."""
+    load = Load(
+        prompt_tokens=1e-9, context_tokens=1.0, output_tokens=100.0, rate_per_s=20.0, concurrency=0.0
+    )
+    curve = curve_of(constant, load, 64.0, 8192, apart=False)
+    found = steady_state(curve, load, engines=3)
+    assert found.tpot_s == pytest.approx(0.01)
+    assert found.requests_per_s == pytest.approx(60.0)
+    assert found.load_ratio == pytest.approx(20.0 / 64.0)  # 64 sequences end 64 requests in a second
+    full = steady_state(curve, Load(**_changed(load, rate_per_s=128.0)), engines=1)
+    assert (full.load_ratio, full.requests_per_s) == pytest.approx((2.0, 64.0))
+    closed = steady_state(curve, Load(**_changed(load, rate_per_s=None, concurrency=1e4)), engines=1)
+    assert closed.requests_per_s == pytest.approx(64.0)
+    assert closed.ttft_s > 100.0  # nearly all of them wait: 10,000 / 64 s
+
+
+def _changed(load, **changes):
+    return {name: getattr(load, name) for name in Load.__slots__} | changes
+
+
+@all_cases("objective", ["cost", "tpot"])
+def test_a_search_finds_the_best_of_all(objective):
+    job = asked(slo="ttft_p90=300ms tpot_p90=12ms")
+    space = space_of("max_sequences=16,256 max_tokens=8192")
+    question = DeploymentQuestion(jobs=(job,), space=space, objectives=(objective,))
+    found = find_deployments(question, BOOK, simulated=8)
+    whole = find_deployments(question, BOOK, simulated=ALL)
+    assert found.simulated < whole.simulated == whole.possible
+    assert min(each.losses[0] for each in found.deployments) == pytest.approx(
+        min(each.losses[0] for each in whole.deployments), rel=1e-3
+    )
+    assert all(each.report.meets_slo for each in found.deployments)
+
+
+def test_more_replicas_are_chosen_for_more_requests():
+    """The cheapest deployment has no more devices than it needs, and more for a larger rate."""
+    traffic = "rate={}/s prompt=1000 output=150 requests=400"
+    sizes = [
+        search_deployments(asked(traffic=traffic.format(rate)), "tp=1 max_sequences=256 max_tokens=8192")
+        .deployments[0]
+        .report.job.devices
+        for rate in (2, 90)
+    ]
+    assert sizes[0] == 1 < sizes[1]
+
+
+def run(*words):
+    return flopcast("search", "llama-3.1-8b", "--cluster", "dgx-h100", *words)
+
+
+OF_SERVING = ("--engine", "vllm,sglang", "--traffic", "concurrency=8 prompt=500 output=50 requests=80")
+
+
+def test_the_command_answers_with_text_tables_and_drawings(tmp_path):
+    fixed = ("--gpus", "2", "--plan", "tp=1,2 max_sequences=64 max_tokens=8192")
+    files = [tmp_path / name for name in ("all.csv", "front.svg", "front.html")]
+    words = [f"--{'csv' if each.suffix == '.csv' else 'plot'}" for each in files]
+    told = run(*OF_SERVING, *fixed, words[0], str(files[0]), words[1], str(files[1]))
+    assert told.code == 0, told.out
+    assert "answer    --engine" in told.out
+    assert "best of each cluster and engine" in told.out
+    with files[0].open(encoding="utf-8") as table:
+        rows = list(csv.DictReader(table))
+    assert {row["engine"] for row in rows} == {"vllm", "sglang"}
+    assert files[1].read_text(encoding="utf-8").startswith("<svg ")
+    told = run(*OF_SERVING, *fixed, "--json", words[2], str(files[2]))
+    data = json.loads(told.out)
+    first = data["deployments"][0]
+    assert first["plan"] in files[2].read_text(encoding="utf-8")
+    assert data["possible"] == data["candidates"] == 6  # two engines: tp=1 once and twice, tp=2 once
+    named = first["usd_per_million_output_tokens"]
+    assert named["low"] <= named["value"] <= named["high"]
+
+
+def test_each_cluster_and_engine_has_an_answer_or_a_reason():
+    told = run(*OF_SERVING, "--gpus", "1", "--slo", "tpot_p99=1ms", "--plan", "tp=1 max_sequences=64")
+    assert told.code == 2
+    assert "no deployment keeps up with the traffic within all limits" in told.out
+    assert told.out.count("has a TPOT p99 of") >= 2
+
+
+@all_cases(
+    "words, said",
+    [
+        (("--deadline", "30 d"), "--slo limits latencies"),
+        (("--gpus", "64,128"), "a deployment uses as many of these devices as it needs"),
+        (("--objective", "step_time"), "one of cost, tokens_per_s_per_device"),
+        (("--workers", "2"), "remove --workers"),
+        (("--plan", "tp=2 pq=3"), "pq"),
+        (("--engine", "vlm"), "vllm"),
+    ],
+)
+def test_wrong_words_are_refused_with_the_fix(words, said):
+    told = run("--traffic", "rate=1/s prompt=100 output=10", *words)
+    assert told.code == 1, told.out
+    assert said in told.out + told.err
+
+
+def test_a_model_that_does_not_fit_says_so():
+    with pytest.raises(SpecError, match="a deployment whose weights fit"):
+        search_deployments(asked("llama-3.1-405b", gpus=1, traffic="rate=1/s prompt=100 output=10"))
+
+
+def test_an_interrupt_keeps_what_was_simulated():
+    def told(progress):
+        if progress.simulated == 2:
+            raise KeyboardInterrupt
+
+    found = search_deployments(asked(), told=told)
+    assert found.partial
+    assert len(found.deployments) + len(found.nearest) == found.simulated == 2
