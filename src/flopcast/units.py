@@ -176,16 +176,19 @@ def exactly(value: Number, unit: str) -> str:
     return min(texts, key=len)
 
 
+FAR_RATIO = 100.0  # of a bound to what it bounds: in the same unit it would have too many digits
+
+
 def show_seconds(value: Number, like: Number | None = None) -> str:
     """Return seconds in a readable unit: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
 
     Seconds up to two minutes, minutes up to two hours, hours up to two days. Bounds have the unit of what
-    they bound, `like`: "102 s to 2.93 min" is hard to compare.
+    they bound, `like`: "102 s to 2.93 min" is hard to compare. A bound far above has a unit of its own.
 
     >>> show_seconds(0.0174), show_seconds(5400), show_seconds(102.0, like=134.0)
     ('17.4 ms', '90.0 min', '1.70 min')
     """
-    size = abs(value if like is None else like)
+    size = abs(value if like is None or abs(value) > FAR_RATIO * abs(like) else like)
     for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
         if size < limit:
             return _seconds(value, size) if unit == "s" else f"{_plain(value / scale)} {unit}"

@@ -1,8 +1,10 @@
 """Serving as a user asks for it: the command, its errors, and what follows from a closed form."""
 
 import json
+import re
 
 import pytest
+from all_cases import all_cases
 from command_line import flopcast
 
 from flopcast.library import catalog
@@ -150,3 +152,42 @@ def test_a_trace_is_played_request_by_request(tmp_path):
     assert found["requests_per_s"]["value"] == pytest.approx(1, rel=0.2)
     assert refused.code == 1
     assert "plan.replicas" in refused.err
+
+
+SHORT = {"tensor_parallel": "tp", "expert_parallel": "ep", "pipeline_parallel": "pp"}
+EDIT = re.compile(r"set plan\.(\w+) to (\w+)")
+GPUS = re.compile(r"use --gpus (\d+)")
+
+
+@all_cases(
+    "model, gpus, plan, traffic",
+    [
+        ("llama-3.1-70b", 1, "", "rate=1/s prompt=1000 output=100"),
+        ("llama-3.1-70b", 8, "tp=1", "rate=1/s prompt=1000 output=100"),
+        ("llama-3.1-70b", 8, "tp=3", "rate=1/s prompt=1000 output=100"),
+        ("llama-3.1-70b", 8, "tp=2", "rate=1/s prompt=100000 output=100"),
+        ("llama-3.1-70b", 8, "tp=16", "rate=1/s prompt=1000 output=100"),
+        ("llama-3.1-70b", 8, "tp=4 replicas=4", "rate=1/s prompt=1000 output=100"),
+        ("llama-3.1-70b", 8, "tp=8 ep=8", "rate=1/s prompt=1000 output=100"),
+        ("llama-3.1-405b", 8, "", "rate=1/s prompt=1000 output=100"),
+        ("deepseek-v3", 4, "tp=4", "rate=1/s prompt=1000 output=100"),
+        ("llama-3.1-8b", 1, "weights=nvfp4", "rate=1/s prompt=1000 output=100"),
+    ],
+)
+def test_the_fix_of_an_error_works_when_it_is_applied(model, gpus, plan, traffic):
+    """At most three errors in a row, each mended as it says."""
+    fixed = dict(word.split("=") for word in plan.split())
+    for _ in range(4):
+        words = " ".join(f"{name}={value}" for name, value in fixed.items())
+        options = ["--plan", words] if words else []
+        told = flopcast(
+            "predict", model, "--engine", "vllm", "--cluster", "dgx-h100", "--gpus", str(gpus), *options,
+            "--traffic", f"{traffic} requests=50",
+        )  # fmt: skip
+        if told.code == 0:
+            return
+        edits, devices = EDIT.findall(told.err), GPUS.findall(told.err)
+        assert edits or devices, told.err
+        fixed |= {SHORT.get(name, name): value for name, value in edits}
+        gpus = int(devices[0]) if devices else gpus
+    raise AssertionError(told.err)

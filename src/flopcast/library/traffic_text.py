@@ -12,6 +12,7 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
 from flopcast.library.edits import words_of
 from flopcast.spec.traffic import Slo, Traffic
+from flopcast.units import parse_quantity, units_of
 
 _METRICS = {"ttft": "ttft", "tpot": "tpot", "end_to_end": "end_to_end", "e2e": "end_to_end"}
 _WORD = re.compile(rf"({'|'.join(_METRICS)})(?:_p(\d+(?:\.\d+)?))?=(.+)")
@@ -37,8 +38,19 @@ def traffic_of(text: str, where: str = "--traffic") -> Traffic:
     >>> traffic_of("rate=240/min prompt=lognormal(2000, 0.5) output=300").rate_per_s
     4.0
     """
-    words = words_of("traffic", text, "traffic has one value for each field", where)
+    words = traffic_words(text, where)
     return build(Traffic, Document(where, words, {}), words, ("traffic",))
+
+
+def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
+    """Return the fields of a text by their long names.
+
+    Raises
+    ------
+    SpecError
+        A name that stands twice, or a name without a value.
+    """
+    return words_of("traffic", text, "traffic has one value for each field", where)
 
 
 def slo_of(text: str, where: str = "--slo") -> Slo:
@@ -65,6 +77,13 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
             allowed = f"each of {', '.join(_METRICS)} once, as METRIC_pPERCENTILE=TIME"
             because = "a limit has one metric, one percentile and one time"
             fix = f"keep one limit of {metric}" if match else "write ttft_p99=2s"
+            problems.append(Problem("slo", word, allowed, because, fix, where=where))
+            continue
+        try:
+            parse_quantity(match[3], units_of("limit_s"))
+        except ValueError:
+            because, fix = "a latency is limited by a time", f"write {word.partition('=')[0]}=2s"
+            allowed = "a time with its unit, such as 2s or 50ms"
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue
         data[f"{metric}_s"] = match[3]

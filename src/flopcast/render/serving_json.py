@@ -34,6 +34,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
         "joules_per_output_token": estimate_as_json(report.joules_per_token),
         "kwh_per_million_output_tokens": estimate_as_json(report.kwh_per_million_tokens),
         "saturated": report.saturation_per_s is not None,
+        "stable_if_slower": report.stable_if_slower,
         "saturation_requests_per_s": report.saturation_per_s,
         "limited_by": report.limited_by,
         "iteration_s": report.iteration_s,

@@ -92,6 +92,11 @@ def _answer(report: ServingReport) -> list[str]:
             f"warning   requests arrive faster than they are served: the queue grows without end above"
             f" {report.saturation_per_s:.3g} requests/s, so that latencies depend on how long it grows"
         )
+    elif not report.stable_if_slower:
+        lines.append(
+            "warning   the engine is nearly saturated: with passes at the slow end of their interval, it"
+            " does not keep up, and the queue grows without end"
+        )
     return lines
 
 

@@ -13,7 +13,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.published_formats import published_formats
-from flopcast.library.traffic_text import slo_of, traffic_of
+from flopcast.library.traffic_text import slo_of, traffic_words
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from
@@ -24,7 +24,8 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Slo, Traffic
 
 USUAL_ENGINE = "vllm"
-USUAL_TRAFFIC = "concurrency=16 prompt=1000 output=300"
+USUAL_LOAD = {"concurrency": 16}
+USUAL_LENGTHS = {"prompt_tokens": 1000, "output_tokens": 300}
 OF_TRAINING = ("stack", "seq", "lora", "qlora", "tokens", "samples", "epochs")
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
 
@@ -66,16 +67,16 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
         because, fix = "a serving job has named parts", "see: flopcast schema"
         raise spec_error("document", document.data, allowed, because, fix, document.where(()))
     data, notes, problems = dict(document.data), list[str](), list[Problem]()
-    for key, usual in (("engine", USUAL_ENGINE), ("traffic", USUAL_TRAFFIC)):
-        if key not in data:
-            data[key] = usual
-            notes.append(f"{key} {usual}")
+    if "engine" not in data:
+        data["engine"] = USUAL_ENGINE
+        notes.append(f"engine {USUAL_ENGINE}")
+    data.setdefault("traffic", {})
     makers: dict[str, Callable[[object], object]] = {
         "model": lambda value: built("model", value, document),
         "cluster": lambda value: built("cluster", value, document),
         "engine": lambda value: _engine(value, document),
         "plan": lambda value: _deployment(value, document),
-        "traffic": lambda value: _traffic(value, document),
+        "traffic": lambda value: _traffic(value, document, notes),
         "slo": lambda value: _slo(value, document),
     }
     data.setdefault("plan", {})
@@ -133,10 +134,19 @@ def _nested(words: object) -> object:
     return found
 
 
-def _traffic(data: object, document: Document) -> Traffic:
+def _traffic(data: object, document: Document, notes: list[str]) -> Traffic:
+    """Return the traffic; a load and lengths that are not stated are the usual ones, with a note."""
     if isinstance(data, str):
-        return traffic_of(data, document.where(("traffic",)))
-    document, words = in_long_names(document, "traffic", data)
+        where = document.where(("traffic",))
+        words: object = traffic_words(data, where)
+        document = Document(where, words, {})
+    else:
+        document, words = in_long_names(document, "traffic", data)
+    if isinstance(words, dict) and "trace" not in words:
+        usual = {} if {"rate_per_s", "concurrency"} & words.keys() else USUAL_LOAD
+        usual = usual | {name: value for name, value in USUAL_LENGTHS.items() if name not in words}
+        notes += [f"traffic {name.removesuffix('_tokens')}={value}" for name, value in usual.items()]
+        words = words | usual
     return build(Traffic, document, words, ("traffic",))
 
 

@@ -13,7 +13,8 @@ from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
-from flopcast.serving.memory import ServingMemory, serving_memory
+from flopcast.serving.fitting_changes import fitting_change, whole_degree
+from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
@@ -90,7 +91,8 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         because = f"{job.replicas} x {plan.devices} devices are more than the cluster has"
         allowed = f"at most {devices} devices in all"
         most = max(devices // plan.devices, 0)
-        fix = f"set plan.replicas to {most}" if most else "set plan.tensor_parallel to less"
+        needed = job.replicas * plan.devices
+        fix = f"set plan.replicas to {most}" if most else f"use --gpus {needed}, or smaller degrees"
         yield Problem("plan.replicas", job.replicas, allowed, because, fix)
 
 
@@ -114,7 +116,9 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     if any(count % ranks for count in heads):
         allowed = f"a divisor of the {min(heads)} heads"
         because = "each rank has whole heads"
-        yield Problem("plan.tensor_parallel", ranks, allowed, because, "set plan.tensor_parallel to 1")
+        whole = whole_degree(job, heads, _has_room)
+        fix = f"set plan.tensor_parallel to {whole}"
+        yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     yield from _of_experts(job)
 
 
@@ -158,6 +162,7 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
 
 def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
     memory = serving_memory(job)
+    tokens = memory.cache_tokens // job.passes_in_flight
     if memory.cache_bytes <= 0:
         taken = memory.usable_bytes - memory.cache_bytes
         because = (
@@ -165,15 +170,18 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on each"
             " device"
         )
-        yield Problem(
-            "plan.tensor_parallel",
-            job.plan.tensor_parallel,
-            "a deployment whose weights fit",
-            because,
-            f"set plan.tensor_parallel to {2 * job.plan.tensor_parallel}, or plan.weights to fp8",
+        fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit"
+        yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix)
+    elif tokens < longest:
+        share = ""
+        if tokens < memory.cache_tokens:
+            share = f", {tokens:,} for each of {job.passes_in_flight} passes in flight"
+        because = (
+            f"the KV cache of one instance holds {memory.cache_tokens:,} tokens,"
+            f" {show_memory(memory.token_bytes)} each on a device{share}"
         )
-    elif memory.cache_tokens // job.passes_in_flight < longest:
-        yield _too_long(job, memory, longest)
+        fix = _fix_of_memory(job, longest)
+        yield Problem("traffic", longest, f"requests of at most {tokens} tokens", because, fix)
 
 
 def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
@@ -184,17 +192,20 @@ def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
         yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)
 
 
-def _too_long(job: ServingJob, memory: ServingMemory, longest: int) -> Problem:
-    tokens = memory.cache_tokens // job.passes_in_flight
-    share = (
-        f", {tokens:,} for each of {job.passes_in_flight} passes in flight"
-        if tokens < memory.cache_tokens
-        else ""
-    )
-    because = (
-        f"the KV cache of one instance holds {memory.cache_tokens:,} tokens,"
-        f" {show_memory(memory.token_bytes)} each on a device{share}"
-    )
-    more = 2 * job.plan.tensor_parallel
-    fix = f"shorten requests, set plan.cache to fp8, or plan.tensor_parallel to {more}"
-    return Problem("traffic", longest, f"requests of at most {tokens} tokens", because, fix)
+def _has_room(job: ServingJob) -> bool:
+    """Return whether the weights fit on the devices of the cluster."""
+    return job.plan.devices <= job.cluster.num_devices and serving_memory(job).cache_bytes > 0
+
+
+def _fix_of_memory(job: ServingJob, longest: int) -> str:
+    """Return an edit with which the weights and the longest request fit."""
+
+    def has_room(changed: ServingJob) -> bool:
+        memory = serving_memory(changed)
+        return memory.cache_bytes > 0 and memory.cache_tokens // changed.passes_in_flight >= longest
+
+    def fits(changed: ServingJob) -> bool:
+        broken = (*_of_devices(changed), *_of_plan(changed), *_of_formats(changed))
+        return not broken and has_room(changed)
+
+    return fitting_change(job, fits, has_room)

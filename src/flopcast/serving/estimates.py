@@ -75,6 +75,7 @@ def report_of(
         decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
         saturation_per_s=None if saturation_per_s is None else saturation_per_s * replicas,
         limited_by=max(limits, key=lambda word: limits[word]),
+        stable_if_slower=found[2].stable,
         log_sigma_factor=certainty.log_sigma_factor,
         factors=certainty.factors,
         factor_shares=certainty.shares,

@@ -58,6 +58,7 @@ class ServingReport:
     decoding: Number  # mean number of decoding sequences over time
     saturation_per_s: float | None  # largest rate that can be served, where more arrive
     limited_by: str
+    stable_if_slower: bool  # whether passes at the slow end of their interval keep up with the arrivals
     log_sigma_factor: float
     factors: Mapping[str, Factor]
     factor_shares: Mapping[str, float]  # of the time of iterations

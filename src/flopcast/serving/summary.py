@@ -7,7 +7,9 @@ objectives are (spec/traffic.py).
 
 An engine fills up at the beginning and drains at the end. By default the first and the last tenth of the
 requests are therefore served but not judged: latencies are those of the others, and rates and occupancy are
-those of the time from the first arrival that is judged to the first that is judged no more.
+those of the time from the first arrival that is judged to the first that is judged no more. Where requests
+arrive faster than they are served, few end in that time: rates are then those between the ends of the first
+and of the last tenth.
 """
 
 from collections.abc import Callable, Mapping
@@ -86,6 +88,10 @@ def summarise(
     judged = order[out : size - out]
     begin_s = float(served.arrival_s[judged[0]])
     end_s = float(served.arrival_s[order[size - out]]) if out else served.end_s
+    stable = is_stable(served)
+    if not stable and out:
+        ends_s = np.sort(served.last_token_s)
+        begin_s, end_s = float(ends_s[out - 1]), float(ends_s[size - out - 1])
     if end_s <= begin_s:  # all arrive at once
         begin_s, end_s = float(served.arrival_s.min()), served.end_s
     values = _latencies(served)
@@ -121,7 +127,7 @@ def summarise(
         hit_share=float(served.hit_tokens[judged].sum() / served.requests.prompt_tokens[judged].sum()),
         preempted_share=float((served.preemptions[judged] > 0).mean()),
         limited_by={word: limit_share(table, code) for code, word in enumerate(LIMITED_BY)},
-        stable=is_stable(served),
+        stable=stable,
     )
 
 

@@ -6,13 +6,18 @@ Elsewhere: drawing from them (serving/arrivals.py), lengths of recorded requests
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from flopcast.strict_model import StrictModel
+from flopcast.units import parse_tokens
 
-FORMS = "a number of tokens, uniform(LOW, HIGH), lognormal(MEAN, SIGMA), or TOKENS:WEIGHT,TOKENS:WEIGHT"
+FORMS = (
+    "a number of tokens (2000 or 2k), uniform(LOW, HIGH), lognormal(MEAN, SIGMA), or"
+    " TOKENS:WEIGHT,TOKENS:WEIGHT"
+)
 MOST_TOKENS = 10**9  # of one prompt or output: more is no length
 MOST_SIGMA = 5.0
 _CALL = re.compile(r"(uniform|lognormal)\(([^,]*),([^,]*)\)")
@@ -90,8 +95,8 @@ def lengths(given: object) -> object:
             return _drawn(call[1], call[2], call[3])
         if ":" in given:
             return _histogram([pair.split(":") for pair in given.split(",")])
-        if given.replace(".", "", 1).isdecimal():
-            return Lengths(mean_tokens=_count(float(given)))
+        with suppress(ValueError):
+            return Lengths(mean_tokens=_count(parse_tokens(given)))
     if isinstance(given, Sequence) and not isinstance(given, str):
         return _histogram(given)
     raise ValueError(_fault(FORMS, "lengths are counts of tokens", "2000"))

@@ -67,14 +67,15 @@ def screened(
         for sequences, tokens in limits:
             limited = _with(one, deployment, max_sequences=sequences, max_tokens=tokens, replicas=1)
             memory = serving_memory(limited)
-            if memory.cache_tokens < longest:
-                yield from [None] * len(replicas)
-                continue
             for count in replicas:
                 chosen = _with(one, deployment, max_sequences=sequences, max_tokens=tokens, replicas=count)
                 load = _load(chosen, requests)
+                room = memory.cache_tokens / chosen.passes_in_flight
+                if room < longest:
+                    yield None
+                    continue
                 kept = load.context_tokens + REQUEST_PART * load.output_tokens
-                most = min(chosen.most_sequences, memory.cache_tokens / kept)
+                most = min(chosen.most_sequences, room / kept)
                 budget = tokens or job.engine.max_tokens
                 curve = curve_of(times, load, most, budget, job.engine.prefill == "apart")
                 steady = steady_state(curve, load, chosen.engines)

@@ -50,8 +50,9 @@ class DeploymentSpace(StrictModel):
 
     Attributes
     ----------
-    tensor_parallel, data_parallel, expert_parallel, replicas : tuple of int
-        Degrees of one instance, and the number of instances.
+    tensor_parallel, data_parallel, expert_parallel, pipeline_parallel, replicas : tuple of int
+        Degrees of one instance, and the number of instances. Pipeline stages are tried if a cluster has
+        more devices than its fastest links join.
     weights, expert_weights, cache : tuple of str
         Number formats.
     max_sequences, max_tokens : tuple of int
@@ -66,6 +67,7 @@ class DeploymentSpace(StrictModel):
     tensor_parallel: Numbers = _numbers("tensor_parallel", "tp", "Ranks that share each weight matrix.")
     data_parallel: Numbers = _numbers("data_parallel", "dp", "Groups of ranks in one instance.")
     expert_parallel: Numbers = _numbers("expert_parallel", "ep", "Ranks over which experts are spread.")
+    pipeline_parallel: Numbers = _numbers("pipeline_parallel", "pp", "Pipeline stages of one instance.")
     replicas: Numbers = ()
     weights: Weights = ()
     expert_weights: Weights = ()
@@ -81,33 +83,37 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
         space.expert_weights or (job.plan.expert_weights,),
         space.cache or (job.plan.cache,),
     )
-    for (weights, expert_weights, cache), (tensor, groups, experts) in product(
+    for (weights, expert_weights, cache), (tensor, groups, experts, stages) in product(
         formats, tuple(_degrees(job, space))
     ):
         yield Deployment(
             tensor_parallel=tensor,
             data_parallel=groups,
             expert_parallel=experts,
+            pipeline_parallel=stages,
             weights=weights,
             expert_weights=expert_weights,
             cache=cache,
         )
 
 
-def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int, int]]:
-    """Yield the degrees of one instance: tensor, data and expert parallelism."""
+def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the degrees of one instance: tensor, data, expert and pipeline parallelism."""
     devices = job.cluster.num_devices
     routed = any(isinstance(block.feed_forward, Experts) for block in job.model.blocks)
     heads = [block.mixer.heads for block in job.model.blocks]
     most = min(job.cluster.scale_up_devices, devices)
     tensors = [degree for degree in _doubled(most) if all(count % degree == 0 for count in heads)]
-    for tensor in space.tensor_parallel or tensors:
-        groups = _doubled(min(devices // tensor, MOST_GROUPS)) if routed else (1,)
+    stages = _doubled(devices // most) if devices > most else (1,)
+    for tensor, stage in product(space.tensor_parallel or tensors, space.pipeline_parallel or stages):
+        ranks = devices // stage
+        groups = _doubled(min(ranks // tensor, MOST_GROUPS)) if routed else (1,)
         for group in space.data_parallel or groups:
-            ranks = tensor * group
-            for experts in space.expert_parallel or ((1, ranks) if routed and ranks > 1 else (1,)):
-                if ranks <= devices:
-                    yield tensor, group, experts
+            together = tensor * group
+            spread = (1, together) if routed and together > 1 else (1,)
+            for experts in space.expert_parallel or spread:
+                if together <= ranks:
+                    yield tensor, group, experts, stage
 
 
 def replicas_of(job: ServingJob, deployment: Deployment, space: DeploymentSpace) -> tuple[int, ...]:

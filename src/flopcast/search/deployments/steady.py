@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.serving.pass_times import PassTimes, nodes
+from flopcast.serving.decode_times import PassSeconds
+from flopcast.serving.pass_times import nodes
 from flopcast.units import Number
 
 
@@ -50,7 +51,7 @@ class Curve:
     rate_per_s: Floats
 
 
-def curve_of(times: PassTimes, load: Load, most_sequences: Number, max_tokens: int, apart: bool) -> Curve:
+def curve_of(times: PassSeconds, load: Load, most_sequences: Number, max_tokens: int, apart: bool) -> Curve:
     """Return the curve up to `most_sequences`, which memory or a limit allows.
 
     Parameters

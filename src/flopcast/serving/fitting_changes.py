@@ -1,0 +1,66 @@
+"""Changes that let a job's weights and longest request fit into memory, for the fix of an error.
+
+Answers: which one edit of a deployment that does not fit gives one that does?
+Elsewhere: the rules that are broken (checks.py), what fills the memory (memory.py).
+"""
+
+from collections.abc import Callable, Iterator
+
+from flopcast.spec.serving_job import ServingJob
+
+DEGREES = tuple(2**power for power in range(1, 8))
+
+
+def fitting_change(
+    job: ServingJob, fits: Callable[[ServingJob], bool], has_room: Callable[[ServingJob], bool]
+) -> str:
+    """Return the first edit with which a job fits, tried in this order; else what to change at large.
+
+    More ranks for each weight matrix, smaller formats, both, pipeline stages, more devices.
+
+    Parameters
+    ----------
+    fits : whether a job breaks no rule and has room
+    has_room : whether a job would have room if the cluster had enough devices
+    """
+    for text, changed in _changes(job):
+        if fits(changed):
+            return text
+    for ranks in DEGREES:
+        if ranks > job.cluster.num_devices and has_room(_with(job, tensor_parallel=ranks)):
+            return f"use --gpus {ranks} and set plan.tensor_parallel to {ranks}"
+    return "use devices with more memory, a smaller model, or shorter requests"
+
+
+def whole_degree(job: ServingJob, heads: list[int], fits: Callable[[ServingJob], bool]) -> int:
+    """Return the tensor-parallel degree nearest to that of the job that divides all heads, and fits if any
+    does.
+    """
+    stated = job.plan.tensor_parallel
+    degrees = [degree for degree in range(1, max(heads) + 1) if all(count % degree == 0 for count in heads)]
+    degrees.sort(key=lambda degree: (max(degree / stated, stated / degree), -degree))
+    of_fitting = (degree for degree in degrees if fits(_with(job, tensor_parallel=degree)))
+    return next(of_fitting, degrees[0])
+
+
+def _changes(job: ServingJob) -> Iterator[tuple[str, ServingJob]]:
+    plan = job.plan
+    more = [degree for degree in DEGREES if degree > plan.tensor_parallel]
+    for ranks in more:
+        yield f"set plan.tensor_parallel to {ranks}", _with(job, tensor_parallel=ranks)
+    for cache in job.engine.caches:
+        yield f"set plan.cache to {cache}", _with(job, cache=cache)
+    formats = [each for each in job.engine.weights if each != plan.weights]
+    for weights in formats:
+        yield f"set plan.weights to {weights}", _with(job, weights=weights)
+    for weights in formats:
+        for ranks in more:
+            text = f"set plan.weights to {weights} and plan.tensor_parallel to {ranks}"
+            yield text, _with(job, weights=weights, tensor_parallel=ranks)
+    for stages in DEGREES:
+        yield f"set plan.pipeline_parallel to {stages}", _with(job, pipeline_parallel=stages)
+
+
+def _with(job: ServingJob, **changes: object) -> ServingJob:
+    """Return the job with a changed plan."""
+    return job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
