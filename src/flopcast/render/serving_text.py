@@ -113,7 +113,7 @@ def _power(report: ServingReport) -> list[str]:
 
 
 def plan_text(job: ServingJob) -> str:
-    """Return the plan of a job as `--plan` takes it: degrees, weights, and other words that are not usual."""
+    """Return the plan of a job as `--plan` takes it: degrees, weights, and what is not usual."""
     plan, fields = job.plan, type(job.plan).model_fields
     words = [] if plan.pools else _degrees(plan, job.replicas)
     for name, pool in zip(POOLS, plan.pools, strict=False):

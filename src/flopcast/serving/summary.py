@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Flags, Floats
+from flopcast.dtypes import Counts, Flags, Floats, Integers
 from flopcast.serving.percentiles import Spread, spread_of
 from flopcast.serving.requests import Limits, Requests
 from flopcast.serving.served import ARRIVALS, LIMITED_BY, Iterations, Served, limit_share
@@ -86,14 +86,8 @@ def summarise(
     size = len(order)
     out = int(leave_out_share * size)
     judged = order[out : size - out]
-    begin_s = float(served.arrival_s[judged[0]])
-    end_s = float(served.arrival_s[order[size - out]]) if out else served.end_s
     stable = is_stable(served)
-    if not stable and out:
-        ends_s = np.sort(served.last_token_s)
-        begin_s, end_s = float(ends_s[out - 1]), float(ends_s[size - out - 1])
-    if end_s <= begin_s:  # all arrive at once
-        begin_s, end_s = float(served.arrival_s.min()), served.end_s
+    begin_s, end_s = _judged_time(served, order, out, stable)
     values = _latencies(served)
     more = served.requests.output_tokens > 1
     spreads = {name: spread_of(each[judged]) for name, each in values.items()}
@@ -129,6 +123,22 @@ def summarise(
         limited_by={word: limit_share(table, code) for code, word in enumerate(LIMITED_BY)},
         stable=stable,
     )
+
+
+def _judged_time(served: Served, order: Integers, out: int, stable: bool) -> tuple[float, float]:
+    """Return the begin and the end of the time whose rates are judged, without `out` requests at each end.
+
+    `order` are the requests in order of arrival.
+    """
+    size = len(order)
+    begin_s = float(served.arrival_s[order[out]])
+    end_s = float(served.arrival_s[order[size - out]]) if out else served.end_s
+    if not stable and out:
+        ends_s = np.sort(served.last_token_s)
+        begin_s, end_s = float(ends_s[out - 1]), float(ends_s[size - out - 1])
+    if end_s <= begin_s:  # all arrive at once
+        begin_s, end_s = float(served.arrival_s.min()), served.end_s
+    return begin_s, end_s
 
 
 def is_stable(served: Served) -> bool:

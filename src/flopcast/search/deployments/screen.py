@@ -14,9 +14,9 @@ from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace, deployments_of, limits_of, replicas_of
 from flopcast.search.deployments.steady import Load, Steady, curve_of, steady_state
 from flopcast.serving.checks import serving_problems
+from flopcast.serving.instances import times_of
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.requests import Requests
-from flopcast.serving.serve import times_of
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
