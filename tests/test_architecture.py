@@ -44,6 +44,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "timeline": {"cost"},
     "serving": {"economics", "memory"},
     "economics": {"timeline"},
+    "serving/explain": {"serving", "report"},
     "render/page/table": {"units"},
     "report": {"economics", "memory", "render/page/table"},  # a notebook shows a report as a table
     "prediction": {"report"},
@@ -69,7 +70,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "jobs": {"requests"},
     "__init__": {"accuracy", "api", "best_deployments", "best_plans", "jobs"},
     "ui": {"accuracy", "api", "best_deployments", "best_plans", "garbage"},
-    "cli": {"best_deployments", "ui", "workers"},
+    "cli": {"best_deployments", "serving/explain", "ui", "workers"},
     "__main__": {"cli"},
 }
 EDGES = {

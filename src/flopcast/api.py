@@ -6,8 +6,9 @@ Elsewhere: the best plans (best_plans.py), jobs out of words and files (jobs.py)
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
+from flopcast.errors import spec_error
 from flopcast.library.curves import load_book, load_serving_book
 from flopcast.predictor import Predictor
 from flopcast.report.memory_report import MemoryReport
@@ -18,6 +19,7 @@ from flopcast.spec.job import Job
 if TYPE_CHECKING:
     from flopcast.lab.diagnosis.suspect import SlowStep
     from flopcast.serving.serving_report import ServingReport
+    from flopcast.serving.versus import ServingComparison
     from flopcast.spec.serving_job import ServingJob
 
 SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
@@ -91,18 +93,31 @@ def predict_memory(job: Job) -> MemoryReport:
     return SHARED.memory(job)
 
 
-def compare(first: Job | Report, second: Job | Report) -> ReportComparison:
+@overload
+def compare(first: Job | Report, second: Job | Report) -> ReportComparison: ...
+
+
+@overload
+def compare(
+    first: "ServingJob | ServingReport", second: "ServingJob | ServingReport"
+) -> "ServingComparison": ...
+
+
+def compare(
+    first: "Job | Report | ServingJob | ServingReport", second: "Job | Report | ServingJob | ServingReport"
+) -> "ReportComparison | ServingComparison":
     """Compare two jobs, or their reports; factors that both depend on cancel in their ratio.
 
     Returns
     -------
-    ReportComparison
-        Ratios of seconds, dollars and joules per token, the second's over the first's, with intervals.
+    ReportComparison or ServingComparison
+        Ratios of the second's numbers over the first's, with intervals: seconds, dollars and joules per
+        token of training; or latencies, output, dollars and joules of serving.
 
     Raises
     ------
     SpecError
-        As `predict`.
+        As `predict` and `predict_serving`; or one of them trains and the other serves.
 
     Examples
     --------
@@ -113,8 +128,19 @@ def compare(first: Job | Report, second: Job | Report) -> ReportComparison:
     >>> compared.low_ratio < compared.time_ratio < compared.high_ratio < 1, compared.sure
     (True, True)
     """
-    one, other = (predict(each) if isinstance(each, Job) else each for each in (first, second))
-    return versus(one, other)
+    if isinstance(first, (Job, Report)) and isinstance(second, (Job, Report)):
+        one, other = (predict(each) if isinstance(each, Job) else each for each in (first, second))
+        return versus(one, other)
+    from flopcast.serving.versus import serving_versus
+    from flopcast.spec.serving_job import ServingJob
+
+    if isinstance(first, (Job, Report)) or isinstance(second, (Job, Report)):
+        because = "a training step and served requests have no numbers in common"
+        allowed, fix = "a job of the same kind as the first", "compare two that train, or two that serve"
+        raise spec_error("second", type(second).__name__, allowed, because, fix)
+    return serving_versus(
+        *(predict_serving(each) if isinstance(each, ServingJob) else each for each in (first, second))
+    )
 
 
 def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "SlowStep":
@@ -156,12 +182,13 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
     )
 
 
-def report_page(report: "Report | SlowStep") -> str:
+def report_page(report: "Report | SlowStep | ServingReport") -> str:
     """Return the report as one HTML file, with the curve of its plan on other numbers of devices.
 
     Parameters
     ----------
-    report : a prediction; or a diagnosis, whose page begins with the measured steps
+    report : a prediction; or a diagnosis, whose page begins with the measured steps. The page of serving
+        has a latency–throughput curve in place of other numbers of devices.
 
     Returns
     -------
@@ -175,6 +202,10 @@ def report_page(report: "Report | SlowStep") -> str:
     >>> page.startswith("<!doctype html>"), len(page) < 1_000_000
     (True, True)
     """
+    from flopcast.serving.serving_report import ServingReport
+
+    if isinstance(report, ServingReport):
+        return _serving_page(report)
     from flopcast.lab.diagnosis.settings import best_changes  # a prediction needs no page
     from flopcast.render.report_page import as_html
     from flopcast.search.scaled import scaled
@@ -183,3 +214,11 @@ def report_page(report: "Report | SlowStep") -> str:
     predicted = report if isinstance(report, Report) else report.report
     changes = best_changes(predicted, predict) if found is None else None  # these are among the suspects
     return as_html(predicted, scaled(predicted, load_book(predicted.job.cluster)), changes, found)
+
+
+def _serving_page(report: "ServingReport") -> str:
+    """Return the page of a serving report, with its latency–throughput curve."""
+    from flopcast.render.serving_page import as_html
+    from flopcast.serving.load_curve import load_curve
+
+    return as_html(report, load_curve(report, load_serving_book(report.job.cluster)))

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import job_options, print_found, writes_document
+from flopcast.cli.options import SERVING, job_options, print_found, writes_document
 from flopcast.errors import spec_error
 from flopcast.files.inputs import exists
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.serving_words import serves
 
 
 @click.command("compare")
-@job_options(click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]..."))
+@job_options(click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]..."), **SERVING)
 @click.option("--json", "wants_json", is_flag=True, help="Print both reports and their ratio as JSON.")
 @writes_document
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
@@ -31,16 +32,31 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
     flopcast compare job.yaml plan.recompute=selective
     flopcast compare --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
         --plan "dp=16 tp=8 pp=8 gbs=1536" plan.vpp=3
+    flopcast compare llama-3.1-70b --engine vllm --cluster dgx-h100:1 --plan "tp=4" plan.tp=8
+
+    With --engine, --traffic or --slo two ways to serve are compared: latencies, output, cost and energy.
     """
     from flopcast.api import predict
     from flopcast.render.comparison import as_json, marked_text
     from flopcast.report.versus import versus
 
     names, files, changes = _sides(words)
-    first, second = (
-        resolve(replace(request, files=files[side], changes=changes[side])) for side in range(2)
-    )
+    asked = [replace(request, files=files[side], changes=changes[side]) for side in range(2)]
+    if any(map(serves, asked)):
+        _compare_serving(asked, names, wants_json)
+        return
+    first, second = map(resolve, asked)
     compared = versus(predict(first), predict(second))
+    print_found(compared, wants_json, as_json, lambda found: marked_text(found, names))
+
+
+def _compare_serving(asked: list[JobRequest], names: tuple[str, str], wants_json: bool) -> None:
+    """Compare two serving jobs."""
+    from flopcast.api import compare
+    from flopcast.render.serving_comparison import as_json, marked_text
+    from flopcast.requests.serving_request import resolve_serving
+
+    compared = compare(*map(resolve_serving, asked))
     print_found(compared, wants_json, as_json, lambda found: marked_text(found, names))
 
 

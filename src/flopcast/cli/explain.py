@@ -2,12 +2,13 @@
 
 import click
 
-from flopcast.cli.options import OF_RUN, SAMPLES, job_options, print_found, writes_document
+from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.serving_words import serves
 from flopcast.requests.words import is_model
 
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
@@ -15,7 +16,7 @@ USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipel
 
 @click.command("explain")
 @click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
-@job_options(without=OF_RUN, samples=SAMPLES)
+@job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
 @click.option("--json", "wants_json", is_flag=True, help="Print the explanation as JSON.")
 @writes_document
 def command(what: str, request: JobRequest, wants_json: bool) -> None:
@@ -31,6 +32,10 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     flopcast explain step job.yaml
     flopcast explain mlp.up --model llama-3-8b --cluster dgx-h100:1 --plan "tp=8 gbs=32"
     flopcast explain memory.activations job.yaml plan.recompute=full --json
+    flopcast explain tpot llama-3.1-70b --engine vllm --cluster dgx-h100:1
+
+    With --engine, --traffic or --slo, WHAT is "ttft", "tpot", "iteration" or "memory", or a component or an
+    operator of the iteration.
     """
     from flopcast.api import predict
     from flopcast.library.constants import shipped
@@ -41,6 +46,9 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
 
     if exists(what) or is_model(what):
         raise SpecError([_swapped(what, *request.files[:1])])
+    if serves(request):
+        _explain_serving(what, request, wants_json)
+        return
     report = predict(resolve(request))
     sources = {
         constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
@@ -48,6 +56,21 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     }
     explanation = explain(report, load_book(report.job.cluster), sources, what)
     assumed = assumption_lines(report.assumptions)
+    print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))
+
+
+def _explain_serving(what: str, request: JobRequest, wants_json: bool) -> None:
+    """Explain a number of a prediction of serving."""
+    from flopcast.api import predict_serving
+    from flopcast.library.curves import load_serving_book
+    from flopcast.render.assumption_lines import assumption_lines
+    from flopcast.render.explanation import as_json, marked_text
+    from flopcast.requests.serving_request import resolve_serving
+    from flopcast.serving.explain import explain_serving
+
+    report = predict_serving(resolve_serving(request))
+    explanation = explain_serving(report, load_serving_book(report.job.cluster), what)
+    assumed = assumption_lines(report.job.assumptions)
     print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))
 
 

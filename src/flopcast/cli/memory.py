@@ -2,14 +2,15 @@
 
 import click
 
-from flopcast.cli.options import OF_RUN, SAMPLES, job_options, print_json, writes_document
+from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_json, writes_document
 from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.serving_words import serves
 
 
 @click.command("memory")
-@job_options(without=OF_RUN, samples=SAMPLES)
+@job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
 def command(request: JobRequest, wants_json: bool) -> None:
@@ -22,14 +23,35 @@ def command(request: JobRequest, wants_json: bool) -> None:
     flopcast memory llama-3-8b --gpus 16
     flopcast memory job.yaml
     flopcast memory job.yaml plan.recompute=selective plan.micro_batch=2
+    flopcast memory llama-3.1-70b --engine vllm --cluster dgx-h100:1 --plan "tp=4"
+
+    With --engine, --traffic or --slo it prints the memory of serving: weights, activations and runtime, and
+    how many tokens and requests the KV cache holds.
     """
     from flopcast.prediction import memory_of
     from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
     from flopcast.render.report_text import marked_memory_text
 
+    if serves(request):
+        _memory_of_serving(request, wants_json)
+        return
     job = resolve(request)
     memory = memory_of(job)
     if wants_json:
         print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)})
     else:
         print_text(marked_memory_text(job, memory))
+
+
+def _memory_of_serving(request: JobRequest, wants_json: bool) -> None:
+    """Print what fills the memory of each kind of instance."""
+    from flopcast.render import serving_memory_text
+    from flopcast.requests.serving_request import resolve_serving
+    from flopcast.serving.memory import serving_memory
+
+    job = resolve_serving(request)
+    held = [(kind, serving_memory(kind)) for kind in job.kinds]
+    if wants_json:
+        print_json(serving_memory_text.as_json(job, held))
+    else:
+        print_text(serving_memory_text.marked_text(job, held))

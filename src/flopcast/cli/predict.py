@@ -57,11 +57,11 @@ def command(
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
 
-    if serves(request):
-        _predict_serving(request, wants_json, {"--log": log, "--report": report, "--trace": trace})
-        return
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
+    if serves(request):
+        _predict_serving(request, wants_json, log, report, trace)
+        return
     log_text, log_json = _log_reader(log)
     made = predict(resolve(request))
     if wants_json:
@@ -79,26 +79,39 @@ def command(
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
 
 
-def _predict_serving(request: JobRequest, wants_json: bool, others: dict[str, Path | None]) -> None:
-    """Print the prediction of a serving job.
+def _predict_serving(
+    request: JobRequest, wants_json: bool, log: Path | None, report: Path | None, trace: Path | None
+) -> None:
+    """Print the prediction of a serving job, and write its page and its trace.
 
     Raises
     ------
     SpecError
         The job has faults, or an option of training is given beside it.
     """
-    from flopcast.api import predict_serving
+    from flopcast.api import predict_serving, report_page
     from flopcast.render import serving_json, serving_text
     from flopcast.requests.serving_request import resolve_serving
 
-    if wrong := [name for name, value in others.items() if value is not None]:
-        allowed, because = "a training job", "serving is printed as text or as JSON only"
-        raise spec_error(wrong[0], str(others[wrong[0]]), allowed, because, f"remove {wrong[0]}")
+    if log is not None:
+        allowed, because = "no value for serving", "it is the log of a training run"
+        raise spec_error("--log", str(log), allowed, because, "remove --log, or --engine")
+    if trace is not None and trace.suffix != ".json":
+        allowed, because = "a file that ends with .json", "a trace of serving has Chrome's format"
+        raise spec_error("--trace", str(trace), allowed, because, f"write {trace.stem}.json")
     made = predict_serving(resolve_serving(request))
     if wants_json:
         options.print_json(serving_json.as_json(made))
     else:
         print_text(serving_text.marked_text(made))
+    if report is not None:
+        options.write_output("--report", report, report_page(made))
+    if trace is not None:
+        from flopcast.interop.exports.serving_trace import write_serving_trace
+
+        with options.writing("--trace", trace):
+            write_serving_trace(made, trace)
+        click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
 
 
 def _log_reader(

@@ -7,6 +7,7 @@ Elsewhere: the report as JSON (serving_json.py), reports of training (report_tex
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import answer, plain
+from flopcast.serving.memory import ServingMemory
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
@@ -169,21 +170,26 @@ def _latencies(report: ServingReport) -> list[str]:
 def _memory(report: ServingReport) -> list[str]:
     """Return the memory of one device, and how many tokens its cache holds."""
     memory = report.memory
-    rows = [
-        ["  weights", show_memory(memory.weight_bytes)],
-        ["  activations of the largest pass", show_memory(memory.activation_bytes)],
-        ["  graphs, communication, runtime", show_memory(memory.reserved_bytes)],
-        ["  KV cache", show_memory(memory.cache_bytes)],
-        ["  left free by the engine", show_memory(memory.capacity_bytes - memory.usable_bytes)],
-    ]
     caches = (
         f"the KV cache of a replica holds {memory.cache_tokens:,} tokens;"
-        f" {report.summary.mean_kv_share:.0%} of it are in use on average"
+        f" {report.summary.mean_kv_share:.0%} of it is in use on average"
     )
     pipelined = report.job.kinds[-1].plan.pipeline_parallel > 1
     of = "one device that decodes" if report.pools else "one device"
     of += f" of pipeline stage {memory.stage + 1}" if pipelined else ""
-    return [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>"), caches]
+    return [*memory_lines(memory, of), caches]
+
+
+def memory_lines(memory: ServingMemory, of: str = "one device") -> list[str]:
+    """Return what fills the memory of a device."""
+    rows = [
+        ["  weights", show_memory(memory.weight_bytes)],
+        ["  activations of the largest pass", show_memory(memory.activation_bytes)],
+        ["  graphs, communication, runtime", show_memory(memory.reserved_bytes)],
+        ["  KV cache", show_memory(max(memory.cache_bytes, 0.0))],
+        ["  left free by the engine", show_memory(memory.capacity_bytes - memory.usable_bytes)],
+    ]
+    return [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>")]
 
 
 def _times(report: ServingReport) -> list[str]:

@@ -47,7 +47,7 @@ class TimeShares:
 
 def time_shares(instances: Instances, book: CurveBook, requests: Requests, table: Iterations) -> TimeShares:
     """Return where the time of the iterations of some instances goes."""
-    mean, weights = _mean_passes(requests, table, instances.limits.computed_tokens)
+    mean, weights = mean_passes(requests, table, instances.limits.computed_tokens)
     job = instances.job
     priced = price_of(job, book, mean)
     host = job.engine.iteration
@@ -73,7 +73,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     )
 
 
-def _mean_passes(requests: Requests, table: Iterations, computed: int) -> tuple[EnginePass, Counts]:
+def mean_passes(requests: Requests, table: Iterations, computed: int) -> tuple[EnginePass, Counts]:
     """Return the mean of iterations that only decode and of those with prompts, and their shares.
 
     Means of both together would have a few tokens of prompts in every pass. A kind that never runs is left

@@ -1,0 +1,84 @@
+"""The memory of a serving job as text and JSON: what fills a device, and how many tokens fit.
+
+Elsewhere: the bytes (serving/memory.py), memory in a whole report (serving_text.py).
+"""
+
+from collections.abc import Sequence
+
+from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.serving_text import memory_lines, plan_text
+from flopcast.render.terminal import answer, plain
+from flopcast.serving.memory import ServingMemory
+from flopcast.spec.serving_job import ServingJob
+from flopcast.units import show_memory
+
+POOLS = ("pool for prompts", "pool for decoding")
+Held = Sequence[tuple[ServingJob, ServingMemory]]  # of each kind of instance
+
+
+def as_text(job: ServingJob, held: Held) -> str:
+    """Return the printed memory, without a final newline."""
+    return plain(marked_text(job, held))
+
+
+def marked_text(job: ServingJob, held: Held) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
+    device = job.cluster.node.device
+    parts = [
+        [
+            f"{job.model.name} on {job.cluster.name}: {device.name}, {job.engine.name} ({job.engine.era})",
+            f"plan      {plan_text(job)}",
+        ]
+    ]
+    names = POOLS if len(held) > 1 else ("",)
+    for name, (kind, memory) in zip(names, held, strict=True):
+        parts.append([*([name] if name else []), *_verdict(kind, memory), *memory_lines(memory)])
+    parts.append(assumption_lines(job.assumptions))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _verdict(job: ServingJob, memory: ServingMemory) -> list[str]:
+    """Return whether the weights fit, and for how many tokens and requests there is room."""
+    if memory.cache_bytes <= 0:
+        missing = show_memory(-memory.cache_bytes)
+        return [f"fits      {answer('no')}: the weights and the runtime need {missing} more on each device"]
+    lines = [
+        f"fits      {answer('yes')}, with room for {memory.cache_tokens:,} tokens"
+        f" ({show_memory(memory.token_bytes)} each on a device)"
+    ]
+    if longest := mean_request(job):
+        number = memory.cache_tokens // longest
+        lines.append(f"requests  {number:,} of {longest:,} tokens (prompt and output) fit at a time")
+    return lines
+
+
+def mean_request(job: ServingJob) -> int:
+    """Return the mean tokens of a request, prompt and output; 0 where a trace has them."""
+    lengths = [each for each in (job.traffic.prompt_tokens, job.traffic.output_tokens) if each]
+    return round(sum(each.mean for each in lengths))
+
+
+def as_json(job: ServingJob, held: Held) -> dict[str, object]:
+    """Return the memory of each kind of instance as JSON data."""
+    return {
+        "format_version": 1,
+        "instances": [
+            {
+                "pool": name,
+                "fits": memory.cache_bytes > 0,
+                "capacity_bytes": memory.capacity_bytes,
+                "usable_bytes": memory.usable_bytes,
+                "weight_bytes": memory.weight_bytes,
+                "activation_bytes": memory.activation_bytes,
+                "reserved_bytes": memory.reserved_bytes,
+                "cache_bytes": memory.cache_bytes,
+                "token_bytes": memory.token_bytes,
+                "cache_tokens": memory.cache_tokens,
+                "mean_request_tokens": mean_request(kind),
+            }
+            for name, (kind, memory) in zip(
+                ("prefill", "decode") if len(held) > 1 else (None,), held, strict=True
+            )
+        ],
+        "assumptions": list(job.assumptions),
+    }

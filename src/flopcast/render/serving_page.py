@@ -1,0 +1,186 @@
+"""A report of serving as one HTML file: no network, readable without a script.
+
+Answers: which sections does the page of a serving report have?
+Elsewhere: its drawings (page/serving_drawings.py), the same as text (serving_text.py) and as JSON
+(serving_json.py, which the page holds), reports of training (report_page.py).
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+from flopcast.files.package_table import read_text
+from flopcast.render.page.frame import Section, document
+from flopcast.render.page.serving_drawings import load_section, occupancy_section, percentile_section
+from flopcast.render.page.summary import Tile, tiles
+from flopcast.render.page.table import Cell, Quantity, bar, markup, seconds, share, size, table
+from flopcast.render.serving_json import as_json
+from flopcast.render.serving_text import LABELS, LIMITS, plan_text
+from flopcast.serving.serving_report import ServingReport
+from flopcast.units import show, show_usd
+
+
+def as_html(report: ServingReport, loads: Sequence[ServingReport] = ()) -> str:
+    """Return the page; without `loads`, the deployment under other loads, no curve is drawn."""
+    job = report.job
+    sections = [load_section(loads)] if len(loads) > 1 else []
+    sections += [percentile_section(report), _times(report), _memory(report), occupancy_section(report)]
+    sections += [_certainty(report), _evidence(report), _repeat(report)]
+    return document(
+        f"Serving {job.model.name} on {job.devices} × {job.cluster.node.device.name}",
+        sections,
+        top=answer(report),
+        script=read_text("flopcast.render.page", "report.js"),
+        data={"report": as_json(report)},
+    )
+
+
+def answer(report: ServingReport) -> str:
+    """Return the job, one tile per result, and every warning as HTML."""
+    job = report.job
+    subject = (
+        f'<p class="subject">{escape(job.model.name)} on {job.devices} ×'
+        f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.engine.name)}."
+        f" Plan: <code>{escape(plan_text(job))}</code>. Traffic: {escape(job.traffic.text())}</p>"
+    )
+    warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in _warnings(report))
+    first = _latency(report, "ttft", "Time to first token")
+    others = [_latency(report, "tpot", "Time per output token"), _rate(report), *_costs(report)]
+    return f"{subject}{tiles(first, [*others, *_goodput(report), _limit(report)])}{warnings}"
+
+
+def _warnings(report: ServingReport) -> list[str]:
+    if report.saturation_per_s is not None:
+        most = f"{report.saturation_per_s:.3g} requests/s"
+        return [f"Requests arrive faster than they are served. The largest stable rate is {most}."]
+    if not report.stable_if_slower:
+        slow = "With passes at the slow end of their interval, it does not keep up."
+        return [f"The engine is nearly saturated. {slow}"]
+    return []
+
+
+def _latency(report: ServingReport, metric: str, name: str) -> Tile:
+    mean = report.latencies[metric]["mean"]
+    p99 = markup(seconds(report.latencies[metric]["p99"].value))
+    low, high = (markup(seconds(bound, mean.value)) for bound in (mean.low, mean.high))
+    return name, markup(seconds(mean.value)), f"mean; 90 %: {low} to {high}; p99 {p99}"
+
+
+def _rate(report: ServingReport) -> Tile:
+    value = report.output_tokens_per_s.value
+    about = f"{show(value / report.job.devices, 'tokens/s')} per device"
+    about += f"; {report.requests_per_s.value:.3g} requests/s"
+    return "Output", show(value, "tokens/s"), about
+
+
+def _costs(report: ServingReport) -> list[Tile]:
+    found: list[Tile] = []
+    if report.usd_per_million_tokens is not None:
+        found.append(("Cost", show_usd(report.usd_per_million_tokens.value), "for a million output tokens"))
+    if report.joules_per_token is not None:
+        watts = "" if report.device_power_w is None else f"; {report.device_power_w.value:.3g} W per device"
+        found.append(("Energy", f"{report.joules_per_token.value:.3g} J", f"for an output token{watts}"))
+    return found
+
+
+def _goodput(report: ServingReport) -> list[Tile]:
+    if report.goodput_per_s is None:
+        return []
+    word, colour = ("kept", "good") if report.meets_slo else ("not kept", "bad")
+    stated = escape(report.job.slo.text())
+    value = f'<span class="{colour}">{word}</span>'
+    return [("Objectives", value, f"{stated}; {report.goodput_per_s.value:.3g} good requests/s")]
+
+
+def _limit(report: ServingReport) -> Tile:
+    name, _, rest = LIMITS[report.limited_by].partition(": ")
+    return "Limited by", escape(name), escape(rest)
+
+
+def _times(report: ServingReport) -> Section:
+    """Return the components of a mean iteration."""
+    rows: list[tuple[Cell, ...]] = [
+        (LABELS.get(name, name), seconds(part * report.iteration_s), share(part), bar(part))
+        for name, part in sorted(report.shares.items(), key=lambda pair: -pair[1])
+        if part >= 0.0005
+    ]
+    caption = "Components of a mean iteration of the engine."
+    return Section(
+        key="time",
+        heading="Where the time of an iteration goes",
+        html=table(caption, ("component", "time", "share", ""), rows),
+    )
+
+
+def _memory(report: ServingReport) -> Section:
+    """Return what fills the memory of a device."""
+    memory = report.memory
+    amounts = {
+        "weights": memory.weight_bytes,
+        "activations of the largest pass": memory.activation_bytes,
+        "graphs, communication, runtime": memory.reserved_bytes,
+        "KV cache": memory.cache_bytes,
+        "left free by the engine": memory.capacity_bytes - memory.usable_bytes,
+    }
+    rows: list[tuple[Cell, ...]] = [
+        (name, size(amount), share(amount / memory.capacity_bytes), bar(amount / memory.capacity_bytes))
+        for name, amount in amounts.items()
+    ]
+    text = (
+        f"<p>The KV cache of an instance holds {memory.cache_tokens:,} tokens;"
+        f" {report.summary.mean_kv_share:.0%} of it is in use on average,"
+        f" {report.summary.peak_kv_share:.0%} at most.</p>"
+    )
+    caption = "Memory of one device."
+    return Section(
+        key="memory", heading="Memory", html=table(caption, ("part", "size", "share", ""), rows) + text
+    )
+
+
+def _certainty(report: ServingReport) -> Section:
+    """Return the factors that make the interval of an iteration, the largest first."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, factor in report.factors.items():
+        part = report.factor_shares.get(name, 0.0)
+        if (spread := part * factor.log_sigma_factor * 1.6449) > 0:
+            rows.append((name, share(part), Quantity(spread, f"± {spread:.1%}")))
+    rows.sort(key=lambda row: -getattr(row[2], "value", 0.0))
+    caption = "Factors on which the time of an iteration depends."
+    return Section(
+        key="certainty",
+        heading="How sure",
+        html=table(caption, ("factor", "share of the iteration", "90 %"), rows),
+    )
+
+
+def _evidence(report: ServingReport) -> Section:
+    """Return the measurements behind the prediction."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each.curve.name,
+            each.curve.owner,
+            "measured" if each.calibrated else "estimated from the data sheet",
+            "yes" if each.extrapolated else "no",
+            str(each.curve.evidence.source),
+        )
+        for each in report.used
+    ]
+    caption = "Curves of kernels and messages."
+    headings = ("curve", "device or network", "basis", "extrapolated", "source")
+    return Section(key="evidence", heading="Measurements", html=table(caption, headings, rows))
+
+
+def _repeat(report: ServingReport) -> Section:
+    """Return how to repeat the prediction, and what was assumed."""
+    job = report.job
+    command = (
+        f"flopcast predict {job.model.name} --engine {job.engine.name} --cluster {job.cluster.name}"
+        f' --gpus {job.cluster.num_devices} --plan "{plan_text(job)}" --traffic "{job.traffic.text()}"'
+    )
+    command += f' --slo "{job.slo.text()}"' if job.slo.text() else ""
+    assumed = "".join(f"<li>{escape(text)}</li>" for text in dict.fromkeys(job.assumptions))
+    html = f'<pre tabindex="0">{escape(command)}</pre>'
+    return Section(
+        key="repeat",
+        heading="Repeat and change",
+        html=html + (f"<p>Assumed:</p><ul>{assumed}</ul>" if assumed else ""),
+    )

@@ -1,0 +1,264 @@
+"""Explanations of the numbers of a serving report: formulas, inputs, and what they add up from.
+
+Answers: why is this latency, this component or this memory as it is?
+Elsewhere: what an explanation holds (report/explain/explanation.py), explanations of training
+(report/explain/registry.py), the numbers themselves (serve.py).
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.dtypes import Floats
+from flopcast.errors import Problem, SpecError
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import Item
+from flopcast.report.explain.explanation import Explanation, Input
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.instances import price_of
+from flopcast.serving.pass_prices import MESSAGES, PricedPasses
+from flopcast.serving.serving_report import ServingReport
+from flopcast.serving.time_shares import STAGES, mean_passes
+from flopcast.units import show, show_memory, show_seconds
+
+Thunk = Callable[[], Explanation]
+OTHERS = ("host", STAGES)  # components of an iteration that are no kernels and no messages
+OF_ENGINE = "the engine's constants, fitted to measured runs (flopcast catalog engines NAME)"
+
+
+def explain_serving(report: ServingReport, book: CurveBook, what: str) -> Explanation:
+    """Return one number of a report: formula, inputs, sources, parts.
+
+    Parameters
+    ----------
+    book : the curves that the report was made with
+    what : "ttft", "tpot", "iteration", "memory", a component of the iteration, or one of its operators
+
+    Raises
+    ------
+    SpecError
+        There is no such name; the error lists all names.
+    """
+    means = _Means(report, book)
+    names: dict[str, Thunk] = {
+        "ttft": lambda: _ttft(report),
+        "tpot": lambda: _tpot(report),
+        "iteration": lambda: _iteration(report),
+        "memory": lambda: _memory(report),
+    }
+    components = {name: (lambda name=name: means.component(name)) for name in report.shares}
+    operators = {
+        item.name: (lambda name=item.name: means.operator(name))
+        for item, _ in means.priced.seconds()
+        if item.name not in components
+    }
+    names = {**operators, **components, **names}
+    if what not in names:
+        nearest = difflib.get_close_matches(what, names, 1, 0.5)
+        fix = f"did you mean {nearest[0]}?" if nearest else "flopcast explain tpot …"
+        known = f"ttft, tpot, iteration, memory; components: {', '.join(components)};"
+        known += f" operators: {', '.join(operators)}"
+        raise SpecError([Problem("WHAT", what, known, "these are the numbers of a serving report", fix)])
+    return names[what]()
+
+
+def _ttft(report: ServingReport) -> Explanation:
+    """Return the mean time to first token as waiting and computing."""
+    value, queued_s = report.latencies["ttft"]["mean"].value, report.summary.queued.mean_s
+    transfer_s = 0.0 if report.pools is None else report.pools.mean_transfer_s
+    parts = [
+        Explanation(name="queue", amount=queued_s, unit="s", formula="", note="until the first pass"),
+        Explanation(
+            name="passes with the prompt",
+            amount=value - queued_s - transfer_s,
+            unit="s",
+            formula="",
+            note="new tokens of prompts share a pass with those of decoding sequences",
+        ),
+    ]
+    if transfer_s:
+        parts.append(Explanation(name="transfer of the KV cache", amount=transfer_s, unit="s", formula=""))
+    formula = "mean over requests of (first token − arrival)"
+    inputs = (_limit(report), Input(name="traffic", text=report.job.traffic.text()))
+    return Explanation(
+        name="ttft", amount=value, unit="s", formula=formula, inputs=inputs, parts=tuple(parts)
+    )
+
+
+def _tpot(report: ServingReport) -> Explanation:
+    """Return the mean time per output token, with the iteration that it consists of."""
+    inputs = (
+        Input(name="decoding", text=f"{report.decoding:.4g} sequences", number=report.decoding),
+        _limit(report),
+    )
+    return Explanation(
+        name="tpot",
+        amount=report.latencies["tpot"]["mean"].value,
+        unit="s",
+        formula="mean over requests of (last token − first token) / (output tokens − 1)",
+        inputs=inputs,
+        parts=(_iteration(report),),
+    )
+
+
+def _limit(report: ServingReport) -> Input:
+    return Input(name="limited by", text=report.limited_by)
+
+
+def _iteration(report: ServingReport) -> Explanation:
+    """Return the mean iteration with its components."""
+    host = report.job.engine.iteration
+    parts = tuple(
+        Explanation(name=name, amount=share * report.iteration_s, unit="s", formula="", note=f"{share:.1%}")
+        for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1])
+    )
+    inputs = (
+        Input(
+            name="kernel ratio", text=f"{host.kernel_ratio:.4g}", source=OF_ENGINE, number=host.kernel_ratio
+        ),
+        Input(name="host", text=show_seconds(host.host_s), source=OF_ENGINE, number=host.host_s),
+        Input(
+            name="host per sequence",
+            text=show_seconds(host.sequence_s),
+            source=OF_ENGINE,
+            number=host.sequence_s,
+        ),
+    )
+    return Explanation(
+        name="iteration",
+        amount=report.iteration_s,
+        unit="s",
+        formula="kernel ratio × (kernels + messages) + host + sequences × host per sequence",
+        inputs=inputs,
+        parts=parts,
+    )
+
+
+def _memory(report: ServingReport) -> Explanation:
+    """Return the memory of a device by what fills it."""
+    memory, job = report.memory, report.job
+    amounts: Mapping[str, float] = {
+        "weights": memory.weight_bytes,
+        "activations": memory.activation_bytes,
+        "reserved": memory.reserved_bytes,
+        "KV cache": memory.cache_bytes,
+        "left free": memory.capacity_bytes - memory.usable_bytes,
+    }
+    inputs = (
+        Input(
+            name="memory fraction",
+            text=f"{job.engine.memory_fraction:g} of the capacity",
+            number=job.engine.memory_fraction,
+        ),
+        Input(name="token", text=show_memory(memory.token_bytes), number=memory.token_bytes),
+        Input(name="tokens", text=f"{memory.cache_tokens:,}", number=memory.cache_tokens),
+    )
+    return Explanation(
+        name="memory",
+        amount=memory.capacity_bytes,
+        unit="B",
+        formula="capacity × fraction = weights + activations + reserved + KV cache",
+        inputs=inputs,
+        parts=tuple(
+            Explanation(name=name, amount=amount, unit="B", formula="") for name, amount in amounts.items()
+        ),
+    )
+
+
+class _Means:
+    """The items of a mean iteration of a report, priced again one by one."""
+
+    def __init__(self, report: ServingReport, book: CurveBook) -> None:
+        """Price the mean pass that only decodes, and the mean pass with prompts."""
+        self._report, self._kind = report, report.job.kinds[-1]
+        served = report.served
+        self._passes: EnginePass
+        self._weights: Floats
+        self._passes, self._weights = mean_passes(
+            served.requests, served.iterations, served.limits.computed_tokens
+        )
+        self._book = book
+        self.priced: PricedPasses = price_of(self._kind, book, self._passes)
+        shares = sum(share for name, share in report.shares.items() if name not in OTHERS)
+        kernels_s = sum(float(elapsed @ self._weights) for _, elapsed in self.priced.seconds())
+        self._scale = shares * report.iteration_s / kernels_s  # the kernel ratio, and what means leave out
+
+    def component(self, name: str) -> Explanation:
+        """Return a component with its operators, the longest first."""
+        rows = [
+            (item, self._mean_s(seconds))
+            for item, seconds in self.priced.seconds()
+            if (MESSAGES if isinstance(item.work, AbstractMessage) else item.component) == name
+        ]
+        totals: dict[str, float] = {}
+        for item, seconds in rows:
+            totals[item.name] = totals.get(item.name, 0.0) + seconds
+        parts = tuple(
+            Explanation(name=each, amount=amount, unit="s", formula="")
+            for each, amount in sorted(totals.items(), key=lambda pair: -pair[1])
+        )
+        share = self._report.shares[name]
+        return Explanation(
+            name=name,
+            amount=share * self._report.iteration_s,
+            unit="s",
+            formula="sum over all layers, in a mean iteration",
+            inputs=self._inputs(),
+            parts=parts,
+        )
+
+    def operator(self, name: str) -> Explanation:
+        """Return an operator: its time in a mean iteration, its work and the curve of its kernel."""
+        rows = [(item, seconds) for item, seconds in self.priced.seconds() if item.name == name]
+        inputs = [*self._inputs(), *(each for item, _ in rows[:1] for each in self._of_item(item))]
+        return Explanation(
+            name=name,
+            amount=sum(self._mean_s(seconds) for _, seconds in rows),
+            unit="s",
+            formula="kernel ratio × time of one execution × layers, mean over passes",
+            inputs=tuple(inputs),
+        )
+
+    def _mean_s(self, elapsed_s: Floats) -> float:
+        return self._scale * float(elapsed_s @ self._weights)
+
+    def _inputs(self) -> tuple[Input, ...]:
+        """Return the numbers of the mean pass."""
+        means = {
+            "new tokens": self._passes.new_tokens,
+            "sequences": self._passes.sequences,
+            "KV tokens read": self._passes.cached_tokens,
+        }
+        found = {name: float(values[:, 0] @ self._weights) for name, values in means.items()}
+        return tuple(Input(name=name, text=f"{value:,.4g}", number=value) for name, value in found.items())
+
+    def _of_item(self, item: Item) -> tuple[Input, ...]:
+        """Return the kernel of an item, its work and its time in the first mean pass."""
+        one_s = self.priced.prices[item].one_s(0)
+        found = [Input(name="one execution", text=show_seconds(one_s), number=one_s)]
+        name = ""
+        if isinstance(item.work, AbstractMessage):
+            name = item.work.collective
+        elif isinstance(item.work, AbstractOperator):
+            need = item.work.work()
+            shape = (len(self._weights), 1)
+            both = (need.flop, need.moved_bytes)
+            flop, size = (float(np.broadcast_to(each, shape)[0, 0]) for each in both)
+            found += [
+                Input(name="FLOP", text=show(flop, "FLOP"), number=flop),
+                Input(name="bytes", text=show(size, "B"), number=size),
+                Input(name="kernel", text=item.work.kernel),
+            ]
+            name = item.work.kernel
+        found += [
+            Input(
+                name="curve",
+                text=f"{used.curve.name} of {used.curve.owner}",
+                source=str(used.curve.evidence.source),
+            )
+            for used in self.priced.used
+            if used.curve.name == name
+        ]
+        return tuple(found)
