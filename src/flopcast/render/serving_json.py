@@ -13,12 +13,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
     memory = report.memory
     return {
         "format_version": FORMAT_VERSION,
-        "serving_job": report.job.model_dump(mode="json", exclude={"model", "cluster", "engine"})
-        | {
-            "model": report.job.model.name,
-            "cluster": report.job.cluster.name,
-            "engine": report.job.engine.name,
-        },
+        "serving_job": _job(report),
         "devices": report.job.devices,
         "replicas": report.job.replicas,
         "latencies_s": {
@@ -68,6 +63,16 @@ def as_json(report: ServingReport) -> dict[str, object]:
         ],
         "assumptions": list(report.job.assumptions),
     }
+
+
+def _job(report: ServingReport) -> dict[str, object]:
+    """Return the job, with the names of its model, cluster, engine and draft."""
+    job, drafting = report.job, report.job.plan.drafting
+    named = {name: getattr(job, name).name for name in ("model", "cluster", "engine")}
+    found = job.model_dump(mode="json", exclude=set(named)) | named
+    if drafting is not None and drafting.model is not None:
+        found["plan"]["drafting"]["model"] = drafting.model.name
+    return found
 
 
 def _pools(report: ServingReport) -> dict[str, object] | None:

@@ -25,6 +25,7 @@ LABELS = {
     "norm": "norms",
     "embedding": "embedding",
     "host": "host",
+    "draft": "drafting",
     "stages": "waiting for a busy pipeline stage",
 }
 LIMITS = {
@@ -120,9 +121,13 @@ def plan_text(job: ServingJob) -> str:
     for name, pool in zip(POOLS, plan.pools, strict=False):
         words += [f"{name}.{word}" for word in _degrees(pool, max(pool.replicas, 1))]
     words.append(f"weights={plan.weights}")
-    others = [name for name in fields if name not in {*Pool.model_fields, *POOLS, "weights"}]
+    others = [name for name in fields if name not in {*Pool.model_fields, *POOLS, "weights", "drafting"}]
     values = [(name, getattr(plan, name)) for name in others]
     words += [f"{name}={value}" for name, value in values if value != fields[name].default]
+    if plan.drafting is not None:
+        drafting = plan.drafting
+        name = drafting.drafter if drafting.model is None else drafting.model.name
+        words += [f"draft={name}", f"drafted={drafting.drafted}", f"accepted={drafting.accepted:.4g}"]
     return " ".join(words)
 
 

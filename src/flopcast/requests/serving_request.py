@@ -14,6 +14,7 @@ from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.published_formats import published_formats
 from flopcast.library.traffic_text import slo_of, traffic_words
+from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from
@@ -116,7 +117,10 @@ def _engine(data: object, document: Document) -> Engine:
 
 def _deployment(data: object, document: Document) -> Deployment:
     document, words = in_long_names(document, "plan", data)
-    return build(Deployment, document, _nested(words), ("plan",))
+    nested = _nested(words)
+    if isinstance(nested, dict):
+        nested = with_drafting(nested, document)
+    return build(Deployment, document, nested, ("plan",))
 
 
 def _nested(words: object) -> object:

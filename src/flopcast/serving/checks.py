@@ -13,6 +13,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import fitting_change, whole_degree
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Pool
@@ -107,6 +108,13 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         )
         allowed = f"at most {blocks}, the blocks of the model"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
+    if plan.drafting is not None and plan.pipeline_parallel > 1:
+        because, fix = (
+            "drafting beside pipeline stages is not supported yet",
+            "set plan.pipeline_parallel to 1",
+        )
+        yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, "1 with a draft", because, fix)
+    yield from _of_draft(job)
     if ranks > domain:
         because = "every layer waits for all-reduces over these ranks"
         fix = f"set plan.tensor_parallel to {domain}"
@@ -120,6 +128,29 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         fix = f"set plan.tensor_parallel to {whole}"
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     yield from _of_experts(job)
+
+
+def _of_draft(job: ServingJob) -> Iterator[Problem]:
+    draft, ranks, drafting = draft_of(job), job.plan.tensor_parallel, job.plan.drafting
+    if drafting is not None and drafting.drafter == "mtp" and not job.model.mtp:
+        because = f"{job.model.name} was published without modules of multi-token prediction"
+        allowed, fix = "eagle, ngram or a smaller model", "write draft=eagle"
+        yield Problem("plan.draft", drafting.drafter, allowed, because, fix)
+    if draft is None:
+        return
+    for _, layer, known in (each for block in draft.model.blocks for each in _unknown_layers(block)):
+        because = "an engine runs this layer with kernels that flopcast has no model of yet"
+        yield Problem("plan.draft", layer, f"layers of {', '.join(known)}", because, "choose another draft")
+    heads = [block.mixer.heads for block in draft.model.blocks]
+    if not draft.inputs and any(count % ranks for count in heads):
+        allowed = f"a model whose heads, {min(heads)}, are a multiple of plan.tensor_parallel"
+        because = "the draft runs on the same ranks, each with whole heads"
+        yield Problem("plan.draft", draft.model.name, allowed, because, "choose another draft")
+    sizes = draft.model.vocabulary, job.model.vocabulary
+    if not draft.inputs and sizes[0] < 0.9 * sizes[1]:
+        because = f"its vocabulary has {sizes[0]} tokens, that of the model {sizes[1]}"
+        fix = "choose a smaller model of the family"
+        yield Problem("plan.draft", draft.model.name, "a model with the same tokens", because, fix)
 
 
 def _of_experts(job: ServingJob) -> Iterator[Problem]:

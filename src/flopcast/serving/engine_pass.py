@@ -37,15 +37,32 @@ class EnginePass:
     sequences: Counts
     cached_tokens: Counts
     pairs: Counts
+    computed_tokens: int = 1  # of each decoding sequence: more if tokens are drafted
+
+    @property
+    def decoded_tokens(self) -> Counts:
+        """Return the tokens of decoding sequences, whose logits are needed."""
+        tokens: Counts = self.sequences * self.computed_tokens
+        return tokens
 
     @property
     def prompt_tokens(self) -> Counts:
         """Return the tokens of prompts."""
-        tokens: Counts = np.maximum(self.new_tokens - self.sequences, 0.0)
+        tokens: Counts = np.maximum(self.new_tokens - self.decoded_tokens, 0.0)
         return tokens
 
     @property
     def prompt_pairs(self) -> Counts:
         """Return the pairs of a query and a key of prompts, half of the square for a whole one."""
-        pairs: Counts = np.maximum(self.pairs - self.cached_tokens, 0.0)
+        decoded = decoded_pairs(self.cached_tokens, self.sequences, self.computed_tokens)
+        pairs: Counts = np.maximum(self.pairs - decoded, 0.0)
         return pairs
+
+
+def decoded_pairs(cached_tokens: Counts, sequences: Counts, computed_tokens: int) -> Counts:
+    """Return the pairs of decoding sequences, whose last new token attends to its whole context.
+
+    >>> decoded_pairs(np.array([10.0]), np.array([1.0]), 3).tolist()  # contexts of 8, 9 and 10
+    [27.0]
+    """
+    return computed_tokens * cached_tokens - sequences * (computed_tokens * (computed_tokens - 1) / 2)

@@ -4,17 +4,20 @@ Answers: which limits and which seconds does the scheduler get for a job, or for
 Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs
 from flopcast.serving.engine_pass import EnginePass
-from flopcast.serving.lower import lower_passes
+from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.memory import ServingMemory, serving_memory
 from flopcast.serving.pass_prices import PricedPasses, price_passes
-from flopcast.serving.pass_times import PassTimes, pass_times
+from flopcast.serving.pass_times import PassTimes, pass_times, without_host
 from flopcast.serving.requests import Limits
 from flopcast.serving.stages import StagedTimes, by_stage, hops, staged_times
 from flopcast.spec.serving_job import ServingJob
+
+Times = PassTimes | StagedTimes | DraftedTimes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -24,7 +27,7 @@ class Instances:
     job: ServingJob
     memory: ServingMemory
     limits: Limits
-    times: PassTimes | StagedTimes
+    times: Times
 
 
 def instances_of(job: ServingJob, book: CurveBook, longest: int) -> Instances:
@@ -35,21 +38,38 @@ def instances_of(job: ServingJob, book: CurveBook, longest: int) -> Instances:
     )
 
 
-def times_of(job: ServingJob, book: CurveBook, longest: int) -> PassTimes | StagedTimes:
+def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
     """Return the seconds of every pass that a job may run; `longest` is that of a request, in tokens."""
 
     def price(passes: EnginePass) -> tuple[PricedPasses, ...]:
         return by_stage(price_of(job, book, passes), job.model, job.plan, job.cluster)
 
-    tables = pass_times(price, job.engine, _most_tokens(job, longest), job.most_sequences, longest)
-    return staged_times(tables, job.model, job.plan, job.cluster, job.passes_in_flight)
+    sizes = (_most_tokens(job, longest), job.most_sequences, longest)
+    tables = pass_times(price, job.engine, *sizes, job.computed_tokens)
+    times = staged_times(tables, job.model, job.plan, job.cluster, job.passes_in_flight)
+    draft = draft_of(job)
+    if draft is None or job.plan.drafting is None:
+        return times
+    drafter, name = job_of_draft(job, draft), draft
+
+    def price_draft(passes: EnginePass) -> tuple[PricedPasses]:
+        return (price_of(drafter, book, passes, joined_inputs(name, job.plan, passes)),)
+
+    (drafts,) = pass_times(price_draft, without_host(job.engine), *sizes)
+    first = replace(drafts, computed_tokens=job.computed_tokens)
+    return DraftedTimes(verify=times, first=first, further=drafts, drafted=job.plan.drafting.drafted)
 
 
-def price_of(job: ServingJob, book: CurveBook, passes: EnginePass) -> PricedPasses:
-    """Return the prices of the layers of all stages, and of the messages between these."""
+def price_of(
+    job: ServingJob, book: CurveBook, passes: EnginePass, further: tuple[ServedLayer, ...] = ()
+) -> PricedPasses:
+    """Return the prices of the layers of all stages, of the messages between these, and of `further`
+    layers.
+    """
     layers = (
         *lower_passes(job.model, job.plan, job.engine, passes),
         *hops(job.model, job.plan, job.engine, job.cluster, passes),
+        *further,
     )
     size = len(passes.new_tokens)
     return price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
@@ -59,14 +79,14 @@ def _most_tokens(job: ServingJob, longest: int) -> int:
     """Return the new tokens of the largest pass: at least one for each sequence and, where prompts are not
     split, a whole prompt beside them.
     """
-    sequences = job.most_sequences
+    sequences = job.most_sequences * job.computed_tokens
     whole = longest + sequences if job.engine.prefill == "whole" else sequences
     return max(job.plan.max_tokens or job.engine.max_tokens, whole)
 
 
 def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
     """Return what one group of sequences may hold and do in an iteration."""
-    engine = job.engine
+    engine, drafting = job.engine, job.plan.drafting
     return Limits(
         max_sequences=job.most_sequences,
         max_tokens=_most_tokens(job, longest),
@@ -76,4 +96,6 @@ def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
         prefill_first=engine.prefill == "apart",
         prefix_cache=engine.prefix_cache,
         preemption=engine.preemption,
+        yielded_tokens=1.0 if drafting is None else drafting.accepted,
+        computed_tokens=job.computed_tokens,
     )

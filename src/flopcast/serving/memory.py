@@ -13,6 +13,7 @@ from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.stages import layers_of_stages
@@ -72,6 +73,7 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     layers = lower_passes(model, deployment, engine, largest)
     counts = layers_of_stages(model, deployment.pipeline_parallel)
     by_layer = [_layer_bytes(layer, deployment) for layer in layers]
+    drafted = _draft_memory(job, largest)
     capacity_bytes = job.cluster.node.device.memory_bytes
     windows = [_window(block) for block in model.blocks]
     every = all(windows)  # then a token counts in the window as well
@@ -86,15 +88,42 @@ def serving_memory(job: ServingJob) -> ServingMemory:
         return ServingMemory(
             capacity_bytes=capacity_bytes,
             usable_bytes=capacity_bytes * engine.memory_fraction,
-            weight_bytes=sum(count * each for count, each in zip(row, by_layer, strict=True)),
+            weight_bytes=drafted.weight_bytes
+            + sum(count * each for count, each in zip(row, by_layer, strict=True)),
             activation_bytes=6.0 * model.hidden * tokens * ELEMENT_BYTES["bf16"] + logits,
             reserved_bytes=engine.reserved_bytes,
             window_bytes=0.0 if every else sequences * sum(each * (window or 0) for each, window in cached),
-            token_bytes=sum(each for each, window in cached if every or not window),
+            token_bytes=drafted.token_bytes + sum(each for each, window in cached if every or not window),
             stage=stage,
         )
 
     return min((memory(stage) for stage in range(last + 1)), key=_room)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _DraftMemory:
+    """Bytes on one device of what drafts tokens, and of each token in its cache."""
+
+    weight_bytes: float = 0.0
+    token_bytes: float = 0.0
+
+
+def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
+    draft = draft_of(job)
+    if draft is None:
+        return _DraftMemory()
+    own = job_of_draft(job, draft)
+    layers = lower_passes(own.model, own.plan, own.engine, largest)
+    kept = [
+        served for served, (layer, _) in zip(layers, own.model.sequence(), strict=True) if draft.owns(layer)
+    ]
+    kept += joined_inputs(draft, own.plan, largest)
+    return _DraftMemory(
+        weight_bytes=sum(layer.count * _layer_bytes(layer, own.plan) for layer in kept),
+        token_bytes=sum(
+            block.count * each for block, each in zip(own.model.blocks, _block_bytes(own), strict=True)
+        ),
+    )
 
 
 def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:

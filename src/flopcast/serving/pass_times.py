@@ -17,7 +17,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.serving.decode_times import Amount
-from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.pass_prices import PricedPasses
 from flopcast.spec.engine import Engine
 from flopcast.units import Number
@@ -95,6 +95,7 @@ class PassTimes:
     decode: _Table  # sequences, mean context
     prompt: _Table  # tokens of prompts, mean pairs of each
     engine: Engine
+    computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
 
     def stretched(self, ratio: float) -> "PassTimes":
@@ -108,7 +109,9 @@ class PassTimes:
         return self._of_one(float(new), float(sequences), float(cached), float(pairs))
 
     def _of_arrays(self, new: Counts, sequences: Counts, cached: Counts, pairs: Counts) -> Floats:
-        prompts, queries = np.maximum(new - sequences, 0.0), np.maximum(pairs - cached, 0.0)
+        each = self.computed_tokens
+        prompts = np.maximum(new - each * sequences, 0.0)
+        queries = np.maximum(pairs - decoded_pairs(cached, sequences, each), 0.0)
         device_s = (
             self.linear.over(new, new)
             + self.head.over(sequences, sequences)
@@ -122,7 +125,9 @@ class PassTimes:
         return found_s
 
     def _of_one(self, new: Number, sequences: Number, cached: Number, pairs: Number) -> float:
-        prompts, queries = max(new - sequences, 0.0), max(pairs - cached, 0.0)
+        each = self.computed_tokens
+        prompts = max(new - each * sequences, 0.0)
+        queries = max(pairs - each * cached + sequences * (each * (each - 1) / 2), 0.0)
         device_s = (
             self.linear.at(new, 1.0)
             + self.head.at(sequences, 1.0)
@@ -136,12 +141,17 @@ class PassTimes:
 
 
 def pass_times(
-    price: PriceBatch, engine: Engine, max_tokens: int, max_sequences: int, longest: int
+    price: PriceBatch,
+    engine: Engine,
+    max_tokens: int,
+    max_sequences: int,
+    longest: int,
+    computed_tokens: int = 1,
 ) -> tuple[PassTimes, ...]:
     """Return the tables of each stage of an engine for passes up to these sizes, priced in one batch.
 
     The host's time is part of the first stage, with which a pass begins. `longest` is the longest context
-    of a sequence; larger contexts are extrapolated.
+    of a sequence; larger contexts are extrapolated. `computed_tokens` are those of a decoding sequence.
     """
     new = nodes(float(max(max_tokens, max_sequences)))
     sequences = nodes(float(max_sequences), (1.0, 1.5))
@@ -153,18 +163,24 @@ def pass_times(
         "decode": _rows(sequences, contexts),
         "prompt": _rows(prompts, contexts),
     }
-    batch = [_passes(part, *pair) for part, pair in rows.items()]
+    batch = [_passes(part, *pair, computed_tokens) for part, pair in rows.items()]
     columns = (np.concatenate(column)[:, None] for column in zip(*batch, strict=True))
     names = ("new_tokens", "sequences", "cached_tokens", "pairs")
-    stages = price(EnginePass(**dict(zip(names, columns, strict=True))))
-    cost = engine.iteration
-    without_host = engine.model_copy(
-        update={"iteration": cost.model_copy(update={"host_s": 0.0, "sequence_s": 0.0})}
-    )
+    run = EnginePass(**dict(zip(names, columns, strict=True)), computed_tokens=computed_tokens)
+    stages = price(run)
+    others = without_host(engine)
     return tuple(
-        _of_one_stage(stage, rows, engine if place == 0 else without_host)
+        replace(
+            _of_one_stage(stage, rows, engine if place == 0 else others), computed_tokens=computed_tokens
+        )
         for place, stage in enumerate(stages)
     )
+
+
+def without_host(engine: Engine) -> Engine:
+    """Return an engine whose passes take no time of the host."""
+    cost = engine.iteration.model_copy(update={"host_s": 0.0, "sequence_s": 0.0})
+    return engine.model_copy(update={"iteration": cost})
 
 
 def _of_one_stage(
@@ -202,13 +218,15 @@ def _rows(first: Counts, second: Counts | None = None) -> tuple[Counts, Counts]:
     return np.repeat(first, len(other)), np.tile(other, len(first))
 
 
-def _passes(part: str, first: Counts, second: Counts) -> tuple[Counts, ...]:
+def _passes(part: str, first: Counts, second: Counts, computed_tokens: int) -> tuple[Counts, ...]:
     """Return the four numbers of passes that show one part at its nodes."""
     zero = np.zeros_like(first)
     if part == "linear":
         return first, zero, zero, zero
     if part in ("head", "decode"):
-        return first, first, first * second, first * second
+        cached = first * np.maximum(second, computed_tokens)
+        new = first * computed_tokens
+        return new, first, cached, decoded_pairs(cached, first, computed_tokens)
     return first, zero, zero, first * second
 
 

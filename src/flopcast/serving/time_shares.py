@@ -14,13 +14,14 @@ from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Used
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts
-from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import Instances, price_of
 from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
 
 STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
+DRAFT = "draft"  # time in which tokens are drafted
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
 
 
@@ -55,10 +56,11 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     ratio = host.kernel_ratio
     seconds = {name: ratio * float(part @ weights) for name, part in priced.by_component().items()}
     seconds["host"] = host_s
-    if job.plan.pipeline_parallel > 1:
+    beyond = DRAFT if job.plan.drafting else STAGES
+    if job.plan.drafting or job.plan.pipeline_parallel > 1:
         numbers = (mean.new_tokens, mean.sequences, mean.cached_tokens, mean.pairs)
         passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
-        seconds[STAGES] = max(passes_s - sum(seconds.values()), 0.0)
+        seconds[beyond] = max(passes_s - sum(seconds.values()), 0.0)
     total_s = sum(seconds.values())
     scaled = {name: ratio * float(part @ weights) / total_s for name, part in priced.by_factor().items()}
     scaled[ITERATION] = 1.0
@@ -95,7 +97,8 @@ def mean_passes(requests: Requests, table: Iterations, computed: int) -> tuple[E
         new_tokens=means(table.new_tokens)[runs],
         sequences=means(table.sequences)[runs],
         cached_tokens=cached[runs],
-        pairs=(cached + pairs)[runs],
+        pairs=(decoded_pairs(cached, means(table.sequences), computed) + pairs)[runs],
+        computed_tokens=computed,
     )
     shares: Counts = counts[runs] / counts.sum()
     return found, shares

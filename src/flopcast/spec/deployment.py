@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 
 from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.spec.drafting import Drafting
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
@@ -78,6 +79,8 @@ class Deployment(Pool):
         Number format of the weights of routed experts; by default that of the other weights.
     cache : str
         Number format of cached keys and values.
+    drafting : Drafting or None
+        Tokens that are drafted before each pass.
     prefill : Pool or None
         The instances that compute prompts; None where every instance computes prompts and decodes.
     decode : Pool or None
@@ -93,6 +96,7 @@ class Deployment(Pool):
     weights: WeightFormat = "bf16"
     expert_weights: WeightFormat | None = None
     cache: CacheFormat = "bf16"
+    drafting: Drafting | None = None
     prefill: Pool | None = None
     decode: Pool | None = Field(default=None, validate_default=True)
 

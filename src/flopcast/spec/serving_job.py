@@ -91,6 +91,11 @@ class ServingJob(StrictModel):
         return self.replicas * self.plan.data_parallel * self.passes_in_flight
 
     @property
+    def computed_tokens(self) -> int:
+        """Return the new tokens of a decoding sequence in a pass: 1, and those that are drafted."""
+        return 1 if self.plan.drafting is None else self.plan.drafting.computed_tokens
+
+    @property
     def most_sequences(self) -> int:
         """Return the sequences of the largest pass: no more than requests that are ever open.
 

@@ -44,7 +44,7 @@ def _core(mixer: Attention, seen: Seen) -> list[Item]:
     decode = DecodeAttention(
         sequences=run.sequences,
         keys=_read_keys(mixer, run.cached_tokens, run.sequences),
-        heads=heads,
+        heads=heads * run.computed_tokens,  # all new tokens of a sequence read its cache together
         kv_heads=groups,
         head_size=size,
         dtype=split.dtype,

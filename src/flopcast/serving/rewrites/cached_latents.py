@@ -56,12 +56,14 @@ def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
     rank, dtype = mixer.kv_lora_rank, split.dtype
     latent = run.new_tokens * (rank + mixer.qk_rope_head_size)
     written = MemoryBound(kind="copy", elements=latent, dtype=dtype)
-    absorb = Matmul(m=run.sequences, n=heads * rank, k=constant(mixer.qk_nope_head_size), dtype=dtype)
-    raise_values = Matmul(m=run.sequences, n=heads * mixer.value_head_size, k=constant(rank), dtype=dtype)
+    absorb = Matmul(m=run.decoded_tokens, n=heads * rank, k=constant(mixer.qk_nope_head_size), dtype=dtype)
+    raise_values = Matmul(
+        m=run.decoded_tokens, n=heads * mixer.value_head_size, k=constant(rank), dtype=dtype
+    )
     decode = LatentDecode(
         sequences=run.sequences,
         keys=run.cached_tokens,
-        heads=heads,
+        heads=heads * run.computed_tokens,  # all new tokens of a sequence read its cache together
         rank=constant(rank),
         rope_size=constant(mixer.qk_rope_head_size),
         dtype=dtype,

@@ -1,4 +1,4 @@
-"""The head over the last token of each sequence, and sampling in place of a loss."""
+"""The head over the last token of each sequence, or those to verify, and sampling in place of a loss."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from flopcast.serving.seen import Seen
 
 
 def last_tokens(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Compute the logits of one token for each sequence, gather them over ranks, and sample.
+    """Compute the logits of one token for each sequence, or of all drafted ones, gather them, and sample.
 
     Sampling casts all logits of the vocabulary to fp32 and reads them once more for the best of them, on
     every rank.
@@ -22,7 +22,7 @@ def last_tokens(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     product = next(item for item in items if item.name == "head.logits")
     if not isinstance(product.work, Matmul):
         return items
-    rows, dtype = seen.run.sequences, seen.split.dtype
+    rows, dtype = seen.run.decoded_tokens, seen.split.dtype
     logits = rows * product.work.n * seen.split.tensor
     cast = MemoryBound(kind="cast_to_fp32", elements=logits, dtype=dtype)
     best = MemoryBound(

@@ -1,0 +1,31 @@
+"""Measured acceptance lengths of drafted tokens, from `catalog/acceptance_lengths.yaml`.
+
+Answers: how many tokens does a pass yield with this kind of draft if nothing is said?
+Elsewhere: what drafting is (spec/drafting.py).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+
+from flopcast.files.yaml_text import read_yaml
+
+
+def measured_acceptance(draft: str, drafted: int) -> float | None:
+    """Return the mean tokens of a pass over the measured models; None if none was measured.
+
+    >>> measured_acceptance("mtp", 1), measured_acceptance("eagle", 3), measured_acceptance("ngram", 1)
+    (1.79, 2.855, None)
+    """
+    rows = [row[drafted - 1] for row in _entries().get(draft, []) if 1 <= drafted <= len(row)]
+    return sum(rows) / len(rows) if rows else None
+
+
+@lru_cache(maxsize=1)
+def _entries() -> Mapping[str, list[list[float]]]:
+    text = (files("flopcast") / "catalog" / "acceptance_lengths.yaml").read_bytes()
+    data = read_yaml(text, "catalog/acceptance_lengths.yaml").data
+    found: dict[str, list[list[float]]] = {}
+    for entry in data["entries"] if isinstance(data, dict) else ():
+        found.setdefault(entry["draft"], []).append(entry["accepted"])
+    return found

@@ -1,0 +1,93 @@
+"""Drafted tokens in the words of a plan: draft=mtp drafted=3 accepted=2.5.
+
+Answers: who drafts, how many tokens, and how many of them are accepted if nothing is said?
+Elsewhere: what the fields mean (spec/drafting.py), measured acceptance (library/acceptance_lengths.py).
+"""
+
+from typing import get_args
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.yaml_text import Document
+from flopcast.library import catalog
+from flopcast.library.acceptance_lengths import measured_acceptance
+from flopcast.requests.job_files import built
+from flopcast.spec.drafting import Drafter, Drafting, expected_tokens
+
+KINDS = tuple(kind for kind in get_args(Drafter) if kind != "model")
+WORDS = ("draft", "drafted", "accepted", "acceptance")
+DRAFTED = 3  # tokens, where the plan does not say
+
+
+def with_drafting(plan: dict[str, object], document: Document) -> dict[str, object]:
+    """Return a plan whose words of drafting are one field.
+
+    Raises
+    ------
+    SpecError
+        Words that contradict each other, values out of range, or an acceptance that nobody measured.
+    """
+    given = {name: plan[name] for name in WORDS if name in plan}
+    if not given:
+        return plan
+    rest = {name: value for name, value in plan.items() if name not in WORDS}
+    where = document.where(("plan",))
+    if "draft" not in given:
+        name = next(iter(given))
+        allowed, because = "no value without draft", "it says how tokens are drafted"
+        raise spec_error(f"plan.{name}", given[name], allowed, because, "write draft=mtp", where)
+    drafter = str(given["draft"])
+    own = drafter not in KINDS
+    if own and catalog.known("models", drafter) is None:
+        allowed = f"one of {', '.join(KINDS)}, or a model of the catalogue"
+        because, fix = "one of them drafts tokens", "write draft=eagle, or see: flopcast catalog models"
+        raise spec_error("plan.draft", drafter, allowed, because, fix, where)
+    drafted = _whole(given.get("drafted", DRAFTED), where)
+    found: dict[str, object] = {
+        "drafter": "model" if own else drafter,
+        "drafted": drafted,
+        "accepted": _accepted(given, drafter, drafted, where),
+    }
+    if own:
+        found["model"] = built("model", drafter, document)
+    return {**rest, "drafting": Drafting.model_validate(found)}
+
+
+def _whole(value: object, where: str) -> int:
+    """Return the number of drafted tokens."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 64:
+        because, allowed = "it is a number of tokens", "a whole number from 0 to 64"
+        raise spec_error("plan.drafted", value, allowed, because, "write drafted=3", where)
+    return value
+
+
+def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) -> float:
+    """Return the tokens that a pass yields: as stated, from a probability, or as measured."""
+    problems: list[Problem] = []
+    if "accepted" in given and "acceptance" in given:
+        because = "each of them says how many tokens a pass yields"
+        fix = "remove accepted or acceptance"
+        allowed = "one of accepted and acceptance"
+        problems.append(Problem("plan.accepted", given["accepted"], allowed, because, fix, where=where))
+    elif "accepted" in given:
+        value, most = given["accepted"], drafted + 1
+        if isinstance(value, (int, float)) and 1 <= value <= most:
+            return float(value)
+        because = f"a pass yields the {drafted} drafted tokens and one of the model at most"
+        allowed, fix = f"a number from 1 to {most}", f"write accepted={min(2, most)}"
+        problems.append(Problem("plan.accepted", value, allowed, because, fix, where=where))
+    elif "acceptance" in given:
+        value = given["acceptance"]
+        if isinstance(value, (int, float)) and 0 <= value <= 1:
+            return expected_tokens(float(value), drafted)
+        because, fix = "it is the probability that a drafted token is right", "write acceptance=0.7"
+        problems.append(Problem("plan.acceptance", value, "from 0 to 1", because, fix, where=where))
+    else:
+        measured = 1.0 if not drafted else measured_acceptance(drafter, drafted)
+        if measured is not None:
+            return measured
+        because = f"no acceptance of {drafted} tokens from {drafter} was measured"
+        fix = "write accepted=2, or acceptance=0.7 for the probability of each token"
+        fault = "is missing"
+        allowed = "the tokens that a pass yields"
+        problems.append(Problem("plan.accepted", None, allowed, because, fix, where=where, fault=fault))
+    raise SpecError(problems)

@@ -1,0 +1,139 @@
+"""What drafts tokens: a small model that runs before each pass, or nothing that costs time.
+
+Answers: which model drafts, how long does drafting take, and which memory does it need?
+Elsewhere: how many tokens are drafted and accepted (spec/drafting.py), the pass that verifies them
+(lower.py).
+
+A draft is a model like any other, lowered and priced in the same way. Before a pass it computes the tokens
+of the pass before and of prompts, to fill its cache, and then one token after the other.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from flopcast.dtypes import constant
+from flopcast.layers.base import AbstractLayer, Weight
+from flopcast.layers.block import Block
+from flopcast.layers.embedding import Embedding
+from flopcast.layers.experts import Experts
+from flopcast.layers.head import Head
+from flopcast.layers.mlp import Mlp
+from flopcast.operators.item import kernel
+from flopcast.operators.served_matmul import ServedMatmul
+from flopcast.serving.decode_times import Amount
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.lower import ServedLayer
+from flopcast.serving.pass_times import PassTimes
+from flopcast.serving.stages import StagedTimes
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.drafting import Drafting
+from flopcast.spec.model import Model
+from flopcast.spec.serving_job import ServingJob
+from flopcast.units import Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """A model that drafts. It reads `inputs` vectors of the hidden width, which a product joins, from the
+    model that it drafts for; 0 if it stands alone. With inputs, it also shares that model's embedding and
+    head.
+    """
+
+    model: Model
+    inputs: int = 0
+
+    def owns(self, layer: AbstractLayer) -> bool:
+        """Return whether a layer has weights of its own."""
+        return not (self.inputs and isinstance(layer, (Embedding, Head)))
+
+
+def _mtp(model: Model, _: Drafting) -> Draft:
+    """Return a module of multi-token prediction: a block of the last kind, hidden state and embedding."""
+    return Draft(model=_of_block(model, model.blocks[-1]), inputs=2)
+
+
+def _eagle(model: Model, _: Drafting) -> Draft:
+    """Return a head of one dense block, which reads states of three layers (EAGLE-3, arXiv:2503.01840).
+
+    In a model of experts, its feed-forward layer is as wide as all experts that a token uses.
+    """
+    block = next(
+        (each for each in model.blocks if not isinstance(each.feed_forward, Experts)), model.blocks[-1]
+    )
+    experts = block.feed_forward
+    if isinstance(experts, Experts):
+        width = experts.top_k * experts.expert_hidden + experts.shared_width
+        dense = Mlp(ffn_hidden=width, activation=experts.activation)
+        block = block.model_copy(update={"feed_forward": dense})
+    return Draft(model=_of_block(model, block), inputs=3)
+
+
+def _ngram(_: Model, __: Drafting) -> None:
+    """Return nothing: a search of the host through the prompt."""
+
+
+def _own(_: Model, drafting: Drafting) -> Draft | None:
+    model = drafting.model
+    return None if model is None else Draft(model=model.model_copy(update={"mtp": 0}))
+
+
+DRAFTS: dict[str, Callable[[Model, Drafting], Draft | None]] = {
+    "mtp": _mtp,
+    "eagle": _eagle,
+    "ngram": _ngram,
+    "model": _own,
+}
+
+
+def draft_of(job: ServingJob) -> Draft | None:
+    """Return what drafts for a job; None if nothing does, or nothing that needs a device."""
+    drafting = job.plan.drafting
+    return None if drafting is None else DRAFTS[drafting.drafter](job.model, drafting)
+
+
+def job_of_draft(job: ServingJob, draft: Draft) -> ServingJob:
+    """Return the job of a draft alone: its model on the same ranks, in the same formats."""
+    plan = job.plan.model_copy(update={"drafting": None})
+    return job.model_copy(update={"model": draft.model, "plan": plan})
+
+
+def joined_inputs(draft: Draft, deployment: Deployment, run: EnginePass) -> tuple[ServedLayer, ...]:
+    """Return the product that joins what a draft reads of the model that it drafts for."""
+    if not draft.inputs:
+        return ()
+    hidden, ranks = draft.model.hidden, deployment.tensor_parallel
+    width = constant(hidden / ranks)
+    length = constant(float(draft.inputs * hidden))
+    work = ServedMatmul(m=run.new_tokens, n=width, k=length, dtype="bf16")
+    item = kernel("draft.join", work, ("x",), "y", component="draft")
+    weight = Weight(name="draft.join", elements=width * length, total=hidden * draft.inputs * hidden)
+    return (ServedLayer(kind="draft", count=1, items=(item,), weights=(weight,)),)
+
+
+def _of_block(model: Model, block: Block) -> Model:
+    return model.model_copy(
+        update={"blocks": (block.model_copy(update={"count": 1}),), "pattern": (), "mtp": 0}
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class DraftedTimes:
+    """Seconds of a pass and of the drafts before it: a function for the scheduler, as `PassTimes`."""
+
+    verify: PassTimes | StagedTimes
+    first: PassTimes  # of the draft's pass over all new tokens
+    further: PassTimes  # of its passes over one token of each sequence
+    drafted: int
+
+    def stretched(self, ratio: Number) -> "DraftedTimes":
+        """Return the times of passes and drafts that are longer throughout."""
+        parts = {name: getattr(self, name).stretched(ratio) for name in ("verify", "first", "further")}
+        return replace(self, **parts)
+
+    def __call__(self, new: Amount, sequences: Amount, cached: Amount, pairs: Amount) -> Amount:
+        """Return the seconds of passes; the arguments are floats, or arrays of one shape."""
+        verify_s = self.verify(new, sequences, cached, pairs)
+        if not self.drafted:
+            return verify_s
+        first_s = self.first(new, sequences, cached, pairs)
+        return verify_s + first_s + (self.drafted - 1) * self.further(sequences, sequences, cached, cached)
