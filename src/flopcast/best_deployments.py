@@ -11,7 +11,12 @@ from pathlib import Path
 from flopcast.interop.request_traces.reader import read_request_trace
 from flopcast.library.curves import load_serving_book
 from flopcast.requests.serving_search import space_of
-from flopcast.search.deployments.find import DeploymentResult, OnServingProgress, find_deployments
+from flopcast.search.deployments.find import (
+    SIMULATED,
+    DeploymentResult,
+    OnServingProgress,
+    find_deployments,
+)
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob
@@ -58,7 +63,7 @@ def search_deployments(
 
 
 def answer_of_serving(
-    question: DeploymentQuestion, told: OnServingProgress | None = None
+    question: DeploymentQuestion, told: OnServingProgress | None = None, simulated: int = SIMULATED
 ) -> DeploymentResult:
     """Answer a complete question as `search_deployments` does; reads the trace of the traffic."""
     job = question.jobs[0]
@@ -66,4 +71,4 @@ def answer_of_serving(
     if job.traffic.trace is not None:
         longest = job.model.context_length or None
         trace = read_request_trace(Path(job.traffic.trace), job.traffic.num_requests, longest).requests
-    return find_deployments(question, cache(load_serving_book), trace, told)
+    return find_deployments(question, cache(load_serving_book), trace, told, simulated)

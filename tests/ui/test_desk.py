@@ -18,7 +18,8 @@ from starlette.applications import Starlette
 
 from flopcast.cli.main import main
 from flopcast.ui import app, server, worker
-from flopcast.ui.app import MOST_KEPT_BYTES, Desk
+from flopcast.ui import desk as desks
+from flopcast.ui.desk import MOST_KEPT_BYTES, Desk
 from flopcast.ui.pool import Answer, BrokenError, BusyError, TooLongError
 
 
@@ -130,8 +131,8 @@ def test_searches_may_take_longer_and_leave_a_process_to_others(task, long):
 
     ((_, _, cpu_limit_s, limit_s, was_long),) = pool.calls
     assert was_long is long
-    assert cpu_limit_s == (app.LONG_LIMIT_S if long else app.LIMIT_S)
-    assert limit_s == app.WAIT_RATIO * cpu_limit_s
+    assert cpu_limit_s == (desks.LONG_LIMIT_S if long else desks.LIMIT_S)
+    assert limit_s == desks.WAIT_RATIO * cpu_limit_s
 
 
 class Client:

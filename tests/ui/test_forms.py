@@ -21,6 +21,7 @@ from flopcast.ui.openapi import described
 from flopcast.ui.page import PAGES, START
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
 from flopcast.ui.responses import fields_of
+from flopcast.ui.serving import OF_SERVING
 
 JOB = {"model": "gpt3-175b", "cluster": "selene", "gpus": "64", "tp": "8", "gbs": "128"}
 
@@ -35,7 +36,7 @@ def links(name, words):
 
 
 def test_every_word_has_a_field_and_every_field_a_word():
-    assert set(FIELDS) == {*OF_JOB, *OF_PLAN, *OF_SEARCH, "plan", "changes"}
+    assert set(FIELDS) == {*OF_JOB, *OF_PLAN, *OF_SEARCH, *OF_SERVING, "plan", "changes"}
 
 
 @pytest.mark.parametrize("name", ["predict", "search"])

@@ -11,7 +11,7 @@ from server_at_hand import asked, data
 JOB = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "16", "tp": "8", "gbs": "64"}
 SMALL = JOB | {"pp": "1", "mbs": "1", "vpp": "1", "zero": "1", "recompute": "none", "cp": "1"}
 REST = {"ep": "1", "precision": "bf16"}  # with it, a plan is told whole
-PAGES = ["/", "/search", "/compare", "/upload"]
+PAGES = ["/", "/search", "/compare", "/serve", "/upload"]
 
 
 class Outline(HTMLParser):

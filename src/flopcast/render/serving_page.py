@@ -22,9 +22,7 @@ from flopcast.units import show, show_usd
 def as_html(report: ServingReport, loads: Sequence[ServingReport] = ()) -> str:
     """Return the page; without `loads`, the deployment under other loads, no curve is drawn."""
     job = report.job
-    sections = [load_section(loads)] if len(loads) > 1 else []
-    sections += [percentile_section(report), _times(report), _memory(report), occupancy_section(report)]
-    sections += [_certainty(report), _evidence(report), _repeat(report)]
+    sections = [*([load_section(loads)] if len(loads) > 1 else []), *sections_of(report)]
     return document(
         f"Serving {job.model.name} on {job.devices} × {job.cluster.node.device.name}",
         sections,
@@ -32,6 +30,19 @@ def as_html(report: ServingReport, loads: Sequence[ServingReport] = ()) -> str:
         script=read_text("flopcast.render.page", "report.js"),
         data={"report": as_json(report)},
     )
+
+
+def sections_of(report: ServingReport) -> list[Section]:
+    """Return the sections of a report, without its load curve."""
+    return [
+        percentile_section(report),
+        _times(report),
+        _memory(report),
+        occupancy_section(report),
+        _certainty(report),
+        _evidence(report),
+        _repeat(report),
+    ]
 
 
 def answer(report: ServingReport) -> str:

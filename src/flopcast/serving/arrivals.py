@@ -113,7 +113,11 @@ def _of_trace(traffic: Traffic, trace: Requests) -> Requests:
 def _begins(
     traffic: Traffic, mean_turns: int | float, conversations: int, generator: np.random.Generator
 ) -> Floats:
-    """Return when conversations begin, shape (conversations,); zeros in a closed loop."""
+    """Return when conversations begin, shape (conversations,); zeros in a closed loop.
+
+    Random gaps are scaled so that their mean is that of the rate: the rate of a few hundred requests would
+    otherwise be some percent off, and with it their cost.
+    """
     if traffic.rate_per_s is None:
         return np.zeros(conversations)
     mean_s = mean_turns / traffic.rate_per_s
@@ -121,7 +125,7 @@ def _begins(
         return mean_s * np.arange(1, conversations + 1, dtype=np.float64)
     shape = traffic.burstiness  # 1 for "poisson": gaps are then exponential
     gaps_s: Floats = generator.gamma(shape, mean_s / shape, conversations)
-    return np.cumsum(gaps_s)
+    return np.cumsum(gaps_s * (mean_s / gaps_s.mean()))
 
 
 def draw(lengths: Lengths, size: int, generator: np.random.Generator) -> Integers:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 import os
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -22,87 +21,24 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flopcast.files.package_table import read_text
-from flopcast.render.error_json import BUG, INPUT, LIMIT
+from flopcast.render.error_json import INPUT
 from flopcast.render.page.style import CHOSEN_SCHEME, STYLE
 from flopcast.ui import page
 from flopcast.ui.chosen_plan import PLAN_FIELDS, SWITCHES, filled, requested
-from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json, refusal
+from flopcast.ui.desk import Desk
+from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json
 from flopcast.ui.form import plan_note
-from flopcast.ui.limits import WAITING, Limits, busy
+from flopcast.ui.limits import Limits, busy
 from flopcast.ui.openapi import OPERATIONS, described
-from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
+from flopcast.ui.pool import Answer, BusyError, Pool
 
-LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
-WAIT_RATIO = 6.0  # limit of wall-clock time over that of processor time, as the machine may be busy
 MOST_WAITING = 64
-MOST_KEPT_BYTES = 32 << 20
 HEARTBEAT_S = 2.0
 FILES = {
     "/report.html": ("file.report", "report.html"),
     "/report.json": ("api.predict", "report.json"),
     "/job.yaml": ("file.job", "job.yaml"),
 }
-LONG = ("page.search", "api.search")
-
-
-class Desk:
-    """Asks processes, and keeps the last answers: the same words have the same answer."""
-
-    def __init__(self, pool: Pool) -> None:
-        """Start with an empty cache."""
-        self.pool = pool
-        self._kept: OrderedDict[str, Answer] = OrderedDict()
-        self.kept_bytes: int = 0
-
-    async def ask(
-        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
-    ) -> Answer:
-        """Return the answer to a request; failures of the server are answers too.
-
-        Raises
-        ------
-        BusyError
-            Too many wait.
-        """
-        key = json.dumps([task, words], sort_keys=True)
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        long = task in LONG
-        limit_s = LONG_LIMIT_S if long else LIMIT_S
-        try:
-            answer = await self.pool.ask(
-                task, words, limit_s, WAIT_RATIO * limit_s, long=long, on_progress=on_progress
-            )
-        except TooLongError:
-            return refusal(
-                task, 503, LIMIT, "The machine is too busy to answer now. Try again in a moment."
-            )
-        except BrokenError:
-            return refusal(task, 500, BUG, "The process that worked on this request ended.")
-        if answer.status in (200, 400, 422):
-            self._keep(key, answer)
-        return answer
-
-    async def page(
-        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
-    ) -> Answer:
-        """Return the answer to a page's request; if too many wait, a page that says so."""
-        try:
-            return await self.ask(task, words, on_progress)
-        except BusyError:
-            return refusal(task, 503, LIMIT, WAITING)
-
-    def _keep(self, key: str, answer: Answer) -> None:
-        """Keep an answer; the oldest go where they take too much room."""
-        size = len(key) + len(answer.body)
-        if size > MOST_KEPT_BYTES // 8 or key in self._kept:
-            return
-        self._kept[key] = answer
-        self.kept_bytes += size
-        while self.kept_bytes > MOST_KEPT_BYTES:
-            old, dropped = self._kept.popitem(last=False)
-            self.kept_bytes -= len(old) + len(dropped.body)
 
 
 def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: None) -> Starlette:
@@ -151,6 +87,7 @@ def _routes(desk: Desk) -> list[Route]:
         *answers,
         *gifts,
         *data,
+        Route("/answer/serve", partial(_serve, desk)),
         Route("/answer/search", partial(_search, desk)),
         Route("/answer/advice", partial(_advice, desk)),
         Route("/answer/facts", partial(_facts, desk)),
@@ -170,6 +107,8 @@ async def _page(desk: Desk, name: str, request: Request) -> Response:
     sides = page.SIDES if name == "compare" else ("",)
     words = _words(request)
     requested_fields = requested(words, sides)
+    if name == "serve":
+        return await _serve_page(desk, words)
     if name == "search" and "now" not in words:
         html = page.pending(requested_fields) if "go" in words else page.search_hint()
         return _html(page.page(name, requested_fields, html))
@@ -183,6 +122,31 @@ async def _page(desk: Desk, name: str, request: Request) -> Response:
         fields = filled(words, requested_fields, made["fields"], sides)
     opening = opening and name == "predict"
     return _html(page.page(name, fields, made["html"], opening=opening), answer.status)
+
+
+async def _serve_page(desk: Desk, words: Mapping[str, str]) -> Response:
+    """Return the page of serving with its answer."""
+    fields, made, status = await _served(desk, words or page.START_SERVING)
+    return _html(page.page("serve", fields | made["form"], made["html"]), status)
+
+
+async def _serve(desk: Desk, request: Request) -> Response:
+    """Return the answer of the page of serving alone, for its script."""
+    fields, made, status = await _served(desk, _words(request))
+    made |= {"notes": [], "links": page.addresses("serve", fields | made["form"])}
+    return JSONResponse(made, status, _headers(status))
+
+
+async def _served(desk: Desk, words: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], int]:
+    """Return the fields of a form of serving, its answer, and the status.
+
+    With `choose`, the answer is the best deployment, and `form` holds its fields.
+    """
+    fields = {name: value for name, value in words.items() if name not in SWITCHES}
+    answer = await desk.page("page.deployments" if "choose" in words else "page.serve", fields)
+    made = json.loads(answer.body)
+    made["form"] = made["fields"] if answer.status == 200 else {}
+    return fields, made, answer.status
 
 
 async def _answer(desk: Desk, name: str, request: Request) -> Response:

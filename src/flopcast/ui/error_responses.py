@@ -15,11 +15,15 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui.pool import Answer
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
+from flopcast.ui.serving import OF_SERVING
 
 JSON = "application/json"
 DATA = "api."  # tasks of the API: their answers are data, all others are shown on a page
 RETRY_AFTER_S = 1
-FORM_FIELDS = {*OF_JOB, *OF_PLAN, *OF_SEARCH, "plan", "changes"}
+FORM_FIELDS = {*OF_JOB, *OF_PLAN, *OF_SEARCH, *OF_SERVING, "plan", "changes"}
+OF_TRAFFIC = {  # fields of a traffic → fields of a form
+    "rate_per_s": "rate", "prompt_tokens": "prompt", "output_tokens": "output", "traffic": "prompt",
+}  # fmt: skip
 
 
 def refusal(
@@ -78,6 +82,8 @@ def _form_field(field: str) -> str:
     ('tp', 'model', '')
     """
     name = field.rpartition("plan.")[2]
+    if field.startswith("traffic"):
+        name = OF_TRAFFIC.get(field.rpartition(".")[2], field.rpartition(".")[2])
     if name in Plan.model_fields:
         name = short_name(name, Plan.model_fields[name])
     return name if name in FORM_FIELDS else ""

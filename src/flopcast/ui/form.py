@@ -35,6 +35,9 @@ EMPTY = {  # what a list shows while nothing is selected
     "zero": "any",
     "recompute": "any",
     "precision": "usual: bf16",
+    "engine": "vllm",
+    "weights": "as published",
+    "cache": "bf16",
 }
 
 
@@ -72,6 +75,22 @@ def compare_form(words: Fields) -> str:
         for side in ("a", "b")
     )
     return sides + _buttons('<button type="submit">Compare</button>')
+
+
+def serve_form(words: Fields) -> str:
+    """Return the inside of the form of serving."""
+    buttons = (
+        '<button type="submit">Predict</button>'
+        '<button type="submit" name="choose" value="1">Find the best deployment</button>'
+    )
+    deployment = ("tp", "dp", "ep", "pp", "replicas", "weights", "cache", "max_sequences", "max_tokens")
+    return (
+        _card("Model and machine", _inputs(("model", "cluster", "gpus", "engine"), words))
+        + _card("Traffic", _inputs(("rate", "concurrency", "prompt", "output", "slo"), words))
+        + _folded("Deployment", deployment, words, "", opened=True)
+        + _folded("Price and requests", ("price", "requests"), words, "")
+        + _buttons(buttons)
+    )
 
 
 def machine_fields(words: Fields) -> str:

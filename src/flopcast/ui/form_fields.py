@@ -6,10 +6,13 @@ Elsewhere: how a form shows them (form.py), how a request is read (request_field
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import get_args
 
 from flopcast.library import catalog
 from flopcast.search.objectives import OBJECTIVES
+from flopcast.spec.deployment import CacheFormat
 from flopcast.spec.precision import RECIPES
+from flopcast.spec.published_formats import WeightFormat
 
 POWERS = tuple(2**power for power in range(15))  # that sliders stop at
 
@@ -69,6 +72,17 @@ COUNTED = {
     "qlora": Field(
         "QLoRA", "rank", about="As LoRA, with the frozen weights stored in 4 bits.", counts=True
     ),
+    "concurrency": Field(
+        "Open requests", about="Requests that are open at any time, in place of a rate.", counts=True
+    ),
+    "requests": Field("Requests", about="The number of requests that are simulated.", counts=True),
+    "replicas": Field("Replicas", about="The number of instances that share the traffic.", counts=True),
+    "max_sequences": Field(
+        "Sequences", "per pass", about="The largest number of sequences in one pass.", counts=True
+    ),
+    "max_tokens": Field(
+        "New tokens", "per pass", about="The largest number of new tokens in a pass.", counts=True
+    ),
 }
 FROM_A_LIST = {
     "model": Field("Model", about="A model of the catalogue.", choices=catalog.names("models"), wide=True),
@@ -103,8 +117,25 @@ FROM_A_LIST = {
         choices=tuple(OBJECTIVES),
         wide=True,
     ),
+    "engine": Field(
+        "Engine",
+        about="The serving software, with its defaults.",
+        choices=catalog.names("engines"),
+        wide=True,
+    ),
+    "weights": Field("Weights", about="The number format of the weights.", choices=get_args(WeightFormat)),
+    "cache": Field("KV cache", about="The number format of the cache.", choices=get_args(CacheFormat)),
 }
 WRITTEN = {
+    "rate": Field("Rate", "such as 4/s", about="Requests that arrive, on average."),
+    "prompt": Field("Prompt", "tokens", about="Tokens of a prompt: a number, or lognormal(2000, 0.5)."),
+    "output": Field("Output", "tokens", about="Tokens of an answer: a number, or uniform(100, 500)."),
+    "slo": Field(
+        "Limits of latency",
+        "such as ttft_p99=2s tpot_p99=50ms",
+        about="The latencies that a share of the requests must keep.",
+        wide=True,
+    ),
     "price": Field(
         "Price of a device",
         "such as 2.10 USD/h",

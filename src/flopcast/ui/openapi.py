@@ -10,6 +10,7 @@ import flopcast
 from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
+from flopcast.ui.serving import OF_SERVING
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 OPERATIONS = {
@@ -17,6 +18,7 @@ OPERATIONS = {
     "memory": ("What must fit on each device, and whether it does", "Job"),
     "compare": ("Two jobs, and the interval of their ratio", "Pair"),
     "diagnose": ("Why a job is slower than it should be: suspects with seconds and evidence", "Run"),
+    "serve": ("How an engine serves requests: latencies, rate, memory, cost, energy", "Serving"),
     "search": ("The best plans of a space, ranked by the intervals of their differences", "Question"),
 }
 REFUSALS = {
@@ -49,6 +51,7 @@ def described() -> Schema:
         "Job": _object(of_job) | {"additionalProperties": False},
         "Run": _object(of_job | {"log": LOG}) | {"additionalProperties": False},
         "Question": _object(several | FREE | _words(OF_SEARCH)) | {"additionalProperties": False},
+        "Serving": _object(_words(OF_SERVING)) | {"additionalProperties": False},
         "Pair": _object(pair, required=["a", "b"]) | {"additionalProperties": False},
         "Refusal": _refusal(),
     }
@@ -80,8 +83,9 @@ def _word(name: str, *, several: bool) -> Schema:
 
 def _operation(name: str, summary: str, body: str) -> Schema:
     refused = {"content": _content({"$ref": "#/components/schemas/Refusal"})}
+    command = {"serve": "predict --engine …"}.get(name, name)
     answers = {
-        "200": {"description": f"as `flopcast {name} --json`", "content": _content({"type": "object"})}
+        "200": {"description": f"as `flopcast {command} --json`", "content": _content({"type": "object"})}
     }
     return {
         "operationId": name,

@@ -10,20 +10,32 @@ from urllib.parse import urlencode
 
 from flopcast.requests.job_files import USUAL
 from flopcast.ui.chosen_plan import without_chosen
-from flopcast.ui.form import compare_form, machine_fields, predict_form, search_form
+from flopcast.ui.form import compare_form, machine_fields, predict_form, search_form, serve_form
 from flopcast.ui.request_fields import OF_SEARCH
 
 PAGES = {
     "predict": ("/", "Predict"),
     "search": ("/search", "Search"),
     "compare": ("/compare", "Compare"),
+    "serve": ("/serve", "Serve"),
     "upload": ("/upload", "Upload"),
 }
-FORMS = {"predict": predict_form, "search": search_form, "compare": compare_form}
+FORMS = {"predict": predict_form, "search": search_form, "compare": compare_form, "serve": serve_form}
 FILES = {"/report.html": "Whole report", "/report.json": "JSON", "/job.yaml": "Job file"}
 MOST_PACKED = 48_000  # characters of an address
 SIDES = ("a.", "b.")  # what fields of the two jobs of a comparison begin with
 START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
+OF_MACHINE = ("model", "cluster", "gpus", "price")  # fields that pages of training and of serving share
+START_SERVING = {
+    "model": "llama-3.1-70b",
+    "cluster": "dgx-h200",
+    "gpus": "8",
+    "engine": "vllm",
+    "rate": "4/s",
+    "prompt": "2000",
+    "output": "300",
+    "slo": "ttft_p99=2s tpot_p99=50ms",
+}
 EXAMPLES = (  # path, words, name, what it is
     (
         "/",
@@ -246,6 +258,10 @@ def _address(there: str, here: str, words: Fields) -> str:
     """Return another page of the same job; a comparison has it twice, a search only what the user set."""
     if there == "upload":
         return PAGES[there][0]
+    if "serve" in (here, there) and here != there:
+        first = "a." if here == "compare" else ""
+        words = {name: words[first + name] for name in OF_MACHINE if words.get(first + name)}
+        here = "predict"
     if here == "search" != there:
         words = {name: value for name, value in words.items() if "," not in value and ".." not in value}
     if here == "compare" != there:

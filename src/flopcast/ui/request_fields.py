@@ -40,6 +40,7 @@ WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "prec
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
 OF_SEARCH = ("objectives", "deadline", "budget", "headroom")
 _FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "plan", "log")}
+_FIELD_OF |= {"engine": "engine", "slo": "slo", "traffic": "rate, prompt and output"}
 _FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}
 _FIELD_OF |= {"tp-beyond-domain": "flopcast search --tp-beyond-domain"}
 _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_FIELD_OF)})(?![\w-])")
@@ -59,7 +60,7 @@ def job_from(words: Words) -> Job:
     InfeasibleError
         No plan fits.
     """
-    _check_names(words, PLAIN)
+    check_names(words, PLAIN)
     request, source = _request(words)
     plan = _plan(words, request.devices or request.whole_cluster, own="plan" in _keys(source.document))
     return resolve(replace(request, source=source, plan=plan))
@@ -73,14 +74,14 @@ def question_from(words: Words) -> Question:
     SpecError
         The fields have faults; all of them are reported.
     """
-    _check_names(words, (*PLAIN, *OF_SEARCH))
+    check_names(words, (*PLAIN, *OF_SEARCH))
     request, source = _request(dict(words) | {"gpus": None})
-    plan, gpus = " ".join(_stated_words(words)) or None, _text(words, "gpus")
+    plan, gpus = " ".join(_stated_words(words)) or None, text_of(words, "gpus")
     job = replace(request, source=source, plan=plan, gpus=gpus)
     clusters, stacks, objectives = (
         str(words.get(name) or "").replace(",", " ").split() for name in ("cluster", "stack", "objectives")
     )
-    named: dict[str, Any] = {name: _text(words, name) for name in OF_SEARCH[1:]}
+    named: dict[str, Any] = {name: text_of(words, name) for name in OF_SEARCH[1:]}
     named |= {"clusters": clusters, "stacks": stacks, "objectives": objectives}
     return question_of(SearchRequest(job=job, **named))
 
@@ -116,7 +117,7 @@ def brought_from(
         raise SpecError([catalog.unknown_name("clusters", cluster, "cluster", "request")])
     machine = cluster or USUAL["cluster"]
     node = catalog.cluster(machine).node.devices
-    given = _count({"gpus": gpus}, "gpus")
+    given = count({"gpus": gpus}, "gpus")
     text = _with_values(text, name, arg.split(), env.split())
     source = _read_upload(text, name, given, node)
     words = {"job": packed(f"{name}\n{text}")}
@@ -201,11 +202,11 @@ def unpacked(word: str) -> str:
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
     texts = ("model", "cluster", "stack", "price", "tokens", "samples", "epochs")
-    named: dict[str, Any] = {name: _text(words, name) for name in texts}
-    model, limit, job = named["model"], _text(words, "power_limit"), words.get("job")
+    named: dict[str, Any] = {name: text_of(words, name) for name in texts}
+    model, limit, job = named["model"], text_of(words, "power_limit"), words.get("job")
     changes = str(words.get("changes") or "").split()
     changes += [] if limit is None else [f"site.power_limit_w={limit}"]
-    named |= {name: _count(words, name) for name in ("gpus", "seq", "lora", "qlora")}
+    named |= {name: count(words, name) for name in ("gpus", "seq", "lora", "qlora")}
     named |= {"changes": tuple(changes)}
     if model is not None and catalog.known("models", model) is None:
         raise SpecError([catalog.unknown_name("models", model, "model", "request")])
@@ -246,12 +247,13 @@ def _stated_words(words: Words) -> list[str]:
     return [*short, *(word for word in rest if word != "auto")]
 
 
-def _text(words: Words, name: str) -> str | None:
+def text_of(words: Words, name: str) -> str | None:
+    """Return a field as a text, or None if it is empty."""
     value = words.get(name)
     return None if value in (None, "") else str(value)
 
 
-def _count(words: Words, name: str) -> int | None:
+def count(words: Words, name: str) -> int | None:
     """Return a field as a whole number above 0, or None if it is empty.
 
     Raises
@@ -269,7 +271,7 @@ def _count(words: Words, name: str) -> int | None:
     return int(str(value))
 
 
-def _check_names(words: Words, known: tuple[str, ...]) -> None:
+def check_names(words: Words, known: tuple[str, ...]) -> None:
     """Refuse unknown fields.
 
     Raises

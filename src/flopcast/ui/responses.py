@@ -38,7 +38,7 @@ from flopcast.spec.job_file import job_text
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
-from flopcast.ui import brought_files
+from flopcast.ui import brought_files, serving
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, job_from, question_from
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
@@ -204,6 +204,9 @@ TASKS: Mapping[str, Callable[[Words, OnProgress], Made]] = {
     "page.facts": facts_page,
     "page.log": lambda words, _: (JSON, json.dumps(brought_files.log_page(words))),
     "page.upload": lambda words, _: (JSON, json.dumps(brought_files.upload_page(words))),
+    "page.serve": lambda words, _: (JSON, json.dumps(serving.serve_page(words))),
+    "page.deployments": lambda words, _: (JSON, json.dumps(serving.deployments_page(words))),
+    "api.serve": lambda words, _: (JSON, _json(serving.serve_data(words))),
     "api.predict": predict_data,
     "api.memory": memory_data,
     "api.compare": compare_data,

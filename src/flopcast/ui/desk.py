@@ -1,0 +1,79 @@
+"""The desk: asks processes, and keeps their last answers.
+
+Answers: how long may a request take, which answers are kept, and what is answered if a process fails?
+Elsewhere: the processes (pool.py), what they answer (responses.py), addresses (app.py).
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from flopcast.render.error_json import BUG, LIMIT
+from flopcast.ui.error_responses import refusal
+from flopcast.ui.limits import WAITING
+from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
+
+LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
+WAIT_RATIO = 6.0  # limit of wall-clock time over that of processor time, as the machine may be busy
+MOST_KEPT_BYTES = 32 << 20
+LONG = ("page.search", "page.deployments", "api.search")
+
+
+class Desk:
+    """Asks processes, and keeps the last answers: the same words have the same answer."""
+
+    def __init__(self, pool: Pool) -> None:
+        """Start with an empty cache."""
+        self.pool = pool
+        self._kept: OrderedDict[str, Answer] = OrderedDict()
+        self.kept_bytes: int = 0
+
+    async def ask(
+        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
+    ) -> Answer:
+        """Return the answer to a request; failures of the server are answers too.
+
+        Raises
+        ------
+        BusyError
+            Too many wait.
+        """
+        key = json.dumps([task, words], sort_keys=True)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        long = task in LONG
+        limit_s = LONG_LIMIT_S if long else LIMIT_S
+        try:
+            answer = await self.pool.ask(
+                task, words, limit_s, WAIT_RATIO * limit_s, long=long, on_progress=on_progress
+            )
+        except TooLongError:
+            return refusal(
+                task, 503, LIMIT, "The machine is too busy to answer now. Try again in a moment."
+            )
+        except BrokenError:
+            return refusal(task, 500, BUG, "The process that worked on this request ended.")
+        if answer.status in (200, 400, 422):
+            self._keep(key, answer)
+        return answer
+
+    async def page(
+        self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
+    ) -> Answer:
+        """Return the answer to a page's request; if too many wait, a page that says so."""
+        try:
+            return await self.ask(task, words, on_progress)
+        except BusyError:
+            return refusal(task, 503, LIMIT, WAITING)
+
+    def _keep(self, key: str, answer: Answer) -> None:
+        """Keep an answer; the oldest go where they take too much room."""
+        size = len(key) + len(answer.body)
+        if size > MOST_KEPT_BYTES // 8 or key in self._kept:
+            return
+        self._kept[key] = answer
+        self.kept_bytes += size
+        while self.kept_bytes > MOST_KEPT_BYTES:
+            old, dropped = self._kept.popitem(last=False)
+            self.kept_bytes -= len(old) + len(dropped.body)

@@ -1,0 +1,143 @@
+"""The page of serving and its data: fields of a request, the answer, the best deployments.
+
+Answers: which serving job do the fields of a request describe, and how is it answered?
+Elsewhere: requests of training (request_fields.py), the page around the answer (page.py), what fields mean
+(form_fields.py), sections of the answer (render/serving_page.py).
+
+A trace is a file, and the server opens none: its traffic has a rate or a concurrency.
+"""
+
+from collections.abc import Mapping
+from html import escape
+from urllib.parse import urlencode
+
+from flopcast import api
+from flopcast.best_deployments import answer_of_serving
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document, resolve
+from flopcast.library import catalog
+from flopcast.render.deployments_drawing import LEGEND, drawing_of
+from flopcast.render.deployments_text import groups_of, rows_of, why_none
+from flopcast.render.page.table import Cell, Markup, table
+from flopcast.render.serving_json import as_json
+from flopcast.render.serving_page import answer, sections_of
+from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.serving_request import resolve_serving
+from flopcast.search.deployments.find import DeploymentResult
+from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.space import DeploymentSpace
+from flopcast.spec.serving_job import ServingJob
+from flopcast.ui.request_fields import Words, check_names, count, text_of
+
+OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
+OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
+OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")
+OF_LIMITS = ("max_sequences", "max_tokens")
+OF_FORMATS = ("weights", "cache")
+OF_DEPLOYMENT = (*OF_DEGREES, *OF_LIMITS, *OF_FORMATS)
+OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT)
+LONG_NAMES = {
+    "tp": "tensor_parallel",
+    "dp": "data_parallel",
+    "ep": "expert_parallel",
+    "pp": "pipeline_parallel",
+}
+REQUESTS = "4000"  # that a page simulates, if nothing is stated: an answer in a fraction of a second
+SIMULATED = 24  # deployments
+SHOWN = 12
+
+
+def serving_job_from(words: Words) -> ServingJob:
+    """Return the serving job of a request.
+
+    Raises
+    ------
+    SpecError
+        The fields have faults; all of them are reported.
+    """
+    check_names(words, OF_SERVING)
+    stated = {name: text_of(words, name) for name in OF_SERVING}
+    if stated["model"] is not None and catalog.known("models", stated["model"]) is None:
+        raise SpecError([catalog.unknown_name("models", stated["model"], "model", "request")])
+    plan = " ".join(f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None)
+    # field by field, as a text could name further fields of a traffic: a trace is a path
+    traffic = {name: resolve(value) for name in OF_TRAFFIC if (value := stated[name]) is not None}
+    source = JobSource(document=Document("request", {}, {}))
+    return resolve_serving(
+        JobRequest(
+            source=source,
+            model=stated["model"],
+            cluster=stated["cluster"],
+            gpus=count(words, "gpus"),
+            engine=stated["engine"] or "vllm",
+            price=stated["price"],
+            plan=plan or None,
+            traffic=traffic or None,
+            slo=stated["slo"],
+        )
+    )
+
+
+def serve_data(words: Words) -> dict[str, object]:
+    """Return a report, as `flopcast predict --engine … --json`."""
+    return as_json(api.predict_serving(serving_job_from(words)))
+
+
+def serve_page(words: Words) -> dict[str, object]:
+    """Return the page's answer to a form: the report of the serving job."""
+    report = api.predict_serving(serving_job_from({"requests": REQUESTS} | dict(words)))
+    parts = "".join(
+        f'<details class="part" id="part-{one.key}"{" open" if place < 2 else ""}><summary>'
+        f"<h2>{escape(one.heading)}</h2></summary>{one.html}</details>"
+        for place, one in enumerate(sections_of(report))
+    )
+    used = fields_of(report.job)
+    named = {name: value for name, value in used.items() if words.get(name) in (None, "")}
+    return {"html": answer(report) + parts, "fields": {}, "used": named}
+
+
+def fields_of(job: ServingJob) -> dict[str, str]:
+    """Return the form fields of the deployment of a job."""
+    plan = job.plan
+    values = {name: getattr(plan, LONG_NAMES.get(name, name)) for name in OF_DEPLOYMENT}
+    values |= {"replicas": job.replicas}
+    return {name: "" if value is None else str(value) for name, value in values.items()}
+
+
+def deployments_page(words: Words) -> dict[str, object]:
+    """Return the best deployments for a form, with the fields of the best one."""
+    found = _found(words)
+    kept = [each.first for each in groups_of(found.deployments)][:SHOWN]
+    if not kept:
+        job = found.question.jobs[0]
+        text = f"<p>No deployment keeps up: {escape(why_none(found, job))}.</p>"
+        return {"html": f'<div class="faults" role="alert"><h2>No answer</h2>{text}</div>', "fields": {}}
+    headings, rows = rows_of(found, kept)
+    lines: list[tuple[Cell, ...]] = []
+    for one, row in zip(kept, rows, strict=True):
+        address = "/serve?" + urlencode(_with_plan(words, one.report.job))
+        link = Markup(f'<a href="{escape(address)}">{escape(row[1])}</a>')
+        lines.append((row[0], link, *row[2:]))
+    caption = (
+        f"{found.possible:,} of {found.candidates:,} deployments fit; {found.simulated} were simulated with"
+        f" {found.requests:,} requests each. “=” marks those within 1 % of the best."
+    )
+    drawn = f'<div class="scroll">{drawing_of(found).of_page()}</div><figcaption>{LEGEND}</figcaption>'
+    others = table(caption, headings, lines)
+    best = kept[0].report
+    section = f"<section><h2>The best deployments</h2>{others}<figure>{drawn}</figure></section>"
+    fields = {name: value for name, value in fields_of(best.job).items() if name not in OF_FORMATS}
+    return {"html": answer(best) + section, "fields": fields}
+
+
+def _found(words: Words) -> DeploymentResult:
+    """Return the answer of a search in which degrees, replicas and limits are free."""
+    rest = {name: value for name, value in words.items() if name not in (*OF_DEGREES, *OF_LIMITS)}
+    job = serving_job_from({"requests": REQUESTS} | rest)
+    question = DeploymentQuestion(jobs=(job,), space=DeploymentSpace())
+    return answer_of_serving(question, simulated=SIMULATED)
+
+
+def _with_plan(words: Words, job: ServingJob) -> Mapping[str, object]:
+    """Return the fields of a form with another deployment."""
+    return {name: value for name, value in (dict(words) | fields_of(job)).items() if value}

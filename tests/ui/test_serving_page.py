@@ -1,0 +1,86 @@
+"""The page of serving: its answers in a browser, its data, its errors."""
+
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import pytest
+from browser_at_hand import changed, opened, step_s
+from server_at_hand import data
+
+from flopcast import predict_serving, serving_job
+
+SMALL = {
+    "model": "llama-3.1-8b",
+    "cluster": "dgx-h100",
+    "gpus": "2",
+    "engine": "vllm",
+    "rate": "4/s",
+    "prompt": "500",
+    "output": "50",
+    "requests": "200",
+    "tp": "1",
+}
+
+
+def test_a_change_is_answered_as_the_api_and_python_answer(browser, server):
+    page = opened(browser, server, f"/serve?{urlencode(SMALL)}")
+    before_s = step_s(page)
+
+    changed(page, lambda: page.fill("[name=rate]", "40/s"), "serve")
+
+    assert step_s(page) > before_s
+    words = dict(parse_qsl(urlsplit(page.url).query))
+    report = data(server, "serve", words)[1]
+    ttft = report["latencies_s"]["ttft"]["mean"]
+    assert step_s(page) == pytest.approx(ttft["value"], rel=1e-6)
+    same = serving_job(
+        "llama-3.1-8b",
+        engine="vllm",
+        cluster="dgx-h100",
+        gpus=2,
+        plan="tp=1",
+        traffic="rate=40/s prompt=500 output=50 requests=200",
+    )
+    assert predict_serving(same).latencies["ttft"]["mean"].value == pytest.approx(ttft["value"])
+    assert page.complaints == []
+
+
+def test_the_best_deployment_is_chosen_into_the_form(browser, server):
+    asked = {name: value for name, value in SMALL.items() if name != "tp"} | {"slo": "tpot_p99=5ms"}
+    page = opened(browser, server, f"/serve?{urlencode(asked)}")
+
+    changed(page, lambda: page.click("button[name=choose]"), "serve")
+
+    assert page.input_value("[name=tp]") == "2"  # one device takes 6 ms for a token
+    links = page.locator("#answer table a")
+    assert parse_qs(urlsplit(links.first.get_attribute("href")).query)["tp"] == ["2"]
+    changed(page, lambda: page.fill("[name=tp]", "1"), "serve")
+    assert "not kept" in page.inner_text("#answer dl.tiles")
+    assert page.complaints == []
+
+
+def test_an_error_leads_to_its_field_and_keeps_what_was_entered(browser, server):
+    page = opened(browser, server, f"/serve?{urlencode(SMALL)}")
+
+    changed(page, lambda: page.fill("[name=rate]", "often"), "serve")
+
+    assert page.get_attribute("[name=rate]", "aria-invalid") == "true"
+    assert page.input_value("[name=prompt]") == "500"
+
+
+def test_pages_of_training_and_of_serving_share_the_machine(browser, server):
+    page = opened(browser, server, f"/serve?{urlencode(SMALL)}")
+    there = {
+        urlsplit(link.get_attribute("href")).path: parse_qs(urlsplit(link.get_attribute("href")).query)
+        for link in page.locator("header nav a").all()
+    }
+    assert there["/"] == {"model": ["llama-3.1-8b"], "cluster": ["dgx-h100"], "gpus": ["2"]}
+
+
+def test_a_request_opens_no_file_and_names_unknown_fields(server):
+    status, answer = data(server, "serve", SMALL | {"trace": "/etc/passwd"})
+    assert status == 400
+    assert answer["faults"][0]["field"] == "trace"
+    bare = {name: value for name, value in SMALL.items() if name not in ("prompt", "output")}
+    status, answer = data(server, "serve", bare | {"rate": "4/s trace=/etc/passwd"})
+    assert status == 400
+    assert answer["faults"][0]["allowed"] == "a rate such as 4/s or 240/min"
