@@ -10,8 +10,10 @@ from flopcast.files.yaml_text import Document
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.requests.job_files import job_of
-from flopcast.search.default_plan import choose, usual_space
+from flopcast.search.default_plan import choose
 from flopcast.search.grid import batches, plan_at
+from flopcast.search.space import Space
+from flopcast.search.usual_plans import usual_spaces
 from flopcast.search.usual_training import usual_batch
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.plan import Plan
@@ -31,10 +33,15 @@ def described(**parts):
     return Document("test", whole | parts, {})
 
 
+def _space(fixed):
+    named = {name: value for name, value in fixed.items() if name in Space.model_fields}
+    return Space(**named)
+
+
 def candidates(job, fixed):
     """Every plan that is tried, with what is settled."""
     asked = job.model_copy(update={"plan": Plan(**fixed)})
-    for _, plans in batches(asked, usual_space(job, fixed)):
+    for _, plans in batches(asked, usual_spaces(asked, _space(fixed))[0]):
         for row in range(plans.size):
             yield plan_at(plans, row)
 

@@ -10,8 +10,10 @@ from flopcast.render.search_json import as_json
 from flopcast.render.search_text import as_text
 from flopcast.search import find as finding
 from flopcast.search import top_candidates as sifting
+from flopcast.search.default_plan import FirstChoice
 from flopcast.search.find import find
 from flopcast.search.grid import batches, plan_at
+from flopcast.search.incumbents import NO_INCUMBENTS
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.workload.checks import check
@@ -87,6 +89,10 @@ def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
     assert steps_s == sorted(steps_s, reverse=True)
 
 
+def without_choice(question, book_of, kept):
+    return [FirstChoice(incumbents=NO_INCUMBENTS, best=None, chosen=None) for _ in question.sized()]
+
+
 def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
     screen, calls = sifting.screen, []
 
@@ -97,6 +103,7 @@ def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
         return screen(job, plans, book, kept, wanted)
 
     monkeypatch.setattr(sifting, "screen", interrupted)
+    monkeypatch.setattr(finding, "first_choices", without_choice)
 
     answer = find(QUESTION, load_book)
 

@@ -14,6 +14,7 @@ from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.errors import InfeasibleError
 from flopcast.search import default_plan as choosing
 from flopcast.search import top_candidates as sifting
+from flopcast.search import usual_plans
 from flopcast.search.default_plan import PLAYED, ChosenPlan, choose
 from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
@@ -47,7 +48,7 @@ class World:
     def row(self, plan):
         return self.rows[plan.global_batch // 8 - 1]
 
-    def batches(self, job, space):
+    def batches_on(self, job, space):
         plans = [plan for plan in self.plans if plan.zero == (3 if space.zero == (3,) else 0)]
         for half in (plans[: len(plans) // 2], plans[len(plans) // 2 :]):
             if half:
@@ -87,7 +88,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch):
     made = World()
-    for module, name in ((choosing, "batches"), (sifting, "screen"), (choosing, "play_each")):
+    for module, name in ((usual_plans, "batches_on"), (sifting, "screen"), (choosing, "play_each")):
         monkeypatch.setattr(module, name, getattr(made, name))
     return made
 

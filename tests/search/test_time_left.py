@@ -6,7 +6,7 @@ from all_cases import all_cases
 from flopcast.search.find import Progress
 from flopcast.search.time_left import BEHIND_RATIO, REFINE_RATIO, SearchTime
 
-FIRST_LOOK_S, PLANS, REFINED, PLAYED = 1.0, 40_000, 40, 156
+FIRST_LOOK_S, PLANS, REFINED, PLAYED = 2.0, 40_000, 40, 156
 RUNS = {  # chunks, workers, seconds of processor time to screen, how much slower the busy machine is
     "one process": (10, 1, 30.0, 1.0),
     "several processes": (32, 4, 80.0, 1.0),

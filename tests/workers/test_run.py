@@ -9,8 +9,10 @@ from small_search import digest, question, quiet, search
 
 from flopcast.library.curves import load_book
 from flopcast.search.chunks import CHUNK_PLANS, chunks
+from flopcast.search.default_plan import FirstChoice
 from flopcast.search.find import find
 from flopcast.search.grid import num_plans
+from flopcast.search.incumbents import NO_INCUMBENTS
 from flopcast.workers import tasks
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import open_ledger
@@ -112,7 +114,17 @@ def test_progress_counts_every_plan_once_and_ends_at_all_of_them():
     assert heard[0].total == num_plans(question().jobs[0], question().space)
 
 
-def test_progress_shows_the_best_plan_of_the_chunks_that_are_done():
+@pytest.fixture
+def without_usual_plans(monkeypatch):
+    """Nothing is known before the first chunk is done."""
+    nothing = FirstChoice(incumbents=NO_INCUMBENTS, best=None, chosen=None)
+    monkeypatch.setattr(
+        "flopcast.workers.run.first_choices",
+        lambda question, book_of, kept: (nothing,) * len(question.jobs),
+    )
+
+
+def test_progress_shows_the_best_plan_of_the_chunks_that_are_done(without_usual_plans):
     heard = []
 
     answer(search(9), Shuffled(2), None, heard.append)
@@ -125,7 +137,7 @@ def test_progress_shows_the_best_plan_of_the_chunks_that_are_done():
     assert first.played.plan.short() in best[-1]
 
 
-def test_chunks_that_are_handed_out_later_know_what_others_found():
+def test_chunks_that_are_handed_out_later_know_what_others_found(without_usual_plans):
     told = []
 
     class Listening(Shuffled):

@@ -15,12 +15,13 @@ from flopcast.search.find import SearchResult
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import Objective
 from flopcast.search.question import Question
-from flopcast.search.rank import Ranked, num_tied
+from flopcast.search.rank import Ranked, num_tied, simplicity
 from flopcast.search.settings import Setting
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
 from flopcast.units import show_memory, show_seconds
 
+CHOSEN = "the plan that flopcast predict takes"
 SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
 
 
@@ -46,7 +47,21 @@ def _place_of_first(result: SearchResult) -> str:
     if near == 1:
         return f"the best of {len(tied)} tied plans"
     distance = "and the best" if first.ratio == 1.0 else _behind(first, result.question.first)
-    return f"simplest of {near} tied plans within {TIED_RATIO - 1:.0%} of the best, {distance}"
+    which = "simplest" if is_simplest(result) else f"{CHOSEN}, one"
+    return f"{which} of {near} tied plans within {TIED_RATIO - 1:.0%} of the best, {distance}"
+
+
+def is_simplest(result: SearchResult) -> bool:
+    """Return whether no plan that could be recommended is simpler than the first."""
+    own = simplicity(result.plans[0].played)
+    return all(simplicity(one.played) >= own for one in result.plans if one.near)
+
+
+def recommended_for(result: SearchResult) -> str:
+    """Return why the first plan is recommended where another one is the best."""
+    best = next(one for one in result.plans if one.ratio == 1.0)
+    simpler = simplicity(result.plans[0].played) < simplicity(best.played)
+    return f"simpler than the {result.question.first.superlative} plan" if simpler else CHOSEN
 
 
 def sentence_of(one: Ranked, result: SearchResult) -> str:
@@ -59,7 +74,8 @@ def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
     """Return how far a feasible plan is behind, and what it takes more of than the first."""
     start = f"{'tied: ' if one.equal else ''}{_behind(one, question.first)}"
     if one.ratio == 1.0:
-        start = "the best, but not as simple as the first"
+        less = simplicity(first.played) < simplicity(one.played)
+        start = "the best, but not as simple as the first" if less else "the best, tied with the first"
     return "; ".join(part for part in (start, reason_lost(one, first)) if part)
 
 

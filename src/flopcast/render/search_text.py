@@ -102,7 +102,9 @@ def answer_lines(result: SearchResult) -> list[str]:
     if first.ratio == 1:
         return []
     gap = f"{first.ratio - 1:.1%} {objective.comparative}, 90 %: {search_reasons.ratio_interval(first)}"
-    return [f"answer    plan 1: simpler than the {objective.superlative} plan, and tied with it ({gap})"]
+    reason = search_reasons.recommended_for(result)
+    tied = "it" if objective.superlative in reason else f"the {objective.superlative} plan"
+    return [f"answer    plan 1: {reason}, and tied with {tied} ({gap})"]
 
 
 def _not_tried(job: Job, question: Question) -> str:

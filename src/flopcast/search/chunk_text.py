@@ -76,6 +76,17 @@ def plan_data(plan: Plan) -> dict[str, object]:
     return plan.model_dump(mode="json", exclude_defaults=True)
 
 
+def choice_text(chosen: Job | None) -> str:
+    """Return the plan that was chosen first for one setting as text, without its job."""
+    return json.dumps(None if chosen is None else plan_data(chosen.plan))
+
+
+def read_choice(text: str, sized: Job) -> tuple[Job, ...]:
+    """Return the chosen job on its cluster from its text; () if no plan was chosen."""
+    plan = json.loads(text)
+    return () if plan is None else (sized.model_copy(update={"plan": Plan.model_validate(plan)}),)
+
+
 def read_incumbents(data: dict[str, Any]) -> Incumbents:
     """Return the incumbents that JSON data describe."""
     fronts = {name: tuple(map(tuple, data[name])) for name in ("on_front", "faster")}

@@ -1,20 +1,18 @@
-"""A good plan where none is given: a small space of plans, screened, the best few played exactly.
+"""A good plan where none is given: the usual plans, screened, the best few simulated exactly.
 
-Answers: which plan would somebody who knows this cluster try first, and how much is it ahead of the next?
-Elsewhere: plans of a space (grid.py), the best few of them (top_candidates.py), the exact play (exact.py),
-which of the simulated plans is recommended (rank.py).
+Answers: which plan would somebody who knows this cluster try first, and how much faster is it than the
+next?
+Elsewhere: the usual plans (usual_plans.py), the exact simulation (exact.py), which of the simulated plans
+is recommended (rank.py).
 
-Greedy in what it offers (`usual_space`), exact in how it decides: sharded states wherever there are
-replicas (ZeRO-1, or what the stack has) and sequence parallelism wherever there is tensor parallelism
-(unless checkpoints are cut instead), since neither costs time that the other choices could win back; every
-degree and recompute mode is tried, and every spread of experts. Where nothing fits so, parameters are
-sharded too. Variants of the best plans, with more equal stages or ranks in another order (refine.py), are
-simulated too; since these options make a plan less simple, one is chosen only if it is faster by more than
-repeats of one run differ.
+Variants of the best plans, with more equal stages or ranks in another order (refine.py), are simulated too;
+since these options make a plan less simple, one is chosen only if it is faster by more than repeats of one
+run differ. `choose` completes the plan of a job; a search starts with `first_choices`, the same choice for
+each of its settings, so that it never recommends a slower plan than `flopcast predict` takes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,27 +21,27 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.search.exact import Exact, play_each
-from flopcast.search.grid import batches
+from flopcast.search.grid import batches_on
+from flopcast.search.incumbents import Incumbents
 from flopcast.search.memory_limit import WHOLE_FRACTION, memory_ratio
 from flopcast.search.question import Question
-from flopcast.search.rank import Ranked, grouped, num_tied, ranked
-from flopcast.search.refine import Refining, refined
+from flopcast.search.rank import Ranked, grouped, num_tied, over_ratio, ranked
+from flopcast.search.refine import Refining, asked_variants, refined
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
-from flopcast.search.top_candidates import Candidate, TopCandidates
+from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
+from flopcast.search.usual_plans import usual_candidates, usual_spaces
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.units import Number, show_memory
 from flopcast.workload.suggested_fixes import advised
 
-MICRO_BATCHES = (1, 2, 4, 8)
-VIRTUAL_STAGES = (1, 2, 3, 4, 6)
 PLAYED = 8  # of the screened plans, exactly
 PLAYED_TASKS = 2**18  # of these plans' pipelines together: 8 plans of the largest known runs have fewer
 MOST_RESULTS = 4096  # that the simulations of one choice share
 REORDERED = 3  # of these, with their ranks in another order
-SHARDED = 3  # the ZeRO stage that shards parameters
 SEARCHED = (
     "data_parallel",
     "tensor_parallel",
@@ -144,9 +142,13 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     InfeasibleError
         No plan keeps every rule, or (NoPlanFitsError) none fits; the message names the nearest plan.
     """
-    asked, spaces = _asked(job, fixed)
-    kept = KeptResults(MOST_RESULTS)
-    found, room_fraction = _top_candidates(asked, spaces, book, kept)
+    question, found, kept = _asked(job, fixed), TopCandidates(), KeptResults(MOST_RESULTS)
+    for room_fraction in (None, WHOLE_FRACTION):
+        space = question.space.model_copy(update={"headroom_fraction": room_fraction})
+        question = replace(question, space=space)
+        found = usual_candidates(question, question.jobs[0], book, kept, PLAYED)
+        if found.best:
+            break
     if found.nearest is None:
         conflicts = advised(job, fixed)
         if conflicts:
@@ -157,14 +159,19 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         raise NoPlanFitsError(_too_large(found.nearest, found.possible), ratio)
     # what is settled stays as it is, where it makes no difference too
     best = [Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)]
-    question = Question(jobs=(job,), space=spaces[0])
-    plans = ranked(question, _simulated(job, best, fixed, room_fraction, book, kept))
+    wanted = Refining(
+        stages="stage_layers" not in fixed,
+        orders="rank_order" not in fixed,
+        headroom_fraction=question.space.headroom_fraction,
+    )
+    jobs = [job.model_copy(update={"plan": plan}) for plan in best]
+    plans = ranked(question, _simulated(jobs, wanted, book, kept))
     first, next_best = plans[0], _next_best(plans)
     return ChosenPlan(
         plan=first.played.plan,
         possible=found.possible,
         fitting=found.feasible,
-        tight=room_fraction is not None,
+        tight=question.space.headroom_fraction is not None,
         tied=num_tied(plans),
         next_best=None if next_best is None else next_best.played.plan,
         next_ratio=1.0 if next_best is None else next_best.ratio / first.ratio,
@@ -177,12 +184,11 @@ def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
     No step is estimated, and of several micro-batches only the smallest is tried, which needs least.
     """
     try:
-        asked, spaces = _asked(job, fixed)
-        kept = KeptResults(MOST_RESULTS)
+        asked, kept = _asked(job, fixed), KeptResults(MOST_RESULTS)
         there = job.cluster.node.device.memory_bytes
-        for space in spaces:
+        for space in usual_spaces(asked.jobs[0], asked.space):
             small = space.model_copy(update={"micro_batch": (min(space.micro_batch),)})
-            for on, plans in batches(asked, small):
+            for on, plans in batches_on(asked.jobs[0], small):
                 part = screen(on, plans, book, kept, lambda seen, _: np.zeros_like(seen.fits, dtype=bool))
                 ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, there, None)
                 if (part.possible & (ratio <= 1.0)).any():
@@ -192,33 +198,53 @@ def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
     return False
 
 
-def _asked(job: Job, fixed: Mapping[str, object]) -> tuple[Job, list[Space]]:
-    """Return the job with the fixed fields of its plan, and the spaces of usual plans, in turn."""
-    spaces = [usual_space(job, fixed)]
-    if "zero" not in fixed and _shards_more(job):
-        spaces.append(usual_space(job, dict(fixed) | {"zero": SHARDED}))
-    return job.model_copy(update={"plan": Plan(**dict(fixed))}), spaces
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FirstChoice:
+    """The usual plans of one setting of a search: what they say about others, and the one to start with.
 
-
-def _top_candidates(
-    job: Job, spaces: Sequence[Space], book: CurveBook, kept: KeptResults
-) -> tuple[TopCandidates, float | None]:
-    """Return the fastest plans of the first space that has a plan that fits or, if none has, a tight one.
-
-    The second value is the headroom with which they were judged (memory_limit.py).
+    `best` is the best estimate among them as a candidate, and `chosen` the job with the plan that
+    `flopcast predict` takes; both are None if no usual plan is feasible.
     """
-    found = TopCandidates(most=PLAYED)
-    for room_fraction in (None, WHOLE_FRACTION):
-        found = TopCandidates(most=PLAYED)
-        for space in spaces:
-            question = Question(
-                jobs=(job,), space=space.model_copy(update={"headroom_fraction": room_fraction})
-            )
-            part = TopCandidates(most=PLAYED).after_all(question, batches(job, space), lambda _: book, kept)
-            found = found.joined(part)
-            if found.best:
-                return found, room_fraction
-    return found, WHOLE_FRACTION
+
+    incumbents: Incumbents
+    best: Candidate | None
+    chosen: Job | None
+
+
+def first_choices(
+    question: Question, book_of: Callable[[Cluster], CurveBook], kept: KeptResults
+) -> tuple[FirstChoice, ...]:
+    """Return the first choice for every setting of a question, in the order of `Question.sized`.
+
+    Raises
+    ------
+    SpecError
+        A number of devices does not fill whole nodes.
+    """
+    return tuple(first_choice(question, job, book_of(job.cluster), kept) for job in question.sized())
+
+
+def first_choice(question: Question, job: Job, book: CurveBook, kept: KeptResults) -> FirstChoice:
+    """Return the first choice for one of the settings of a question."""
+    found = usual_candidates(question, job, book, kept, BEST)
+    wanted = replace(asked_variants(question), recompute=False)
+    jobs = [one.job for one in _played(found.best[:PLAYED])]
+    simulated = [one for one in _simulated(jobs, wanted, book, kept) if over_ratio(question, one) <= 1.0]
+    plans = ranked(question, simulated)
+    return FirstChoice(
+        incumbents=found.incumbents,
+        best=found.best[0] if found.best else None,
+        chosen=plans[0].played.job if plans else None,
+    )
+
+
+def _asked(job: Job, fixed: Mapping[str, object]) -> Question:
+    """Return the question which plan is best, with the fixed fields of the plan."""
+    settled = {name: value for name, value in fixed.items() if name in Space.model_fields}
+    if "recompute" in settled:
+        settled["recompute"] = Plan(**dict(fixed)).recompute_word
+    job = job.model_copy(update={"plan": Plan(**dict(fixed))})
+    return Question(jobs=(job,), space=Space(**settled))
 
 
 def _played(best: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -244,72 +270,27 @@ def _next_best(plans: Sequence[Ranked]) -> Ranked | None:
     return groups[0][0] if groups else next(iter(others), None)
 
 
-def _simulated(
-    job: Job,
-    plans: Sequence[Plan],
-    fixed: Mapping[str, object],
-    room_fraction: float | None,
-    book: CurveBook,
-    kept: KeptResults,
-) -> list[Exact]:
+def _simulated(jobs: Sequence[Job], wanted: Refining, book: CurveBook, kept: KeptResults) -> list[Exact]:
     """Return the simulated plans, with variants whose stages are more equal or whose ranks are reordered.
 
     Only the fastest few plans get another rank order.
     """
 
-    def simulated(jobs: Sequence[Job]) -> list[Exact]:
-        in_turn = sorted(play_each(jobs, lambda _: book, kept), key=lambda pair: pair[0])
+    def simulated(some: Sequence[Job]) -> list[Exact]:
+        in_turn = sorted(play_each(some, lambda _: book, kept), key=lambda pair: pair[0])
         return [one for _, one in in_turn]
 
     def more(asked: Refining, some: Sequence[Job]) -> list[Exact]:
         return simulated(refined(some, [], asked, lambda _: book, kept))
 
-    every = simulated([job.model_copy(update={"plan": plan}) for plan in plans])
-    if "stage_layers" not in fixed:
-        level = Refining(recompute=False, orders=False, headroom_fraction=room_fraction)
-        every += more(level, [one.job for one in every])
-    if "rank_order" not in fixed:
+    every = simulated(jobs)
+    if wanted.stages:
+        every += more(replace(wanted, recompute=False, orders=False), [one.job for one in every])
+    if wanted.orders:
         fastest = sorted(every, key=lambda one: one.step_time_s)[:REORDERED]
         few = [one.job for one in fastest if _tasks(one.plan) <= PLAYED_TASKS // REORDERED]
-        every += more(Refining(stages=False, recompute=False), few)
+        every += more(replace(wanted, recompute=False, stages=False), few)
     return every
-
-
-def usual_space(job: Job, fixed: Mapping[str, object]) -> Space:
-    """Return the space of plans to try if the user names none: few values of each open field.
-
-    Context parallelism is tried only if the user sets it.
-
-    Examples
-    --------
-    >>> from flopcast.requests.job_files import load_catalog_job
-    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
-    >>> usual_space(job, {"micro_batch": 3}).micro_batch
-    (3,)
-    """
-    tried: dict[str, object] = {
-        "micro_batch": MICRO_BATCHES,
-        "virtual_stages": VIRTUAL_STAGES,
-        "context_parallel": 1,
-        "data_shard": 0,
-        "zero": _zero(job),
-        "sequence_parallel": not fixed.get("partition_activations", False),
-    }
-    settled = {name: value for name, value in fixed.items() if name in Space.model_fields}
-    if "recompute" in settled:
-        settled["recompute"] = Plan(**dict(fixed)).recompute_word
-    return Space(**(tried | settled))
-
-
-def _zero(job: Job) -> int:
-    """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0."""
-    stages = sorted(stage for stage in job.stack.sharding.zero_stages if stage)
-    return stages[0] if stages else 0
-
-
-def _shards_more(job: Job) -> bool:
-    """Return whether the stack can shard parameters but does not do so by default."""
-    return SHARDED in job.stack.sharding.zero_stages and _zero(job) != SHARDED
 
 
 def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:

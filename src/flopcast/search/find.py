@@ -16,20 +16,20 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.report.summary import Summarised, Summary
+from flopcast.search.default_plan import FirstChoice, first_choices
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import run_of
 from flopcast.search.pareto_front import front
 from flopcast.search.question import Question
-from flopcast.search.rank import Ranked, against, losses_of, ranked
-from flopcast.search.refine import Refining, variants
+from flopcast.search.rank import Ranked, against, losses_of, over_ratio, ranked
+from flopcast.search.refine import asked_variants, variants
 from flopcast.search.settings import (
     CandidatesBySetting,
     RejectedPlan,
     Setting,
     all_refined,
-    probed_each,
     screened_each,
     settings_of,
     to_refine,
@@ -37,13 +37,11 @@ from flopcast.search.settings import (
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
-from flopcast.spec.plan import Plan
 from flopcast.units import show_seconds, show_usd
 
 NEARLY_RATIO = 1.01
 SHOWN_PLANS = 10  # if a result is printed
 MOST_RESULTS = 4096  # that the parts of one search share
-USUAL_ORDER = Plan().rank_order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,7 +200,7 @@ def to_play(
     kept: KeptResults = NOTHING_KEPT,
 ) -> tuple[Job, ...]:
     """Return the jobs to simulate exactly: the best by estimate, their variants, the user's own plans."""
-    best, asked = (one.job for one in candidates_by_setting.to_play()), asked_variants(question)
+    best, asked = candidates_by_setting.to_play(), asked_variants(question)
     parts = to_refine(candidates_by_setting, asked)
     each = (one for part in parts for one in part.each)
     found = (variants(one, asked, book_of(one.job.cluster), kept) for one in each)
@@ -219,7 +217,8 @@ def decided(
     """Return the result, given the simulated jobs of `to_play` in order; None after an interrupt."""
     own, candidates_kept = len(played) - len(question.given), candidates_by_setting.whole
     every, given = ([one for one in part if one is not None] for part in (played[:own], played[own:]))
-    plans = ranked(question, [one for one in every if over_ratio(question, one) <= 1.0])
+    feasible = [one for one in every if over_ratio(question, one) <= 1.0]
+    plans = ranked(question, feasible, candidates_by_setting.chosen)
     broken = _broken(question, every, plans)
     settings = settings_of(question, candidates_by_setting, plans, broken, partial=partial)
     rejected = [one.rejected for one in settings if one.rejected is not None]
@@ -230,7 +229,7 @@ def decided(
         in_memory=candidates_kept.in_memory,
         feasible=candidates_kept.feasible,
         played=len(every),
-        refined=own - len(candidates_by_setting.to_play()),
+        refined=own - len(candidates_by_setting.kept()),
         plans=plans,
         on_front=_front(plans),
         nearest=tuple(_each_better(one for one in broken if one.ratio < 1.0)) if plans else broken[:1],
@@ -253,49 +252,33 @@ def _screened(
         sum(num_plans(job, question.space) for job in question.jobs),
     )
     try:
-        probes = probed_each(question, book_of, kept)
-        say(first_look(question, probes, total))
-        for after in screened_each(question, book_of, probes, kept):
+        first = first_choices(question, book_of, kept)
+        say(first_look(question, first, total))
+        for after in screened_each(question, book_of, first, kept):
             candidates_by_setting = after
             done = sum(candidates_kept.candidates for candidates_kept in candidates_by_setting.each)
-            best = best_so_far(question, (*probes, *candidates_by_setting.each))
+            best = best_so_far(question, first, candidates_by_setting.each)
             say(Progress(doing="screening", done=done, total=total, best=best))
     except KeyboardInterrupt:
         return candidates_by_setting, True
     return candidates_by_setting, False
 
 
-def first_look(question: Question, probes: Sequence[TopCandidates], total: int) -> Progress:
-    """Return the progress after a first look at a space of `total` plans."""
-    return Progress(doing="screening", done=0, total=total, best=best_so_far(question, probes))
+def first_look(question: Question, first: Sequence[FirstChoice], total: int) -> Progress:
+    """Return the progress after the usual plans of a space of `total` plans."""
+    return Progress(doing="screening", done=0, total=total, best=best_so_far(question, first))
 
 
-def best_so_far(question: Question, seen: Sequence[TopCandidates]) -> str:
-    """Return the best feasible plan of several streams with its estimate, or ""."""
-    each = [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]
+def best_so_far(
+    question: Question, first: Sequence[FirstChoice], seen: Sequence[TopCandidates] = ()
+) -> str:
+    """Return the best feasible plan of the first choices and of streams with its estimate, or ""."""
+    each = [one.best for one in first if one.best is not None]
+    each += [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]
     if not each:
         return ""
-    best, first = min(each, key=lambda one: one.losses[0]), question.first
-    return f"{first.show(first.shown(best.losses[0]))}: {best.job.plan.short()}"
-
-
-def asked_variants(question: Question) -> Refining:
-    """Return which variants a question wants of its best plans."""
-    space = question.space
-    return Refining(
-        stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
-        recompute=space.refine and len(space.recompute) > 1 and "full" in space.recompute,
-        orders=space.refine and all(job.plan.rank_order == USUAL_ORDER for job in question.jobs),
-        headroom_fraction=space.headroom_fraction,
-    )
-
-
-def over_ratio(question: Question, played: Exact) -> float:
-    """Return the largest ratio of need to limit of a simulated plan: memory, days or dollars."""
-    tokens = question.total_tokens
-    over = [used_memory_ratio(played, question.space.headroom_fraction)]
-    over += [limit.objective.exact(played, tokens).value / limit.most for limit in question.limits]
-    return max(over)
+    best, objective = min(each, key=lambda one: one.losses[0]), question.first
+    return f"{objective.show(objective.shown(best.losses[0]))}: {best.job.plan.short()}"
 
 
 def _front(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:

@@ -20,7 +20,7 @@ from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
 from flopcast.schedules import resolved, schedule_of
 from flopcast.schedules.custom import OwnSchedule
-from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space
+from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, USUAL_CHUNKS, Space
 from flopcast.search.tables import Table, column_of, each_with, in_parts, joined_with, regrouped, rows_where
 from flopcast.search.usual_training import usual_batch
 from flopcast.spec.divisors import divided_over_chunks, divisors
@@ -30,7 +30,6 @@ from flopcast.spec.plan import NUMERIC, Plan, Plans
 from flopcast.spec.rows import equal_rows
 
 SHARDED = 3  # the ZeRO stage that shards parameters
-FEW_CHUNKS = 4  # on a stage, that are tried whether they divide anything or not
 EVEN_RATIO = 1.1  # of the longest chunk to the mean one of the fullest stage
 BATCH_ROWS = 2**18  # of one batch, at most
 
@@ -226,7 +225,7 @@ def _cuts(job: Job, space: Space) -> Table:
     table["data_parallel"] = devices / reduce(np.multiply, table.values())
     if space.data_parallel:
         table = rows_where(table, np.isin(table["data_parallel"], space.data_parallel))
-    usual = {*divisors(blocks), *divisors(blocks + 2), *range(1, FEW_CHUNKS + 1)}
+    usual = {*divisors(blocks), *divisors(blocks + 2), *USUAL_CHUNKS}
     asked = space.degrees("virtual_stages", job) or tuple(sorted(usual))
     table = joined_with(table, "virtual_stages", column_of(asked))
     virtual, stages = table["virtual_stages"], table["pipeline_parallel"]

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.search.exact import Exact
+from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import Loss
 from flopcast.search.question import Question
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import RECIPES
 from flopcast.spec.site import Site
@@ -72,18 +74,21 @@ def num_tied(plans: Sequence[Ranked]) -> int:
     return sum(one.near for one in plans)
 
 
-def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
+def ranked(question: Question, played: Sequence[Exact], chosen: Sequence[Job] = ()) -> tuple[Ranked, ...]:
     """Return plans in the order in which they are recommended.
 
     Parameters
     ----------
     played : feasible plans, earlier ones first where they are equal in everything
+    chosen : plans that `flopcast predict` chooses, some of which may be among the feasible ones
 
     Returns
     -------
     tuple of Ranked
-        The simplest of those that equal the best within what repeats differ by, then all others by the
-        first objective. Ratios are against the best, which comes second where a simpler one is first.
+        The recommended plan, then all others by the first objective. Recommended is the simplest of the
+        chosen plans that equal the best within what repeats differ by; if there are none, the simplest of
+        all plans that do, and that are no slower than the chosen ones. Ratios are against the best, which
+        comes second where another one is first.
     """
     losses = [losses_of(question, one) for one in played]
     if not losses:
@@ -92,7 +97,12 @@ def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
     found = [against(best, one, each) for one, each in zip(played, losses, strict=True)]
     found.sort(key=lambda one: one.losses[0].value)
     near = [one for one in found if one.near]
-    first = min(near, key=lambda one: simplicity(one.played))
+    usual = [one for one in found if one.played.job in chosen]
+    limit = min((one.ratio for one in usual), default=math.inf)
+    first = min(
+        [one for one in near if one in usual] or [one for one in near if one.ratio <= limit],
+        key=lambda one: simplicity(one.played),
+    )
     return (first, *(one for one in found if one is not first))
 
 
@@ -141,6 +151,14 @@ def against(best: Loss, played: Exact, losses: tuple[Loss, ...]) -> Ranked:
     ratio = losses[0].value / best.value
     low, high = difference(losses[0].factors, best.factors, math.log(ratio))
     return Ranked(played=played, losses=losses, ratio=ratio, ratio_low=low, ratio_high=high)
+
+
+def over_ratio(question: Question, played: Exact) -> float:
+    """Return the largest ratio of need to limit of a simulated plan: memory, days or dollars."""
+    tokens = question.total_tokens
+    over = [used_memory_ratio(played, question.space.headroom_fraction)]
+    over += [limit.objective.exact(played, tokens).value / limit.most for limit in question.limits]
+    return max(over)
 
 
 def simplicity(played: Exact) -> tuple[int, ...]:

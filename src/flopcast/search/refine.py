@@ -24,6 +24,7 @@ from flopcast.cost.placement import crossings
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.search.memory_limit import within_memory
+from flopcast.search.question import Question
 from flopcast.search.uneven_stages import balanced_stages
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -35,6 +36,7 @@ from flopcast.workload.realise import realise
 LEVELLED = 32  # plans whose stages are levelled
 AGAIN = 8  # plans whose recompute is lessened
 REORDERED = 8  # plans, and variants of plans, whose ranks are put in another order
+USUAL_ORDER = Plan().rank_order
 SHARED_STATES = 1  # the last ZeRO stage of which switches of the order are known to be possible
 
 
@@ -68,6 +70,17 @@ class Variants:
     recomputed: tuple[Job, ...] = ()
     levelled: tuple[Job, ...] = ()
     both: tuple[Job, ...] = ()
+
+
+def asked_variants(question: Question) -> Refining:
+    """Return which variants a question wants of its best plans."""
+    space = question.space
+    return Refining(
+        stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
+        recompute=space.refine and len(space.recompute) > 1 and "full" in space.recompute,
+        orders=space.refine and all(job.plan.rank_order == USUAL_ORDER for job in question.jobs),
+        headroom_fraction=space.headroom_fraction,
+    )
 
 
 def refinements(

@@ -9,7 +9,7 @@ an answer for both.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 
@@ -19,10 +19,10 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.errors import Problem
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.search.default_plan import FirstChoice
 from flopcast.search.exact import Exact
 from flopcast.search.grid import batches_on, plan_at
 from flopcast.search.objectives import run_of
-from flopcast.search.probe import probed
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, ranked
 from flopcast.search.refine import Refinement, Refining, Variants, gathered, refinements
@@ -91,14 +91,19 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CandidatesBySetting:
-    """The best plans so far of every setting, in the order of `Question.sized`."""
+    """The best plans so far of every setting, in the order of `Question.sized`.
+
+    `chosen` are the plans that `flopcast predict` chooses, of the settings that have one.
+    """
 
     each: tuple[TopCandidates, ...]
+    chosen: tuple[Job, ...] = ()
 
     @classmethod
-    def empty(cls, question: Question) -> "CandidatesBySetting":
-        """Return top candidates without plans."""
-        return cls(each=tuple(TopCandidates() for _ in question.sized()))
+    def empty(cls, question: Question, first: Sequence[FirstChoice] = ()) -> "CandidatesBySetting":
+        """Return top candidates without plans, after the first choices."""
+        chosen = tuple(one.chosen for one in first if one.chosen is not None)
+        return cls(each=tuple(TopCandidates() for _ in question.sized()), chosen=chosen)
 
     @property
     def whole(self) -> TopCandidates:
@@ -107,10 +112,15 @@ class CandidatesBySetting:
 
     def with_one(self, place: int, candidates_kept: TopCandidates) -> "CandidatesBySetting":
         """Return the top candidates with those of one setting replaced."""
-        return CandidatesBySetting(each=(*self.each[:place], candidates_kept, *self.each[place + 1 :]))
+        return replace(self, each=(*self.each[:place], candidates_kept, *self.each[place + 1 :]))
 
-    def to_play(self) -> tuple[Candidate, ...]:
-        """Return the best plans overall and the best few of every setting, each plan once."""
+    def to_play(self) -> tuple[Job, ...]:
+        """Return the best plans overall, the best few of every setting and the chosen, each plan once."""
+        jobs = [*(one.job for one in self.kept()), *self.chosen]
+        return tuple({_key(job): job for job in jobs}.values())
+
+    def kept(self) -> tuple[Candidate, ...]:
+        """Return the screened plans to simulate: the best overall, and the best few of every setting."""
         kept = {one.order: one for one in self.whole.to_play()}
         if len(self.each) > 1:
             for candidates_kept in self._placed():
@@ -133,30 +143,17 @@ class CandidatesBySetting:
             before += candidates_kept.candidates
 
 
-def probed_each(
-    question: Question, book_of: Callable[[Cluster], CurveBook], kept: KeptResults = NOTHING_KEPT
-) -> tuple[TopCandidates, ...]:
-    """Return a first look at the plans of every setting (probe.py); as `screen`, with `kept`.
-
-    Raises
-    ------
-    SpecError
-        A number of devices does not fill whole nodes.
-    """
-    return tuple(probed(question, job, book_of(job.cluster), kept) for job in question.sized())
-
-
 def screened_each(
     question: Question,
     book_of: Callable[[Cluster], CurveBook],
-    probes: Sequence[TopCandidates],
+    first: Sequence[FirstChoice],
     kept: KeptResults = NOTHING_KEPT,
 ) -> Iterator[CandidatesBySetting]:
     """Screen all plans of a question; yield the top candidates after every batch.
 
     Parameters
     ----------
-    probes : of `probed_each`
+    first : of `first_choices`
     kept : as for `screen`
 
     Raises
@@ -164,10 +161,10 @@ def screened_each(
     SpecError
         A number of devices does not fill whole nodes.
     """
-    candidates_by_setting = CandidatesBySetting.empty(question)
+    candidates_by_setting = CandidatesBySetting.empty(question, first)
     for place, job in enumerate(question.sized()):
         on_job = batches_on(job, question.space)
-        known = probes[place].incumbents
+        known = first[place].incumbents
         for candidates_kept in TopCandidates().after_each(question, on_job, book_of, kept, known):
             candidates_by_setting = candidates_by_setting.with_one(place, candidates_kept)
             yield candidates_by_setting
@@ -207,7 +204,7 @@ def all_refined(
     jobs: list[Job] = []
     for part in parts:
         jobs += gathered(part.best, part.lacking, asked, list(islice(found, len(part.each))))
-    known = {_key(one.job) for one in candidates_by_setting.to_play()}
+    known = {_key(job) for job in candidates_by_setting.to_play()}
     return tuple({_key(job): job for job in jobs if _key(job) not in known}.values())
 
 
@@ -230,7 +227,7 @@ def settings_of(
     found = []
     for job, candidates_kept in zip(question.sized(), candidates_by_setting.each, strict=True):
         here = [one for one in plans if same_setting(one.played, job)]
-        best = _recommended(question, here)
+        best = _recommended(question, here, candidates_by_setting.chosen)
         over = (one for one in broken if best is None and same_setting(one.played, job))
         lacks_rules = not candidates_kept.possible and not partial
         found.append(
@@ -248,9 +245,9 @@ def settings_of(
     return tuple(found)
 
 
-def _recommended(question: Question, here: Sequence[Ranked]) -> Ranked | None:
+def _recommended(question: Question, here: Sequence[Ranked], chosen: Sequence[Job]) -> Ranked | None:
     """Return the plan that a search of one setting alone recommends among its simulated plans."""
-    first = next(iter(ranked(question, [one.played for one in here])), None)
+    first = next(iter(ranked(question, [one.played for one in here], chosen)), None)
     return next((one for one in here if first is not None and one.played is first.played), None)
 
 

@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from flopcast.search.find import Progress
 
 SCREENING, REFINING, PLAYING = "screening", "refining", "playing"
-BEHIND_RATIO = 15.0
+BEHIND_RATIO = 5.5
 """Processor time of everything behind screening, over that of the first look at one setting.
 
 Both work out the parts of the same model on the same cluster, and their number hardly depends on the space.
-Six searches (gpt3, llama, deepseek and large of `python -m benchmarks search whole`, Llama 3 8B on 64 H100,
-Mixtral 8x7B on 256 H100) had ratios from 11 to 20.
+Searches for GPT-3 175B on 256 A100, Llama 3 8B on 64 H100, Llama 3 70B on 512 H100, Mixtral 8x7B on 256
+H100 and DeepSeek-V3 on 2048 H800 had ratios from 4 to 8.
 """
+SHARED_RATIO = 0.2  # of the first look: layers and prices, which every worker works out again
 MORE_PER_SETTING = 0.4  # of it for each further setting, whose best plans are simulated too
 REFINED, PLAYED = 40, 125  # plans that a search usually refines, and simulates at first
 MORE_PLAYED = 1.25  # over the number simulated at first: variants of the best follow
@@ -96,7 +97,8 @@ class SearchTime:
         begun = done * (1.0 + 0.5 * (self._workers - 1) / self._chunks)
         if progress.processor_s:
             self._slowed_ratio = max(1.0, since_s * self._workers * done / begun / progress.processor_s)
-        at_work_s = max(0.5 * since_s, since_s - self._first_look_processor_s * self._slowed_ratio)
+        again_s = SHARED_RATIO * self._first_look_processor_s * self._slowed_ratio
+        at_work_s = max(0.5 * since_s, since_s - again_s)
         rest_s = at_work_s * max(0.0, progress.total - progress.kept - begun) / begun
         return rest_s + self._all_behind_s * self._slowed_ratio
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 
 from flopcast.render.search_table import objective_name
-from flopcast.search.find import Progress, over_ratio
+from flopcast.search.find import Progress
 from flopcast.search.question import Question
-from flopcast.search.rank import losses_of
+from flopcast.search.rank import losses_of, over_ratio
 from flopcast.search.time_left import SearchTime, left_text
 from flopcast.spec.job import Job
 from flopcast.units import Number

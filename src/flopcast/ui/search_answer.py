@@ -108,7 +108,8 @@ def _gap(result: SearchResult) -> str:
         gap = (
             f"{first.ratio - 1:.1%} {objective.comparative} (90 %: {search_reasons.ratio_interval(first)})"
         )
-        return f"Tied with the {objective.superlative} plan, {gap}, and simpler"
+        reason = search_reasons.recommended_for(result)
+        return f"Tied with the {objective.superlative} plan, {gap}; {reason}"
     others = [one for one, *_ in grouped(result.plans)[1:]]
     if not others:
         return f"The {objective.superlative} of all"

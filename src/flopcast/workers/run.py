@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from flopcast.search import find
+from flopcast.search.default_plan import first_choices
 from flopcast.search.find import SearchResult
-from flopcast.search.settings import CandidatesBySetting, probed_each
+from flopcast.search.settings import CandidatesBySetting
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import Ledger
 from flopcast.workers.search_tasks import Search, Steps
@@ -74,15 +75,14 @@ def answer(
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
     try:
-        probes = probed_each(search.question, book_of, KEPT)
+        choices = first_choices(search.question, book_of, KEPT)
     except KeyboardInterrupt:  # before anything is screened
         nothing = [None] * len(search.question.given)
         return find.decided(
             search.question, CandidatesBySetting.empty(search.question), nothing, partial=True
         )
-    first = find.first_look(search.question, probes, search.num_plans)
-    on_progress(first)
-    search = replace(search, probes=probes)
+    on_progress(find.first_look(search.question, choices, search.num_plans))
+    search = replace(search, first=choices)
 
     def hear(did: RunSummary) -> None:
         kind = did.task.kind

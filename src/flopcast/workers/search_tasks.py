@@ -9,25 +9,35 @@ of what it kept.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 
-from flopcast.search.chunk_text import question_text, read_candidates, read_exact, read_variants
+from flopcast.search.chunk_text import (
+    question_text,
+    read_candidates,
+    read_choice,
+    read_exact,
+    read_variants,
+)
 from flopcast.search.chunks import Chunk, chunks, played
+from flopcast.search.default_plan import FirstChoice
 from flopcast.search.exact import Exact, groups
-from flopcast.search.find import SearchResult, asked_variants, best_so_far, decided
+from flopcast.search.find import SearchResult, best_so_far, decided
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
 from flopcast.search.question import Question
+from flopcast.search.refine import asked_variants
 from flopcast.search.settings import CandidatesBySetting, all_refined, to_refine
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
 from flopcast.workers.tasks import (
+    CHOOSE,
     KEPT,
     PLAY,
     REFINE,
     SCREEN,
     Task,
     book_of,
+    choose_task,
     jobs_of,
     play_task,
     refine_task,
@@ -53,7 +63,7 @@ class Search:
     name: str = "0"
     parts: tuple[Chunk, ...] = ()
     weights: dict[str, int] = field(default_factory=dict)  # of tasks by name
-    probes: tuple[TopCandidates, ...] = ()  # a first look at each of `Question.sized()`, if there was one
+    first: tuple[FirstChoice, ...] = ()  # of each of `Question.sized()`; if empty, workers choose too
     screened: dict[str, TopCandidates] = field(default_factory=dict)
     known: dict[int, Incumbents] = field(default_factory=dict)
 
@@ -97,12 +107,12 @@ class Search:
     @property
     def best(self) -> str:
         """Return the best plan so far with its estimate, or ""."""
-        return best_so_far(self.question, (*self.probes, *self.screened.values()))
+        return best_so_far(self.question, self.first, tuple(self.screened.values()))
 
     def _known(self, place: int) -> Incumbents:
         """Return what is known about the plans of one of `Question.sized()`."""
-        probed = self.probes[place].incumbents if self.probes else NO_INCUMBENTS
-        return self.known.get(place, probed)
+        first = self.first[place].incumbents if self.first else NO_INCUMBENTS
+        return self.known.get(place, first)
 
     def _chunk_of(self, task: Task) -> Chunk:
         """Return the chunk that a task screens."""
@@ -117,8 +127,16 @@ class Search:
         """Yield tasks and receive their results; if some are missing, the answer is partial."""
         text, tasks = question_text(self.question), self.tasks
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
-        left = yield tuple(tasks[place] for place in spread(len(tasks)))
-        candidates_by_setting = CandidatesBySetting.empty(self.question)
+        sized = () if self.first else tuple(self.question.sized())
+        names = tuple(f"{self.name}/{CHOOSE}/{place}" for place in range(len(sized)))
+        self.weights.update(dict.fromkeys(names, 1))
+        choosing = tuple(choose_task(name, text, place) for place, name in enumerate(names))
+        left = yield (*(tasks[place] for place in spread(len(tasks))), *choosing)
+        candidates_by_setting = CandidatesBySetting.empty(self.question, self.first)
+        for name, job in zip(names, sized, strict=True):
+            if name in left:
+                chosen = (*candidates_by_setting.chosen, *read_choice(left[name], job))
+                candidates_by_setting = replace(candidates_by_setting, chosen=chosen)
         for task, part in zip(tasks, self.parts, strict=True):
             if task.name in left:
                 later = self.screened[task.name]
@@ -127,7 +145,7 @@ class Search:
                 )
         self.screened.clear()
         every = yield from self._played(text, candidates_by_setting)
-        partial = len(left) < len(tasks) or None in every
+        partial = len(left) < len(tasks) + len(choosing) or None in every
         return decided(self.question, candidates_by_setting, every, partial=partial)
 
     def _played(self, text: str, candidates_by_setting: CandidatesBySetting) -> PlayTasks:
@@ -139,7 +157,7 @@ class Search:
         asked = asked_variants(self.question)
         parts = to_refine(candidates_by_setting, asked)
         each = [one for part in parts for one in part.each]
-        best = [one.job for one in candidates_by_setting.to_play()]
+        best = candidates_by_setting.to_play()
         place_of = self._place_of()
         places = [place_of(one.job) for one in each]
         refining = self._named(REFINE, _strips(len(each)))
@@ -151,18 +169,18 @@ class Search:
             ),
             *_plays(text, playing, best, place_of),
         )
-        first = _exact(left, playing, best)
+        exact = _exact(left, playing, best)
         if len(left) < len(refining) + len(playing):
-            if not any(first):
-                first[:FEW_PLAYED] = played(best[:FEW_PLAYED], book_of, KEPT)
-            return [*first, *[None] * len(self.question.given)]
+            if not any(exact):
+                exact[:FEW_PLAYED] = played(best[:FEW_PLAYED], book_of, KEPT)
+            return [*exact, *[None] * len(self.question.given)]
         found = chain.from_iterable(
             read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
         )
         more = [*all_refined(candidates_by_setting, asked, parts, found), *self.question.given]
         others = self._named(PLAY, groups(more), first=len(playing))
         later = (yield _plays(text, others, more, place_of)) if more else {}
-        return [*first, *_exact(later, others, more)]
+        return [*exact, *_exact(later, others, more)]
 
     def _named(
         self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0

@@ -20,6 +20,7 @@ from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.search.chunk_text import (
     candidates_text,
+    choice_text,
     exact_text,
     plan_data,
     read_incumbents,
@@ -27,14 +28,14 @@ from flopcast.search.chunk_text import (
     variants_text,
 )
 from flopcast.search.chunks import BookOf, Chunk, played, screened
-from flopcast.search.find import asked_variants
+from flopcast.search.default_plan import first_choice
 from flopcast.search.incumbents import Incumbents
 from flopcast.search.question import Question
-from flopcast.search.refine import Refinement, variants
+from flopcast.search.refine import Refinement, asked_variants, variants
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
-SCREEN, REFINE, PLAY = "screen", "refine", "play"
+CHOOSE, SCREEN, REFINE, PLAY = "choose", "screen", "refine", "play"
 book_of: BookOf = cache(load_book)  # one process reads the curves of a cluster once
 KEPT = KeptResults(4096)  # what the tasks of one process have in common
 as_question: Callable[[str], Question] = lru_cache(maxsize=8)(read_question)
@@ -54,6 +55,11 @@ def screen_task(name: str, question: str, chunk: Chunk, before: Incumbents) -> T
     """Return the task of screening a chunk, given what is known before."""
     part = json.dumps([asdict(chunk), asdict(before)])
     return Task(name=name, kind=SCREEN, question=question, part=part)
+
+
+def choose_task(name: str, question: str, place: int) -> Task:
+    """Return the task of choosing a first plan for one of `Question.sized()`."""
+    return Task(name=name, kind=CHOOSE, question=question, part=json.dumps(place))
 
 
 def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
@@ -84,6 +90,9 @@ def done(task: Task) -> str:
         known = read_incumbents(before)
         return candidates_text(screened(question, Chunk(**chunk), book_of, KEPT, known))
     known_jobs = jobs_of(question)
+    if task.kind == CHOOSE:
+        job = known_jobs[json.loads(task.part)]
+        return choice_text(first_choice(question, job, book_of(job.cluster), KEPT).chosen)
     if task.kind == REFINE:
         asked = asked_variants(question)
         each = (

@@ -1,0 +1,84 @@
+"""The plans that somebody who knows a cluster would try first: a small part of a space.
+
+Answers: which few values of each open field are tried first, and which of these plans are the fastest by
+estimate?
+Elsewhere: which of them is chosen (default_plan.py), the whole space (find.py, workers/search_tasks.py).
+
+States are sharded wherever there are replicas (ZeRO-1, or what the stack has), and sequences wherever there
+is tensor parallelism (unless checkpoints are cut instead), since neither costs time that the other choices
+could win back; every degree and recompute mode is tried, and every spread of experts. Where nothing fits,
+parameters are sharded too.
+"""
+
+from collections.abc import Sequence
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.kept_results import KeptResults
+from flopcast.search.grid import batches_on
+from flopcast.search.question import Question
+from flopcast.search.space import USUAL_CHUNKS, Space
+from flopcast.search.top_candidates import TopCandidates
+from flopcast.spec.job import Job
+
+MICRO_BATCHES = (1, 2, 4, 8)
+SHARDED = 3  # the ZeRO stage that shards parameters
+
+
+def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
+    """Return parts of a space on the cluster of `job`, of which the first with a plan that fits counts.
+
+    Context parallelism is tried only if the space names its values.
+
+    Examples
+    --------
+    >>> from flopcast.requests.job_files import load_catalog_job
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> [part.micro_batch for part in usual_spaces(job, Space(micro_batch=3, zero=1))]
+    [(3,)]
+    """
+    first = space.model_copy(
+        update={
+            "micro_batch": space.micro_batch or MICRO_BATCHES,
+            "virtual_stages": space.degrees("virtual_stages", job) or USUAL_CHUNKS,
+            "context_parallel": space.context_parallel or (1,),
+            "data_shard": space.data_shard or (0,),
+            "zero": space.zero or (_zero(job),),
+            "sequence_parallel": space.options(job)["sequence_parallel"][:1],
+        }
+    )
+    if space.zero or _zero(job) == SHARDED or SHARDED not in job.stack.sharding.zero_stages:
+        return (first,)
+    return (first, first.model_copy(update={"zero": (SHARDED,)}))
+
+
+def usual_candidates(
+    question: Question, job: Job, book: CurveBook, kept: KeptResults, most: int
+) -> TopCandidates:
+    """Return the best of the usual plans of a question on one cluster; counts are of these plans.
+
+    Parameters
+    ----------
+    question : Question
+    job : one of `Question.sized()`
+    book : the curves of its cluster
+    kept : as for `screen`
+    most : plans that are kept for their first loss
+    """
+    found = TopCandidates(most=most)
+    for space in usual_spaces(job, question.space):
+        found = found.joined(_of_space(question, job, space, book, kept, most))
+        if found.best:
+            break
+    return found
+
+
+def _of_space(
+    question: Question, job: Job, space: Space, book: CurveBook, kept: KeptResults, most: int
+) -> TopCandidates:
+    return TopCandidates(most=most).after_all(question, batches_on(job, space), lambda _: book, kept)
+
+
+def _zero(job: Job) -> int:
+    """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0."""
+    stages: Sequence[int] = sorted(stage for stage in job.stack.sharding.zero_stages if stage)
+    return stages[0] if stages else 0
