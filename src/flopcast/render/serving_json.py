@@ -36,11 +36,13 @@ def as_json(report: ServingReport) -> dict[str, object]:
         "decoding_sequences": report.decoding,
         "cache_share": report.summary.mean_kv_share,
         "time_shares": dict(report.shares),
+        "adapter_hit_share": report.summary.adapter_hit_share,
         "memory": {
             "capacity_bytes": memory.capacity_bytes,
             "weight_bytes": memory.weight_bytes,
             "activation_bytes": memory.activation_bytes,
             "reserved_bytes": memory.reserved_bytes,
+            "adapter_bytes": memory.adapter_bytes,
             "cache_bytes": memory.cache_bytes,
             "cache_tokens": memory.cache_tokens,
             "pipeline_stage": memory.stage + 1,

@@ -125,16 +125,9 @@ def _times(report: ServingReport) -> Section:
 def _memory(report: ServingReport) -> Section:
     """Return what fills the memory of a device."""
     memory = report.memory
-    amounts = {
-        "weights": memory.weight_bytes,
-        "activations of the largest pass": memory.activation_bytes,
-        "graphs, communication, runtime": memory.reserved_bytes,
-        "KV cache": memory.cache_bytes,
-        "left free by the engine": memory.capacity_bytes - memory.usable_bytes,
-    }
     rows: list[tuple[Cell, ...]] = [
         (name, size(amount), share(amount / memory.capacity_bytes), bar(amount / memory.capacity_bytes))
-        for name, amount in amounts.items()
+        for name, amount in memory.parts().items()
     ]
     text = (
         f"<p>The KV cache of an instance holds {memory.cache_tokens:,} tokens;"

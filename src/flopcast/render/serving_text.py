@@ -26,6 +26,7 @@ LABELS = {
     "embedding": "embedding",
     "host": "host",
     "draft": "drafting",
+    "adapters": "adapters",
     "stages": "waiting for a busy pipeline stage",
 }
 LIMITS = {
@@ -33,6 +34,7 @@ LIMITS = {
     "max_sequences": "the largest number of sequences in a pass (plan.max_sequences)",
     "kv": "memory: the KV cache is full",
     "budget": "the largest number of new tokens in a pass (plan.max_tokens)",
+    "adapters": "memory: no slot for further adapters (plan.adapter_slots)",
     "batch": "static batches, which must end before the next one",
 }
 POOLS = "prefill", "decode"
@@ -182,18 +184,14 @@ def _memory(report: ServingReport) -> list[str]:
     pipelined = report.job.kinds[-1].plan.pipeline_parallel > 1
     of = "one device that decodes" if report.pools else "one device"
     of += f" of pipeline stage {memory.stage + 1}" if pipelined else ""
-    return [*memory_lines(memory, of), caches]
+    found = f"{report.summary.adapter_hit_share:.0%} of requests find their adapter loaded"
+    slots = [f"{report.job.kinds[-1].adapter_slots} slots of adapters: {found}"]
+    return [*memory_lines(memory, of), caches, *(slots if memory.adapter_bytes else [])]
 
 
 def memory_lines(memory: ServingMemory, of: str = "one device") -> list[str]:
     """Return what fills the memory of a device."""
-    rows = [
-        ["  weights", show_memory(memory.weight_bytes)],
-        ["  activations of the largest pass", show_memory(memory.activation_bytes)],
-        ["  graphs, communication, runtime", show_memory(memory.reserved_bytes)],
-        ["  KV cache", show_memory(max(memory.cache_bytes, 0.0))],
-        ["  left free by the engine", show_memory(memory.capacity_bytes - memory.usable_bytes)],
-    ]
+    rows = [[f"  {name}", show_memory(max(size_bytes, 0.0))] for name, size_bytes in memory.parts().items()]
     return [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>")]
 
 

@@ -49,7 +49,9 @@ def requests_of(traffic: Traffic, trace: Requests | None = None) -> Requests:
         requests = _of_trace(traffic, trace.first(traffic.num_requests))
     else:
         requests = _drawn(traffic)
-    return requests if traffic.prefix_hit_share is None else _with_hits(requests, traffic.prefix_hit_share)
+    if traffic.prefix_hit_share is not None:
+        requests = _with_hits(requests, traffic.prefix_hit_share)
+    return _with_adapters(requests, traffic) if traffic.adapters else requests
 
 
 def _drawn(traffic: Traffic) -> Requests:
@@ -140,6 +142,16 @@ def draw(lengths: Lengths, size: int, generator: np.random.Generator) -> Integer
         drawn = lengths.mean_tokens * np.exp(sigma * generator.standard_normal(size) - sigma**2 / 2)
         return np.maximum(np.rint(drawn), 1).astype(np.intp)
     return np.full(size, int(lengths.mean_tokens), dtype=np.intp)
+
+
+def _with_adapters(requests: Requests, traffic: Traffic) -> Requests:
+    """Return requests with an adapter each, the same for all turns of a conversation."""
+    shares = np.arange(1, traffic.adapters + 1, dtype=np.float64) ** -traffic.adapter_skew
+    generator = np.random.default_rng([traffic.seed, 4])
+    drawn = generator.choice(traffic.adapters, requests.size, p=shares / shares.sum())
+    for request in np.flatnonzero(requests.after >= 0).tolist():
+        drawn[request] = drawn[requests.after[request]]
+    return replace(requests, adapter_ids=drawn)
 
 
 def _with_hits(requests: Requests, share_fraction: float) -> Requests:

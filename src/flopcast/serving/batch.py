@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from flopcast.serving.adapter_cache import AdapterCache
 from flopcast.serving.kv_blocks import KvBlocks
 from flopcast.serving.prefix_cache import PrefixCache
 from flopcast.serving.requests import Limits, Requests
@@ -70,6 +71,10 @@ class EngineBatch:
         self._keep: list[int] = requests.keep_ids.tolist()
         shares = limits.prefix_cache and (len(requests.segment_ids) > 0 or max(self._keep) >= 0)
         self._cache = PrefixCache(requests, limits.block_tokens) if shares else None
+        ids = requests.adapter_ids
+        self.adapters: AdapterCache | None = (
+            AdapterCache(ids, limits.adapter_slots) if limits.adapter_slots and len(ids) else None
+        )
         self._reserves = limits.preemption == "none"
         self._clock = 0
         self._pass = 0
@@ -114,7 +119,17 @@ class EngineBatch:
         spare = self.limits.spare_blocks if self.running else 0
         return taken + spare <= blocks.capacity
 
-    def admit(self, request: int, wanted: Wanted, now_s: float) -> int:
+    def has_slot(self, request: int) -> bool:
+        """Return whether there is a slot for the adapter of a request."""
+        return self.adapters is None or self.adapters.has_room(request)
+
+    def admit(self, request: int, wanted: Wanted, now_s: float) -> float:
+        """Start a request and return the seconds in which its blocks and its adapter are loaded."""
+        loads = self.adapters is not None and self.adapters.begin(request)
+        moved = self._start(request, wanted, now_s)
+        return moved * self.limits.swap_s + loads * self.limits.adapter_load_s
+
+    def _start(self, request: int, wanted: Wanted, now_s: float) -> int:
         """Start a request and return how many blocks come back from the host for it."""
         blocks = self.blocks
         self.running += 1
@@ -306,6 +321,8 @@ class EngineBatch:
 
     def _free_blocks(self, request: int, context: int, keep: int) -> None:
         """Free the blocks of a sequence; what others may begin with stays in the prefix cache."""
+        if self.adapters is not None:
+            self.adapters.end(request)
         blocks = self.blocks
         own = (self._reserved[request] or blocks.blocks(context)) - self._shared[request]
         self._shared[request] = 0

@@ -13,6 +13,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.serving.adapters import adapted
 from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import fitting_change, whole_degree
 from flopcast.serving.memory import serving_memory
@@ -28,7 +29,9 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     ----------
     longest : tokens of the longest request, prompt and output together
     """
-    problems = [*_of_model(job), *_of_devices(job), *_of_formats(job), *_of_kinds(job, _of_plan)]
+    of_job = (_of_model, _of_devices, _of_adapters, _of_formats)
+    problems = [problem for rule in of_job for problem in rule(job)]
+    problems += _of_kinds(job, _of_plan)
     return problems or [*_of_kinds(job, lambda kind: _of_memory(kind, longest)), *_of_context(job, longest)]
 
 
@@ -128,6 +131,24 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         fix = f"set plan.tensor_parallel to {whole}"
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     yield from _of_experts(job)
+
+
+def _of_adapters(job: ServingJob) -> Iterator[Problem]:
+    """Yield what is wrong with the adapters that requests use."""
+    plan, traffic = job.plan, job.traffic
+    if traffic.adapters and plan.adapter_rank is None:
+        because, fix = "the size of adapters follows from their rank", "set plan.adapter_rank to 16"
+        yield Problem("plan.adapter_rank", None, "at least 1", because, fix, fault="is missing")
+    unused = "adapter_rank" if plan.adapter_rank is not None else "adapter_slots"
+    if not traffic.adapters and getattr(plan, unused) is not None:
+        because, fix = "no request uses an adapter", f"set traffic.adapters to 10, or remove plan.{unused}"
+        yield Problem(f"plan.{unused}", getattr(plan, unused), "no value without adapters", because, fix)
+    bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
+    if traffic.adapters and bare:
+        because = f"no adapters of {bare[0].mixer.kind} are modelled"
+        yield Problem(
+            "traffic.adapters", traffic.adapters, "0 for this model", because, "remove the adapters"
+        )
 
 
 def _of_draft(job: ServingJob) -> Iterator[Problem]:

@@ -93,7 +93,7 @@ def draft_of(job: ServingJob) -> Draft | None:
 
 def job_of_draft(job: ServingJob, draft: Draft) -> ServingJob:
     """Return the job of a draft alone: its model on the same ranks, in the same formats."""
-    plan = job.plan.model_copy(update={"drafting": None})
+    plan = job.plan.model_copy(update={"drafting": None, "adapter_rank": None})
     return job.model_copy(update={"model": draft.model, "plan": plan})
 
 

@@ -7,6 +7,7 @@ Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices
 from dataclasses import dataclass, replace
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.serving.adapters import load_s
 from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer, lower_passes
@@ -96,6 +97,8 @@ def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
         prefill_first=engine.prefill == "apart",
         prefix_cache=engine.prefix_cache,
         preemption=engine.preemption,
+        adapter_slots=job.adapter_slots,
+        adapter_load_s=load_s(job),
         yielded_tokens=1.0 if drafting is None else drafting.accepted,
         computed_tokens=job.computed_tokens,
     )

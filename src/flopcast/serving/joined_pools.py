@@ -213,6 +213,7 @@ class _Joined:
             preemptions=first["preemptions"] + then["preemptions"],
             hit_tokens=first["hit_tokens"],
             iterations=_table(self._decode),
+            adapter_loads=sum(_loads(engine) for engine in (*self._prefill, *self._decode)),
             engines=len(self._decode),
             prefill=_table(self._prefill),
             prefill_engines=len(self._prefill),
@@ -233,6 +234,11 @@ def _engines(
 
 def _least_loaded(engines: Sequence[_Engine]) -> _Engine:
     return min(engines, key=lambda engine: engine.load)
+
+
+def _loads(engine: _Engine) -> int:
+    adapters = engine.loop.batch.adapters
+    return 0 if adapters is None else adapters.loads
 
 
 def _over(engines: Sequence[_Engine], name: str) -> Counts:

@@ -13,6 +13,7 @@ from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.serving.adapters import adapter_bytes
 from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer, lower_passes
@@ -38,14 +39,27 @@ class ServingMemory:
     weight_bytes: float
     activation_bytes: float  # of the largest pass
     reserved_bytes: float
+    adapter_bytes: float  # of all slots
     window_bytes: float  # caches of layers with a window, of all sequences
     token_bytes: float  # what one more token of a sequence caches, in layers without a window
     stage: int = 0
 
+    def parts(self) -> dict[str, float]:
+        """Return what fills the device, in bytes by name."""
+        adapters = {"slots of adapters": self.adapter_bytes} if self.adapter_bytes else {}
+        return {
+            "weights": self.weight_bytes,
+            **adapters,
+            "activations of the largest pass": self.activation_bytes,
+            "graphs, communication, runtime": self.reserved_bytes,
+            "KV cache": self.cache_bytes,
+            "left free by the engine": self.capacity_bytes - self.usable_bytes,
+        }
+
     @property
     def cache_bytes(self) -> float:
         """Return the bytes of the KV cache; below 0 if the weights do not fit."""
-        taken = self.weight_bytes + self.activation_bytes + self.reserved_bytes
+        taken = self.weight_bytes + self.activation_bytes + self.reserved_bytes + self.adapter_bytes
         return self.usable_bytes - taken
 
     @property
@@ -74,6 +88,7 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     counts = layers_of_stages(model, deployment.pipeline_parallel)
     by_layer = [_layer_bytes(layer, deployment) for layer in layers]
     drafted = _draft_memory(job, largest)
+    slots_bytes = job.adapter_slots * adapter_bytes(job)
     capacity_bytes = job.cluster.node.device.memory_bytes
     windows = [_window(block) for block in model.blocks]
     every = all(windows)  # then a token counts in the window as well
@@ -92,6 +107,7 @@ def serving_memory(job: ServingJob) -> ServingMemory:
             + sum(count * each for count, each in zip(row, by_layer, strict=True)),
             activation_bytes=6.0 * model.hidden * tokens * ELEMENT_BYTES["bf16"] + logits,
             reserved_bytes=engine.reserved_bytes,
+            adapter_bytes=slots_bytes,
             window_bytes=0.0 if every else sequences * sum(each * (window or 0) for each, window in cached),
             token_bytes=drafted.token_bytes + sum(each for each, window in cached if every or not window),
             stage=stage,

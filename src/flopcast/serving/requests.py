@@ -6,7 +6,7 @@ Elsewhere: where requests come from (arrivals.py, interop/request_traces/), how 
 (scheduler.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -36,6 +36,7 @@ class Requests:
     segment_starts: Integers  # (requests + 1,)
     segment_ids: Integers  # (segments,), at least 0
     segment_tokens: Integers  # (segments,)
+    adapter_ids: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # empty without any
     concurrency: int = 0  # closed loop: conversations that are open at any time; 0 if arrivals have times
 
     @property
@@ -57,6 +58,7 @@ class Requests:
             segment_starts=self.segment_starts[: kept + 1],
             segment_ids=self.segment_ids[:segments],
             segment_tokens=self.segment_tokens[:segments],
+            adapter_ids=self.adapter_ids[:kept],
             concurrency=self.concurrency,
         )
 
@@ -110,6 +112,8 @@ class Limits:
     static_batch: bool = False  # whether the next requests begin only when all of a batch have ended
     prefix_cache: bool = True  # whether equal beginnings of prompts share their KV blocks
     preemption: Preemption = "recompute"  # "none" reserves the blocks of the whole output on admission
+    adapter_slots: int = 0  # adapters in memory at once (max_loras); 0 without adapters
+    adapter_load_s: float = 0.0  # seconds to load one from the host
     swap_s: float = 0.0  # seconds to move one KV block to or from the host, for preemption="swap"
     yielded_tokens: float = 1.0  # output tokens that a decoding sequence gains: more if tokens are drafted
     computed_tokens: int = 1  # new tokens that a decoding sequence computes: 1 and the drafted tokens

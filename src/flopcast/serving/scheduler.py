@@ -23,6 +23,7 @@ from flopcast.serving.batch import EngineBatch
 from flopcast.serving.decode_times import DecodeTimes, PassSeconds
 from flopcast.serving.requests import Limits, Requests, limit_problems
 from flopcast.serving.served import (
+    ADAPTERS,
     ARRIVALS,
     BATCH,
     BUDGET,
@@ -85,6 +86,7 @@ def run(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> Served
         preemptions=np.array(loop.batch.preemptions, dtype=np.float64),
         hit_tokens=np.array(loop.batch.hit_tokens, dtype=np.float64),
         iterations=loop.table(),
+        adapter_loads=0 if loop.batch.adapters is None else loop.batch.adapters.loads,
     )
 
 
@@ -183,16 +185,30 @@ class EngineLoop:
         return preempted, swap_s
 
     def _admit(self) -> tuple[int, float]:
-        """Admit waiting requests: what keeps the next one waiting, and the seconds of swaps."""
-        limits, batch, swap_s = self.limits, self.batch, 0.0
+        """Admit waiting requests: what keeps the next one waiting, and the seconds of loads."""
+        limits, batch = self.limits, self.batch
         if limits.static_batch and batch.running:
-            return (BATCH if self._waiting else ARRIVALS), swap_s
+            return (BATCH if self._waiting else ARRIVALS), 0.0
         decoding = 0 if self._apart else batch.decoding * limits.computed_tokens
         budget = limits.max_tokens - decoding - batch.prompt_tokens_left()
+        passed: list[int] = []  # without a slot for their adapters
+        limited_by, load_s = self._admit_within(budget, passed)
+        self._waiting.extendleft(reversed(passed))
+        return (ADAPTERS if passed and limited_by == ARRIVALS else limited_by), load_s
+
+    def _admit_within(self, budget: int, passed: list[int]) -> tuple[int, float]:
+        """Admit waiting requests while a budget of new tokens lasts: what ends it, and seconds of loads.
+
+        Requests without a slot for their adapters are taken out of the queue, and those behind them go on.
+        """
+        limits, batch, swap_s = self.limits, self.batch, 0.0
         while self._waiting:
             if batch.running >= limits.max_sequences:
                 return MAX_SEQUENCES, swap_s
             request = self._waiting[0]
+            if not batch.has_slot(request):
+                passed.append(self._waiting.popleft())
+                continue
             wanted = batch.wanted(request)
             if not limits.static_batch:
                 least = 1 if limits.chunked_prefill else wanted.new_tokens
@@ -201,7 +217,7 @@ class EngineLoop:
             if not batch.has_room(wanted):
                 return KV, swap_s
             self._waiting.popleft()
-            swap_s += batch.admit(request, wanted, self._now_s) * limits.swap_s
+            swap_s += batch.admit(request, wanted, self._now_s)
             budget -= wanted.new_tokens
         return (BUDGET if budget < 0 else ARRIVALS), swap_s
 
@@ -265,7 +281,8 @@ class EngineLoop:
         batch, limits = self.batch, self.limits
         passes = 1 if preempted else batch.passes_until_change()
         until_s = math.inf
-        if limited_by == ARRIVALS and batch.running < limits.max_sequences and not limits.static_batch:
+        room = batch.running < limits.max_sequences and not limits.static_batch
+        if limited_by in (ARRIVALS, ADAPTERS) and room:
             until_s = self.source.next_s() - self._now_s - swap_s
         sequences, before = batch.padded, batch.kv_tokens
         new = sequences * limits.computed_tokens

@@ -12,13 +12,14 @@ import numpy as np
 from flopcast.dtypes import Counts, Floats
 from flopcast.serving.requests import Limits, Requests
 
-LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch")
+LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch", "adapters")
 """What keeps an iteration from doing more, by the code in `Iterations.limited_by`.
 
 "arrivals": no request waits; "kv": the next one finds too few free KV blocks; "budget": the tokens of the
-iteration are used up; "batch": a static batch has to end first.
+iteration are used up; "batch": a static batch has to end first;
+"adapters": all slots have adapters of running requests.
 """
-ARRIVALS, MAX_SEQUENCES, KV, BUDGET, BATCH = range(len(LIMITED_BY))
+ARRIVALS, MAX_SEQUENCES, KV, BUDGET, BATCH, ADAPTERS = range(len(LIMITED_BY))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -59,6 +60,7 @@ class Served:
     preemptions: Counts
     hit_tokens: Counts  # of the prompt, found in the prefix cache on the first admission
     iterations: Iterations
+    adapter_loads: int = 0
     engines: int = 1  # whose iterations these are
     prefill: Iterations | None = None
     prefill_engines: int = 0

@@ -63,6 +63,7 @@ class ServingSummary:
     busy_share: float  # of the time in which an iteration runs
     mean_running_sequences: float  # requests in the engine, over busy time
     hit_share: float  # of prompt tokens, found in the prefix cache
+    adapter_hit_share: float  # of admissions, whose adapter was loaded; 1 without adapters
     preempted_share: float  # of requests, that were preempted at least once
     limited_by: Mapping[str, float]  # share of busy time of iterations by LIMITED_BY
     stable: bool  # whether the queue does not grow all the time
@@ -119,6 +120,7 @@ def summarise(
         busy_share=float(busy_s) / span_s / served.engines,
         mean_running_sequences=float((table.running * inside_s).sum() / max(busy_s, 1e-300)),
         hit_share=float(served.hit_tokens[judged].sum() / served.requests.prompt_tokens[judged].sum()),
+        adapter_hit_share=1.0 - served.adapter_loads / (size + float(served.preemptions.sum())),
         preempted_share=float((served.preemptions[judged] > 0).mean()),
         limited_by={word: limit_share(table, code) for code, word in enumerate(LIMITED_BY)},
         stable=stable,

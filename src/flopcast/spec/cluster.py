@@ -64,6 +64,9 @@ class Device(StrictModel):
         Size of the last-level cache; 0 if it is not known.
     kernel_launch_s : float
         Time of an empty kernel, which is the shortest time of any kernel.
+    host_bytes_per_s : float
+        Rate at which the device copies from pinned memory of its host. The default is what PCIe 4.0 with 16
+        lanes reaches, 0.8 of 32 GB/s.
     one_narrow_layout : bool
         Whether the 8-bit tensor cores read their operands in one memory layout only. A tensor that is used
         along both of its dimensions then needs a transposed copy (Hopper, Ada).
@@ -99,6 +102,7 @@ class Device(StrictModel):
     clock_hz: float | None = Field(default=None, gt=0)
     cache_bytes: float = Field(default=0.0, ge=0)
     kernel_launch_s: float = Field(gt=0)
+    host_bytes_per_s: float = Field(default=25e9, gt=0)
     one_narrow_layout: bool = False
     writes_results_after: bool = False
     collective_slowdown_fraction: float = Field(default=0.3, ge=0, le=1)

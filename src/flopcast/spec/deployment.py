@@ -79,6 +79,11 @@ class Deployment(Pool):
         Number format of the weights of routed experts; by default that of the other weights.
     cache : str
         Number format of cached keys and values.
+    adapter_rank : int or None
+        Rank of the low-rank adapters that are loaded beside the model, one for each request; None without
+        adapters.
+    adapter_slots : int or None
+        Adapters that fit into the memory of an instance at once; by default the engine's.
     drafting : Drafting or None
         Tokens that are drafted before each pass.
     prefill : Pool or None
@@ -96,6 +101,8 @@ class Deployment(Pool):
     weights: WeightFormat = "bf16"
     expert_weights: WeightFormat | None = None
     cache: CacheFormat = "bf16"
+    adapter_rank: int | None = Field(default=None, ge=1)
+    adapter_slots: int | None = Field(default=None, ge=1)
     drafting: Drafting | None = None
     prefill: Pool | None = None
     decode: Pool | None = Field(default=None, validate_default=True)

@@ -63,6 +63,8 @@ class Engine(StrictModel):
         sequence is preempted: a request is admitted only if the blocks of its whole output are free.
     prefix_cache : bool
         Whether blocks of equal prompts are shared by default.
+    adapter_slots : int
+        Low-rank adapters that fit into memory at once by default.
     fused_norms : bool
         Whether the addition of the residual and the norm behind it are one kernel.
     iteration : IterationCost
@@ -85,6 +87,7 @@ class Engine(StrictModel):
     reserved_bytes: float = Field(default=3e9, ge=0)
     preemption: Literal["recompute", "none"] = "recompute"
     prefix_cache: bool = False
+    adapter_slots: int = Field(default=1, ge=1)
     fused_norms: bool = True
     iteration: IterationCost = IterationCost()
     weights: tuple[WeightFormat, ...] = ("bf16",)

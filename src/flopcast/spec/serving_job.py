@@ -91,6 +91,12 @@ class ServingJob(StrictModel):
         return self.replicas * self.plan.data_parallel * self.passes_in_flight
 
     @property
+    def adapter_slots(self) -> int:
+        """Return the adapters that an instance holds at once; 0 without adapters."""
+        plan = self.plan
+        return 0 if plan.adapter_rank is None else plan.adapter_slots or self.engine.adapter_slots
+
+    @property
     def computed_tokens(self) -> int:
         """Return the new tokens of a decoding sequence in a pass: 1, and those that are drafted."""
         return 1 if self.plan.drafting is None else self.plan.drafting.computed_tokens

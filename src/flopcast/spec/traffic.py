@@ -13,6 +13,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field
 
 from flopcast.spec.lengths import FORMS, WrittenLengths
 from flopcast.strict_model import StrictModel
+from flopcast.units import Number
 
 DEFAULT_REQUESTS = 10_000  # the 99th percentile then has a hundred requests above it
 MOST_REQUESTS = 20_000_000
@@ -70,6 +71,12 @@ class Traffic(StrictModel):
         Requests of a conversation. The prompt of a turn holds the turns before with their answers.
     pause_s : float
         Time from an answer to the next turn of its conversation.
+    adapters : int
+        Number of low-rank adapters that requests use, each request (or conversation) one of them; 0 if they
+        use the model alone.
+    adapter_skew : float
+        How uneven they are used: the share of adapter number i is proportional to i to the power of minus
+        this (Zipf's law). 0 makes all equal.
     requests : int or None
         Number of requests that are simulated. By default all of a trace, and else 10,000, so that the 99th
         percentile of a latency has a hundred requests above it.
@@ -105,6 +112,8 @@ class Traffic(StrictModel):
     shared_prefix_share: float = Field(default=1.0, ge=0, le=1)
     turns: int = Field(default=1, ge=1, le=10_000)
     pause_s: float = Field(default=0.0, ge=0)
+    adapters: int = Field(default=0, ge=0, le=1_000_000)
+    adapter_skew: Number = Field(default=0.0, ge=0, le=10)
     requests: int | None = Field(default=None, ge=1, le=MOST_REQUESTS)
     seed: int = Field(default=0, ge=0, le=2**63)
     prefix_hit_share: float | None = Field(
@@ -155,16 +164,20 @@ class Traffic(StrictModel):
             raise ValueError(f"1 unless arrivals is gamma; because {because}; fix: write arrivals=gamma")
         return value
 
-    @field_validator("shared_prefix_tokens", "shared_prefix_share", "turns", "pause_s")
+    @field_validator("shared_prefix_tokens", "shared_prefix_share", "turns", "pause_s", "adapter_skew")
     @classmethod
     def _unless_traced(cls, value: object, info: ValidationInfo) -> object:
         """Refuse what a trace says itself, and what changes nothing."""
         name = str(info.field_name)
         if value == cls.model_fields[name].default:
             return value
-        if info.data.get("trace") is not None:
+        if info.data.get("trace") is not None and name != "adapter_skew":
             raise ValueError(f"no value beside a trace; because {_OF_A_TRACE}; fix: remove {name}")
-        needed = {"shared_prefix_share": ("shared_prefix_tokens", 0), "pause_s": ("turns", 1)}
+        needed = {
+            "shared_prefix_share": ("shared_prefix_tokens", 0),
+            "pause_s": ("turns", 1),
+            "adapter_skew": ("adapters", 0),
+        }
         if name in needed and info.data.get(needed[name][0]) == needed[name][1]:
             other, unused = needed[name]
             because = f"it has an effect only where {other} is above {unused}"

@@ -6,6 +6,7 @@ Each has one signature, `(items, seen) -> items`, and changes nothing where a la
 from collections.abc import Callable
 
 from flopcast.operators.item import Item
+from flopcast.serving.rewrites.adapter_products import adapter_products
 from flopcast.serving.rewrites.cached_attention import cached_attention
 from flopcast.serving.rewrites.cached_latents import cached_latents
 from flopcast.serving.rewrites.fused_norms import fused_norms
@@ -24,4 +25,5 @@ SERVING_REWRITES: dict[str, ServingRewrite] = {
     "fused_norms": fused_norms,
     "served_products": served_products,
     "served_messages": served_messages,
+    "adapter_products": adapter_products,
 }

@@ -1,0 +1,70 @@
+"""Adapters in slots of device memory: a cache whose misses are loads from the host.
+
+Answers: may a request begin, whose adapter is it, does the adapter have to be loaded?
+Elsewhere: when requests are admitted (scheduler.py), bytes of an adapter (adapters.py).
+
+Adapters of running requests stay. Of the others, the one that was used least recently makes room.
+"""
+
+from collections import OrderedDict
+
+from flopcast.dtypes import Integers
+
+NONE = -1  # the adapter of a request without one
+
+
+class AdapterCache:
+    """Slots of one engine.
+
+    Parameters
+    ----------
+    adapter_ids : array of shape (requests,)
+        The adapter of each request; NONE if it has none.
+    slots : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cache = AdapterCache(np.array([0, 1, 0]), slots=1)
+    >>> cache.has_room(0), cache.begin(0), cache.has_room(1), cache.has_room(2), cache.begin(2)
+    (True, True, False, True, False)
+    """
+
+    def __init__(self, adapter_ids: Integers, slots: int) -> None:
+        self._adapters: list[int] = adapter_ids.tolist()
+        self._slots = slots
+        self._users: dict[int, int] = {}  # running requests of each adapter that has some
+        self._idle: OrderedDict[int, None] = OrderedDict()  # loaded and unused, the least recent first
+        self.loads: int = 0
+
+    def has_room(self, request: int) -> bool:
+        """Return whether the adapter of a request is loaded, or may take a slot."""
+        adapter = self._adapters[request]
+        return adapter == NONE or adapter in self._users or len(self._users) < self._slots
+
+    def begin(self, request: int) -> bool:
+        """Take the adapter of a request into use and return whether it has to be loaded."""
+        adapter = self._adapters[request]
+        if adapter == NONE:
+            return False
+        if adapter in self._users:
+            self._users[adapter] += 1
+            return False
+        self._users[adapter] = 1
+        if adapter in self._idle:
+            del self._idle[adapter]
+            return False
+        while len(self._users) + len(self._idle) > self._slots:
+            self._idle.popitem(last=False)
+        self.loads += 1
+        return True
+
+    def end(self, request: int) -> None:
+        """Let go of the adapter of a request, which stays loaded until its slot is needed."""
+        adapter = self._adapters[request]
+        if adapter == NONE:
+            return
+        self._users[adapter] -= 1
+        if not self._users[adapter]:
+            del self._users[adapter]
+            self._idle[adapter] = None

@@ -1,0 +1,43 @@
+"""The narrow products of adapters beside the linears of a layer.
+
+Answers: what do adapters add to a pass?
+
+Each token is multiplied with the two matrices of its own adapter: one kernel for all tokens narrows them to
+the rank, another one widens them again. It reads the adapters of all sequences, which are as many as there
+are new tokens, or as slots.
+"""
+
+from itertools import groupby
+
+import numpy as np
+
+from flopcast.dtypes import ONE, Counts, constant
+from flopcast.layers.block import Block
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item, kernel
+from flopcast.serving.adapters import adapted, cut_sides
+from flopcast.serving.seen import Seen
+
+
+def adapter_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
+    """Add two kernels for each product whose linears have adapters."""
+    rank, layer = seen.deployment.adapter_rank, seen.layer
+    if rank is None or not isinstance(layer, Block):
+        return items
+    slots = float(seen.deployment.adapter_slots or seen.engine.adapter_slots)
+    used = np.minimum(seen.run.new_tokens, slots)
+    added: list[Item] = []
+    for name, group in groupby(adapted(layer, seen.hidden), key=lambda linear: linear.item):
+        sides = [cut_sides(linear, seen.deployment.tensor_parallel) for linear in group]
+        inside = constant(float(rank * len(sides)))
+        into, out = constant(sides[0][0]), constant(sum(side for _, side in sides))
+        added.append(_product(f"{name}.narrow", inside, into, used, seen))
+        added.append(_product(f"{name}.widen", out, constant(float(rank)), used, seen))
+    return (*items, *added)
+
+
+def _product(name: str, columns: Counts, length: Counts, adapters: Counts, seen: Seen) -> Item:
+    work = GroupedMatmul(
+        groups=adapters, rows=seen.run.new_tokens, n=columns, k=length, imbalance=ONE, dtype="bf16"
+    )
+    return kernel(name, work, ("x",), component="adapters")
