@@ -36,6 +36,7 @@ CASES = (  # model, traffic, limits, space; on 8 devices of dgx-h100
         "ttft_p90=1s tpot_p90=30ms",
         "max_sequences=64,256 max_tokens=8192",
     ),
+    ("llama-3.1-8b", "rate=30/s prompt=3000 output=150", "ttft_p90=1s tpot_p90=9ms", "pools=yes tp=1,2"),
     (
         "llama-3.1-70b",
         "concurrency=128 prompt=1500 output=200",

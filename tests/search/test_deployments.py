@@ -64,6 +64,20 @@ def test_a_search_finds_the_best_of_all(objective):
     assert all(each.report.meets_slo for each in found.deployments)
 
 
+def test_the_best_pools_are_found_and_beat_one_kind_of_instance_where_tokens_must_come_evenly():
+    """Long prompts between tokens delay them, unless another pool computes them."""
+    job = asked(traffic="rate=20/s prompt=3000 output=100 requests=300", slo="ttft_p90=2s tpot_p99=9ms")
+    question = DeploymentQuestion(jobs=(job,), space=space_of("tp=1,2 pools=yes"), objectives=("cost",))
+    found = find_deployments(question, BOOK, simulated=8)
+    whole = find_deployments(question, BOOK, simulated=ALL)
+    assert found.simulated < whole.simulated
+    best = min(each.losses[0] for each in whole.deployments)
+    assert min(each.losses[0] for each in found.deployments) == pytest.approx(best, rel=0.01)
+    mixed = search_deployments(job, "tp=1,2 pools=no max_sequences=256 max_tokens=8192")
+    kept = [each.losses[0] for each in mixed.deployments]
+    assert not kept or min(kept) > best
+
+
 def test_more_replicas_are_chosen_for_more_requests():
     """The cheapest deployment has no more devices than it needs, and more for a larger rate."""
     traffic = "rate={}/s prompt=1000 output=150 requests=400"

@@ -7,17 +7,27 @@ Deployments that differ only in replicas and limits share their passes, which ar
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.search.deployments.question import DeploymentQuestion
-from flopcast.search.deployments.space import DeploymentSpace, deployments_of, limits_of, replicas_of
-from flopcast.search.deployments.steady import Load, Steady, curve_of, steady_state
+from flopcast.search.deployments.space import (
+    DeploymentSpace,
+    deployments_of,
+    limits_of,
+    pools_of,
+    replicas_of,
+)
+from flopcast.search.deployments.steady import Curve, Load, Steady, curve_of, steady_pools, steady_state
 from flopcast.serving.checks import serving_problems
+from flopcast.serving.decode_times import PassSeconds
 from flopcast.serving.instances import times_of
+from flopcast.serving.kv_transfer import kv_transfer
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.requests import Requests
-from flopcast.spec.deployment import Deployment
+from flopcast.spec.deployment import Deployment, Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
@@ -55,6 +65,15 @@ def screened(
     requests : those of all instances together
     """
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    if False in space.pools:
+        yield from _of_instances(job, space, book, requests, longest)
+    yield from _of_pools(job, space, book, requests, longest)
+
+
+def _of_instances(
+    job: ServingJob, space: DeploymentSpace, book: CurveBook, requests: Requests, longest: int
+) -> Iterator[Screened | None]:
+    """Yield deployments whose instances compute prompts and decode."""
     limits = limits_of(job, space)
     for deployment in deployments_of(job, space):
         replicas = replicas_of(job, deployment, space)
@@ -69,17 +88,53 @@ def screened(
             memory = serving_memory(limited)
             for count in replicas:
                 chosen = _with(one, deployment, max_sequences=sequences, max_tokens=tokens, replicas=count)
-                load = _load(chosen, requests)
+                load = _load(chosen, requests, chosen.engines)
                 room = memory.cache_tokens / chosen.passes_in_flight
                 if room < longest:
                     yield None
                     continue
-                kept = load.context_tokens + REQUEST_PART * load.output_tokens
-                most = min(chosen.most_sequences, room / kept)
-                budget = tokens or job.engine.max_tokens
-                curve = curve_of(times, load, most, budget, job.engine.prefill == "apart")
+                curve = _curve(chosen, times, load, room)
                 steady = steady_state(curve, load, chosen.engines)
                 yield Screened(job=chosen, steady=steady, excess_ratio=_excess(chosen, steady))
+
+
+def _curve(job: ServingJob, times: PassSeconds, load: Load, room: Number) -> Curve:
+    """Return the curve of one group of ranks, whose cache has room for so many tokens."""
+    kept = load.context_tokens + REQUEST_PART * load.output_tokens
+    budget = job.plan.max_tokens or job.engine.max_tokens
+    most = min(job.most_sequences, room / kept)
+    return curve_of(times, load, most, budget, job.engine.prefill == "apart")
+
+
+def _of_pools(
+    job: ServingJob, space: DeploymentSpace, book: CurveBook, requests: Requests, longest: int
+) -> Iterator[Screened | None]:
+    """Yield deployments of two pools; passes of each kind of instance are priced once."""
+    kinds: dict[Pool, PassSeconds | None] = {}
+
+    def times(kind: ServingJob, pool: Pool) -> PassSeconds | None:
+        key = pool.model_copy(update={"replicas": 1})
+        if key not in kinds:
+            possible = not serving_problems(kind, longest)
+            kinds[key] = times_of(kind, book, longest) if possible else None
+        return kinds[key]
+
+    for deployment in pools_of(job, space):
+        chosen = job.model_copy(update={"plan": deployment})
+        both = [times(kind, pool) for kind, pool in zip(chosen.kinds, deployment.pools, strict=True)]
+        if both[0] is None or both[1] is None:
+            yield None
+            continue
+        senders, receivers = chosen.kinds
+        load = _load(chosen, requests, 1)
+        room = serving_memory(receivers).cache_tokens / receivers.passes_in_flight
+        curve = _curve(receivers, both[1], replace(load, prompt_tokens=1e-9), room)
+        mean = np.array([round(load.context_tokens)])
+        sent_s = float(kv_transfer(chosen, book, mean).alone_s[0])
+        budget = senders.plan.max_tokens or senders.engine.max_tokens
+        engines = (senders.engines, receivers.engines)
+        steady = steady_pools(both[0], curve, load, engines, budget, sent_s)
+        yield Screened(job=chosen, steady=steady, excess_ratio=_excess(chosen, steady))
 
 
 def _with(job: ServingJob, deployment: Deployment, **changes: int | None) -> ServingJob:
@@ -95,11 +150,11 @@ def _widest(job: ServingJob, limits: Sequence[tuple[int | None, int | None]]) ->
     return _with(job, job.plan, max_sequences=sequences, max_tokens=tokens)
 
 
-def _load(job: ServingJob, requests: Requests) -> Load:
-    """Return the means of the requests of one group of ranks."""
+def _load(job: ServingJob, requests: Requests, engines: int) -> Load:
+    """Return the means of the requests of one of so many groups of ranks."""
     context = float(requests.prompt_tokens.mean())
     share = job.traffic.prefix_hit_share or 0.0
-    rate, concurrency = job.traffic.rate_per_s, float(job.traffic.concurrency or 0) / job.engines
+    rate, concurrency = job.traffic.rate_per_s, float(job.traffic.concurrency or 0) / engines
     if rate is None and not concurrency:
         elapsed_s = float(requests.arrival_s.max() - requests.arrival_s.min())
         rate = requests.size / max(elapsed_s, 1e-9)
@@ -107,8 +162,10 @@ def _load(job: ServingJob, requests: Requests) -> Load:
         prompt_tokens=max(context * (1.0 - share), 1.0),
         context_tokens=context,
         output_tokens=float(requests.output_tokens.mean()),
-        rate_per_s=None if rate is None else rate / job.engines,
+        rate_per_s=None if rate is None else rate / engines,
         concurrency=concurrency,
+        yielded_tokens=1.0 if job.plan.drafting is None else job.plan.drafting.accepted,
+        computed_tokens=float(job.computed_tokens),
     )
 
 
@@ -127,9 +184,9 @@ def _excess(job: ServingJob, steady: Steady) -> float:
 def promising(candidates: Sequence[Screened], question: DeploymentQuestion, most: int) -> list[Screened]:
     """Return the deployments that are worth a simulation, the most promising first.
 
-    Half of them are divided among the clusters and engines of the question, so that each has an answer. Of
-    deployments that differ only in the limits of a pass, the best by estimate comes first; the others of
-    the best ones fill up the rest.
+    Half of them are divided among the clusters and engines of the question, with and without pools, so that
+    each has an answer. Of deployments that differ only in the limits of a pass, the best by estimate comes
+    first; the others of the best ones fill up the rest.
     """
     ordered = sorted(candidates, key=lambda each: _order(each, question))
     families: dict[Hashable, list[Screened]] = {}
@@ -158,7 +215,7 @@ def _order(each: Screened, question: DeploymentQuestion) -> tuple[Number, ...]:
 
 
 def _setting(each: Screened) -> Hashable:
-    return each.job.cluster.name, each.job.engine.name
+    return each.job.cluster.name, each.job.engine.name, bool(each.job.plan.pools)
 
 
 def _family(each: Screened) -> Hashable:

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from flopcast.layers.experts import Experts
 from flopcast.search.space import Numbers
-from flopcast.spec.deployment import CacheFormat, Deployment
+from flopcast.spec.deployment import CacheFormat, Deployment, Pool
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.serving_job import ServingJob
 from flopcast.strict_model import StrictModel
@@ -23,12 +23,20 @@ from flopcast.strict_model import StrictModel
 SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)  # limits that are tried beside the engine's own
 TOKENS = (2048, 8192, 16384)
 EVERY_REPLICA = 16  # up to this many instances each number is tried, and powers of two above
+MOST_INSTANCES = 8  # of one pool
 MOST_GROUPS = 64  # of data parallelism: no engine documents more
 
 
 def _names(given: object) -> object:
     """Return names separated by commas as a tuple."""
     return tuple(word.strip() for word in given.split(",")) if isinstance(given, str) else given
+
+
+def _switches(given: object) -> object:
+    """Return one switch, or several separated by commas, as a tuple."""
+    if isinstance(given, str):
+        return tuple({"yes": True, "no": False}.get(word.strip(), word) for word in given.split(","))
+    return (given,) if isinstance(given, bool) else given
 
 
 Weights = Annotated[tuple[WeightFormat, ...], BeforeValidator(_names)]
@@ -57,6 +65,9 @@ class DeploymentSpace(StrictModel):
         Number formats.
     max_sequences, max_tokens : tuple of int
         Limits of one pass.
+    pools : tuple of bool
+        Whether instances compute prompts and decode (False), or two pools share the work (True). Where
+        `replicas` or a limit has values, there are no pools.
 
     Examples
     --------
@@ -74,6 +85,7 @@ class DeploymentSpace(StrictModel):
     cache: Caches = ()
     max_sequences: Numbers = ()
     max_tokens: Numbers = ()
+    pools: Annotated[tuple[bool, ...], BeforeValidator(_switches)] = (False, True)
 
 
 def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
@@ -91,6 +103,7 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
             data_parallel=groups,
             expert_parallel=experts,
             pipeline_parallel=stages,
+            drafting=job.plan.drafting,
             weights=weights,
             expert_weights=expert_weights,
             cache=cache,
@@ -144,3 +157,36 @@ def _doubled(most: int) -> tuple[int, ...]:
     (1, 2, 4, 8)
     """
     return tuple(1 << power for power in range(most.bit_length()))
+
+
+def pools_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
+    """Yield deployments of two pools: every pair of degrees, and numbers of instances that have room.
+
+    An instance for prompts has no groups with caches of their own. Instances of both pools are up to
+    MOST_INSTANCES.
+    """
+    if True not in space.pools or space.replicas or space.max_sequences or space.max_tokens:
+        return
+    degrees = dict.fromkeys(one for one in deployments_of(job, space) if one.pipeline_parallel == 1)
+    for senders, receivers in product(degrees, degrees):
+        formats = senders.weights, senders.expert_weights, senders.cache
+        if senders.data_parallel > 1 or formats != (
+            receivers.weights, receivers.expert_weights, receivers.cache,
+        ):  # fmt: skip
+            continue
+        for prompts, decoding in product(range(1, MOST_INSTANCES + 1), repeat=2):
+            if prompts * senders.devices + decoding * receivers.devices > job.cluster.num_devices:
+                continue
+            yield receivers.model_copy(
+                update={
+                    **{name: field.default for name, field in Pool.model_fields.items()},
+                    "prefill": _pool(senders, prompts),
+                    "decode": _pool(receivers, decoding),
+                }
+            )
+
+
+def _pool(deployment: Deployment, instances: int) -> Pool:
+    """Return so many instances of a deployment as a pool."""
+    own = {name: getattr(deployment, name) for name in Pool.model_fields}
+    return Pool(**(own | {"replicas": instances}))

@@ -5,7 +5,8 @@ Elsewhere: the simulation that decides (serving/scheduler.py), which deployments
 
 If B sequences decode and outputs have O tokens, B / O requests end in each iteration, and as many prompts
 of P tokens are computed. The time T of such an iteration follows from B alone, the rate of requests is
-B / (O T) by Little's law, and the largest B that memory and limits allow has the largest rate.
+B / (O T) by Little's law, and the largest B that memory and limits allow has the largest rate. Where a pass
+yields several tokens of a sequence, O is the number of its passes.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ class Load:
     output_tokens: float
     rate_per_s: float | None  # None for a closed loop
     concurrency: Number  # of a closed loop; else 0
+    yielded_tokens: Number = 1.0  # that a decoding sequence gains in an iteration: more with drafts
+    computed_tokens: Number = 1.0  # that it computes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +46,10 @@ class Steady:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Curve:
-    """An engine by the number of decoding sequences, ascending; arrays of shape (points,)."""
+    """An engine by the number of decoding sequences, ascending; arrays of shape (points,).
+
+    `iteration_s` is the time per output token of a sequence.
+    """
 
     decoding: Counts
     iteration_s: Floats
@@ -58,10 +64,11 @@ def curve_of(times: PassSeconds, load: Load, most_sequences: Number, max_tokens:
     ----------
     apart : whether prompts run in passes of their own
     """
-    prompt, output = load.prompt_tokens, load.output_tokens
-    top = max(min(most_sequences, max_tokens / (1.0 + (0.0 if apart else prompt / output))), 1.0)
+    prompt, output = load.prompt_tokens, load.output_tokens / load.yielded_tokens
+    computed = load.computed_tokens
+    top = max(min(most_sequences, max_tokens / (computed + (0.0 if apart else prompt / output))), 1.0)
     decoding = np.minimum(nodes(top, (1.0, 1.5)), top)
-    cached = decoding * (load.context_tokens + output / 2.0)
+    cached = decoding * (load.context_tokens + load.output_tokens / 2.0)
     pairs = prompt * (load.context_tokens - prompt / 2.0)  # of one prompt
     begun = decoding / output  # prompts of an iteration
 
@@ -73,17 +80,19 @@ def curve_of(times: PassSeconds, load: Load, most_sequences: Number, max_tokens:
         prompt_s = float(
             times(together * prompt, together, 0.0, together * pairs) / together
         )  # of one of several
-        iteration_s = many(decoding, decoding, cached, cached) + begun * prompt_s
+        iteration_s = many(computed * decoding, decoding, cached, cached) + begun * prompt_s
         first_s = np.full_like(decoding, float(times(prompt, 1.0, 0.0, pairs)))
     else:
-        iteration_s = many(decoding + begun * prompt, decoding + begun, cached, cached + begun * pairs)
-        room = np.maximum(max_tokens - decoding, 1.0)
+        new = computed * decoding + begun * prompt
+        iteration_s = many(new, decoding + begun, cached, cached + begun * pairs)
+        room = np.maximum(max_tokens - computed * decoding, 1.0)
         passes = np.maximum(prompt / room, 1.0)
-        first_s = passes * many(decoding + prompt / passes, decoding + 1.0, cached, cached + pairs / passes)
+        new = computed * decoding + prompt / passes
+        first_s = passes * many(new, decoding + 1.0, cached, cached + pairs / passes)
     rate = decoding / (output * iteration_s)
     return Curve(
         decoding=decoding,
-        iteration_s=iteration_s,
+        iteration_s=iteration_s / load.yielded_tokens,
         ttft_s=first_s + iteration_s / 2.0,
         rate_per_s=np.maximum.accumulate(rate),
     )
@@ -109,6 +118,58 @@ def steady_state(curve: Curve, load: Load, engines: int) -> Steady:
     return Steady(
         requests_per_s=rate * engines,
         tokens_per_s=rate * engines * output,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        end_to_end_s=ttft_s + tpot_s * max(output - 1.0, 0.0),
+        load_ratio=ratio,
+    )
+
+
+def steady_pools(
+    prompts: PassSeconds,
+    decoding: Curve,
+    load: Load,
+    engines: tuple[int, int],
+    max_tokens: int,
+    transfer_s: Number,
+) -> Steady:
+    """Return the estimates of pools for prompts and for decoding, of `engines` groups of ranks each.
+
+    Parameters
+    ----------
+    prompts : times of passes of one group of the pool for prompts
+    decoding : the curve of one group of the pool that decodes, without prompts
+    load : of all groups together
+    transfer_s : of the keys and values of a prompt
+    """
+    of_prompts, of_decoding = engines
+    prompt, pairs = (
+        load.prompt_tokens,
+        load.prompt_tokens * (load.context_tokens - load.prompt_tokens / 2.0),
+    )
+    together = max(max_tokens // max(prompt, 1.0), 1.0)
+    alone_s = float(prompts(prompt, 1.0, 0.0, pairs)) * max(prompt / max_tokens, 1.0)
+    largest = of_prompts * together / float(prompts(together * prompt, together, 0.0, together * pairs))
+    largest = min(largest, of_decoding * float(decoding.rate_per_s[-1]))
+    output = load.output_tokens
+    if load.rate_per_s is None:
+        opened = (
+            of_decoding
+            * decoding.decoding
+            * (1.0 + (alone_s + transfer_s) / (output * decoding.iteration_s))
+        )
+        busy = float(np.interp(load.concurrency, opened, decoding.decoding))
+        rate = min(of_decoding * float(np.interp(busy, decoding.decoding, decoding.rate_per_s)), largest)
+        ratio = 1.0
+    else:
+        rate, ratio = min(load.rate_per_s, largest), load.rate_per_s / largest
+    each = rate / of_decoding
+    tpot_s = float(np.interp(each, decoding.rate_per_s, decoding.iteration_s))
+    full = min(rate * alone_s / (of_prompts * together), 0.99)
+    ttft_s = alone_s * (1.0 + full / (1.0 - full) / 2.0) + transfer_s
+    return Steady(
+        requests_per_s=rate,
+        tokens_per_s=rate * output,
         ttft_s=ttft_s,
         tpot_s=tpot_s,
         end_to_end_s=ttft_s + tpot_s * max(output - 1.0, 0.0),
