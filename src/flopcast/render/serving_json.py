@@ -3,6 +3,8 @@
 Elsewhere: the report as text (serving_text.py), reports of training (report_json.py).
 """
 
+from dataclasses import asdict
+
 from flopcast.serving.serving_report import Estimate, ServingReport
 
 FORMAT_VERSION = 1
@@ -48,6 +50,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
             "pipeline_stage": memory.stage + 1,
         },
         "pools": _pools(report),
+        "output_mixture": None if report.mixture is None else asdict(report.mixture),
         "factors": [
             {"name": name, "log_sigma_factor": factor.log_sigma_factor, "share": report.factor_shares[name]}
             for name, factor in report.factors.items()

@@ -89,6 +89,7 @@ def _answer(report: ServingReport) -> list[str]:
     if report.usd_per_million_tokens is not None:
         cost = report.usd_per_million_tokens
         lines.append(f"cost      {answer(show_usd(cost.value))} for a million output tokens")
+    lines += _mixture(report)
     lines += _power(report)
     lines.append(f"limit     {LIMITS[report.limited_by]}")
     if report.saturation_per_s is not None:
@@ -102,6 +103,16 @@ def _answer(report: ServingReport) -> list[str]:
             " does not keep up, and the queue grows without end"
         )
     return lines
+
+
+def _mixture(report: ServingReport) -> list[str]:
+    """Return what a mixture of short and long outputs costs; empty without one."""
+    if report.mixture is None:
+        return []
+    return [
+        f"mixture   a request costs {report.mixture.cost_ratio:.0%} of one with an output of"
+        f" {max(report.mixture.tokens)} tokens"
+    ]
 
 
 def _power(report: ServingReport) -> list[str]:

@@ -9,6 +9,7 @@ requests of one replica. Intervals come from playing them with passes that are s
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.kernels.curve_book import CurveBook
@@ -19,6 +20,7 @@ from flopcast.serving.estimates import report_of
 from flopcast.serving.instances import Instances, instances_of
 from flopcast.serving.joined_pools import EnginePool, run_joined
 from flopcast.serving.kv_transfer import kv_transfer
+from flopcast.serving.output_mixture import output_mixture
 from flopcast.serving.pools import pools_of
 from flopcast.serving.power import power_of_kinds
 from flopcast.serving.requests import Requests
@@ -79,7 +81,9 @@ def serve(
     pools = None
     if job.plan.pools:
         pools = pools_of(kinds, shares, served, kv_transfer(job, book, requests.prompt_tokens))
-    return report_of(job, kinds[-1].memory, plays, shares[-1], saturation, power, leave_out_share, pools)
+    mixture = output_mixture(job.traffic, requests, lambda given: play(given, 1.0))
+    report = report_of(job, kinds[-1].memory, plays, shares[-1], saturation, power, leave_out_share, pools)
+    return replace(report, mixture=mixture)
 
 
 def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Used
 from flopcast.serving.memory import ServingMemory
+from flopcast.serving.output_mixture import OutputMixture
 from flopcast.serving.pools import Pools
 from flopcast.serving.served import Served
 from flopcast.serving.summary import ServingSummary
@@ -64,6 +65,7 @@ class ServingReport:
     factor_shares: Mapping[str, float]  # of the time of iterations
     used: tuple[Used, ...]
     pools: Pools | None = None  # where prompts and decoding have instances of their own
+    mixture: OutputMixture | None = None  # where outputs are a histogram of several lengths
 
     @property
     def meets_slo(self) -> bool | None:

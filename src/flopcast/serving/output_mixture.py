@@ -1,0 +1,62 @@
+"""Short and long outputs side by side, such as budgets of thinking by the difficulty of a question.
+
+Answers: what does a request of the mixture cost, against one with the longest output?
+Elsewhere: how lengths are stated (spec/lengths.py), the largest stable rate (summary.py).
+
+A request costs the time of the devices over the requests that they serve in it. Both kinds of traffic are
+played with all requests in the queue from the beginning, and judged until the last of them begins: until
+then, engines are full. Requests are counted by their tokens, because short ones end first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.serving.requests import Requests
+from flopcast.serving.served import Served
+from flopcast.spec.traffic import Traffic
+from flopcast.units import Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputMixture:
+    """Lengths of outputs with their shares of the requests, and what a request costs on average, over the
+    cost of one with the longest output.
+    """
+
+    tokens: tuple[int, ...]
+    shares: tuple[Number, ...]
+    cost_ratio: Number
+
+
+def output_mixture(
+    traffic: Traffic, requests: Requests, play: Callable[[Requests], Served]
+) -> OutputMixture | None:
+    """Return the mixture of a traffic whose outputs are a histogram of several lengths; else None."""
+    lengths = traffic.output_tokens
+    if lengths is None or len(set(lengths.tokens)) < 2:
+        return None
+    longest = np.full_like(requests.output_tokens, max(lengths.tokens))
+    mixed, uniform = (
+        _served_per_s(given, play) for given in (requests, replace(requests, output_tokens=longest))
+    )
+    whole = sum(lengths.weights)
+    return OutputMixture(
+        tokens=lengths.tokens,
+        shares=tuple(weight / whole for weight in lengths.weights),
+        cost_ratio=uniform / mixed,
+    )
+
+
+def _served_per_s(requests: Requests, play: Callable[[Requests], Served]) -> float:
+    """Return the requests that full engines serve in a second."""
+    at_once = np.where(requests.after < 0, 0.0, requests.arrival_s)
+    served = play(replace(requests, arrival_s=at_once, concurrency=0))
+    last_s = float((served.arrival_s + served.queued_s).max())
+    full_s = last_s if last_s > 0 else served.end_s
+    tokens = 0.0
+    for table in served.tables:
+        part = np.clip((full_s - table.start_s) / np.maximum(table.elapsed_s, 1e-300), 0.0, 1.0)
+        tokens += float((part * table.output_tokens).sum())
+    return tokens / full_s / float(requests.output_tokens.mean())
