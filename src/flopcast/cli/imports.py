@@ -33,28 +33,54 @@ flopcast import {kind} FILE --gpus 16 -o job.yaml
 flopcast predict FILE --cluster dgx-h100:2"""
 
 
-@click.group("import")
+class _Kinds(click.Group):
+    """Commands by kind; a file in the place of a kind is imported as the kind that its contents have."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from flopcast.files.inputs import exists
+        from flopcast.requests.words import is_command
+
+        if self.get_command(context, args[0]) is None and (exists(args[0]) or is_command(args[0])):
+            return "FILE", _any_job(), args
+        return super().resolve_command(context, args)
+
+
+@click.group("import", cls=_Kinds)
 def command() -> None:
     """Convert files of other software to a job, a model or measurements.
 
-    Only descriptions are read, never code or weights. Assumptions and ignored settings go to stderr.
+    Only descriptions are read, never code or weights. Assumptions and ignored settings go to stderr. A file
+    without KIND is recognised by its contents; the command line of a serving engine may stand in its place.
 
     \b
     flopcast import deepspeed ds_config.json --model llama-3-8b --gpus 16 -o job.yaml
+    flopcast import serve.sh -o serve.yaml
     flopcast import hf config.json -o model.yaml
     """
 
 
 def _job_commands() -> list[click.Command]:
-    """Return a command for each format of `interop.configs.formats.KINDS`, and one for launch scripts."""
+    """Return a command for each format of training and of serving, and one for launch scripts."""
     from flopcast.interop.configs.formats import KINDS
+    from flopcast.interop.serving.sources import DESCRIPTIONS
 
-    script = _job_command(SCRIPT, "a launch script of Megatron-LM", has_helper=False)
+    script = _job_command(SCRIPT, "a launch script of Megatron-LM", has_helper=False, values=True)
     kinds = (_job_command(name, one.description, bool(one.helper)) for name, one in KINDS.items())
-    return [script, *kinds]
+    served = (
+        _job_command(name, text, has_helper=False, values=True) for name, text in DESCRIPTIONS.items()
+    )
+    return [script, *kinds, *served]
 
 
-def _job_command(kind: str, description: str, has_helper: bool) -> click.Command:
+def _any_job() -> click.Command:
+    """Return the command for a file whose contents say its kind."""
+    return _job_command("", "a file that is recognised by its contents", has_helper=False, values=True)
+
+
+def _job_command(kind: str, description: str, has_helper: bool, values: bool = False) -> click.Command:
+    """Return the command for one kind; `values` adds those that a script takes from outside."""
 
     def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted:
@@ -73,13 +99,13 @@ def _job_command(kind: str, description: str, has_helper: bool) -> click.Command
         click.option("--model", help="Replace the model: a name, a config.json or a YAML file."),
         CLUSTER_OR_NONE,
         click.option("--gpus", type=click.IntRange(min=1), help="Number of devices of the job."),
-        *([OPTIONS["arg"], OPTIONS["env"]] if kind == SCRIPT else []),
+        *([OPTIONS["arg"], OPTIONS["env"]] if values else []),
         click.option("-o", "--out", "--output", "out", type=FILE, help="Write the job to this file."),
         *([helper] if has_helper else []),
     ]
 
     def command(out: Path | None, **named: Any) -> None:  # noqa: ANN401
-        _import_job(JobRequest(kind=kind, **named), out)
+        _import_job(JobRequest(kind=kind or None, **named), out)
 
     text = HELP.format(description=description, more=MORE.format(kind=kind))
     return click.command(kind, short_help=f"Convert {description}.", help=text)(with_all(options, command))
@@ -88,8 +114,10 @@ def _job_command(kind: str, description: str, has_helper: bool) -> click.Command
 def _import_job(request: JobRequest, out: Path | None) -> None:
     """Read the files, check the job as far as it is complete, and write it."""
     from flopcast.library.job_yaml import job_text
-    from flopcast.requests.job_files import job_of
+    from flopcast.requests.job_files import job_of, read_file
     from flopcast.requests.resolve import made_from
+    from flopcast.requests.serving_request import serving_job_of
+    from flopcast.requests.serving_words import OF_SERVING
 
     check_writable("--out", out)
     document = made_from(request, lambda document, _: document, assume_cluster=False)
@@ -100,6 +128,8 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     missing = [noun for noun in ("model", "cluster") if noun not in data]
     if missing:
         click.echo(f"note: without {' and '.join(missing)}: add --{missing[0]} NAME", err=True)
+    elif any(name in data for name in OF_SERVING):
+        serving_job_of(document, read_file)
     else:
         job_of(document)
     _deliver(job_text(data), out, "written")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from flopcast.library.model_yaml import flow, model_text
 
-ORDER = ("model", "cluster", "site", "stack", "batch", "plan", "assumptions")
+ORDER = ("model", "cluster", "site", "stack", "batch", "engine", "plan", "traffic", "slo", "assumptions")
 
 
 def job_text(data: Mapping[str, object]) -> str:

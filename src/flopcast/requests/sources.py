@@ -1,28 +1,29 @@
 """Files that describe a job: a job file, a launch script, another program's file, or a config.json.
 
-Answers: which job, or which model, does this file describe, whoever wrote it?
+Answers: which job, or which model, does this file or command describe, whoever wrote it?
 Elsewhere: what each format means (interop/hugging_face/config.py, interop/megatron/launch_script.py,
-interop/configs/, job_files.py).
+interop/configs/, interop/serving/, job_files.py).
 
 Contents decide what a file is, not its name alone: a mapping with `model_type` or `architectures` is
 a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import exists
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import placed
 from flopcast.requests.job_files import COMMAND_LINE, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.words import SCRIPTS, is_path
+from flopcast.requests.words import SCRIPTS, is_command, is_path
 
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
-OWN = {"plan", "cluster", "stack", "batch"}  # keys of a job of ours
+OWN = {"plan", "cluster", "stack", "batch", "engine", "traffic"}  # keys of a job of ours
+COMMAND = "command"  # the name of a command that stands in no file
 
 
 def read_source(request: JobRequest) -> JobSource:
@@ -45,6 +46,12 @@ def read_source(request: JobRequest) -> JobSource:
     if not request.files:
         refuse_values(request)
         return JobSource(document=Document(COMMAND_LINE, {}, {}))
+    commands = [word for word in request.files if is_command(word)]
+    if commands and len(request.files) > 1:
+        because, fix = "a command describes the whole job", "write the commands into one script"
+        raise spec_error("job", request.files[-1], "one command, without files", because, fix)
+    if commands:
+        return source_of(commands[0].encode(), COMMAND, request, _reader_in(Path()))
     place, *further = map(Path, request.files)
     place = _in_folder(place)
     if further:
@@ -53,7 +60,23 @@ def read_source(request: JobRequest) -> JobSource:
         documents = [parsed(read_file(one), str(one)) for one in (place, *further)]
         document, kind = joined(documents, request.kind)
         return _read_foreign(document, replace(request, kind=kind))
-    return source_of(read_file(place), str(place), request)
+    return source_of(read_file(place), str(place), request, _reader_in(place.parent))
+
+
+def _reader_in(folder: Path) -> Callable[[str, str], bytes]:
+    """Return what reads a file that a command names, in the folder of its script or where it runs."""
+
+    def read(path: str, where: str) -> bytes:
+        beside = folder / path
+        return read_file(beside if exists(str(beside)) else Path(path), where=where)
+
+    return read
+
+
+def _read_nothing(path: str, where: str) -> bytes:
+    """Refuse a file that a command names: a text that was sent here names none that may be read."""
+    allowed, because = "a command whose settings stand in it", "only a command line reads further files"
+    raise spec_error("file", path, allowed, because, "write the settings as flags", where)
 
 
 def is_script(raw: bytes, name: str) -> bool:
@@ -77,12 +100,17 @@ def refuse_values(request: JobRequest) -> None:
         )
 
 
-def source_of(raw: bytes, name: str, request: JobRequest) -> JobSource:
+def source_of(
+    raw: bytes, name: str, request: JobRequest, read: Callable[[str, str], bytes] = _read_nothing
+) -> JobSource:
     """Return the same as `read_source` for the bytes of a file; its name gives the suffix.
 
-    No file is opened, unless the model of the request is a path.
+    No file is opened, unless the model of the request is a path, or `read` opens one that a command names.
     """
     ending = Path(name).suffix
+    served = _served(raw, name, request, read)
+    if served is not None:
+        return JobSource(document=served)
     if request.kind == SCRIPT or (not request.kind and is_script(raw, name)):
         from flopcast.interop.megatron.launch_script import launch_document, ranks_of
 
@@ -101,6 +129,37 @@ def source_of(raw: bytes, name: str, request: JobRequest) -> JobSource:
     if _is_config(document):
         document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
+
+
+def _served(
+    raw: bytes, name: str, request: JobRequest, read: Callable[[str, str], bytes]
+) -> Document | None:
+    """Return the job of a serving engine's command or settings; None for any other file.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the settings; or the named kind is not that of the file.
+    """
+    script = name == COMMAND or is_script(raw, name)
+    if not script and Path(name).suffix == ".toml":
+        return None
+    from flopcast.interop.serving.sources import DESCRIPTIONS, serving_command, serving_document
+
+    if request.kind and request.kind not in DESCRIPTIONS:
+        return None
+    model = request.model if isinstance(request.model, str) else None
+    if script:
+        found = serving_command(raw, name, read, model, request.arg, request.env, request.kind)
+        if found is None and request.kind:
+            allowed, because = f"{DESCRIPTIONS[request.kind]}", "no command of the script starts the engine"
+            raise spec_error("--kind", request.kind, allowed, because, "leave out --kind", name)
+        return found
+    refuse_values(request)
+    document = read_yaml(raw, name)
+    if isinstance(document.data, dict) and OWN & document.data.keys() and not request.kind:
+        return None
+    return serving_document(document, read, request.kind, model)
 
 
 def _foreign(raw: bytes, name: str, request: JobRequest) -> JobSource:

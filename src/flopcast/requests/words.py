@@ -46,17 +46,31 @@ def is_model(text: str) -> bool:
     return not is_path(text) and catalog.known("models", text) is not None
 
 
+def is_command(text: str) -> bool:
+    """Return whether a text is a command that starts a serving engine, and no path.
+
+    >>> is_command("vllm serve meta-llama/Llama-3.1-8B -tp 2"), is_command("llama-3.1-8b")
+    (True, False)
+    """
+    if len(text.split()) < 2 or exists(text):
+        return False
+    from flopcast.interop.serving.kinds import has_command  # a name or a path needs no engine
+
+    return has_command(text)
+
+
 def files_and_changes(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return which words of a command line are files of the job or its model, and which are changes.
 
     The first word is a file or a model unless it has the form of a change; later words are files if these
-    exist, and models if these are known.
+    exist, and models if these are known. A command that starts a serving engine counts as a file.
     """
     files = tuple(
         word
         for place, word in enumerate(words)
         if (exists(word) and not (place and "=" in word))
         or not (place or "=" in word or word.startswith("plan."))
+        or is_command(word)
         or (place and is_model(word))
     )
     return files, tuple(word for word in words if word not in files)
@@ -71,7 +85,8 @@ def with_named_model(request: JobRequest) -> JobRequest:
         A word is neither a file nor a model, or there are two models.
     """
     models = [word for word in request.files if is_model(word)]
-    problems = [_unknown(word) for word in request.files if word not in models and is_missing(word)]
+    known = [*models, *filter(is_command, request.files)]
+    problems = [_unknown(word) for word in request.files if word not in known and is_missing(word)]
     named = [*models, *([] if request.model is None else [request.model])]
     if models and len(named) > 1:
         because, fix = "a job trains one model", f"leave out {named[0]} or {named[1]}"

@@ -165,10 +165,12 @@ def known_kind(kind: str | None, document: Document) -> str:
     name = kind or kind_of(document)
     if name in KINDS:
         return str(name)
-    allowed = ", ".join(["megatron", *KINDS])
+    from flopcast.interop.serving.sources import DESCRIPTIONS  # only a fault needs its names
+
+    allowed = ", ".join(["megatron", *KINDS, *DESCRIPTIONS])
     because = "flopcast reads no other format" if name else "its keys are those of no known format"
     where = "argument --kind" if name else document.where(())
-    near = difflib.get_close_matches(str(name), KINDS, n=1)
+    near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1)
     fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {next(iter(KINDS))}"
     fault = "" if name else "is not recognised"
     raise spec_error("format", name, allowed, because, fix, where=where, fault=fault)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from flopcast.interop.shell.tokens import Token
-from flopcast.interop.shell.variables import Piece, Value, Word, text_of
+from flopcast.interop.shell.variables import Piece, Value, Variables, Word, text_of
 
 SHELLS = ("bash", "sh")
 READ_BY = ("sbatch", *SHELLS)  # programs that run a here-document
@@ -44,6 +44,27 @@ def assignments(words: Sequence[Token], anywhere: bool) -> list[tuple[Token, re.
         elif not anywhere:
             break
     return assigned
+
+
+def sets_variables(values: Sequence[Value], variables: Variables, doubtful: bool) -> bool:
+    """Run `unset`, `set --` and `shift`; return whether the command is one of them.
+
+    Parameters
+    ----------
+    doubtful : whether only a running shell decides that the command runs; then `shift` is not run
+    """
+    program, *rest = (text_of(value) for value in values)
+    if program == "unset":
+        for name in rest:
+            variables.scalars.pop(name, None)
+    elif program == "set" and rest[:1] == ["--"]:
+        variables.set_arguments(values[2:])
+    elif program == "shift" and "@" in variables.arrays and not doubtful:
+        number = rest[0] if rest else "1"
+        variables.set_arguments(variables.arrays["@"][int(number) if number.isdecimal() else 1 :])
+    else:
+        return False
+    return True
 
 
 def shell_of(values: Sequence[Value]) -> int:

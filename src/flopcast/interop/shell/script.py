@@ -1,8 +1,8 @@
 """Launch scripts: which commands does a shell script run, with which arguments? Nothing is executed.
 
 Answers: what are the commands of this text once its variables, arrays and option strings are filled in?
-Elsewhere: words and quotes (lexer.py), expansion (variables.py), conditions (conditions.py), what the
-flags of a training command mean (interop/megatron/launch_script.py).
+Elsewhere: words and quotes (lexer.py), expansion (variables.py), conditions (conditions.py), what flags
+of commands mean (interop/megatron/launch_script.py, interop/serving/).
 
 A branch is skipped where the script alone decides so. Otherwise all branches are read in order, as if each
 were taken, and the last value stands; a loop's body is read once. Notes report both. What only a
@@ -10,7 +10,7 @@ running shell knows does not replace a known value inside such a branch: `while 
 keeps the default of TP. No other file is read.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
@@ -21,6 +21,7 @@ from flopcast.interop.shell.commands import (
     assignments,
     before_shell,
     inner_script,
+    sets_variables,
     shell_of,
     wrapped_script,
     written_script,
@@ -52,7 +53,7 @@ class Script:
     """The commands of a script, and notes.
 
     `variables` are those that stand at its end; `directives` the options of its `#SBATCH` lines by long
-    name; `notes` what could not be decided or read.
+    name; `notes` what could not be decided or read; `file` the text that it writes to a path.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Script:
     variables: Mapping[str, Word]
     directives: Mapping[str, Word]
     notes: tuple[str, ...]
+    file: Callable[[str], Word | None]
 
 
 def read_script(
@@ -98,15 +100,15 @@ def read_script(
     reader = _Reader(name, Variables(name, slurm_variables(directives)), directives)
     reader.read(tokens_of(text, name))
     variables = {key: word_of(value, 1) for key, value in reader.variables.scalars.items()}
-    return Script(name, tuple(reader.commands), variables, reader.directives, reader.notes())
+    found = reader.directives, reader.notes(), reader.file
+    return Script(name, tuple(reader.commands), variables, *found)
 
 
 class _Reader:
     """Walks over tokens, keeps variables, collects commands.
 
     `_live` is whether what is read runs at all, `_doubtful` how many undecided branches or loops are open,
-    `_effects` how many assignments and commands with options there were: a branch without any needs no
-    note.
+    `_effects` how many assignments and commands with options: a branch without any needs no note.
     """
 
     def __init__(self, name: str, variables: Variables, directives: Mapping[str, Word]) -> None:
@@ -140,6 +142,14 @@ class _Reader:
             f"{self._name}: line{'s' * (len(lines) > 1)} {', '.join(map(str, sorted(set(lines))))}: {note}"
             for note, lines in self._noted.items()
         )
+
+    def file(self, path: str) -> Word | None:
+        """Return the here-document that was written to a path, None if there is none."""
+        token = self._files.get(path.removeprefix("./"))
+        return None if token is None else word_of(self._text(token), token.line)
+
+    def _text(self, token: Token) -> Value:
+        return self.variables.value(document_parts(token, self._name))
 
     def _note(self, note: str, line: int) -> None:
         if self._live:
@@ -188,7 +198,7 @@ class _Reader:
         """Read a here-document that a shell or sbatch runs, or keep one that is written to a file."""
         shell, self._shell, target, self._target = self._shell, (), self._target, ""
         if self._live and shell:
-            self._submitted(self.variables.value(document_parts(token, self._name)), shell)
+            self._submitted(self._text(token), shell)
         elif self._live and target:
             self._files[target] = token
 
@@ -309,18 +319,9 @@ class _Reader:
         program = text_of(values[0])
         if program in ("source", "."):
             self._note(f"{' '.join(map(text_of, values))}: no other file is read", line)
-        elif program == "unset":
-            for value in values[1:]:
-                self.variables.scalars.pop(text_of(value), None)
-        elif program == "set" and len(values) > 1 and text_of(values[1]) == "--":
-            self.variables.set_arguments(values[2:])
-        elif program == "shift" and "@" in self.variables.arrays and not self._doubtful:
-            number = text_of(values[1]) if len(values) > 1 else "1"
-            left = self.variables.arrays["@"][int(number) if number.isdecimal() else 1 :]
-            self.variables.set_arguments(left)
         elif program == "eval":
             self._again(values[1:], ())
-        else:
+        elif not sets_variables(values, self.variables, bool(self._doubtful)):
             inner = inner_script(values)
             outer = (*self._outer, *(word_of(value, line) for value in values[: inner or len(values)]))
             if inner:
@@ -330,8 +331,7 @@ class _Reader:
                 if program.rpartition("/")[2] in READ_BY or shell_of(values) >= 0:
                     self._shell = words
                 if written := written_script(words, self._files, bool(self._shell)):
-                    parts = document_parts(self._files.pop(written), self._name)
-                    self._submitted(self.variables.value(parts), words)
+                    self._submitted(self._text(self._files.pop(written)), words)
                 elif wrapped := wrapped_script(words):
                     self._submitted(wrapped, words)
                 self.commands.append(Command(outer, environment, line))

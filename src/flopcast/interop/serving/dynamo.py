@@ -1,0 +1,100 @@
+"""Manifests of Dynamo: a DynamoGraphDeployment for Kubernetes, as AIConfigurator also writes it.
+
+Answers: which commands do the workers of a manifest run, and how many of each?
+Elsewhere: what the commands start (launch.py).
+
+Source: Dynamo documentation, Kubernetes deployment guide
+(https://docs.nvidia.com/dynamo/latest/kubernetes-deployment/deployment-guide): each entry of spec.services
+has `replicas` and, in extraPodSpec.mainContainer, a `command` with `args`. A worker says in its flags, or
+by subComponentType, whether it computes prompts or decodes.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from flopcast.errors import spec_error
+from flopcast.files.yaml_text import Document
+from flopcast.interop.serving.launch import Instance, ReadText, instance_of, job_of_instances, started_by
+from flopcast.interop.shell.commands import Command, shell_of
+from flopcast.interop.shell.script import read_script
+from flopcast.interop.shell.variables import Piece, Word
+
+NAME = "dynamo"
+DESCRIPTION = "a DynamoGraphDeployment of NVIDIA Dynamo (YAML)"
+MANIFEST = "DynamoGraphDeployment"
+ROLES = {"prefill": "prefill", "decode": "decode"}
+
+
+def is_manifest(data: object) -> bool:
+    """Return whether plain data is a manifest of Dynamo.
+
+    >>> is_manifest({"kind": "DynamoGraphDeployment", "spec": {"services": {}}})
+    True
+    """
+    return isinstance(data, dict) and data.get("kind") == MANIFEST
+
+
+def job_of_manifest(document: Document, read: ReadText, model: str | None = None) -> Document:
+    """Return the job of a manifest.
+
+    Raises
+    ------
+    SpecError
+        No worker starts a known engine, or every fault of the workers' flags, each with its line.
+    """
+    instances = list(_instances(document, read, model))
+    if not instances:
+        allowed = "a service whose command starts vLLM, SGLang or TensorRT-LLM"
+        because = "the engine and its settings stand in the commands of the workers"
+        fix = "give the manifest with the commands of its workers"
+        where = document.where(("spec", "services"))
+        raise spec_error("spec.services", None, allowed, because, fix, where, fault="has no engine")
+    return job_of_instances(instances, document.name)
+
+
+def _instances(document: Document, read: ReadText, model: str | None) -> Iterator[Instance]:
+    data = document.data if isinstance(document.data, dict) else {}
+    services = _inside(data, "spec", "services")
+    for name, service in services.items() if isinstance(services, dict) else ():
+        path = ("spec", "services", name)
+        container = _inside(service, "extraPodSpec", "mainContainer")
+        for command in _commands(container, document, path):
+            started = started_by(command)
+            if started is None:
+                continue
+            count = _inside(service, "replicas")
+            role = ROLES.get(str(_inside(service, "subComponentType")), "")
+            yield instance_of(
+                replace(started, replicas=count if isinstance(count, int) else 1, role=role),
+                document.name,
+                lambda _: None,
+                read,
+                model,
+            )
+
+
+def _inside(data: object, *keys: str) -> object:
+    """Return the value below some keys, None if there is none."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def _commands(container: object, document: Document, path: tuple[str, ...]) -> Iterator[Command]:
+    """Yield the commands of a container; those of a shell are read as a script."""
+    words: list[Word] = []
+    for key in ("command", "args"):
+        listed = _inside(container, key)
+        for place, text in enumerate(listed if isinstance(listed, list) else []):
+            where = document.where((*path, "extraPodSpec", "mainContainer", key, place))
+            words.append(Word(str(text), int(where.rpartition(":")[2])))
+    if not words:
+        return
+    line = words[0].line
+    if shell_of([(Piece(word.text, word.line),) for word in words]) < 0:
+        yield Command(tuple(words), {}, line)
+        return
+    last = words[-1]
+    for command in read_script(last.text, document.name).commands:
+        moved = tuple(replace(word, line=word.line + last.line - 1) for word in command.words)
+        yield Command(moved, command.environment, command.line + last.line - 1)

@@ -1,0 +1,106 @@
+"""All serving engines whose launch commands are read. A new one is a file, a table and one line here.
+
+Answers: which engine does this command, or this file of settings, belong to, and who reads it?
+Elsewhere: the table of engines (tables/kinds.yaml), how commands become a job (launch.py).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flopcast.errors import spec_error
+from flopcast.files.package_table import read_table
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.keys import flattened
+from flopcast.interop.serving import sglang, tgi, trtllm, vllm
+from flopcast.interop.serving.settings import LaunchReader, keys_of_engine
+
+FEWEST_SIGNS = 2
+MOST_UNKNOWN_SHARE = 0.4  # of a file's keys; beyond it, the file belongs to another program
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchFormat:
+    """An engine's launch commands: what they are, what starts it, how its settings are read.
+
+    `programs` are patterns of the words that start the engine, by the last part of a path. `signs` are the
+    keys that identify a YAML file of its settings. `model` is the key of the argument without a flag.
+    """
+
+    description: str
+    programs: Sequence[str]
+    signs: str
+    read: Callable[[LaunchReader], None]
+    model: str = ""
+
+
+_TABLE = read_table(__package__, "tables/kinds.yaml")
+KINDS: Mapping[str, LaunchFormat] = {
+    "vllm": LaunchFormat(**_TABLE["vllm"], read=vllm.read, model="model"),
+    "sglang": LaunchFormat(**_TABLE["sglang"], read=sglang.read),
+    "trtllm": LaunchFormat(**_TABLE["trtllm"], read=trtllm.read, model="model"),
+    "tgi": LaunchFormat(**_TABLE["tgi"], read=tgi.read),
+}
+
+
+def has_command(text: str) -> bool:
+    """Return whether a text has the words that start an engine.
+
+    >>> has_command("vllm serve gpt2 --tensor-parallel-size 2"), has_command("torchrun pretrain_gpt.py")
+    (True, False)
+    """
+    return any(
+        re.search(rf"(?:^|[\s/\"'(\[]){program.replace(' ', chr(92) + 's+')}(?=[\s\"',\]]|$)", text)
+        for kind in KINDS.values()
+        for program in kind.programs
+    )
+
+
+def program_of(words: Sequence[str]) -> tuple[str, int]:
+    """Return the engine that a command starts and how many words do so; "" and 0 if it starts none.
+
+    The last of several counts: a container runs the command after its name.
+
+    >>> program_of("docker run --gpus all vllm/vllm-openai:v0.11 --model gpt2".split())
+    ('vllm', 5)
+    """
+    names = [word.rpartition("/")[2] for word in words]
+    found, end = "", 0
+    for kind, one in KINDS.items():
+        for program in one.programs:
+            parts = program.split()
+            for start in range(len(names) - len(parts) + 1):
+                fits = all(re.fullmatch(part, names[start + at]) for at, part in enumerate(parts))
+                if fits and start + len(parts) > end:
+                    found, end = kind, start + len(parts)
+    return found, end
+
+
+def kind_of_settings(document: Document) -> str:
+    """Return the engine whose settings a YAML file has, "" if it has those of none.
+
+    Raises
+    ------
+    SpecError
+        The settings of several engines fit equally well.
+    """
+    fits = {kind: _fit(document.data, kind) for kind in KINDS}
+    best = max(fits.values())
+    names = [kind for kind, fit in fits.items() if fit == best]
+    if best[1] < FEWEST_SIGNS:
+        return ""
+    if len(names) > 1:
+        because, fix = "these settings are those of both", f"name the engine by --kind {names[0]}"
+        allowed = "a file that only one engine fits"
+        raise spec_error("format", " or ".join(names), allowed, because, fix, document.where(()))
+    return names[0]
+
+
+def _fit(data: object, kind: str) -> tuple[float, int]:
+    """Return minus the share of unknown keys, and the number of signs; (-1, 0) if the file does not fit."""
+    keys = keys_of_engine(kind)
+    written = [".".join(map(str, path)).replace("_", "-") for path, _ in flattened(data)]
+    names = {keys.key(each) for each in written} | {each.partition(".")[0] for each in written}
+    signs = len(names & {keys.key(sign) for sign in KINDS[kind].signs.split()})
+    unknown = sum(not keys.knows(keys.key(each)) for each in written) / max(len(written), 1)
+    return (-unknown, signs) if signs >= FEWEST_SIGNS and unknown <= MOST_UNKNOWN_SHARE else (-1.0, 0)

@@ -1,0 +1,317 @@
+"""Launch commands of serving engines as jobs: scripts, pasted commands, and YAML files of settings.
+
+Answers: which serving job do these commands start?
+Elsewhere: which engines there are (kinds.py), what the settings of one command mean (vllm.py and its
+neighbours), what the shell makes of a script (interop/shell/script.py), manifests of Dynamo (dynamo.py).
+
+A command starts one instance. Equal commands are replicas; commands that compute prompts and commands that
+decode become the two pools of the plan. A command that starts a further node of an instance is not counted
+again. The document that comes out has no cluster and no traffic, which no command names.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.yaml_text import Document, Path, read_yaml
+from flopcast.interop.megatron.training_command import TALKERS
+from flopcast.interop.serving.kinds import KINDS, program_of
+from flopcast.interop.serving.settings import (
+    LaunchReader,
+    Setting,
+    keys_of_engine,
+    settings_of_document,
+    settings_of_words,
+)
+from flopcast.interop.shell.commands import Command
+from flopcast.interop.shell.parameters import parsed_values
+from flopcast.interop.shell.script import read_script
+from flopcast.interop.shell.text import script_text
+from flopcast.interop.shell.variables import Word
+from flopcast.spec.deployment import Pool
+
+FURTHER_NODES = ("node-rank", "headless", "data-parallel-start-rank")  # another part of the same instance
+ReadText = Callable[[str, str], bytes]  # of a file that a command names, and where it does
+WrittenText = Callable[[str], Word | None]  # that a script writes to a path
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Instance:
+    """What one command starts: the engine, its settings, and how many instances there are."""
+
+    kind: str
+    reader: LaunchReader
+    replicas: int = 1
+    role: str = ""
+    line: int = 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Started:
+    """A command that starts an engine: its words after the program, those before it, its variables."""
+
+    kind: str
+    arguments: Sequence[Word]
+    before: Sequence[Word]
+    variables: Mapping[str, Word] = field(default_factory=dict)
+    line: int = 1
+    replicas: int = 1
+    role: str = ""
+
+
+def launched(
+    raw: bytes,
+    name: str,
+    read: ReadText,
+    model: str | None = None,
+    arguments: Sequence[str] = (),
+    environment: Sequence[str] = (),
+    kind: str | None = None,
+) -> Document | None:
+    """Return the job whose engine a script or a command starts; None if it starts none.
+
+    Parameters
+    ----------
+    raw : bytes
+        The script or the command.
+    name : str
+        The name in error messages.
+    read : callable
+        Returns the bytes of a YAML file that a command names, unless the script writes it.
+    model : str or None
+        The model that the user names, in place of the command's.
+    arguments, environment : sequences of str
+        Values that the script takes from outside: "1=8" for `$1`, "TP=4" for a variable.
+    kind : str or None
+        The engine whose commands are read; None for those of any.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the settings, each with its line.
+
+    Examples
+    --------
+    >>> made = launched(b"vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2", "serve.sh", lambda *_: b"")
+    >>> made.data["model"], made.data["engine"], made.data["plan"]
+    ('llama-3.1-8b', 'vllm', {'tensor_parallel': 2, 'replicas': 1})
+    """
+    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
+    script = read_script(script_text(raw, name), name, *values)
+    every = [each for command in script.commands if (each := started_by(command))]
+    started = [each for each in every if kind in (None, each.kind)]
+    if not started:
+        return None
+    instances = [instance_of(each, name, script.file, read, model) for each in started]
+    return job_of_instances(instances, name, script.notes)
+
+
+def started_by(command: Command) -> Started | None:
+    """Return the engine that a command of a script starts, None if it starts none."""
+    texts = [word.text for word in command.words]
+    if texts[0].rpartition("/")[2] in TALKERS:
+        return None
+    kind, end = program_of(texts)
+    if not kind:
+        return None
+    before, after = command.words[:end], command.words[end:]
+    return Started(
+        kind=kind, arguments=after, before=before, variables=command.environment, line=command.line
+    )
+
+
+def instance_of(
+    started: Started, name: str, written: WrittenText, read: ReadText, model: str | None
+) -> Instance:
+    """Return what a command starts.
+
+    Parameters
+    ----------
+    written : returns the text that the script writes to a path
+    """
+    keys, kind = keys_of_engine(started.kind), KINDS[started.kind]
+    own = settings_of_words(started.arguments, keys, name, kind.model)
+    outside = tuple(_of_environment(started, name)) if keys.environment else ()
+    further: list[Setting] = []
+    for setting in own:
+        if setting.key in keys.files.split() and isinstance(setting.value, str):
+            further += settings_of_document(_file(setting, name, written, read), keys)
+    merged = (*own, *further) if keys.file_wins else (*outside, *further, *own)
+    reader = LaunchReader(merged, keys, name, started.line, model)
+    return _read(started.kind, reader, started)
+
+
+def _read(kind: str, reader: LaunchReader, started: Started) -> Instance:
+    KINDS[kind].read(reader)
+    return Instance(
+        kind=kind,
+        reader=reader,
+        replicas=reader.replicas * started.replicas,
+        role=reader.role or started.role,
+        line=started.line,
+    )
+
+
+def _file(setting: Setting, name: str, written: WrittenText, read: ReadText) -> Document:
+    """Return the YAML file that a setting names: one that the script writes, or one on disk."""
+    path = str(setting.value)
+    text = written(path)
+    if text is None:
+        return read_yaml(read(path, setting.place), path)
+    document = read_yaml(text.text.encode(), name)
+    lines = {place: line + text.line - 1 for place, line in document.lines.items()}
+    return replace(document, lines=lines)
+
+
+def _of_environment(started: Started, name: str) -> Iterable[Setting]:
+    """Yield settings that variables of the environment state: before the command, or `docker run -e`."""
+    keys = keys_of_engine(started.kind)
+    pairs = [(variable, word.text, word) for variable, word in started.variables.items()]
+    for flag, word in zip(started.before, started.before[1:], strict=False):
+        variable, equals, value = word.text.partition("=")
+        if flag.text in ("-e", "--env") and equals:
+            pairs.append((variable, value, word))
+    for variable, value, word in pairs:
+        key = keys.key(variable.lower())
+        if keys.sets(key):
+            as_flag = [Word(f"--{key}", word.line), Word(value, word.line, word.unknown)]
+            yield from (replace(each, written=variable) for each in settings_of_words(as_flag, keys, name))
+
+
+def job_of_settings(document: Document, kind: str, model: str | None = None) -> Document:
+    """Return the job of a YAML file with the settings of one engine.
+
+    Raises
+    ------
+    SpecError
+        The file is no mapping, or every fault of its settings.
+    """
+    if not isinstance(document.data, dict) or not document.data:
+        because = f"it is read as {KINDS[kind].description}"
+        fix = "give the file of the engine"
+        raise spec_error("document", document.data, "keys with values", because, fix, document.where(()))
+    keys = keys_of_engine(kind)
+    line = document.lines.get((), 1)
+    reader = LaunchReader(settings_of_document(document, keys), keys, document.name, line, model)
+    started = Started(kind=kind, arguments=(), before=(), line=line)
+    return job_of_instances([_read(kind, reader, started)], document.name)
+
+
+def job_of_instances(instances: Sequence[Instance], name: str, notes: Iterable[str] = ()) -> Document:
+    """Return the job of all instances together.
+
+    Raises
+    ------
+    SpecError
+        Every fault of every command; or commands that do not go together.
+    """
+    first = [each for each in instances if not any(each.reader.raw(key) for key in FURTHER_NODES)]
+    counted = first or list(instances[:1])
+    problems = [*(fault for each in instances for fault in each.reader.faults())]
+    problems = problems or _together(counted, name)
+    if problems:
+        raise SpecError(sorted(problems, key=_line))
+    by_role: dict[str, list[Instance]] = {}
+    for each in counted:
+        by_role.setdefault(each.role, []).append(each)
+    assumed = dict.fromkeys(note for each in counted for note in each.reader.assumptions)
+    if any(by_role):
+        return _of_pools(by_role["prefill"], by_role["decode"], name, (*assumed, *notes))
+    return _of_equal(by_role[""], name, (*assumed, *notes))
+
+
+def _line(problem: Problem) -> tuple[str, int]:
+    name, _, line = problem.where.rpartition(":")
+    return name, int(line) if line.isdecimal() else 0
+
+
+def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
+    """Return why instances are not those of one job."""
+    problems = []
+    first = instances[0]
+    for other in instances[1:]:
+        where = f"{name}:{other.line}"
+        for field_name, mine, theirs in (
+            ("engine", first.kind, other.kind),
+            ("model", first.reader.data.get("model"), other.reader.data.get("model")),
+        ):
+            if mine != theirs:
+                because = "one prediction is that of one engine and one model"
+                fix = f"keep the commands with {mine}"
+                problems.append(Problem(field_name, theirs, str(mine), because, fix, where=where))
+        same = other.role != first.role or _plan(other) == _plan(first)
+        if not problems and not same:
+            because = "instances that share the traffic are equal"
+            allowed = f"the settings of the command in line {first.line}"
+            fix = "keep one of the commands, or make their settings equal"
+            problems.append(Problem("command", where, allowed, because, fix, where=where, fault="differs"))
+    roles = {each.role for each in instances}
+    if not problems and len(roles) != (2 if roles & {"prefill", "decode"} else 1):
+        where = f"{name}:{first.line}"
+        because = "prompts are computed on some instances and decoded on the others"
+        allowed = "commands for prompts and commands for decoding, and no others"
+        fix = "give the commands of both kinds in one script"
+        problems.append(Problem("command", "", allowed, because, fix, where=where, fault="stands alone"))
+    return problems
+
+
+def _plan(instance: Instance) -> tuple[object, object]:
+    return instance.reader.part("plan"), instance.reader.part("engine")
+
+
+def _of_equal(instances: Sequence[Instance], name: str, notes: Sequence[str]) -> Document:
+    reader = instances[0].reader
+    plan = reader.part("plan") | {"replicas": sum(each.replicas for each in instances)}
+    return _document(reader, plan, dict(reader.places), name, notes)
+
+
+def _of_pools(
+    prompts: Sequence[Instance], decoding: Sequence[Instance], name: str, notes: Sequence[str]
+) -> Document:
+    """Return the job whose prompts and decoding have instances of their own; formats are of the latter."""
+    plan: dict[str, object] = {}
+    places: dict[Path, str] = dict(decoding[0].reader.places)
+    for role, instances in (("prefill", prompts), ("decode", decoding)):
+        reader = instances[0].reader
+        own = {key: value for key, value in reader.part("plan").items() if key in Pool.model_fields}
+        plan[role] = own | {"replicas": sum(each.replicas for each in instances)}
+        places |= {
+            ("plan", role, key): place for (part, key, *_), place in _deep(reader.places) if part == "plan"
+        }
+    shared = {
+        key: value for key, value in decoding[0].reader.part("plan").items() if key not in Pool.model_fields
+    }
+    theirs = {
+        key: value for key, value in prompts[0].reader.part("plan").items() if key not in Pool.model_fields
+    }
+    lost = [
+        f"{key} {theirs.get(key, 'by default')} of the instances for prompts is not counted: formats and"
+        f" settings of the engine are those of the instances that decode"
+        for key in sorted({*theirs, *shared})
+        if theirs.get(key) != shared.get(key)
+    ]
+    if prompts[0].reader.part("engine") != decoding[0].reader.part("engine"):
+        lost.append("settings of the engine are those of the instances that decode")
+    return _document(decoding[0].reader, plan | shared, places, name, (*notes, *lost))
+
+
+def _deep(places: Mapping[Path, str]) -> Iterable[tuple[Path, str]]:
+    return ((path, place) for path, place in places.items() if len(path) > 1)
+
+
+def _document(
+    reader: LaunchReader,
+    plan: Mapping[str, object],
+    places: dict[Path, str],
+    name: str,
+    notes: Sequence[str],
+) -> Document:
+    engine = reader.part("engine")
+    base = reader.launch_keys.engine
+    data: dict[str, object] = {
+        **({"model": reader.data["model"]} if "model" in reader.data else {}),
+        "engine": {"base": base, **engine} if engine else base,
+        "plan": plan,
+        "assumptions": list(notes),
+    }
+    return Document(name, data, dict(reader.document.lines), places)

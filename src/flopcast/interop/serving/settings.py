@@ -1,0 +1,254 @@
+"""The settings of one engine: from the flags of a command or the keys of a YAML file to typed values.
+
+Answers: which value does `--tp-size 4` or `tensor_parallel_size: 4` give to which setting, on which line?
+Elsewhere: which commands there are (launch.py), what the settings mean (one file for each engine), values
+by key and their faults (interop/configs/config_reader.py).
+
+A setting has one key however it is written: without leading dashes, with dashes for underscores, by the
+spelling that tables/*.yaml call the usual one, and with dots between the parts of a nested key. The last of
+several equal flags counts, as with argparse. An unknown flag is a note; only one that is surely a misspelt
+flag with an effect is an error, because the engine would not start.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.package_table import read_table
+from flopcast.files.unknown_keys import UnknownKey
+from flopcast.files.yaml_text import Document, Path, read_yaml, resolve, set_value
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.keys import Keys, flattened
+from flopcast.interop.megatron.arguments import from_outside
+from flopcast.interop.shell.variables import Word
+
+FLAG = re.compile(r"--?[A-Za-z]")
+SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
+POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}  # as vLLM reads --max-model-len 8k
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchKeys(Keys):
+    """The settings of an engine.
+
+    Attributes
+    ----------
+    engine : str
+        The entry of the catalogue whose defaults hold.
+    same : mapping
+        Other spelling → key.
+    switches, json, files : str
+        Keys of flags without a value, of flags whose value is a mapping, and of YAML files with settings.
+    file_wins : bool
+        Whether the settings of such a file replace those of the command.
+    environment : bool
+        Whether variables of the environment are settings: NUM_SHARD for num-shard.
+    """
+
+    engine: str
+    same: Mapping[str, str] = field(default_factory=dict)
+    switches: str = ""
+    json: str = ""
+    files: str = ""
+    file_wins: bool = False
+    environment: bool = False
+
+    def key(self, written: str) -> str:
+        """Return the key of a flag, or of a dotted key of a file.
+
+        >>> keys_of_engine("sglang").key("--tp_size"), keys_of_engine("vllm").key("max_num_seqs")
+        ('tensor-parallel-size', 'max-num-seqs')
+        """
+        name = written.lstrip("-").replace("_", "-")
+        return self.same.get(name, name)
+
+    def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
+        """Return a note on an unknown key; an error only if it is surely misspelt."""
+        found = Keys.judged(self, key, value, given)
+        return found if found.slip else UnknownKey(near=found.near, because="", slip=False)
+
+
+@cache
+def keys_of_engine(kind: str) -> LaunchKeys:
+    """Return the settings of an engine by the name of its table."""
+    return LaunchKeys(**read_table(__package__, f"tables/{kind}.yaml"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One setting: its key, its value, where it stands, and how its key is written there.
+
+    `unknown` is the part of its value that only a running shell knows; the value is then None.
+    """
+
+    key: str
+    value: object
+    place: str
+    written: str
+    unknown: str = ""
+
+
+def settings_of_words(
+    words: Sequence[Word], keys: LaunchKeys, name: str, positional: str = ""
+) -> tuple[Setting, ...]:
+    """Return the settings of a command's arguments.
+
+    Parameters
+    ----------
+    words : what follows the program
+    keys : of the engine
+    name : of the script, for errors
+    positional : the key of the argument that no flag names
+
+    Raises
+    ------
+    SpecError
+        A value that should be JSON is none.
+    """
+    found: list[Setting] = []
+    loose: list[Word] = []
+    for flag, after in _grouped(words):
+        if flag is None:
+            loose += after
+            continue
+        written, equals, text = flag.text.partition("=")
+        key, place = keys.key(written), f"{name}:{flag.line}"
+        negated = key.removeprefix("no-")
+        if negated != key and negated in keys.switches.split():
+            found.append(Setting(key=negated, value=False, place=place, written=written))
+            loose += after
+            continue
+        values = [Word(text, flag.line, flag.unknown)] if equals else []
+        if key in keys.switches.split():
+            loose += after
+        else:
+            taken = 0 if equals else 1 if keys.knows(key) or key in keys.json.split() else len(after)
+            values, loose = [*values, *after[:taken]], [*loose, *after[taken:]]
+        found += _of_flag(key, written, values, place, keys)
+    if positional and loose and not any(setting.key == positional for setting in found):
+        found += _of_flag(positional, positional.upper(), loose[:1], f"{name}:{loose[0].line}", keys)
+    return tuple(found)
+
+
+def _grouped(words: Iterable[Word]) -> list[tuple[Word | None, list[Word]]]:
+    """Return flags, each with the words up to the next; None stands for that of the first words."""
+    groups: list[tuple[Word | None, list[Word]]] = [(None, [])]
+    for word in words:
+        if FLAG.match(word.text):
+            groups.append((word, []))
+        elif word.text.strip():
+            groups[-1][1].append(word)
+    return groups
+
+
+def _of_flag(
+    key: str, written: str, values: Sequence[Word], place: str, keys: LaunchKeys
+) -> Iterator[Setting]:
+    """Yield the settings of one flag: several if its value is a mapping."""
+    unknown = next((word.unknown for word in values if word.unknown), "")
+    if unknown:
+        yield Setting(key=key, value=None, place=place, written=written, unknown=unknown)
+        return
+    text = " ".join(word.text for word in values)
+    if key in keys.json.split() and text:
+        yield from _of_mapping(key, text, written, place, keys)
+        return
+    yield Setting(key=key, value=resolve(text) if values else True, place=place, written=written)
+
+
+def _of_mapping(key: str, text: str, written: str, place: str, keys: LaunchKeys) -> Iterator[Setting]:
+    """Yield the settings of a flag whose value is JSON."""
+    try:
+        data = read_yaml(text.encode(), place).data
+    except SpecError as error:
+        raise SpecError(
+            replace(problem, where=place, field=written) for problem in error.problems
+        ) from None
+    for path, value in flattened(data):
+        inner = keys.key(".".join((key, *map(str, path))))
+        spelt = ".".join((written, *map(str, path)))
+        yield Setting(key=inner, value=value, place=place, written=spelt)
+
+
+def settings_of_document(document: Document, keys: LaunchKeys) -> tuple[Setting, ...]:
+    """Return the settings of a YAML file."""
+    return tuple(
+        Setting(
+            key=keys.key(".".join(map(str, path))),
+            value=value,
+            place=document.where(path),
+            written=".".join(map(str, path)),
+        )
+        for path, value in flattened(document.data)
+    )
+
+
+class LaunchReader(ConfigReader):
+    """The settings of one engine, typed; it grows into a job's document of one instance."""
+
+    def __init__(
+        self, settings: Iterable[Setting], keys: LaunchKeys, name: str, line: int, model: str | None
+    ) -> None:
+        """Sort the settings; `model` is the one that the user names, in place of the command's."""
+        last = {setting.key: setting for setting in settings}
+        data: dict[str, object] = {}
+        places: dict[Path, str] = {}
+        for key, setting in last.items():
+            path = tuple(key.split("."))
+            held: object = data
+            for part in path[:-1]:  # a plain value gives way to keys below it
+                held = held.get(part) if isinstance(held, dict) else None
+                if held is not None and not isinstance(held, dict):
+                    data.pop(path[0])
+                    break
+            set_value(data, path, setting.value)
+            places[path] = setting.place
+        self.named_model: str | None = model
+        self.launch_keys: LaunchKeys = keys
+        self.role = ""
+        self.replicas = 1
+        self._shown = {key: setting.written for key, setting in last.items()}
+        super().__init__(Document(name, data, {(): line}, places), keys)
+        for key, setting in last.items():
+            if setting.unknown and keys.sets(key):
+                because = f"only the shell that runs the script knows the value of {setting.unknown}"
+                self.fault(key, "a value", because, from_outside(setting.unknown), "is not stated")
+
+    def tokens(self, key: str, default: int = 1) -> int:
+        """Return a number of tokens, also one such as 8k (8000) or 8K (8192)."""
+        match = SUFFIXED.fullmatch(str(self.raw(key)))
+        return round(float(match[1]) * POWERS[match[2]]) if match else self.count(key, default)
+
+    def shown(self, key: str) -> str:
+        """Return a key as it is written, for messages."""
+        return self._shown.get(key, f"--{key}")
+
+    def assume(self, text: str, key: str = "") -> None:
+        """Report an assumption; a key at its beginning is shown as it is written."""
+        if key and text.startswith(key):
+            text = self.shown(key) + text.removeprefix(key)
+        super().assume(text, key)
+
+    def contradiction(self, key: str, other: str, because: str, value: int | None = None) -> None:
+        """Report a setting that contradicts another one; without a `value` that fits, remove the other."""
+        fix = f"remove {self.shown(other)}" if value is None else f"write {value}"
+        self.fault(key, f"one that fits {self.shown(other)}", because, fix)
+
+    def remove(self, key: str, allowed: str, because: str) -> None:
+        """Report a setting that must not be given."""
+        self.fault(key, allowed, because, f"remove {self.shown(key)}")
+
+    def faults(self) -> tuple[Problem, ...]:
+        """Return the faults so far, with settings as they are written."""
+        return tuple(self._as_written(problem) for problem in self.problems)
+
+    def _as_written(self, problem: Problem) -> Problem:
+        shown, fix = self.shown(problem.field), problem.fix
+        if fix.startswith("write ") and len(fix.split()) == 2:
+            fix = f"write {shown} {fix.split()[1]}"
+        elif shown.startswith("--"):
+            fix = fix.replace("did you mean ", "did you mean --") if problem.fault else fix
+            fix = fix.replace(f"{problem.field}", shown) if shown not in fix else fix
+        return replace(problem, field=shown, fix=fix)

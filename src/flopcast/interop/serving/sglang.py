@@ -1,0 +1,145 @@
+"""Launch commands of SGLang: `python -m sglang.launch_server`, `sglang serve`, and Dynamo's workers of it.
+
+Answers: which instance does a command of SGLang start?
+Elsewhere: flags and keys (tables/sglang.yaml, settings.py), several commands (launch.py), the command of a
+deployment (write.py).
+
+Source: SGLang documentation, Server Arguments
+(https://docs.sglang.io/advanced_features/server_arguments.html) and DP, DPA and SGLang DP Router
+(https://docs.sglang.io/advanced_features/dp_dpa_smg_guide.html). --tp counts all ranks of an instance. With
+--enable-dp-attention they form --dp groups with requests and caches of their own, and the limits of
+sequences and of chunks are those of all groups; without it, --dp instances share the requests.
+"""
+
+from flopcast.interop.serving.common import (
+    draft_model,
+    has_experts,
+    note_longest,
+    put_count,
+    put_draft,
+    put_memory,
+    read_cache,
+    read_dtype,
+    read_model,
+    read_weights,
+)
+from flopcast.interop.serving.settings import LaunchReader
+from flopcast.library import catalog
+
+FORMATS = {  # --quantization → weights; "" where the checkpoint says how it is stored
+    "fp8": "fp8",
+    "w8a8_fp8": "fp8",
+    "modelopt": "fp8",
+    "modelopt_fp8": "fp8",
+    "modelopt_fp4": "nvfp4",
+    "petit_nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "awq": "int4",
+    "awq_marlin": "int4",
+    "gptq": "int4",
+    "gptq_marlin": "int4",
+    "marlin": "int4",
+    "bitsandbytes": "int4",
+    "compressed-tensors": "",
+    "none": "",
+}
+DRAFTERS = {"eagle": "eagle", "eagle3": "eagle", "nextn": "mtp", "ngram": "ngram", "standalone": "model"}
+ROLES = {"prefill": "prefill", "decode": "decode", "null": "", "none": ""}
+EXCHANGES = {"none": "", "deepep": "all", "mooncake": "all", "flashinfer": "all", "ascend_fuseep": "all"}
+STEPS = 3  # drafted tokens, where the command does not say
+
+
+def read(reader: LaunchReader) -> None:
+    """Read the instance that a command starts."""
+    entry = read_model(reader, "model-path")
+    ranks, copies = reader.count("tensor-parallel-size"), reader.count("data-parallel-size")
+    shared = reader.flag("enable-dp-attention")
+    groups = copies if shared else 1
+    if ranks % groups:
+        because = f"the {ranks} ranks of the instance form {groups} equal groups"
+        reader.contradiction("data-parallel-size", "tensor-parallel-size", because, ranks)
+        groups = 1
+    reader.put(("plan", "tensor_parallel"), ranks // groups, "tensor-parallel-size")
+    if groups > 1:
+        reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
+    if copies > 1 and not shared:
+        reader.replicas = copies
+        reader.assume(
+            f"data-parallel-size {copies}: as many instances, which share nothing", "data-parallel-size"
+        )
+    if reader.has("pipeline-parallel-size"):
+        reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
+    _read_experts(reader, ranks, entry)
+    read_weights(reader, "quantization", FORMATS, entry, "the format that the model was published in")
+    read_cache(reader, "kv-cache-dtype")
+    read_dtype(reader)
+    _read_limits(reader, groups)
+    _read_drafting(reader, entry)
+    if reader.has("disaggregation-mode"):
+        reader.role = reader.choice("disaggregation-mode", ROLES, "")
+
+
+def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
+    """Read over how many ranks experts are spread: over all with an exchange of tokens."""
+    key = "expert-parallel-size"
+    degree = reader.count(key)
+    everywhere = reader.flag("enable-ep-moe") or reader.flag("enable-deepep-moe")
+    everywhere = everywhere or reader.choice("moe-a2a-backend", EXCHANGES, "") == "all"
+    if everywhere:
+        if reader.has(key) and degree != ranks:
+            because = "an exchange of tokens spreads experts over all ranks of the instance"
+            reader.contradiction(key, "moe-a2a-backend", because, ranks)
+        degree = ranks
+    if has_experts(entry) is False:
+        if degree > 1:
+            because = f"{entry} has no experts"
+            reader.remove(key, "1 for a model without experts", because)
+    elif degree > 1:
+        reader.put(("plan", "expert_parallel"), degree, key)
+
+
+def _read_limits(reader: LaunchReader, groups: int) -> None:
+    """Read what bounds a pass and the cache; limits of all groups are divided among them."""
+    put_count(reader, "max_sequences", "max-running-requests", groups)
+    put_memory(reader, "mem-fraction-static")
+    note_longest(reader, "context-length")
+    size = "chunked-prefill-size"
+    if reader.raw(size) == -1:
+        put_count(reader, "max_tokens", "max-prefill-tokens")
+        reader.assume("prompts are not divided; those that are longer than a pass still are", size)
+    elif reader.has(size):
+        put_count(reader, "max_tokens", size, groups)
+    elif groups > 1:
+        usual = catalog.engine(reader.launch_keys.engine).max_tokens
+        reader.put(("plan", "max_tokens"), max(usual // groups, 1), "enable-dp-attention")
+        reader.assume(f"{size} {usual}, SGLang's default, is that of all {groups} groups")
+    if reader.has("max-prefill-tokens") and reader.raw(size) != -1:
+        reader.assume("max-prefill-tokens is not counted: chunked-prefill-size limits a pass")
+    if reader.has("page-size"):
+        reader.put(("engine", "block_tokens"), reader.count("page-size"), "page-size")
+    if reader.has("disable-radix-cache"):
+        cached = not reader.flag("disable-radix-cache")
+        reader.put(("engine", "prefix_cache"), cached, "disable-radix-cache")
+    if reader.flag("enable-mixed-chunk"):
+        reader.put(("engine", "prefill"), "chunked", "enable-mixed-chunk")
+
+
+def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
+    """Read speculative decoding: a chain of steps, or a tree of draft tokens."""
+    algorithm, steps = "speculative-algorithm", "speculative-num-steps"
+    if not reader.has(algorithm):
+        return
+    drafter = reader.choice(algorithm, DRAFTERS, "")
+    draft, path = drafter, "speculative-draft-model-path"
+    if drafter == "eagle" and not reader.has(path) and entry and catalog.model(entry).mtp:
+        draft = "mtp"
+        reader.assume("the model's modules of multi-token prediction draft, as no draft model is named")
+    elif drafter == "model":
+        draft = draft_model(reader, path)
+    tree = reader.count("speculative-eagle-topk") > 1
+    key = "speculative-num-draft-tokens" if tree or not reader.has(steps) else steps
+    drafted = reader.count(key, STEPS + (key != steps)) - (key != steps)
+    if tree:
+        reader.assume("a tree of draft tokens is predicted as a chain of as many", key)
+    if draft:
+        put_draft(reader, draft, max(drafted, 0), algorithm, key)

@@ -1,0 +1,58 @@
+"""Files and commands of serving engines as jobs, whoever wrote them.
+
+Answers: is this text a launch command, a manifest, or a file of settings, and which job does it start?
+Elsewhere: each kind (launch.py, dynamo.py), job files of our own and of training (requests/sources.py).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.serving.dynamo import DESCRIPTION, NAME, is_manifest, job_of_manifest
+from flopcast.interop.serving.kinds import KINDS, has_command, kind_of_settings
+from flopcast.interop.serving.launch import ReadText, job_of_settings, launched
+
+DESCRIPTIONS: Mapping[str, str] = {name: one.description for name, one in KINDS.items()} | {
+    NAME: DESCRIPTION
+}
+
+
+def serving_command(
+    raw: bytes,
+    name: str,
+    read: ReadText,
+    model: str | None = None,
+    arguments: Sequence[str] = (),
+    environment: Sequence[str] = (),
+    kind: str | None = None,
+) -> Document | None:
+    """Return the job whose engine a script or a command starts; None if it starts none of this kind.
+
+    Raises
+    ------
+    SpecError
+        As `launch.launched`.
+    """
+    if not has_command(raw.decode("utf-8", errors="replace").replace("\\\n", " ")):
+        return None
+    return launched(raw, name, read, model, arguments, environment, None if kind == NAME else kind)
+
+
+def serving_document(
+    document: Document, read: ReadText, kind: str | None = None, model: str | None = None
+) -> Document | None:
+    """Return the job of a YAML file of a serving engine; None if the file is none.
+
+    Parameters
+    ----------
+    kind : str or None
+        A name of DESCRIPTIONS; None to recognise the file by its keys.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the file, or several engines fit it.
+    """
+    if is_manifest(document.data) or kind == NAME:
+        return job_of_manifest(document, read, model)
+    kind = kind or kind_of_settings(document)
+    return job_of_settings(document, kind, model) if kind else None

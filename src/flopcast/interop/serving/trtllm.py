@@ -1,0 +1,123 @@
+"""Launch commands of TensorRT-LLM: `trtllm-serve` with its YAML file, and Dynamo's workers of it.
+
+Answers: which instance does a command of TensorRT-LLM start?
+Elsewhere: flags and keys (tables/trtllm.yaml, settings.py), several commands (launch.py), the command of a
+deployment (write.py).
+
+Sources: TensorRT-LLM documentation, trtllm-serve
+(https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve/trtllm-serve.html), Parallelism in TensorRT-LLM
+(https://nvidia.github.io/TensorRT-LLM/features/parallel-strategy.html) and LLM API
+(https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html). With enable_attention_dp, each of the
+tp_size ranks has requests and a cache of its own, and max_batch_size and max_num_tokens are those of one
+rank.
+"""
+
+from flopcast.interop.serving.common import (
+    draft_model,
+    has_experts,
+    note_longest,
+    put_count,
+    put_draft,
+    put_memory,
+    read_cache,
+    read_dtype,
+    read_model,
+    read_weights,
+)
+from flopcast.interop.serving.settings import LaunchReader
+
+FORMATS = {  # quant_algo → weights; "" where the checkpoint says how it is stored
+    "fp8": "fp8",
+    "fp8_per_channel_per_token": "fp8",
+    "fp8_block_scales": "fp8_block",
+    "nvfp4": "nvfp4",
+    "w4a16": "int4",
+    "w4a16_awq": "int4",
+    "w4a16_gptq": "int4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
+    "mixed_precision": "",
+    "no_quant": "",
+}
+DRAFTERS = {"eagle": "eagle", "eagle3": "eagle", "mtp": "mtp", "ngram": "ngram", "drafttarget": "model",
+            "draft_target": "model"}  # fmt: skip
+ROLES = {"context": "prefill", "generation": "decode", "prefill": "prefill", "decode": "decode",
+         "prefill_and_decode": "", "agg": "", "none": ""}  # fmt: skip
+BACKENDS = {"pytorch": "", "tensorrt": "", "trt": ""}
+POLICIES = {"guaranteed_no_evict": "none", "max_utilization": "recompute"}
+
+
+def read(reader: LaunchReader) -> None:
+    """Read the instance that a command starts."""
+    entry = read_model(reader, "model")
+    ranks = reader.count("tensor-parallel-size")
+    grouped = reader.flag("enable-attention-dp")
+    reader.put(("plan", "tensor_parallel"), 1 if grouped else ranks, "tensor-parallel-size")
+    if grouped and ranks > 1:
+        reader.put(("plan", "data_parallel"), ranks, "enable-attention-dp")
+    if reader.has("pipeline-parallel-size"):
+        reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
+    _read_experts(reader, ranks, entry)
+    read_weights(
+        reader, "quant-config.quant-algo", FORMATS, entry, "the format that the model was published in"
+    )
+    read_cache(reader, "quant-config.kv-cache-quant-algo")
+    read_cache(reader, "kv-cache-config.dtype")
+    read_dtype(reader)
+    reader.choice("backend", BACKENDS, "")
+    _read_limits(reader)
+    _read_drafting(reader)
+    if reader.has("disaggregation-mode"):
+        reader.role = reader.choice("disaggregation-mode", ROLES, "")
+
+
+def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
+    """Read over how many ranks experts are spread; the other ranks cut each expert."""
+    key, cut = "moe-expert-parallel-size", "moe-tensor-parallel-size"
+    degree = reader.count(key)
+    if reader.has(cut) and not reader.has(key):
+        degree = max(ranks // reader.count(cut), 1)
+    if ranks % degree or (reader.has(cut) and reader.count(cut) * degree != ranks):
+        because = f"ranks that hold experts and ranks that cut them multiply to the {ranks} ranks"
+        reader.contradiction(key, "tensor-parallel-size", because, ranks)
+    elif degree > 1 and has_experts(entry) is False:
+        reader.remove(key, "1 for a model without experts", f"{entry} has no experts")
+    elif degree > 1:
+        reader.put(("plan", "expert_parallel"), degree, key)
+
+
+def _read_limits(reader: LaunchReader) -> None:
+    """Read what bounds a pass and the cache."""
+    put_count(reader, "max_sequences", "max-batch-size")
+    put_count(reader, "max_tokens", "max-num-tokens")
+    part = "kv-cache-config.free-gpu-memory-fraction"
+    put_memory(reader, part)
+    if reader.has(part):
+        reader.assume("the fraction is taken of the whole memory, not of what weights leave free", part)
+    note_longest(reader, "max-seq-len")
+    blocks, reuse = "kv-cache-config.tokens-per-block", "kv-cache-config.enable-block-reuse"
+    if reader.has(blocks):
+        reader.put(("engine", "block_tokens"), reader.count(blocks), blocks)
+    if reader.has(reuse):
+        reader.put(("engine", "prefix_cache"), reader.flag(reuse), reuse)
+    if reader.has("enable-chunked-prefill"):
+        parts = "chunked" if reader.flag("enable-chunked-prefill") else "whole"
+        reader.put(("engine", "prefill"), parts, "enable-chunked-prefill")
+    policy = "scheduler-config.capacity-scheduler-policy"
+    if reader.has(policy):
+        reader.put(("engine", "preemption"), reader.choice(policy, POLICIES, "none"), policy)
+
+
+def _read_drafting(reader: LaunchReader) -> None:
+    """Read speculative decoding."""
+    section = "speculative-config"
+    kind, layers = f"{section}.decoding-type", f"{section}.num-nextn-predict-layers"
+    if not reader.has(kind):
+        return
+    drafter = reader.choice(kind, DRAFTERS, "")
+    count = layers if reader.has(layers) else f"{section}.max-draft-len"
+    drafted = reader.required(count)
+    if drafter == "model":
+        drafter = draft_model(reader, f"{section}.speculative-model")
+    if drafter:
+        put_draft(reader, drafter, drafted, kind, count)

@@ -1,0 +1,128 @@
+"""Launch commands of vLLM: `vllm serve`, its older module, its container, and Dynamo's workers of it.
+
+Answers: which instance does a command of vLLM start?
+Elsewhere: flags and keys (tables/vllm.yaml, settings.py), several commands (launch.py), the command of a
+deployment (write.py).
+
+Sources: vLLM documentation, Engine Arguments (https://docs.vllm.ai/en/stable/configuration/engine_args.html),
+Data Parallel Deployment (https://docs.vllm.ai/en/stable/serving/data_parallel_deployment.html) and
+Expert Parallel Deployment (https://docs.vllm.ai/en/stable/serving/expert_parallel_deployment.html): with
+--enable-expert-parallel, experts are spread over tensor-parallel x data-parallel ranks; without it these
+ranks cut each expert. Replicas of a model without experts share nothing.
+"""
+
+from flopcast.interop.serving.common import (
+    draft_model,
+    has_experts,
+    note_longest,
+    put_count,
+    put_draft,
+    put_memory,
+    read_cache,
+    read_dtype,
+    read_model,
+    read_weights,
+)
+from flopcast.interop.serving.settings import LaunchReader
+
+FORMATS = {  # --quantization → weights; "" where the checkpoint says how it is stored
+    "fp8": "fp8",
+    "ptpc_fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "modelopt": "fp8",
+    "modelopt_fp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "awq": "int4",
+    "awq_marlin": "int4",
+    "gptq": "int4",
+    "gptq_marlin": "int4",
+    "bitsandbytes": "int4",
+    "compressed-tensors": "",
+    "none": "",
+}
+DRAFTERS = {
+    "eagle": "eagle",
+    "eagle3": "eagle",
+    "mtp": "mtp",
+    "deepseek_mtp": "mtp",
+    "ngram": "ngram",
+    "draft_model": "model",
+}
+ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "", "prefill": "prefill",
+         "decode": "decode", "agg": "", "none": ""}  # fmt: skip
+
+
+def read(reader: LaunchReader) -> None:
+    """Read the instance that a command starts."""
+    entry = read_model(reader, "model")
+    ranks, groups = reader.count("tensor-parallel-size"), reader.count("data-parallel-size")
+    spread, experts = reader.flag("enable-expert-parallel"), has_experts(entry)
+    reader.put(("plan", "tensor_parallel"), ranks, "tensor-parallel-size")
+    if reader.has("pipeline-parallel-size"):
+        reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
+    if experts is False and spread:
+        because = f"{entry} has no experts, and vLLM does not start with the flag then"
+        reader.remove("enable-expert-parallel", "only for a model with experts", because)
+    if experts or spread:
+        reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
+        if spread:
+            reader.put(("plan", "expert_parallel"), ranks * groups, "enable-expert-parallel")
+    elif groups > 1:
+        reader.replicas = groups
+        reader.assume(
+            f"data-parallel-size {groups}: as many replicas, which share nothing", "data-parallel-size"
+        )
+    read_weights(reader, "quantization", FORMATS, entry, "the format that the model was published in")
+    read_cache(reader, "kv-cache-dtype")
+    read_dtype(reader)
+    _read_limits(reader)
+    _read_drafting(reader)
+    _read_role(reader)
+
+
+def _read_limits(reader: LaunchReader) -> None:
+    """Read what bounds a pass and the cache."""
+    put_count(reader, "max_sequences", "max-num-seqs")
+    put_count(reader, "max_tokens", "max-num-batched-tokens")
+    put_memory(reader, "gpu-memory-utilization")
+    note_longest(reader, "max-model-len")
+    plan = reader.part("plan")
+    sequences, tokens = plan.get("max_sequences"), plan.get("max_tokens")
+    if isinstance(sequences, int) and isinstance(tokens, int) and tokens < sequences:
+        because = f"each of {sequences} sequences has a token in a pass, and vLLM refuses to start"
+        reader.contradiction("max-num-batched-tokens", "max-num-seqs", because, sequences)
+    if reader.has("block-size"):
+        reader.put(("engine", "block_tokens"), reader.count("block-size"), "block-size")
+    if reader.has("enable-prefix-caching"):
+        cached = reader.flag("enable-prefix-caching")
+        reader.put(("engine", "prefix_cache"), cached, "enable-prefix-caching")
+    if reader.has("enable-chunked-prefill"):
+        parts = "chunked" if reader.flag("enable-chunked-prefill") else "whole"
+        reader.put(("engine", "prefill"), parts, "enable-chunked-prefill")
+
+
+def _read_drafting(reader: LaunchReader) -> None:
+    """Read speculative decoding; without a method, a model that is given drafts."""
+    section = "speculative-config"
+    if not reader.below(section):
+        return
+    method, count = f"{section}.method", f"{section}.num-speculative-tokens"
+    usual = "model" if reader.has(f"{section}.model") else "ngram"
+    if not reader.has(method) and "eagle" in reader.text(f"{section}.model").lower():
+        usual = "eagle"
+    drafter = reader.choice(method, DRAFTERS, usual)
+    drafted = reader.required(count)
+    if drafter == "model":
+        drafter = draft_model(reader, f"{section}.model")
+    put_draft(reader, drafter, drafted, method, count)
+
+
+def _read_role(reader: LaunchReader) -> None:
+    """Read whether the instance computes prompts, decodes, or does both."""
+    for key in ("kv-transfer-config.kv-role", "disaggregation-mode"):
+        if reader.has(key):
+            reader.role = reader.choice(key, ROLES, "")
+    if reader.flag("is-prefill-worker"):
+        reader.role = "prefill"
+    elif reader.flag("is-decode-worker"):
+        reader.role = "decode"

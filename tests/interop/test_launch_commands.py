@@ -1,0 +1,282 @@
+"""Launch commands of serving engines: what documented flags mean, several commands, and faults."""
+
+import pytest
+from all_cases import all_cases
+from command_line import flopcast
+from foreign_cases import FOREIGN, files
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import read_yaml
+from flopcast.interop.serving.kinds import KINDS
+from flopcast.interop.serving.settings import keys_of_engine
+from flopcast.interop.serving.sources import serving_document
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.serving_request import resolve_serving
+from flopcast.requests.sources import source_of
+
+SGLANG = "python -m sglang.launch_server --model-path"
+LLAMA = "meta-llama/Llama-3.1-70B"
+
+
+def data_of(text, name="serve.sh", **request):
+    return source_of(text.encode(), name, JobRequest(**request)).document.data
+
+
+def plan_of(text):
+    return data_of(text)["plan"]
+
+
+# What the engines' documentation says that a command starts: ranks, groups, experts, replicas.
+DEGREES = (
+    ("vllm serve meta-llama/Llama-3.1-70B -tp 8", {"tensor_parallel": 8}),
+    ("vllm serve meta-llama/Llama-3.1-8B -dp 4", {"tensor_parallel": 1, "replicas": 4}),
+    (
+        "vllm serve deepseek-ai/DeepSeek-V3 -dp 8 -tp=2 --enable-expert-parallel",
+        {"tensor_parallel": 2, "data_parallel": 8, "expert_parallel": 16},
+    ),
+    (
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -pp 2",
+        {"tensor_parallel": 8, "pipeline_parallel": 2, "data_parallel": 1},
+    ),
+    (
+        f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --ep-size 16",
+        {"tensor_parallel": 4, "data_parallel": 4, "expert_parallel": 16, "max_tokens": 2048},
+    ),
+    (f"{SGLANG} meta-llama/Llama-3.1-8B --tp 2 --dp 4", {"tensor_parallel": 2, "replicas": 4}),
+    (
+        f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 8 --moe-a2a-backend deepep",
+        {"tensor_parallel": 8, "expert_parallel": 8},
+    ),
+    (
+        "trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 4 --pp_size 2",
+        {"tensor_parallel": 8, "expert_parallel": 4, "pipeline_parallel": 2},
+    ),
+    (
+        "python -m dynamo.trtllm --model-path deepseek-ai/DeepSeek-V3 --tensor-parallel-size 8"
+        " --expert-parallel-size 8 --enable-attention-dp",
+        {"tensor_parallel": 1, "data_parallel": 8, "expert_parallel": 8},
+    ),
+    ("text-generation-launcher --model-id meta-llama/Llama-3.1-70B --num-shard 4", {"tensor_parallel": 4}),
+)
+
+
+@all_cases("text, expected", DEGREES)
+def test_degrees_are_those_that_the_documentation_of_an_engine_describes(text, expected):
+    assert plan_of(text).items() >= ({"replicas": 1} | expected).items()
+
+
+FORMATS = (
+    ("vllm serve meta-llama/Llama-3.1-8B --quantization fp8 --kv-cache-dtype fp8", "fp8", "fp8"),
+    ("vllm serve Qwen/Qwen2.5-72B-Instruct-AWQ", "int4", None),
+    ("vllm serve deepseek-ai/DeepSeek-V3 --quantization fp8", None, None),  # published in blocks of fp8
+    (
+        f"{SGLANG} meta-llama/Llama-3.1-8B --quantization modelopt_fp4 --kv-cache-dtype fp8_e4m3",
+        "nvfp4",
+        "fp8",
+    ),
+    ("trtllm-serve nvidia/Llama-3.1-8B-Instruct-FP8", "fp8", None),
+    (
+        "text-generation-launcher --model-id meta-llama/Llama-3.1-8B --quantize bitsandbytes-nf4",
+        "int4",
+        None,
+    ),
+)
+
+
+@all_cases("text, weights, cache", FORMATS)
+def test_formats_follow_from_flags_and_from_names_of_checkpoints(text, weights, cache):
+    plan = plan_of(text)
+
+    assert (plan.get("weights"), plan.get("cache")) == (weights, cache)
+
+
+def test_a_script_a_file_and_a_quoted_command_say_the_same():
+    words = (
+        "--tensor-parallel-size 4 --max-num-seqs 64 --gpu-memory-utilization 0.8 --no-enable-prefix-caching"
+    )
+    command = f"vllm serve {LLAMA} {words}"
+    script = f"#!/bin/bash\nARGS=({words})\nvllm serve {LLAMA} \\\n  ${{ARGS[@]}} > log 2>&1 &\n"
+    module = f"python -m vllm.entrypoints.openai.api_server --model {LLAMA} {words}"
+    container = f"docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.0 --model {LLAMA} {words}"
+    written = (
+        "cat > c.yaml <<EOF\nmodel: meta-llama/Llama-3.1-70B\ntensor_parallel_size: 4\nmax-num-seqs: 64\n"
+        "gpu-memory-utilization: 0.8\nenable-prefix-caching: false\nEOF\nvllm serve --config c.yaml\n"
+    )
+
+    every = [data_of(text) for text in (command, script, module, container, written)]
+
+    facts = [{key: data[key] for key in ("model", "engine", "plan")} for data in every]
+    assert all(each == facts[0] for each in facts)
+    assert facts[0]["engine"] == {"base": "vllm", "memory_fraction": 0.8, "prefix_cache": False}
+
+
+def test_commands_for_prompts_and_for_decoding_are_the_pools_of_a_plan():
+    text = f"""
+{SGLANG} meta-llama/Llama-3.1-70B --tp 2 --disaggregation-mode prefill --port 1 &
+{SGLANG} meta-llama/Llama-3.1-70B --tp 2 --disaggregation-mode prefill --port 2 &
+{SGLANG} meta-llama/Llama-3.1-70B --tp 4 --disaggregation-mode decode --max-running-requests 64
+"""
+
+    plan = plan_of(text)
+
+    assert plan == {
+        "prefill": {"tensor_parallel": 2, "replicas": 2},
+        "decode": {"tensor_parallel": 4, "max_sequences": 64, "replicas": 1},
+    }
+
+
+def test_a_command_on_a_further_node_is_no_further_instance():
+    each = f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 16 --nnodes 2 --node-rank"
+
+    assert plan_of(f"{each} 0 &\n{each} 1\n")["replicas"] == 1
+
+
+MANIFEST = """
+kind: DynamoGraphDeployment
+spec:
+  services:
+    Frontend: {replicas: 1}
+    Decode:
+      replicas: 1
+      extraPodSpec:
+        mainContainer:
+          command: [python3, -m, dynamo.vllm]
+          args: [--model, meta-llama/Llama-3.1-70B, --tensor-parallel-size, "4", --is-decode-worker]
+    Prefill:
+      replicas: 2
+      extraPodSpec:
+        mainContainer:
+          command: [/bin/sh, -c]
+          args:
+            - python3 -m dynamo.vllm --model llama-3.1-70b -tp 2 --max-num-seqs 0 --is-prefill-worker
+"""
+
+
+def test_a_manifest_of_dynamo_states_both_pools_and_its_faults_have_their_line():
+    right = data_of(MANIFEST.replace(" --max-num-seqs 0", ""), "disagg.yaml")
+    with pytest.raises(SpecError) as caught:
+        data_of(MANIFEST, "disagg.yaml")
+
+    assert right["plan"] == {
+        "prefill": {"tensor_parallel": 2, "replicas": 2},
+        "decode": {"tensor_parallel": 4, "replicas": 1},
+    }
+    assert [problem.where for problem in caught.value.problems] == ["disagg.yaml:18"]
+
+
+FAULTS = (
+    (
+        "vllm serve gpt2 --tensor-parallel-size 0",
+        "--tensor-parallel-size",
+        "write --tensor-parallel-size 1",
+    ),
+    (
+        "vllm serve gpt2 --enable-expert-parallel",
+        "--enable-expert-parallel",
+        "remove --enable-expert-parallel",
+    ),
+    (
+        "vllm serve gpt2 --max-num-seqs 512 --max-num-batched-tokens 256",
+        "--max-num-batched-tokens",
+        "write --max-num-batched-tokens 512",
+    ),
+    (
+        "vllm serve gpt2 --gpu-memory-utilization 90",
+        "--gpu-memory-utilization",
+        "write --gpu-memory-utilization 0.9",
+    ),
+    (
+        "vllm serve gpt2 --tensor-parallel-sizes 2",
+        "--tensor-parallel-sizes",
+        "did you mean --tensor-parallel-size?",
+    ),
+    ("vllm serve gpt2 -tp $TP", "-tp", "add --env TP=VALUE"),
+    ("vllm serve --tensor-parallel-size 2", "--model", "add --model NAME"),
+    ("vllm serve gpt2 --enable-lora", "--enable-lora", "remove --enable-lora, or describe the job in YAML"),
+    ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", "correct the line"),
+    (f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 8 --dp 3 --enable-dp-attention", "--dp", "write --dp 8"),
+    (f"{SGLANG} gpt2 --kv-cache-dtype fp9", "--kv-cache-dtype", "did you mean fp8?"),
+    ("trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 3", "--ep_size", "write --ep_size 8"),
+    (
+        f"{SGLANG} gpt2 --disaggregation-mode prefill",
+        "command",
+        "give the commands of both kinds in one script",
+    ),
+    ("vllm serve gpt2\nvllm serve gpt2-xl", "model", "keep the commands with gpt2"),
+)
+
+
+@all_cases("text, field, fix", FAULTS)
+def test_a_wrong_flag_is_an_error_with_its_line_and_its_mend(text, field, fix):
+    with pytest.raises(SpecError) as caught:
+        data_of(text)
+
+    problem = caught.value.problems[0]
+    assert (problem.field, problem.fix) == (field, fix)
+    assert problem.where.startswith("serve.sh:")
+
+
+def test_every_fault_is_reported_at_once_and_unknown_flags_are_notes():
+    with pytest.raises(SpecError) as caught:
+        data_of("vllm serve gpt2 --tensor-parallel-size no --max-num-seqs -3 --kv-cache-dtype fp3")
+    notes = data_of("vllm serve gpt2 --mascot llama --expert-mascots 3")["assumptions"]
+
+    assert len(caught.value.problems) == 3
+    assert [note for note in notes if "is not known and is ignored" in note] == [
+        "--mascot is not known and is ignored (serve.sh:1)",
+        "--expert-mascots is not known and is ignored (serve.sh:1)",
+    ]
+
+
+@all_cases("kind", KINDS)
+def test_tables_name_each_flag_once_and_every_spelling_leads_to_a_key(kind):
+    keys = keys_of_engine(kind)
+    tables = [
+        keys.read.split(),
+        *(names.split() for names in keys.free.values()),
+        keys.left_out,
+        keys.refused,
+    ]
+    names = [name for table in tables for name in table]
+
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+    assert [key for key in keys.same.values() if not keys.knows(key)] == []
+
+
+def test_files_of_training_are_no_settings_of_an_engine():
+    texts = {name: (FOREIGN / name).read_bytes() for name in files() if not name.endswith(".toml")}
+
+    made = {name: serving_document(read_yaml(text, name), lambda *_: b"") for name, text in texts.items()}
+
+    assert len(made) > 10
+    assert [name for name, document in made.items() if document is not None] == []
+
+
+def test_a_quoted_command_is_predicted_as_the_job_that_it_states():
+    traffic = "concurrency=2 prompt=200 output=20 requests=20"
+    command = "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2 --max-num-seqs 8"
+    job = resolve_serving(JobRequest(files=(command,), traffic=traffic))
+    stated = resolve_serving(
+        JobRequest(
+            model="llama-3.1-8b", engine="vllm", plan="tp=2 replicas=1 max_sequences=8", traffic=traffic
+        )
+    )
+
+    assert job.model_copy(update={"assumptions": ()}) == stated.model_copy(update={"assumptions": ()})
+
+
+def test_import_writes_a_job_file_that_resolves_to_the_same_job(tmp_path):
+    script, made = tmp_path / "serve.sh", tmp_path / "serve.yaml"
+    script.write_text("trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 8 --max_batch_size 64\n")
+
+    ended = flopcast("import", script, "--cluster", "dgx-h200:1", "-o", made)
+
+    assert ended.code == 0
+    first = resolve_serving(JobRequest(files=(str(script),), cluster="dgx-h200:1"))
+    again = resolve_serving(JobRequest(files=(str(made),)))
+    assert (first.plan, first.engine, first.model) == (again.plan, again.engine, again.model)
+
+
+def test_a_kind_that_the_file_does_not_have_is_refused():
+    with pytest.raises(SpecError, match="no command of the script starts the engine"):
+        data_of("vllm serve gpt2", kind="sglang")
