@@ -18,7 +18,8 @@ import numpy as np
 from flopcast.dtypes import Counts, Floats
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
-from flopcast.serving.pass_prices import PricedPasses
+from flopcast.serving.overlapped_kernels import together_s
+from flopcast.serving.pass_prices import MESSAGES, PricedPasses
 from flopcast.spec.engine import Engine
 from flopcast.units import Number
 
@@ -95,6 +96,7 @@ class PassTimes:
     decode: _Table  # sequences, mean context
     prompt: _Table  # tokens of prompts, mean pairs of each
     engine: Engine
+    network: _Table | None = None  # new tokens: messages, where the engine overlaps them with products
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
 
@@ -112,10 +114,15 @@ class PassTimes:
         each = self.computed_tokens
         prompts = np.maximum(new - each * sequences, 0.0)
         queries = np.maximum(pairs - decoded_pairs(cached, sequences, each), 0.0)
+        products_s = self.linear.over(new, new)
+        decode_s = self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
+        if self.network is None or self.engine.overlap is None:
+            together = products_s + decode_s
+        else:
+            together = together_s(self.engine.overlap, products_s, decode_s, self.network.over(new, new))
         device_s = (
-            self.linear.over(new, new)
+            together
             + self.head.over(sequences, sequences)
-            + self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
             + self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
         )
         host = self.engine.iteration
@@ -125,6 +132,9 @@ class PassTimes:
         return found_s
 
     def _of_one(self, new: Number, sequences: Number, cached: Number, pairs: Number) -> float:
+        if self.network is not None:
+            one = (np.array([float(each)]) for each in (new, sequences, cached, pairs))
+            return float(self._of_arrays(*one)[0])
         each = self.computed_tokens
         prompts = max(new - each * sequences, 0.0)
         queries = max(pairs - each * cached + sequences * (each * (each - 1) / 2), 0.0)
@@ -191,6 +201,9 @@ def _of_one_stage(
     total = sum(priced.values())
     component = {name: priced.get(name, np.zeros_like(total)) for name in PARTS}
     component["others"] = total - np.sum(list(component.values()), axis=0)
+    network = priced.get(MESSAGES, np.zeros_like(total)) if engine.overlap is not None else None
+    if network is not None:
+        component["others"] = component["others"] - network
     seconds = {
         "linear": component["others"],
         "head": component["head"],
@@ -198,6 +211,8 @@ def _of_one_stage(
         "prompt": component["prompt_attention"],
     }
     tables: dict[str, _Table] = {}
+    first, second = rows["linear"]  # the first rows of the batch
+    messages = None if network is None else _table(first, second, network[: len(first)])
     start = 0
     for part, (first, second) in rows.items():
         found = seconds[part][start : start + len(first)]
@@ -209,6 +224,7 @@ def _of_one_stage(
         decode=tables["decode"],
         prompt=tables["prompt"],
         engine=engine,
+        network=messages,
     )
 
 

@@ -4,14 +4,17 @@ Answers: which kernels does this engine fuse, how large are its passes by defaul
 Elsewhere: training software (stack.py), how requests are scheduled (serving/scheduler.py).
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from annotated_types import Gt, Le
+from pydantic import Field, model_validator
 
 from flopcast.spec.deployment import CacheFormat
 from flopcast.spec.model import Sources
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
+
+Share = Annotated[float, Gt(0), Le(1)]
 
 
 class IterationCost(StrictModel):
@@ -34,6 +37,37 @@ class IterationCost(StrictModel):
     host_s: float = Field(default=2e-3, ge=0)
     sequence_s: float = Field(default=0.0, ge=0)
     log_sigma_factor: float = Field(default=0.2, ge=0)
+
+
+class Overlap(StrictModel):
+    """Kernels that an engine runs beside the matrix products of a split pass, and how they slow each other.
+
+    The three tuples have an entry for each share of the device that a kernel can get.
+
+    Attributes
+    ----------
+    given_fraction : tuple of float
+        Share of the device that decode attention or a message gets, and products lose.
+    memory_ratio : tuple of float
+        Speed of decode attention with this share, over its speed alone.
+    network_ratio : tuple of float
+        Speed of messages with this share, over their speed alone.
+    split_ratio : float
+        Time of the products of a pass that is split into parts, over that of the whole pass.
+    """
+
+    given_fraction: tuple[Share, ...]
+    memory_ratio: tuple[Share, ...]
+    network_ratio: tuple[Share, ...]
+    split_ratio: float = Field(default=1.0, ge=1)
+
+    @model_validator(mode="after")
+    def _one_entry_for_each_share(self) -> "Overlap":
+        sizes = {len(each) for each in (self.given_fraction, self.memory_ratio, self.network_ratio)}
+        if len(sizes) > 1:
+            because = "each share of the device has a speed of each kernel"
+            raise ValueError(f"three lists of one length; because {because}; fix: give equal numbers")
+        return self
 
 
 class Engine(StrictModel):
@@ -67,6 +101,8 @@ class Engine(StrictModel):
         Low-rank adapters that fit into memory at once by default.
     fused_norms : bool
         Whether the addition of the residual and the norm behind it are one kernel.
+    overlap : Overlap or None
+        Decode attention and messages that run beside products; None where kernels run one after another.
     iteration : IterationCost
         Host time of an iteration.
     weights : tuple of str
@@ -89,6 +125,7 @@ class Engine(StrictModel):
     prefix_cache: bool = False
     adapter_slots: int = Field(default=1, ge=1)
     fused_norms: bool = True
+    overlap: Overlap | None = None
     iteration: IterationCost = IterationCost()
     weights: tuple[WeightFormat, ...] = ("bf16",)
     caches: tuple[CacheFormat, ...] = ("bf16",)
