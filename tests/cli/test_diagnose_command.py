@@ -36,7 +36,7 @@ def test_a_report_begins_with_the_measured_steps_and_so_does_that_of_a_predictio
 
         page = (tmp_path / f"{command}.html").read_text(encoding="utf-8")
         assert ended.code == 0
-        assert page.index("Measured beside predicted") < page.index("Where the time goes")
+        assert page.index("Measured and predicted steps") < page.index("Where the time goes")
         assert "sequence length" in page[page.index('id="measured"') : page.index('id="time"')]
 
 

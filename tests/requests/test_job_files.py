@@ -201,7 +201,7 @@ def test_an_unknown_key_is_told_with_the_key_that_was_meant(part, line, field, s
     (problem,) = [problem for problem in problems if problem.field == field]
     where = list(LINES).index(part) + 1
     assert problem.where == f"job.yaml:{where}"
-    assert problem.because == "flopcast never ignores a key"
+    assert problem.because == "an unknown key raises an error, so that no setting is silently ignored"
     if suggestion:
         assert problem.fix == f"did you mean {suggestion}?"
 

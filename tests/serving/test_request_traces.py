@@ -158,7 +158,7 @@ def test_requests_beyond_those_wanted_are_not_read(tmp_path):
         ('{"input_length": 3, "output_length": 2\n', "a.jsonl", "a.jsonl:1", "one object on each line"),
         (f"{TIMED}\n{UNTIMED}", "a.jsonl", "a.jsonl:2", "other requests have a time"),
         (f"{TIMED}\n{UNTIMED}\n", "a.jsonl", "a.jsonl:2", "other requests have a time"),
-        (f"{UNTIMED}\n{TIMED}", "a.jsonl", "a.jsonl:2", "others before it have no time"),
+        (f"{UNTIMED}\n{TIMED}", "a.jsonl", "a.jsonl:2", "earlier requests have no time"),
         ('{"conversations": "none"}', "a.jsonl", "a.jsonl", "no requests"),
     ],
 )  # fmt: skip

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def command() -> None:
     """Fit curves and constants to measurements.
 
-    `fit` turns measurements of single kernels and collectives into curves. Some effects show only in whole
-    training runs: `constants` and `from-run` fit factors to them, and `jitter` fits the jitter of a
-    cluster.
+    `fit` fits efficiency curves to measurements of single kernels and collectives; `score` tests the
+    curves. Some effects are visible only in whole training runs: `constants`, `from-run` and `jitter`
+    fit them.
 
     \b
     flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves
@@ -37,18 +37,18 @@ def command() -> None:
     """
 
 
-@command.command("fit")
+@command.command("fit", short_help="Fit efficiency curves to measurements of kernels and collectives.")
 @click.option("--data", type=FILE, required=True, help="Folder with operators/, peers/ and collectives/.")
 @click.option("--out", type=FILE, required=True, help="Folder for the curve files.")
 @click.option(
     "--device", help="The device on which a sample pack was measured, by its name in the catalogue."
 )
 def fit(data: Path, out: Path, device: str | None) -> None:
-    """Fit the curves of every device and fabric that DATA has measurements for.
+    """Fit efficiency curves to the measurements in DATA.
 
-    Writes one JSON file for each device and fabric into OUT, and prints the rows, rejected rows and error
-    of every curve. Equal measurements give equal bytes. DATA is a folder of published tables, or a sample
-    pack of `flopcast measure`. An interrupted fit resumes where it stopped.
+    DATA is a folder of published tables, or a sample pack of `flopcast measure`. The command writes one
+    JSON file for each device and network fabric into OUT, and prints the number of rows, the rejected
+    rows and the error of each curve. To resume an interrupted fit, run the same command again.
 
     \b
     flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves
@@ -66,12 +66,12 @@ def fit(data: Path, out: Path, device: str | None) -> None:
             fit_folder(MeasurementFolder(data, watch.say), out, watch.say, watched=watch)
 
 
-@command.command("jitter")
+@command.command("jitter", short_help="Print the ratio of mean to best step time of a suite.")
 @click.option("--suite", required=True, help="Measured runs with best and mean steps.")
 def jitter(suite: str) -> None:
-    """Print the ratio of mean to best step time of each system of a suite, for a cluster's `jitter`.
+    """Print the ratio of mean to best step time for each system of a suite.
 
-    Needs runs whose logs give both step times; suites that state only a mean cannot be used.
+    This ratio is the `jitter` of a cluster. The suite must contain both step times of its runs.
 
     \b
     flopcast calibrate jitter --suite paper
@@ -86,17 +86,17 @@ def jitter(suite: str) -> None:
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
 
 
-@command.command("score")
+@command.command("score", short_help="Report the errors of curves on other measurements.")
 @click.option("--data", type=FILE, required=True, help="Folder with operators/, peers/ and collectives/.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
-    """Report the error of curves on rows that they were not fitted to.
+    """Report the error of curves on measurements that they were not fitted to.
 
-    Fits every class of DATA again without some rows, and predicts these rows: a random fifth, models of
-    another width, or the largest shapes; also predicts all rows of a device by the curve of another device.
-    Prints the errors, how many measurements lie inside the 90 % interval, and the spread of repeated
-    measurements. Takes minutes; progress goes to stderr.
+    Fits the curve of every kernel class without some rows of DATA, and predicts these rows: a random fifth,
+    models of another width, or the largest shapes. Also predicts all rows of a device with the curve of
+    another device. Prints the errors, the share of measurements inside the 90 % interval, and the variation
+    between repeated measurements. This takes minutes; progress goes to stderr.
 
     \b
     flopcast calibrate score --data ../shared/data

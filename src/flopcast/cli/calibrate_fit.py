@@ -208,7 +208,7 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     if not curves:
         allowed = f"a pack with {LEAST_ROWS} usable rows of at least one class"
         fix = "run flopcast measure again with the same --out: it continues an existing pack"
-        raise spec_error("--data", str(data), allowed, "a curve needs that many rows", fix)
+        raise spec_error("--data", str(data), allowed, "a curve cannot be fitted to fewer rows", fix)
     out.mkdir(parents=True, exist_ok=True)
     write_curves(out, own_name, list(curves.values()))
     tell(own_name, curves, say)

@@ -73,7 +73,7 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
     if len(files) > 2 or (len(files) < 2 and not changes):
         allowed = "two files or models, or one job and at least one KEY=VALUE"
         fix = "flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2"
-        raise spec_error("compare", " ".join(words), allowed, "a comparison has two sides", fix)
+        raise spec_error("compare", " ".join(words), allowed, "a comparison needs two jobs", fix)
     if len(files) == 2:
         short = (Path(files[0]).name, Path(files[1]).name)
         names = short if short[0] != short[1] else (files[0], files[1])

@@ -13,7 +13,9 @@ from flopcast.requests.resolve import resolve
 @options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
 @click.option("--log", type=options.FILE, help="The log of the run.")
 @click.option(
-    "--trace", type=options.FILE, help="A trace of it: PyTorch profiler (JSON) or Nsight Systems."
+    "--trace",
+    type=options.FILE,
+    help="A trace of the run: PyTorch profiler (JSON) or Nsight Systems (SQLite).",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the diagnosis as JSON.")
 @click.option(
@@ -25,13 +27,17 @@ def command(
 ) -> None:
     """Find out why a job is slower than it should be.
 
-    Describe the job as for `predict`, best by the launch script of the run. The answer is a list of
-    suspects, the most expensive first, each with the evidence for and against it and with what to change.
-    If the log is not of a run of this job, a warning at the top names the fields that contradict it.
-    Suspects are settings of the job that cost time; sizes in the log that are not those of the job; pauses,
-    and steps that get slower; and, from the timers of the log or from a trace, the part of the step that
-    takes longer than predicted. Without a log and a trace, only the settings are judged. A
-    measured run needs its --cluster, unless the file names it.
+    Describe the job as for `predict`, preferably by the launch script of the run. The answer is a list of
+    suspects, each with its cost, the evidence for and against it, and the setting to change. Suspects are:
+
+    \b
+    - settings of the job that cost time;
+    - sizes in the log that contradict the job (with a warning at the top);
+    - pauses, and steps that become slower;
+    - parts of the step that take longer than predicted, from timers of the log or a trace.
+
+    Without a log and a trace, flopcast examines only the settings. With one, give the --cluster of the run,
+    unless the file names it.
 
     \b
     flopcast diagnose run.sh --cluster dgx-h100 --gpus 512 --log train.log

@@ -27,11 +27,13 @@ OPTIONS = (
     click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help="Number of processes; default: one, or one per core for a large space.",
+        help="Number of processes. Default: one; for large searches, one per core.",
     ),
     click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler."),
     click.option(
-        "--ledger", type=FILE, help="Keep finished chunks in this file, so that the same search can resume."
+        "--ledger",
+        type=FILE,
+        help="Save finished parts in this file; the same command then resumes an interrupted search.",
     ),
 )
 
@@ -53,7 +55,7 @@ def executor_and_ledger(
         Options contradict each other, the ledger is of another search, or an address does not answer.
     """
     if workers is not None and dask is not None:
-        because, fix = "a search uses one kind of workers", "remove --workers or --dask"
+        because, fix = "a search uses either local processes or Dask", "remove --workers or --dask"
         allowed = "not together with --workers"
         raise spec_error("--dask", dask, allowed, because, fix)
     with ExitStack() as stack:

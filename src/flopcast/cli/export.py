@@ -25,9 +25,9 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 
-    Describe the job as for `predict`. flopcast reads the file back before it writes it: if the result is
-    another job, the export fails and names every field that differs. Assumptions, and whatever else the
-    format cannot express, are listed on stderr. KIND is one of:
+    Describe the job as for `predict`. If the file, read back, would give a different model, plan or batch,
+    the export fails and lists every field that differs. Assumptions, and settings that the format cannot
+    express, are listed on stderr. KIND is one of:
 
     \b
     megatron         a launch script with Megatron-LM's flags

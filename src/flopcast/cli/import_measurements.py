@@ -36,7 +36,7 @@ TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless rank
 WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 
-@click.command("from-run")
+@click.command("from-run", short_help="Calibrate flopcast to your machine with one measured run.")
 @job_options(without=OF_RUN, cluster=CLUSTER_OR_NONE, samples=SAMPLES)
 @click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
 @click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
@@ -44,7 +44,7 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 @click.option(
     "--noise", default="2%", show_default=True, help="Relative standard deviation of the measurements."
 )
-@click.option("--out", type=FILE, help="Write a site file, for --site.")
+@click.option("--out", type=FILE, help="Write the site file, for --site of other commands.")
 def from_run(
     request: JobRequest,
     observed_step: str | None,
@@ -53,11 +53,12 @@ def from_run(
     noise: str,
     out: Path | None,
 ) -> None:
-    """Adjust predictions to this machine from one measured run; write a site file.
+    """Calibrate flopcast to your machine with one measured run, and write a site file.
 
-    The measured step and the components in a trace update the factors of the prediction, the least certain
-    ones most. The site file then applies to other models and plans on the same machine. The step time comes
-    from --observed-step, else from the log, else from the trace, which includes the cost of profiling.
+    flopcast changes the factors of the prediction so that it agrees with the measured step time, and
+    with the components in a trace; less certain factors change more. Use the site file for other models
+    and plans on the same machine. The step time comes from --observed-step, or else from the log, or
+    else from the trace, which includes the cost of profiling.
 
     \b
     flopcast calibrate from-run job.yaml --observed-step 12.3 --out site.yaml
@@ -230,7 +231,7 @@ def posterior_text(posterior: "Posterior") -> str:
     return "\n".join(lines)
 
 
-@click.command("nccl-tests")
+@click.command("nccl-tests", short_help="Convert a log of nccl-tests or rccl-tests to samples.")
 @click.argument("log", type=FILE)
 @click.option(
     "--collective", default="", help="The measured collective, if the log does not name it: all_reduce, …"
@@ -239,7 +240,7 @@ def posterior_text(posterior: "Posterior") -> str:
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     """Convert a log of nccl-tests or rccl-tests to samples of collectives.
 
-    The columns of every row are checked against each other; contradictions are listed on stderr.
+    Rows whose columns contradict each other are listed on stderr.
 
     \b
     flopcast import nccl-tests all_reduce.log --out samples.csv
@@ -265,14 +266,14 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
         click.echo(f"wrote {out}: {count} rows", err=True)
 
 
-@click.command("kineto")
+@click.command("kineto", short_help="Convert a trace of torch.profiler to samples of operators.")
 @click.argument("trace", type=FILE)
 @click.option("--out", type=FILE, help="Write samples of operators and messages as CSV.")
 @click.option("--events", type=FILE, help="Write every kernel as CSV.")
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to samples of operators.
 
-    The profiler must record shapes (record_shapes=True) for sizes, and prof.step() must mark the steps.
+    Record the trace with record_shapes=True, and mark the steps with prof.step().
 
     \b
     flopcast import kineto rank0.json.gz --out samples.csv --events events.csv
@@ -280,14 +281,15 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     _import_trace(trace, out, events, of_nsight=False)
 
 
-@click.command("nsys")
+@click.command("nsys", short_help="Convert an export of Nsight Systems to samples of operators.")
 @click.argument("trace", type=FILE)
 @click.option("--out", type=FILE, help="Write samples of operators as CSV.")
 @click.option("--events", type=FILE, help="Write every kernel as CSV.")
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a report of Nsight Systems, exported to SQLite, to samples of operators.
 
-    Sizes need the ranges of torch.autograd.profiler.emit_nvtx(record_shapes=True).
+    Record the report within torch.autograd.profiler.emit_nvtx(record_shapes=True), so that it contains
+    sizes.
 
     \b
     nsys export --type sqlite report.nsys-rep

@@ -25,8 +25,8 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import SCRIPT
 
 HELP = "Convert {description} to a job file.\n\n{more}"
-MORE = """Assumptions and unknown keys are listed on stderr. Nothing is executed, and no other file is read.
-Without --cluster, the job file has no cluster: add --cluster when you predict it.
+MORE = """Assumptions and unknown keys are listed on stderr. flopcast executes nothing and reads no other
+file. Without --cluster, the job file contains no cluster; then use --cluster when you predict it.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml
@@ -51,8 +51,9 @@ class _Kinds(click.Group):
 def command() -> None:
     """Convert files of other software to a job, a model or measurements.
 
-    Only descriptions are read, never code or weights. Assumptions and ignored settings go to stderr. A file
-    without KIND is recognised by its contents; the command line of a serving engine may stand in its place.
+    flopcast runs no code and reads no weights. Assumptions and ignored settings are listed on stderr. If you
+    give no KIND, flopcast recognises the file by its contents. In place of a file, you can also give the
+    command line of a serving engine.
 
     \b
     flopcast import deepspeed ds_config.json --model llama-3-8b --gpus 16 -o job.yaml
@@ -145,13 +146,13 @@ def _deliver(text: str, out: Path | None, message: str) -> None:
     click.echo(f"{out}: {message}", err=True)
 
 
-@click.command("hf")
+@click.command("hf", short_help="Print the model of a Hugging Face config.json as YAML.")
 @click.argument("config", type=FILE, metavar="CONFIG.json")
 @click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
-    Covers the decoders that flopcast has layers for. Put the text under `model:` in a job file.
+    Supports decoders whose layers flopcast has. Copy the output under `model:` in a job file.
 
     \b
     flopcast import hf config.json
@@ -160,7 +161,7 @@ def hugging_face(config: Path, out: Path | None) -> None:
     _import_model(str(config), out)
 
 
-@click.command("hf-model")
+@click.command("hf-model", short_help="Print a model of transformers as YAML, from its config or code.")
 @click.argument("model", metavar="CONFIG|FOLDER|NAME")
 @click.option("--trace", is_flag=True, help="Run the model's code, on tensors without data.")
 @click.option("--counts", is_flag=True, help="With --trace: print the counts as JSON instead of a model.")
@@ -182,10 +183,11 @@ def hugging_face(config: Path, out: Path | None) -> None:
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
     """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
 
-    Without --trace, this is `import hf`. With --trace, the model's code in transformers runs forward and
-    backward, so that architectures without layers in flopcast become a list of operators. This needs torch
-    and transformers. Code of a checkpoint never runs, and no weights are read; if NAME is not a file, only
-    its config is fetched from the Hugging Face hub.
+    Without --trace, this command does the same as `import hf`. With --trace, it runs the forward and
+    backward pass of the model's code in transformers, and writes the model as a list of operators; use
+    this for architectures that flopcast has no layers for. It needs torch and transformers. It never
+    runs code of a checkpoint and reads no weights. If NAME is not a file, it downloads the config from
+    the Hugging Face hub.
 
     \b
     flopcast import hf-model my-model/ --trace -o model.yaml

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {  # name → (module, one line of help)
-    "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
-    "search": ("search", "Which plan is best, how sure is that, and what would a better one need?"),
+    "predict": ("predict", "How long does a training step take, does it fit, and how certain is that?"),
+    "search": ("search", "Which plan is best, how certain is that, and what would a better one need?"),
     "run": ("run", "How many days, dollars and kilowatt-hours does a whole training run take?"),
-    "compare": ("compare", "Which of two jobs is faster, by how much, and how sure is that?"),
+    "compare": ("compare", "Which of two jobs is faster, by how much, and how certain is that?"),
     "memory": ("memory", "How much memory does each device need, and does it fit?"),
     "sweep": ("sweep", "Which plan is best for each scenario of a grid?"),
     "validate": ("validate", "How accurate are predictions of runs that others measured?"),

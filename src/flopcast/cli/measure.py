@@ -79,7 +79,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder of the pack; an existing pack is continued.")
+@click.option("--out", type=FILE, help="Folder for the measurements; an existing folder is continued.")
 @click.option(
     "--minutes",
     "budget_s",
@@ -87,11 +87,15 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     callback=_seconds,
     help="Time to spend; default: 8, or 1 with --quick.",
 )
-@click.option("--quick", is_flag=True, help="One minute: enough for a site file, not for curves.")
+@click.option(
+    "--quick", is_flag=True, help="Measure for one minute: enough for a site file, not for curves."
+)
 @click.option("--site", type=FILE, help="Write a site file for predict --site.")
 @click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
-@click.option("--reference", type=FILE, help="A pack of the reference host, for the host factor.")
-@click.option("--host", help=f"Host of the --reference pack, as in the catalogue; default: {USUAL_HOST}.")
+@click.option(
+    "--reference", type=FILE, help="Measurements on a reference host, to compare the speed of the host."
+)
+@click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
 @click.option("--seed", type=click.IntRange(0, 1000), help="Seed of the sampled shapes; default: 0.")
 @click.option("--plan-only", is_flag=True, help="List what would be measured; needs no torch.")
@@ -109,9 +113,9 @@ def command(
 ) -> None:
     """Benchmark the kernels of a GPU, or the collectives of several.
 
-    Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. An interrupted run
-    keeps its measurements, and the same command continues it. Under torchrun, flopcast measures the
-    collectives of every tier, and how much they slow down a concurrent matrix product.
+    Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. To resume an
+    interrupted run, run the same command again. Under torchrun, flopcast measures the collectives of every
+    network tier, and how much they slow down a concurrent matrix product.
 
     \b
     flopcast measure --out pack --minutes 8

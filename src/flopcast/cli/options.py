@@ -20,7 +20,7 @@ from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
-CLUSTER = "A cluster of the catalogue, or NAME:NODES for some of its nodes"
+CLUSTER = "A cluster of the catalogue, or NAME:NODES to set its number of nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -30,7 +30,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         help="A model of the catalogue, a config.json, its folder, or a YAML file.",
         shell_complete=names_of("models", or_files=True),
     ),
-    "kind": click.option("--kind", help="Format of the file; default: recognised by its keys."),
+    "kind": click.option("--kind", help="Format of the file. Default: recognised by its content."),
     "arg": click.option(
         "--arg", multiple=True, metavar="N=VALUE", help="Set an argument of a launch script: 1=8 sets $1."
     ),
@@ -40,7 +40,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "cluster": click.option(
         "--cluster", help=f"{CLUSTER}; default: dgx-h100.", shell_complete=names_of("clusters")
     ),
-    "gpus": click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
+    "gpus": click.option("--gpus", type=click.IntRange(min=1), help="Number of devices (GPUs), not nodes."),
     "plan": click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
     "stack": click.option(
         "--stack",
@@ -50,21 +50,27 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
     "lora": click.option(
-        "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train LoRA adapters of this rank only."
+        "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train only LoRA adapters, of this rank."
     ),
     "qlora": click.option(
         "--qlora",
         type=click.IntRange(min=1),
         metavar="RANK",
-        help="Train LoRA adapters over frozen weights in 4 bits (QLoRA).",
+        help="Train only LoRA adapters, of this rank, on frozen 4-bit weights (QLoRA).",
     ),
-    "tokens": click.option("--tokens", help='Tokens of the whole run, or of one epoch: "2T", "300B".'),
+    "tokens": click.option(
+        "--tokens", help='Tokens of the whole run, or of one epoch if --epochs is given: "2T", "300B".'
+    ),
     "samples": click.option("--samples", help='Sequences of one epoch: "52,000", "52k".'),
-    "epochs": click.option("--epochs", help="Passes over the samples or tokens of the run."),
-    "site": click.option("--site", type=FILE, help="Site file: measured rates of this machine."),
+    "epochs": click.option("--epochs", help="Number of epochs."),
+    "site": click.option(
+        "--site",
+        type=FILE,
+        help="Site file with measured properties of your machine (see calibrate, measure).",
+    ),
     "price": click.option(
         "--price",
-        help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.',
+        help='Price per device, "2.10 USD/h", or a name from `flopcast catalog prices`.',
         shell_complete=names_of("prices"),
     ),
 }
@@ -83,7 +89,7 @@ SERVING: dict[str, Any] = {  # options of a request that serves
 }
 OF_RUN = ("tokens", "epochs", "price")  # matter to the time and cost of a whole run alone
 SAMPLES = click.option(
-    "--samples", help='Sequences of the data set of a fine-tune, "52k"; it has a smaller default batch.'
+    "--samples", help='Number of sequences to fine-tune on, "52k"; the default batch is then smaller.'
 )
 ARGUMENTS = (
     click.argument("job", required=False, metavar="[JOB|MODEL]", shell_complete=of_jobs),

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @click.option("--log", type=options.FILE, help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
-    "--report",
-    type=options.FILE,
-    help="Write an HTML page; with --log, it begins with the measured steps beside the prediction.",
+    "--report", type=options.FILE, help="Write an HTML page; with --log, it also shows the measured steps."
 )
 @click.option(
     "--trace", type=options.FILE, help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format."
@@ -35,12 +33,12 @@ def command(
 ) -> None:
     """Predict one training step of a job, or how an engine serves requests.
 
-    Prints the step time with its interval, tokens per second, MFU, memory, where the time goes, and the
-    measurements behind these numbers. Describe the job by the name of a model, by a YAML or JSON file, by a
-    launch script of Megatron-LM, by options, or by a file and options: an option replaces a part of the
-    file, and KEY=VALUE changes one value. Without a plan, flopcast chooses a good one and prints it. With
-    the length of the run (--tokens, or --samples and --epochs), the report has its days and cost. What you
-    do not state is assumed, and listed at the end.
+    Prints the step time with its interval, tokens per second, MFU, memory, a breakdown of the time, and
+    the evidence for these numbers. Describe the job by the name of a model, a YAML or JSON file, a
+    launch script of Megatron-LM, or options. With a file, an option replaces a part of it, and KEY=VALUE
+    changes one value. Without a plan, flopcast chooses one and prints it. With the length of the run
+    (--tokens, or --samples and --epochs), the report contains the time and cost of the run. The last
+    lines list all assumptions.
 
     \b
     flopcast predict llama-3-8b --gpus 16

@@ -65,17 +65,20 @@ if TYPE_CHECKING:
     "--objective",
     "objectives",
     multiple=True,
-    help='What to rank by; further ones add axes to the front: "cost,time_to_train"; may be repeated.',
+    help='Rank by the first objective; the others add axes to the Pareto front: "cost,time_to_train".',
 )
 @click.option("--deadline", help='Longest time of the run: "30 d".')
 @click.option("--budget", help='Highest cost of the run: "2.5M USD".')
 @click.option(
-    "--headroom", help="Share of the memory to use; 1 allows tight plans. Default: only plans that fit."
+    "--headroom",
+    help="Fraction of the memory that a plan may use; 1 allows tight plans. Default: plans that fit.",
 )
 @click.option("--tp-beyond-domain", is_flag=True, help="Allow tensor parallelism across scale-up domains.")
 @takes_workers
-@click.option("--no-refine", is_flag=True, help="Try only even stages and full, selective or no recompute.")
-@click.option("--pareto", is_flag=True, help="Show the Pareto front of all objectives too.")
+@click.option(
+    "--no-refine", is_flag=True, help="Do not try uneven stages, partial recompute and other rank orders."
+)
+@click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of plans to show."
 )
@@ -87,13 +90,13 @@ if TYPE_CHECKING:
 def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
     """Find the best plans for a model on a cluster, or the best deployments to serve it.
 
-    Every plan of a space is screened, and the best 64 are simulated exactly and ranked. Plans that are tied
-    with the best, because the 90 % interval of their ratio contains 1, are marked "="; of those within 2 %
-    the simplest comes first. Variants in virtual stages, ZeRO stage or rank order are counted below the
-    plan that they are tied with. If you name several clusters, sizes or stacks, the answer holds the best
-    plan for each, or the reason why there is none. --plan fixes fields of the plan or lists the values that
-    they may take; all other fields are free. The plan of a job file fixes the global batch, precision and
-    optimizer.
+    The search estimates all plans, simulates the best 64 exactly, and ranks these. Plans that are tied with
+    the best, because the 90 % interval of the ratio of both contains 1, are marked "="; the simplest of
+    those within 2 % comes first. Variants that are tied with a plan and differ only in virtual stages, ZeRO
+    stage or rank order are counted below it. With several clusters, sizes or stacks, the answer contains
+    the best plan for each, or the reason why there is none. Use --plan to set fields of the plan, or to
+    list the values to try; the search tries all values of the other fields. If a job file contains a plan,
+    the search uses only its global batch, precision and optimizer.
 
     \b
     flopcast search llama-3-8b --gpus 64
@@ -104,8 +107,8 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
         --traffic "rate=4/s prompt=2000 output=300" --slo "ttft_p99=2s tpot_p99=50ms"
 
     Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy, of 1e12 tokens;
-    time_to_train and run_cost, with failures. With a single objective, the Pareto front also takes memory
-    into account. Exit code 2: no plan is feasible, and the nearest plan is shown.
+    time_to_train and run_cost, with failures. With a single objective, the second axis of the Pareto front
+    is memory. Exit code 2: no plan is feasible; the output shows the plan that comes closest.
 
     With --engine, --traffic or --slo, all deployments (degrees, replicas, limits of a pass) are estimated,
     and the most promising are simulated. --gpus is then the largest number of devices to use. By default

@@ -42,7 +42,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     "--leave-out", "left_out", metavar="SOURCE", help="Predict one source with constants of the others."
 )
 @takes_constants
-@click.option("--decisions", "decides", is_flag=True, help="Report how well predictions choose plans.")
+@click.option("--decisions", "decides", is_flag=True, help="Report how good the recommended plans are.")
 @click.option(
     "--from-one-run", "calibrates", is_flag=True, help="Report how much one run of a machine helps."
 )
@@ -68,23 +68,22 @@ def command(
     headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
 
-    --runs takes CSV tables of published runs, recognised by their headers: tables with the model, hardware,
-    mapping, software and step time of one run per row; measured steps of vTrain or SimuMax; or the
-    functional tests of Megatron-LM, which log the memory allocated after a step. Tables of measured serving
-    (the points of aiconfigurator) are recognised too. Tables are predicted with
-    the constants of the catalogue, which were fitted on published runs; the --leave-... options fit them
-    again without the runs that are predicted. Suites are predicted without constants. With
-    --leave-one-source-out, they are predicted with those of the catalogue, which were fitted on the runs of
-    korthikanti but not on those of other suites; korthikanti is an error then.
+    --runs reads CSV tables of published runs, which it recognises by their headers: tables with the model,
+    hardware, plan, software and step time of one run per row; measured steps of vTrain or SimuMax; the
+    functional tests of Megatron-LM, which contain the memory allocated after a step; or measured serving.
+    Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
+    --leave-... options fit the constants again without the runs to predict. Predictions of suites use no
+    constants, except with --leave-one-source-out: then they use those of the catalogue, which were fitted
+    on no suite but korthikanti; korthikanti therefore raises an error.
 
-    --decisions groups runs of one model on one machine that differ only in their plans. It reports how well
-    predictions order the plans of each group, and how much slower the recommended plan is than the best.
-    Without a --leave-... option or --no-constants, it does so for each choice of constants.
+    --decisions compares plans of the same model on the same machine. It reports whether predictions rank
+    the plans in the right order, and how much slower the recommended plan is than the best. Without a
+    --leave-... option or --no-constants, it does so for each choice of constants.
 
-    --from-one-run reports how much a calibration (flopcast calibrate from-run) lowers the errors of a
-    machine, for each machine of --runs that has three runs or more. It compares three predictions: with
-    constants of the other sources (or with --no-constants), after a calibration with one run of the
-    machine, for each run in turn, and after a calibration with all runs but the predicted one.
+    --from-one-run reports how much a calibration (flopcast calibrate from-run) lowers the errors, for each
+    machine of --runs that has three runs or more. It compares predictions without calibration, after a
+    calibration with one other run of the machine (each in turn), and after a calibration with all other
+    runs.
     """
     check_writable("--report", report)
     names: Any = tuple(name for name, given in chosen.items() if given)
@@ -282,7 +281,7 @@ def print_from_one_run(
     problems = ignored(given, allowed, because, "leave {} out")
     if not paths:
         allowed = "a table of published runs"
-        because, fix = "suites hold too few runs of one machine", "add --runs TABLE.csv"
+        because, fix = "suites contain too few runs of one machine", "add --runs TABLE.csv"
         problems.append(Problem("--runs", None, allowed, because, fix, fault="is missing"))
     if problems:
         raise SpecError(problems)

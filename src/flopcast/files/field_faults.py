@@ -21,11 +21,11 @@ KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and
     "model_": ("a name, or a mapping of its fields", "it has named parts"),
     "dict_": ("a mapping of names", "it has named parts"),
     "mapping_": ("a mapping of names", "it has named parts"),
-    "int_parsing_size": ("a whole number of fewer digits", "it is a count"),
-    "int_": ("a whole number", "it is a count"),
+    "int_parsing_size": ("a whole number of fewer digits", "the setting is a whole number"),
+    "int_": ("a whole number", "the setting is a whole number"),
     "float_": ("a number", "it is a quantity"),
     "finite_": ("a finite number", "it is a quantity"),
-    "bool_": ("true or false", "it is a switch"),
+    "bool_": ("true or false", "the setting is either on or off"),
     "string_type": ("a string", "it is a name or a word"),
     "tuple_": ("a list", "it may hold several"),
 }
@@ -68,7 +68,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     ... except ValidationError as error:
     ...     fault = field_fault(error.errors()[0], "load_fraction", Fan, "load_fraction")
     >>> fault.allowed, fault.because
-    ('a number from 0 to 1', 'larger values make no sense; load_fraction means: power over its maximum')
+    ('a number from 0 to 1', 'larger values are not possible; load_fraction means "power over its maximum"')
     >>> fault.fix
     'set load_fraction to a number from 0 to 1'
     """
@@ -79,7 +79,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         allowed = _range(detail, owner.model_fields[field] if owner else None, field)
         return FieldFault(
             allowed=allowed,
-            because=f"{refused} values make no sense" + (f"; {meaning}" if meaning else ""),
+            because=f"{refused} values are not possible" + (f"; {meaning}" if meaning else ""),
             fix=f"set {name} to {allowed}",
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
@@ -139,4 +139,6 @@ def _meaning(owner: type[BaseModel] | None, field: str) -> str:
     if owner is None:
         return ""
     text = re.split(r"(?<=[^.][.;]) ", field_text(owner, field))[0].rstrip(".;:")
-    return f"{field} means: {text}" if text else ""
+    if text[1:2].islower():
+        text = text[0].lower() + text[1:]  # but no abbreviation
+    return f'{field} means "{text}"' if text else ""

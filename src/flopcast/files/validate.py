@@ -75,7 +75,7 @@ def _convert(
         return parse_quantity(str(data), units)
     except ValueError as error:
         number = re.match(r"\s*([+-]?\d+(?:\.\d+)?)", str(data))
-        because = "the number needs a unit that fits the field, in one of these spellings"
+        because = "the number needs one of these units"
         fix = f"write {path[-1]}: {number[1] if number else 1} {units[0]}"
         problems.append(Problem(dotted(path), data, str(error), because, fix, where=document.where(path)))
         return 1.0
@@ -128,7 +128,8 @@ def _last_name(location: Path) -> str:
 def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
     names = sorted(known)
     near = nearest(key, names, least_ratio=0.6)
-    because, fix = "flopcast never ignores a key", f"did you mean {near[0]}?" if near else f"remove {key}"
+    because = "an unknown key raises an error, so that no setting is silently ignored"
+    fix = f"did you mean {near[0]}?" if near else f"remove {key}"
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault="is not a known key")
 
 

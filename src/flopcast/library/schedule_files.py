@@ -105,7 +105,11 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
     named = {"chunk": "0"} | dict(zip(columns, cells, strict=True))
     problems = [
         schedule_problem(
-            where, f"{name}: {text}", "a whole number from 0", "it is a count", f"change {name}"
+            where,
+            f"{name}: {text}",
+            "a whole number from 0",
+            "the setting is a whole number",
+            f"change {name}",
         )
         for name, text in named.items()
         if name != "kind" and not _is_count(text)

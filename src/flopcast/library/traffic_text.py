@@ -82,7 +82,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         try:
             parse_quantity(match[3], units_of("limit_s"))
         except ValueError:
-            because, fix = "a latency is limited by a time", f"write {word.partition('=')[0]}=2s"
+            because, fix = "a limit of a latency is a time", f"write {word.partition('=')[0]}=2s"
             allowed = "a time with its unit, such as 2s or 50ms"
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue
@@ -90,7 +90,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         if match[2]:
             data[f"{metric}_percentile"] = resolve(match[2])
     if not text.split():
-        allowed, because = "at least one limit", "objectives without a limit exclude nothing"
+        allowed, because = "at least one limit", "a service-level objective needs a limit"
         problems.append(Problem("slo", text, allowed, because, "write ttft_p99=2s", where=where))
     try:
         slo = build(Slo, Document(where, data, {}), data, ("slo",))

@@ -36,7 +36,7 @@ def marked_text(found: SlowStep) -> str:
         *(f"{word:<9} {text}" for word, text in verdict(found)),
     ]
     if not found.suspects:
-        lines += ["", "no suspects: nothing is known that would make this step shorter"]
+        lines += ["", "no suspects: flopcast knows no change that would make this step shorter"]
     for place, suspect in enumerate(found.suspects, 1):
         lines += ["", *_suspect(place, suspect)]
     if found.cleared:
@@ -64,7 +64,9 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
     if found.step is not None and found.step.num_used > 1:
         measured += f", {show_seconds(found.step.mean_s)} in the mean"
     if not found.describes_run:
-        told = f"{predicted} for the job; no time is compared, because the log is of another run"
+        told = (
+            f"{predicted} for the job; flopcast does not compare times, because the log is of another run"
+        )
         return (("measured", measured), ("predicted", told))
     ratio = round(found.measured_s / report.step_time_s - 1.0, 3) + 0.0  # without -0.0
     interval = good("inside the interval") if found.inside else caution("OUTSIDE the interval")
@@ -78,9 +80,13 @@ def contradictions(found: SlowStep) -> tuple[str, ...]:
     """Return a heading and a line for each contradiction between log and job; empty if there is none."""
     if not found.contradictions:
         return ()
-    then = "judged with what the log states" if found.describes_run else "of the job alone"
+    then = (
+        "are those of the job with the values of the log"
+        if found.describes_run
+        else "are those of the job alone"
+    )
     return (
-        f"the log is not of a run of this job as it is described; what follows is {then}",
+        f"the log contradicts the description of the job; the suspects below {then}",
         *(
             f"the log has {one.of_log}, and the job {one.of_job}: {one.change}"
             for one in found.contradictions
@@ -98,7 +104,7 @@ def _cost(suspect: Suspect) -> str:
     cost_s, basis = suspect.cost_s, BASIS[suspect.basis]
     if cost_s is None:
         return "unknown"
-    cost = f"{show_seconds(abs(cost_s))} a step{' less' if cost_s < 0 else ''}"
+    cost = f"{show_seconds(abs(cost_s))} per step{' less' if cost_s < 0 else ''}"
     if suspect.low_s is None or suspect.high_s is None:
         return f"{cost}, {basis}"
     low, high = (show_seconds(bound, like=cost_s) for bound in (suspect.low_s, suspect.high_s))

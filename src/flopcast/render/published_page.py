@@ -16,7 +16,7 @@ from flopcast.render.page.table import Cell, Markup
 from flopcast.render.page.table import table as as_table
 from flopcast.render.published_drawing import mark, ratios_drawing, times_drawing
 from flopcast.render.published_tables import LEGEND, tables
-from flopcast.render.tables import PrintedTable, legend_text
+from flopcast.render.tables import PrintedTable, legend_lines
 
 NUMBER = re.compile(r"^–$|^[+-]?\d[\d.,]*( ?%| [a-zµ]+)?$")
 
@@ -49,7 +49,8 @@ def _tables(published: Published) -> Iterator[str]:
     """Yield the meaning of the headings, then every table."""
     sources = list(by_source(published.rows))
     if published.rows:
-        yield f"<p>{legend_text(LEGEND, '<em>', '</em>')}.</p>"
+        entries = legend_lines(LEGEND, "<em>", "</em>")
+        yield f"<ul>{''.join(f'<li>{entry}</li>' for entry in entries)}</ul>"
     for each in tables(published):
         yield _table(each, sources)
 

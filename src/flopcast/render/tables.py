@@ -62,14 +62,14 @@ def _split(heading: str, width: int) -> tuple[str, str]:
     return min(ways, key=lambda way: max(map(len, way)))
 
 
-def legend_text(legend: Mapping[str, str], start: str = "", end: str = "") -> str:
-    """Return what each heading means, in one sentence; `start` and `end` stand around every heading."""
-    return "; ".join(f"{start}{heading}{end}: {meaning}" for heading, meaning in legend.items())
+def legend_lines(legend: Mapping[str, str], start: str = "", end: str = "") -> list[str]:
+    """Return a line per heading with its meaning; `start` and `end` stand around every heading."""
+    return [f"{start}{heading}{end}: {meaning}" for heading, meaning in legend.items()]
 
 
-def as_text(legend: str, tables: Iterable[PrintedTable]) -> str:
-    """Return a legend and tables for a terminal."""
-    lines = wrap(legend, WIDTH)
+def as_text(legend: Mapping[str, str], tables: Iterable[PrintedTable]) -> str:
+    """Return the meaning of each heading, and tables, for a terminal."""
+    lines = [line for entry in legend_lines(legend) for line in wrap(entry, WIDTH, subsequent_indent="  ")]
     for table in tables:
         head = ": ".join(part for part in (table.title, table.caption) if part)
         lines += ["", head] if head else [""]
@@ -79,10 +79,10 @@ def as_text(legend: str, tables: Iterable[PrintedTable]) -> str:
     return "\n".join(lines)
 
 
-def as_markdown(head: str, legend: str, tables: Iterable[PrintedTable]) -> str:
+def as_markdown(head: str, legend: Mapping[str, str], tables: Iterable[PrintedTable]) -> str:
     """Return a page of the documentation below its heading, without its last line break."""
     lines = (line for table in tables for line in _markdown_lines(table))
-    return "\n".join([head, "", *wrap(f"{legend}.", WIDTH), *lines])
+    return "\n".join([head, "", *(f"- {entry}" for entry in legend_lines(legend, "*", "*")), *lines])
 
 
 def _markdown_lines(table: PrintedTable) -> Iterator[str]:

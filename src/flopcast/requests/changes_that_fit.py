@@ -46,7 +46,8 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
         most = job.cluster.num_devices * 2**DOUBLINGS
         tried = f"neither a shorter sequence nor up to {most:,} devices fit"
         return f"{told} Use larger devices or a smaller model: {tried}."
-    return "\n  ".join([f"{told} Each of these changes fits:", *changes])
+    head = "This change fits" if len(changes) == 1 else "Each of these changes fits"
+    return "\n  ".join([f"{told} {head}:", *changes])
 
 
 def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Iterator[str]:

@@ -156,7 +156,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
             value=document.data,
             fault="is empty" if document.data is None else "",
             allowed="a mapping with model, cluster, plan, stack and batch",
-            because="a job has named parts",
+            because="a job consists of these parts",
             fix="see: flopcast schema",
         )
     problems: list[Problem] = []
@@ -312,8 +312,8 @@ def _missing(key: str, document: Document) -> Problem:
     because = f"a prediction needs a {key}"
     fix = f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}"
     if key == "cluster":  # which only a measured run has to name (resolve.py)
-        because = "a measured run is compared with a prediction for the machine that it ran on"
-        fix = "add --cluster NAME, where NAME is that of the machine that it ran on"
+        because = "flopcast predicts the measured run for the machine that it ran on"
+        fix = "add --cluster NAME, the machine of the run"
     return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
 
 

@@ -44,7 +44,7 @@ def resolve_serving(request: JobRequest) -> ServingJob:
             f"--{name}",
             getattr(request, name),
             "no value for serving",
-            "it belongs to training",
+            "this option applies to training only",
             f"remove --{name}, or --engine",
         )
         for name in OF_TRAINING
@@ -65,7 +65,7 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
     """
     if not isinstance(document.data, dict):
         allowed = "a mapping with model, cluster, engine, plan and traffic"
-        because, fix = "a serving job has named parts", "see: flopcast schema"
+        because, fix = "a serving job consists of these parts", "see: flopcast schema"
         raise spec_error("document", document.data, allowed, because, fix, document.where(()))
     data, notes, problems = dict(document.data), list[str](), list[Problem]()
     if "engine" not in data:

@@ -310,5 +310,5 @@ def _too_large(smallest: Candidate, possible: int) -> str:
     return (
         f"no plan fits: of {possible} possible plans for {smallest.job.model.name} on"
         f" {cluster.num_devices} × {cluster.node.device.name}, the smallest is\n"
-        f"  {plan.short()}\nwhich needs {show_memory(needed)} of {show_memory(there)}{where}."
+        f"  {plan.short()}\nwhich needs {show_memory(needed)}{where}; a device has {show_memory(there)}."
     )

@@ -96,7 +96,7 @@ class Objective:
         """Return what the plan with the smallest loss is called.
 
         >>> [OBJECTIVES[name].superlative for name in ("step_time", "cost", "time_to_train")]
-        ['fastest', 'cheapest', 'best']
+        ['fastest', 'cheapest', 'fastest']
         """
         return f"{self.gain[:-1]}st" if self.gain.endswith("er") else "best"
 
@@ -188,7 +188,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         key="time_to_train_s",
         label="time of the run",
         comparative="later",
-        gain="sooner done",
+        gain="faster",
         show=show_seconds,
         estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job),
         exact=lambda played, tokens: _loss(_run(played, tokens).wall_s),
@@ -197,7 +197,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "cost": Objective(
         key="cost_usd_per_1e12_tokens",
         label="cost of 1e12 tokens",
-        comparative="dearer",
+        comparative="more expensive",
         gain="cheaper",
         show=show_usd,
         estimate=lambda of, _: of.token_s * MANY_TOKENS * _usd_per_s(of.job),
@@ -207,7 +207,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "run_cost": Objective(
         key="run_cost_usd",
         label="cost of the run",
-        comparative="dearer",
+        comparative="more expensive",
         gain="cheaper",
         show=show_usd,
         estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job) * _usd_per_s(of.job),

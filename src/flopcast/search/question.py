@@ -119,7 +119,7 @@ def _faults(question: Question) -> Iterator[Problem]:
         if name not in OBJECTIVES:
             yield _unknown(name)
     if not question.objectives:
-        because = "plans are ranked by at least one objective"
+        because = "the search needs an objective to rank plans by"
         yield _missing("objectives", ", ".join(OBJECTIVES), because, "name one")
     known = [name for name in question.objectives if name in OBJECTIVES]
     yield from _of_needs(question, known)
@@ -133,20 +133,20 @@ def _faults(question: Question) -> Iterator[Problem]:
 def _of_needs(question: Question, known: Sequence[str]) -> Iterator[Problem]:
     """Yield faults of missing values that objectives and limits need: tokens, prices, powers."""
     if question.total_tokens < 0:
-        yield Problem(
-            "tokens", question.total_tokens, "above 0", "a run trains on some tokens", "write 2e12"
-        )
+        yield Problem("tokens", question.total_tokens, "above 0", "the run needs a length", "write 2e12")
     limits = question.limits
     for limit in limits:
         if limit.most <= 0:
-            yield Problem(limit.name, limit.most, "above 0", "every run takes time and money", "raise it")
+            yield Problem(
+                limit.name, limit.most, "above 0", "every run takes time and costs money", "raise it"
+            )
     asked = [(f"a {limit.name}", limit.objective) for limit in limits]
     asked += [(f"the objective {name}", OBJECTIVES[name]) for name in dict.fromkeys(known)]
     who = {
         need: [name for name, one in asked if need in one.needs] for need in ("tokens", "price", "power")
     }
     if who["tokens"] and not question.total_tokens:
-        allowed, fix = "the number of tokens that the run trains", "add --tokens 2e12, or --samples"
+        allowed, fix = "the number of tokens to train on", "add --tokens 2e12, or --samples"
         yield _missing("tokens", allowed, f"{_need(who['tokens'])} the tokens of the run", fix)
     for job in question.jobs:
         cluster, device = job.cluster, job.cluster.node.device

@@ -37,7 +37,7 @@ ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
 NUMBERS = re.compile(f"{ONE}(,{ONE})*")
 WRITTEN = (
     'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
-    "; because it is read in these forms alone"
+    "; because only these forms are supported"
 )
 MOST_VALUES = 65_536
 Exchange = Literal["ring", "all_gather", "all_to_all"]

@@ -67,7 +67,7 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
                 "choose a model of these layers",
             )
     if job.model.adapters is not None:
-        because = "adapters are trained; serving them beside the model is not supported yet"
+        because = "serving adapters is not supported yet"
         yield Problem("model.adapters", "given", "none", because, "remove the adapters")
 
 
@@ -185,7 +185,7 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
     ranks = job.plan.stage_devices
     if ranks % degree:
         allowed = f"a divisor of the {ranks} ranks of a pipeline stage"
-        because = "experts are spread over the ranks of a stage, and the rest of them share each expert"
+        because = "experts are distributed over the ranks of a stage"
         yield Problem("plan.expert_parallel", degree, allowed, because, fix)
     if any(layer.num_experts % degree for layer in layers):
         allowed = f"a divisor of the {layers[0].num_experts} experts"

@@ -71,6 +71,8 @@ class Rule:
     value, allowed, fix : str or callable
         Texts about the first plan; callables run only where the rule is broken. Without `value`, it is that
         of the field. A fix starts with an edit ("set NAME to VALUE") that keeps the rule.
+    fault : callable, optional
+        What is wrong about the first plan, in place of "= VALUE is not allowed".
     because : str or callable
         Why there is such a rule at all: a reader who knows it can choose another edit.
     about_lists : bool
@@ -84,6 +86,7 @@ class Rule:
     field: Text
     holds: Callable[[Case], Counts | np.ndarray | bool]
     value: Callable[[Case], object] | None = None
+    fault: Callable[[Case], str] | None = None
     allowed: Text
     because: Text
     fix: Text
@@ -138,7 +141,8 @@ def _problem(rule: Rule, wrong: Case, case: Case) -> Problem:
         part, _, name = field.partition(".")
         field = f"{place}.{name}" if part == "batch" else field
         allowed = f"{allowed}, for {place} too"
-    return Problem(field, value, allowed, because, fix)
+    fault = rule.fault(wrong) if rule.fault else ""
+    return Problem(field, value, allowed, because, fix, fault=fault)
 
 
 def _value(case: Case, field: str) -> object:

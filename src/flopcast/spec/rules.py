@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
         allowed="only where tensor_parallel divides sequence_length / context_parallel",
-        because="norms are cut along the sequence",
+        because="sequence parallelism divides the tokens of a sequence evenly",
         fix="set sequence_parallel to false",
     ),
     Rule(
@@ -139,21 +139,21 @@ RULES: tuple[Rule, ...] = (
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.plans.pipeline_parallel > 1),
         allowed="1 without pipeline stages",
-        because="chunks are interleaved over stages",
+        because="only a pipeline with several stages has interleaved chunks",
         fix=_two_stages,
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.partition == "even"),
         allowed="1 on this stack",
-        because="its rule for dividing layers does not support virtual stages",
+        because="this stack's rule for dividing layers does not support virtual stages",
         fix="set virtual_stages to 1 or choose another stack",
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
         allowed="1 on a stack with sequential transfers",
-        because="interleaved stages would deadlock if they block on one message after the other",
+        because="interleaved stages would deadlock with blocking messages",
         fix="set virtual_stages to 1, or stack.pipeline.transfers to batched",
     ),
     Rule(
@@ -169,7 +169,7 @@ RULES: tuple[Rule, ...] = (
         about_steps=True,
         holds=lambda c: (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c)),
         allowed=lambda c: f"a multiple of data_parallel · micro_batch = {first(_per_step(c))}",
-        because="every pipeline takes whole micro-batches",
+        because="every data-parallel rank runs the same number of whole micro-batches",
         fix=lambda c: (
             "set global_batch to "
             f"{max(1, round(first(c.plans.global_batch) / first(_per_step(c)))) * first(_per_step(c))}"
@@ -185,22 +185,23 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",
-        because="interleaved chunks take micro-batches in groups of that size",
+        because="interleaved stages run micro-batches in groups of that size",
         fix=lambda c: f"set global_batch to {_whole_groups(c)}, or virtual_stages to 1",
     ),
     Rule(
         field="plan",
         holds=lambda c: _devices(c) == c.cluster.num_devices,
         value=lambda c: f"{first(_devices(c))} devices",
+        fault=lambda c: f"needs {first(_devices(c))} devices",
         allowed=lambda c: f"dp · tp · pp · cp = {c.cluster.num_devices}, the devices of the cluster",
-        because="every device has exactly one rank",
+        because="every device runs exactly one rank",
         fix=_fitting_devices,
     ),
     Rule(
         field="plan.partition_activations",
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
         allowed="only with recompute: full",
-        because="it cuts the checkpoints that full recompute keeps",
+        because="it shards the inputs that full recompute keeps",
         fix="set recompute to full",
     ),
     Rule(
@@ -215,7 +216,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _reducing(c),
         value=lambda _: True,
         allowed="false",
-        because="reductions inside switches are not supported yet",
+        because="reductions inside network switches are not supported yet",
         fix="set in_network_reduction to false",
     ),
     Rule(
@@ -223,7 +224,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: len(c.cluster.groups) == 1,
         value=lambda c: f"{len(c.cluster.groups)} groups",
         allowed="one group of equal nodes",
-        because="more than one rank class is not supported yet",
+        because="unequal node groups are not supported yet",
         fix="describe one group",
     ),
     Rule(

@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: sum(c.batch.lengths) == c.batch.sequence_length,
         value=lambda c: f"{sum(c.batch.documents)} tokens",
         allowed=lambda c: f"lengths that add up to sequence_length = {c.batch.sequence_length}",
-        because="documents fill a sequence; padding is one of them",
+        because="documents must fill the sequence; count padding as a document",
         fix="change documents",
     ),
     Rule(
@@ -84,7 +84,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: len(c.batch.documents) <= 1 or c.stack.fuses_attention,
         value=lambda c: f"{len(c.batch.documents)} documents",
         allowed="one document on a stack that writes attention scores",
-        because="a kernel that writes the scores computes those between documents too",
+        because="a kernel that writes attention scores does not skip those between documents",
         fix="choose a stack with attention_kernel: flash",
     ),
     Rule(
@@ -92,7 +92,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (len(c.batch.documents) <= 1) | (c.plans.context_parallel == 1),
         value=lambda c: int(c.plans.context_parallel[0, 0]),
         allowed="1 with several documents a sequence",
-        because="documents cut over context-parallel ranks are not supported yet",
+        because="packed documents with context parallelism are not supported yet",
         fix="set context_parallel to 1",
     ),
     Rule(
@@ -118,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
         allowed="none if micro_batches are given",
-        because="micro_batches holds for all ranks, and ranks lists micro-batches for each rank",
+        because="micro_batches applies to all ranks, and ranks lists micro-batches for each rank",
         fix="remove one of the two",
     ),
     Rule(
@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"{first(c.plans.num_micro_batches)} in all, global_batch / (data_parallel · micro_batch)"
         ),
-        because="a list holds every micro-batch of one pipeline in a step",
+        because="the list must contain every micro-batch of one pipeline in a step",
         fix=_completed,
     ),
     Rule(
@@ -140,7 +140,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: f"{sum(ranks.count for ranks in c.batch.ranks)} ranks",
         allowed=lambda c: f"counts that add up to data_parallel = {first(c.plans.data_parallel)}",
-        because="every data-parallel rank has its micro-batches",
+        because="the counts must add up to the number of data-parallel ranks",
         fix="change count",
     ),
     Rule(
@@ -148,7 +148,7 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: _longest(c) <= c.batch.sequence_length,
         allowed=lambda c: f"at least {_longest(c)}, tokens of the longest micro-batch's sequences",
-        because="it is the length of the longest sequence of a step",
+        because="sequence_length is the length of the longest sequence of a step",
         fix=lambda c: f"set sequence_length to {_longest(c)}",
     ),
     Rule(
@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
             "one if ranks synchronise in every micro-batch (zero 2 and 3, expert_parallel), or if a stage"
             " starts its next step early (zb_h2, zb_v)"
         ),
-        because="different ranks that synchronise before the end of a step are not supported yet",
+        because="unequal ranks that synchronise before the end of a step are not supported yet",
         fix="change ranks to micro_batches, the same for all",
     ),
 )

@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"a degree whose {first(_parts(c))} parts divide sequence_length = {c.batch.sequence_length}"
         ),
-        because="every rank holds equally many tokens, in zigzag order as two parts of the sequence",
+        because="all ranks have equally many tokens; in zigzag order, each has two parts of the sequence",
         fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
     ),
     Rule(
@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
             f"with all_to_all, a degree whose product with tensor_parallel divides {_common_heads(c)}"
             " key/value heads"
         ),
-        because="each rank gets all tokens of whole heads, both of queries and of keys and values",
+        because="each rank computes whole heads, both of queries and of keys and values",
         fix=lambda c: f"set context_exchange to ring, or context_parallel to {_nearest_exchange(c)}",
     ),
     Rule(
@@ -97,7 +97,7 @@ RULES: tuple[Rule, ...] = (
         field="stack.attention_kernel",
         holds=lambda c: _alone(c) | (c.stack.fuses_attention),
         allowed="flash with context_parallel above 1",
-        because="blocks of keys are merged by the log-sums that only a fused kernel keeps",
+        because="only fused attention stores the log-sums that are needed to merge the results of ranks",
         fix="set context_parallel to 1, or stack.attention_kernel to flash",
     ),
     Rule(

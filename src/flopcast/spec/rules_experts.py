@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c)),
         allowed="1 for a dense model",
-        because="only experts are spread over expert-parallel ranks",
+        because="expert parallelism distributes only experts",
         fix="set expert_parallel to 1",
     ),
     Rule(
@@ -86,14 +86,14 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"a divisor of num_experts = {_num_experts(c)}: {listed(divisors(_num_experts(c)))}"
         ),
-        because="each expert-parallel rank holds equally many experts",
+        because="each expert-parallel rank has the same number of experts",
         fix=_spread,
     ),
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: not _experts(c) or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c),
         allowed=lambda c: f"a divisor of dp · cp · tp / etp = {_ranks(c)[0, 0]:g}",
-        because="experts are spread over ranks of one pipeline stage",
+        because="experts are distributed over the ranks of one pipeline stage",
         fix=_spread,
     ),
     Rule(
@@ -107,14 +107,14 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or _expert_width(c) % c.plans.expert_tensor_parallel == 0,
         allowed=lambda c: f"a divisor of expert_hidden = {_expert_width(c)}",
-        because="the inner width of an expert is cut evenly",
+        because="tensor parallelism divides the inner width of an expert evenly",
         fix="set expert_tensor_parallel to 1",
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _shared_width(c) % c.plans.tensor_parallel == 0,
         allowed=lambda c: f"a divisor of the width of shared experts = {_shared_width(c)}",
-        because="the inner width of shared experts is cut evenly",
+        because="tensor parallelism divides the inner width of shared experts evenly",
         fix=lambda c: (
             f"set tensor_parallel to {nearest_divisor(_shared_width(c), first(c.plans.tensor_parallel))}"
         ),
@@ -168,7 +168,7 @@ RULES: tuple[Rule, ...] = (
             | (c.structure.recompute != "full")
         ),
         allowed="none with recompute: full",
-        because="full recompute prevents that parts of two micro-batches alternate",
+        because="full recompute does not allow two micro-batches to alternate",
         fix="change stack.experts.exchange_overlap to none, or recompute to none",
     ),
 )

@@ -88,21 +88,21 @@ RULES: tuple[Rule, ...] = (
         field="plan.tensor_parallel",
         holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
         allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
-        because="each tensor-parallel rank holds whole attention heads",
+        because="each tensor-parallel rank has whole attention heads",
         fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _kv_fits),
         allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
-        because="key/value heads are split whole or repeated whole",
+        because="key/value heads are either divided among the ranks or replicated, but not cut",
         fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _width_fits),
         allowed=lambda c: f"a divisor of ffn_hidden = {_uncut_width(c)}",
-        because="the inner width of the MLP is cut evenly",
+        because="tensor parallelism divides the inner width of the MLP evenly",
         fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
     ),
     Rule(
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
             f"a divisor of heads = {c.model.blocks[_wrong(c, _groups_divide)].mixer.heads}: "
             f"{listed(divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
         ),
-        because="every key/value head serves equally many query heads",
+        because="every key/value head has the same number of query heads",
         fix="change kv_heads",
     ),
 )

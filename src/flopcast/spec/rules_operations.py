@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _device_for_hire(c) in ("", c.cluster.node.device.name),
         value=_device_for_hire,
         allowed=lambda c: c.cluster.node.device.name,
-        because="a listed price belongs to one device, and the cluster has a different one",
+        because="a list price applies to one device, and the cluster has a different device",
         fix="change cluster.price to one of that device (flopcast catalog prices), or state your own",
     ),
     Rule(
@@ -59,7 +59,7 @@ RULES: tuple[Rule, ...] = (
         field="site.clock_hz",
         holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
         allowed="none on a device whose clock_hz is not stated",
-        because="kernels are slower by the ratio of the device's highest clock to this clock",
+        because="the slowdown of kernels is the ratio of the device's highest clock to this clock",
         fix="describe the device with its clock_hz, or remove site.clock_hz",
     ),
     Rule(

@@ -36,7 +36,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.cluster.num_devices <= MOST_DEVICES,
         value=lambda c: f"{c.cluster.num_devices:,} devices",
         allowed=f"at most {MOST_DEVICES:,} devices",
-        because="no cluster is larger",
+        because="no known cluster is larger",
         fix=lambda c: f"choose at most {MOST_DEVICES // c.cluster.node.devices:,} of its nodes",
     ),
     Rule(
@@ -44,14 +44,14 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.num_blocks <= MOST_LAYERS,
         value=lambda c: c.model.num_blocks,
         allowed=f"at most {MOST_LAYERS:,} layers",
-        because="no model is deeper, and stages are divided layer by layer",
+        because="no known model is deeper",
         fix="change the number of layers",
     ),
     Rule(
         field="batch.sequence_length",
         holds=lambda c: c.batch.sequence_length <= MOST_TOKENS,
         allowed=f"at most {MOST_TOKENS:,} tokens",
-        because="no model is trained on longer sequences",
+        because="no known model is trained on longer sequences",
         fix=f"set sequence_length to {MOST_TOKENS}",
     ),
     Rule(

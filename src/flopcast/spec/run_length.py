@@ -48,7 +48,9 @@ class RunLength(StrictModel):
         try:
             return parse_tokens(value)
         except ValueError:
-            raise ValueError("a number, such as 52,000, 52k, 300B or 2T; because it is a count") from None
+            raise ValueError(
+                "a number, such as 52,000, 52k, 300B or 2T; because the setting is a number"
+            ) from None
 
     @field_validator("epochs", mode="before")
     @classmethod
@@ -68,7 +70,7 @@ class RunLength(StrictModel):
     def _of_known_data(cls, value: Number | None, info: ValidationInfo) -> Number | None:
         known = {"tokens", "samples"} - info.data.keys() or any(info.data.values())
         if value is not None and not known:
-            because = "because an epoch is a pass over the data"
+            because = "because an epoch is a pass over these"
             raise ValueError(f"only with {ONE_OF}; {because}; fix: add samples or tokens")
         return value
 

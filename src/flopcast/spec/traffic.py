@@ -31,7 +31,7 @@ def _rate(given: object) -> object:
     try:
         return float(match[1]) / _PER_S[match[2]] if match else float(given)
     except ValueError:
-        because = "it is a number of requests in a unit of time"
+        because = "a rate is a number of requests in a unit of time"
         raise ValueError(f"a rate such as 4/s or 240/min; because {because}; fix: write rate=4/s") from None
 
 

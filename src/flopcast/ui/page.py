@@ -117,7 +117,7 @@ def search_hint() -> str:
     return (
         "<p>A search simulates the plans that your cluster allows and ranks them by step time, cost,"
         " memory or energy. Fields of the plan limit it: <code>4,8</code> allows two values and"
-        " <code>1..8</code> a range. GPUs, clusters and software may be several too.</p>"
+        " <code>1..8</code> a range. You can also give several GPU counts, clusters and stacks.</p>"
     )
 
 

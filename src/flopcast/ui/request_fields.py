@@ -266,7 +266,12 @@ def count(words: Words, name: str) -> int | None:
         return None
     if not str(value).isdecimal() or not 0 < int(str(value)[:12]) < 10**9:
         raise spec_error(
-            name, value, "a whole number above 0", "it is a count", f"write {name}=8", "request"
+            name,
+            value,
+            "a whole number above 0",
+            "the setting is a whole number",
+            f"write {name}=8",
+            "request",
         )
     return int(str(value))
 
@@ -279,7 +284,7 @@ def check_names(words: Words, known: tuple[str, ...]) -> None:
     SpecError
         There are unknown fields; each is reported.
     """
-    because = "an unknown field would be ignored"
+    because = "unknown fields raise an error, so that none is silently ignored"
     allowed = ", ".join(known)
     faults = [
         Problem(name, words[name], allowed, because, "remove it", "request")

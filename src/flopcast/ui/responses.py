@@ -250,7 +250,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
         sides.append(own)
     unknown = [name for name in words if name not in ("a", "b") and name[:2] not in ("a.", "b.")]
     if unknown:
-        allowed, because = "a and b: two jobs", "a comparison has two sides"
+        allowed, because = "a and b: two jobs", "a comparison needs two jobs"
         fix = "leave it out"
         raise SpecError([Problem(name, words[name], allowed, because, fix) for name in unknown])
     first, second = (api.predict(job_from(own)) for own in sides)

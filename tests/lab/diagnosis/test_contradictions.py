@@ -73,7 +73,7 @@ def test_timers_that_confirm_full_recompute_speak_for_the_advice_to_have_less_of
 def test_slow_clocks_lengthen_both_passes_which_the_suspect_says():
     told = caused("dense", ("none", "none"), "compute")
 
-    assert any("slower alike" in text for text in told.suspects[0].evidence)
+    assert any("slower by the same ratio" in text for text in told.suspects[0].evidence)
 
 
 def test_data_without_a_timer_of_its_own_is_not_taken_for_less_recompute():
@@ -120,7 +120,7 @@ def test_each_field_that_contradicts_the_job_stands_at_the_top(fact):
     told = found(job(**GOOD), log_text(run))
 
     second, third = as_text(told).splitlines()[1:3]
-    assert second.startswith("warning   the log is not of a run of this job")
+    assert second.startswith("warning   the log contradicts the description of the job")
     assert all(text in third for text in texts), third
     assert len(told.contradictions) == 1
     (told_json,) = json.loads(json.dumps(as_json(told)))["contradictions"]

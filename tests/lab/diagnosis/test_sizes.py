@@ -79,7 +79,7 @@ def test_sizes_that_the_job_cannot_have_are_told_and_nothing_measured_is_compare
     assert not told.describes_run
     assert told.inside is None
     assert suspects(told, "measured", "within doubt", "possible") == {}
-    assert "no time is compared" in as_text(told)
+    assert "flopcast does not compare times" in as_text(told)
     assert "costs     unknown\n" in as_text(told)
     assert json.loads(json.dumps(as_json(told), allow_nan=False))["suspects"][0]["cost_s"] is None
 

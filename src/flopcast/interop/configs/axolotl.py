@@ -73,11 +73,16 @@ def _adapter(reader: ConfigReader) -> None:
         reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
     if kind == "":
         if four:
-            because = "weights in 4 bits are frozen, so that a run without an adapter trains nothing"
+            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
             reader.fault("load_in_4bit", "only with an adapter", because, "add adapter: qlora")
         return
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
-        reader.fault("load_in_4bit", "true with adapter: qlora", "its weights are in 4 bits", "write true")
+        reader.fault(
+            "load_in_4bit",
+            "true with adapter: qlora",
+            "QLoRA stores the frozen weights in 4 bits",
+            "write true",
+        )
     quantised = "load_in_4bit" if four else "adapter" if kind == "qlora" else ""
     every = reader.flag("lora_target_linear") or reader.raw("lora_target_modules") == "all-linear"
     if not reader.has("lora_r"):

@@ -137,7 +137,7 @@ class ConfigReader:
             return default
         number = _whole(value)
         if number is None or not least <= number <= MOST:
-            because = "it is a count" if number is None else "other values are not possible"
+            because = "the setting is a whole number" if number is None else "other values are not possible"
             self.fault(key, f"a whole number, {least} or more", because, f"write {max(least, default)}")
             return default
         return number
@@ -156,7 +156,7 @@ class ConfigReader:
         if value is None:
             return default_fraction
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            self.fault(key, "a number from 0 to 1", "it is a probability or a share", "write 0.1")
+            self.fault(key, "a number from 0 to 1", "it is a probability or a fraction", "write 0.1")
             return default_fraction
         return float(value)
 
@@ -167,7 +167,7 @@ class ConfigReader:
             return default
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
-        self.fault(key, "true or false", "it is a switch", f"write {str(default).lower()}")
+        self.fault(key, "true or false", "the setting is either on or off", f"write {str(default).lower()}")
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str, auto: str | None = None) -> str:
@@ -188,7 +188,7 @@ class ConfigReader:
         value = self.raw(key)
         if value is None or isinstance(value, str):
             return value or ""
-        self.fault(key, "a string", "it is a name", "write a name")
+        self.fault(key, "a string", "the setting is a name", "write a name")
         return ""
 
     def texts(self, key: str) -> tuple[str, ...]:

@@ -163,7 +163,12 @@ def read_precision(reader: ConfigReader) -> str:
     half = reader.flag("fp16.enabled", auto=auto)
     brain = reader.flag(bf16, reader.raw(bf16) == AUTO and not half, auto=auto)
     if half and brain:
-        reader.fault("fp16.enabled", "one of fp16 and bf16", "weights have one type", "set one to false")
+        reader.fault(
+            "fp16.enabled",
+            "one of fp16 and bf16",
+            "all weights have the same data type",
+            "set one to false",
+        )
     if not half and not brain and not reader.faulty("fp16.enabled", bf16):
         reader.refuse(bf16, "training in fp32", 'set "bf16": {"enabled": true}')
     return "fp16" if half else "bf16"

@@ -149,7 +149,7 @@ def _precision(reader: ConfigReader) -> str:
     wanted |= {named} if named else set()
     if len(wanted) > 1:
         key = "precision" if named else "fp16.enabled"
-        reader.fault(key, "one of fp16 and bf16", "weights have one type", "keep one of them")
+        reader.fault(key, "one of fp16 and bf16", "all weights have the same data type", "keep one of them")
         return "bf16"
     precision = next(iter(wanted), "")
     if precision in ("", "fp32"):

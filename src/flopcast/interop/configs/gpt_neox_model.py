@@ -187,7 +187,7 @@ def _width(reader: ConfigReader, hidden: int, gated: bool) -> int:
     if factor is not None and (
         isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor <= 0
     ):
-        reader.fault("expansion_factor", "a number above 0", "widths are above 0", "write 4")
+        reader.fault("expansion_factor", "a number above 0", "a width is larger than 0", "write 4")
         factor = None
     usual = int(hidden * factor) if isinstance(factor, (int, float)) else 4 * hidden
     whole = reader.count("intermediate_size", max(usual, 1))

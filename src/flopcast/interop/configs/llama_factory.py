@@ -85,7 +85,7 @@ def _method(reader: ConfigReader) -> None:
         reader.refuse("quantization_method", "quantised weights in another format than nf4", "write bnb")
     if kind == "full":
         if bits:
-            because = "weights in 4 bits are frozen, so that a run without an adapter trains nothing"
+            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
             reader.fault("quantization_bit", "only with finetuning_type: lora", because, "remove it")
         return
     every = reader.raw("lora_target") in (None, "all")

@@ -108,7 +108,7 @@ def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:
             degree = reader.count(key, usual, least=-1)
             if degree == 0:
                 reader.fault(
-                    key, "-1 (the remaining devices), or at least 1", "a degree is never 0", "write 1"
+                    key, "-1 (the remaining devices), or at least 1", "a degree is at least 1", "write 1"
                 )
             sizes[axis] *= max(degree, 1)
             left += [axis] if degree == -1 and reader.has(key) else []

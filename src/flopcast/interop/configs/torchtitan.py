@@ -109,7 +109,7 @@ def _degrees(reader: ConfigReader) -> int:
     replicas, shards = reader.count(key_of(reader, REPLICATE)), reader.count(shard_key, -1, least=-1)
     if shards == 0:
         reader.fault(
-            shard_key, "-1 (the remaining devices), or at least 1", "a degree is never 0", "write -1"
+            shard_key, "-1 (the remaining devices), or at least 1", "a degree is at least 1", "write -1"
         )
         shards = 1
     share = sizes["tensor_parallel"] * sizes["context_parallel"] * sizes["pipeline_parallel"]

@@ -59,7 +59,7 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     if layers is None:
         reader.assume("blocks are divided evenly, as the model comes from another file", degree_key)
     elif stages * chunks > whole:
-        reader.fault(degree_key, f"at most {whole} chunks", "each holds at least one layer", "write 1")
+        reader.fault(degree_key, f"at most {whole} chunks", "each chunk has at least one layer", "write 1")
     else:
         reader.put(("plan", "stage_layers"), dealt(layers, stages * chunks, ends), degree_key)
 

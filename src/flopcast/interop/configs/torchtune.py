@@ -155,7 +155,7 @@ def _adapters(reader: ConfigReader, builder: str) -> None:
     if reader.flag("model.apply_lora_to_output"):
         reader.refuse("model.apply_lora_to_output", "an adapter of the head", "write false")
     if not targets and not reader.faulty(key):
-        because = "an adapter is added to the linears that are named"
+        because = "adapters are added only to the linear layers that are listed"
         reader.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear")
     reader.put(("model", "adapters", "rank"), reader.count("model.lora_rank", 8), "model.lora_rank")
     reader.put(("model", "adapters", "targets"), targets, key)

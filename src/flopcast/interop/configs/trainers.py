@@ -118,7 +118,7 @@ def read_adapters(
                 targets_key, ", ".join(TARGETS), f"adapters of {name} are not supported yet", "name others"
             )
     if not targets and not reader.faulty(targets_key):
-        because = "an adapter is added to the linears that are named"
+        because = "adapters are added only to the linear layers that are listed"
         reader.fault(targets_key, ", ".join(TARGETS), because, f"add {targets_key}", "names no linear")
     reader.put(("model", "adapters", "rank"), reader.count(rank_key, usual.rank), rank_key)
     reader.put(("model", "adapters", "targets"), list(dict.fromkeys(targets)), targets_key)
@@ -162,7 +162,9 @@ def _precision(reader: ConfigReader) -> str:
     if reader.raw(brain_key) == AUTO:
         reader.assume("bf16 auto: bf16, which the devices support", brain_key)
     if brain and half:
-        reader.fault(half_key, "one of bf16 and fp16", "weights have one type", f"remove {half_key}")
+        reader.fault(
+            half_key, "one of bf16 and fp16", "all weights have the same data type", f"remove {half_key}"
+        )
     if brain == "full" or reader.flag("pure_bf16"):
         reader.assume(
             "weights and states are counted in fp32 in addition to bf16, not only in bf16", brain_key

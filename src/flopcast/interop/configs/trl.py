@@ -183,7 +183,7 @@ def _adapters(reader: ConfigReader) -> None:
         reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
     if not reader.flag("use_peft"):
         if four:
-            because = "weights in 4 bits are frozen, so that a run without an adapter trains nothing"
+            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
             reader.fault("load_in_4bit", "only with use_peft: true", because, "add use_peft: true")
         return
     key = "lora_target_modules"

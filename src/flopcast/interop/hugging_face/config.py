@@ -171,10 +171,12 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
         and not {hidden, heads} & set(reader.problems)
     ):
         allowed = f"a divisor of {hidden} = {decoder.hidden}"
-        reader.fault(heads, allowed, "heads share the width evenly", f"change {heads} or {hidden}")
+        reader.fault(heads, allowed, "all heads have the same size", f"change {heads} or {hidden}")
     if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
         allowed = f"a divisor of {heads} = {decoder.heads}"
-        reader.fault(groups, allowed, "every key/value head serves equally many heads", f"change {groups}")
+        reader.fault(
+            groups, allowed, "every key/value head has the same number of query heads", f"change {groups}"
+        )
 
 
 def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:

@@ -98,7 +98,9 @@ class Arguments:
             return default
         number = int(text) if _WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= MOST:
-            because = "it is a count" if number is None else "smaller values are not possible"
+            because = (
+                "the setting is a whole number" if number is None else "smaller values are not possible"
+            )
             self.fault(
                 flag, text, f"a whole number, {least} or more", because, f"write {flag} {max(least, 1)}"
             )
@@ -129,7 +131,11 @@ class Arguments:
         if not 0 <= number <= 1:
             allowed = "a number from 0 to 1"
             self.fault(
-                flag, self.text(flag), allowed, "it is a probability or a share", f"write {flag} 0.1"
+                flag,
+                self.text(flag),
+                allowed,
+                "the setting is a probability or a fraction",
+                f"write {flag} 0.1",
             )
             return default_fraction
         return number
@@ -194,7 +200,7 @@ class Arguments:
         if stray:
             allowed = "no value" if name in SWITCHES else "one value"
             text = " ".join(word.text for word in stray)
-            self.fault(name, text, allowed, "Megatron-LM would refuse it", f"remove {text}")
+            self.fault(name, text, allowed, "Megatron-LM would reject it", f"remove {text}")
 
     def _sort(self) -> None:
         """Report the flags that are not modelled, not supported or not known."""

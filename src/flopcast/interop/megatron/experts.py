@@ -91,7 +91,7 @@ def _factor(args: Arguments) -> float:
     try:
         return max(float(args.text(CAPACITY)), 0.0)
     except ValueError:
-        because = "it is the capacity of an expert over its mean load"
+        because = "the setting is the capacity of an expert, relative to its mean load"
         args.fault(CAPACITY, args.text(CAPACITY), "a number", because, f"write {CAPACITY} 1.0")
         return 0.0
 

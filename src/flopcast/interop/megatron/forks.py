@@ -92,7 +92,13 @@ def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
     if parts and all(part.isdecimal() and int(part) >= least for part in parts):
         return [int(part) for part in parts]
     text = " ".join(word.text for word in args.words(flag))
-    args.fault(flag, text, f"whole numbers, {least} or more", "they are counts", f"write {flag} {least}")
+    args.fault(
+        flag,
+        text,
+        f"whole numbers, {least} or more",
+        "the settings are whole numbers",
+        f"write {flag} {least}",
+    )
     return [max(least, 1)]
 
 
@@ -101,6 +107,6 @@ def _factor(args: Arguments) -> float:
     try:
         return max(float(args.text(ROOM) or 1.0), 0.0)
     except ValueError:
-        because = "it is the capacity of an expert over its mean load"
+        because = "the setting is the capacity of an expert, relative to its mean load"
         args.fault(ROOM, args.text(ROOM), "a number", because, f"write {ROOM} 1.0")
         return 1.0

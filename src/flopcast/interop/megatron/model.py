@@ -46,7 +46,7 @@ def read_model(builder: JobBuilder) -> None:
     hidden = args.required(HIDDEN)
     builder.layers = args.required(*LAYERS)
     if builder.layers > MOST_LAYERS:
-        because, flag = "no model has nearly as many layers", args.first(*LAYERS)
+        because, flag = "no known model has nearly as many layers", args.first(*LAYERS)
         args.fault(flag, builder.layers, f"at most {MOST_LAYERS}", because, f"change {flag}")
         builder.layers = 1
     builder.put(("model", "hidden"), hidden, HIDDEN)

@@ -31,7 +31,7 @@ ENDS = {
 def read_precision(builder: JobBuilder) -> None:
     """Read the plan's precision; a recipe's name alone has no effect, as in Megatron-LM."""
     args = builder.arguments
-    args.clash("--fp16", "--bf16", "weights have one type")
+    args.clash("--fp16", "--bf16", "all weights have the same data type")
     args.clash("--fp4-format", "--fp8-format", "products run in one format")
     if not args.has("--fp16", "--bf16"):
         because = "training in fp32 is not supported yet"

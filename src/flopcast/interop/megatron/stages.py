@@ -62,7 +62,7 @@ def _virtual(builder: JobBuilder, stages: int) -> int:
         known = not args.faulty(*LAYERS, PIPELINE, SIZE) and not args.has(FIRST, LAST)
         if known and layers % (stages * size):
             allowed = f"a divisor of the {layers} / {stages} layers of a stage"
-            args.fault(SIZE, size, allowed, "chunks hold equally many layers", f"write {SIZE} 1")
+            args.fault(SIZE, size, allowed, "all chunks have the same number of layers", f"write {SIZE} 1")
     if args.has(SIZE, NUMBER):
         builder.put(("plan", "virtual_stages"), chunks, SIZE, NUMBER)
     return chunks
@@ -77,7 +77,11 @@ def _without_noop(builder: JobBuilder, stages: int, chunks: int) -> None:
     if rest and not args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         allowed = f"{builder.layers} layers, no-op layers included, over {stages * chunks} chunks"
         args.fault(
-            args.first(*LAYERS), builder.layers, allowed, "all chunks hold equally many layers", "change it"
+            args.first(*LAYERS),
+            builder.layers,
+            allowed,
+            "all chunks have the same number of layers",
+            "change it",
         )
     elif stages * chunks > 1:
         held = [
@@ -124,7 +128,7 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
         allowed = (
             f"only where {builder.layers} layers and the counted ends are divisible by {stages * chunks}"
         )
-        args.fault(flag, True, allowed, "chunks hold equally many layers", f"remove {flag}")
+        args.fault(flag, True, allowed, "all chunks have the same number of layers", f"remove {flag}")
         return
     held = [each] * (stages * chunks)
     held[0] -= embedding

@@ -62,12 +62,12 @@ def _decoded(data: bytes, path: Path, field: str, first: int) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = first + data[: error.start].count(b"\n")
-        because, fix = "it holds bytes that are no text", "save the file as UTF-8"
+        because, fix = "the file is not text", "save the file as UTF-8"
         raise spec_error(field, str(path), "UTF-8 text", because, fix, where=f"{path}:{line}") from None
     return text.removeprefix("\ufeff").replace("\r", "")
 
 
 def _long_line(path: Path, field: str, line: int) -> SpecError:
     allowed = f"lines of at most {MOST_LINE_BYTES} bytes"
-    because, fix = "a request stands on one line", "write each request on a line of its own"
+    because, fix = "each line is one request", "write each request on a line of its own"
     return spec_error(field, str(path), allowed, because, fix, where=f"{path}:{line}")

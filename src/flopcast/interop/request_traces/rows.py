@@ -62,7 +62,7 @@ def row_problems(rows: Rows, rules: Rules, before_s: float) -> list[Problem]:
 def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
     untimed = np.isnan(rows.arrival_s)
     if np.isnan(before_s):
-        fix, because = "give every request of the trace a time, or none", "others before it have no time"
+        fix, because = "give every request of the trace a time, or none", "earlier requests have no time"
         yield from _named(~untimed, rows, rules, "arrival", "no time", because, fix, rows.arrival_s)
     elif np.isfinite(before_s) or not untimed.all():
         fix, because = "give every request of the trace a time, or none", "other requests have a time"
@@ -73,7 +73,7 @@ def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
         yield from _named(values < 1, rows, rules, name, "at least 1", because, fix, values)
     previous_s = np.concatenate([[before_s], rows.arrival_s[:-1]])
     fix = "sort the lines of the trace by time"
-    because = "the requests of a trace stand in the order in which they arrive"
+    because = "the requests of a trace must be in the order of their arrival"
     late = rows.arrival_s < previous_s
     yield from _named(
         late, rows, rules, "arrival", "not before the line above", because, fix, rows.arrival_s

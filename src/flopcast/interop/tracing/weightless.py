@@ -81,7 +81,7 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
             raise
         because = f"its configuration class says: {_first_line(error)}"
         raise spec_error(
-            "config", family, "values that this family of models supports", because, "mend it"
+            "config", family, "values that this family of models supports", because, "correct it"
         ) from None
 
 

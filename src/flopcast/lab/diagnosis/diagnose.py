@@ -37,13 +37,15 @@ from flopcast.units import show_seconds
 LEAST_LEFT = 0.02  # of the step, that no suspect explains
 MOST_NETWORK, MOST_CLOCKS = 30.0, 1.7  # ratios by which communication and compute can plausibly be slower
 NO_STEPS = (
-    "The trace names no steps, so that it is not compared with a step: call step() of the profiler after"
-    " each step (torch.profiler), or mark steps with NVTX ranges (Nsight Systems)"
+    "The trace contains no step marks, so flopcast does not compare it with a step: call step() of the"
+    " profiler after each step (torch.profiler), or mark steps with NVTX ranges (Nsight Systems)"
 )
-NO_TIME = "The log has no step time, and none can be computed from it: nothing is compared with it"
+NO_TIME = (
+    "The log contains no step time, and none can be computed from it, so flopcast does not compare times"
+)
 TOO_LONG = (
-    "Timers of the log are not compared with the prediction, since these are longer than a step: {}; check"
-    " that they are milliseconds of one step and not of all steps of a log interval"
+    "flopcast does not compare timers of the log with the prediction, because these are longer than a step:"
+    " {}; check that they are milliseconds of one step and not of all steps of a log interval"
 )
 UNEXPLAINED = (
     "More of the step is unexplained than a slow network or low clocks would explain: check that the job"
@@ -223,14 +225,12 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
     }
     hides, often = _hides_communication(report.job), report.job.plan.devices > 1
     text = f"{show_seconds(left_s)} are unexplained"
-    against = "nothing measured tells it apart from other reasons"
+    against = "no measurement distinguishes it from other causes"
     if often and (hides or ratios["network"] <= MOST_NETWORK):
         spent = show_seconds(exposed_s)
         slower = f"communication of {spent} would have to take {ratios['network']:.2f} times as long"
         if hides:
-            slower = (
-                f"{spent} of communication are predicted to be exposed; a slow network exposes more of it"
-            )
+            slower = f"{spent} of communication are predicted to be exposed; a slow network exposes more"
         yield Suspect(
             name="network",
             title="The network could be slow",
@@ -267,4 +267,4 @@ def _tell_apart(job: Job, *, timed: bool, traced: bool) -> str:
     switch = job.stack.switches.text("timers")
     ways = [f"timers in the log ({switch})"] if switch and not timed else []
     ways += ["a trace of the PyTorch profiler (--trace)"] if not traced else []
-    return f"Tell these apart by {' or by '.join(ways)}" if ways else ""
+    return f"To distinguish these causes, use {' or '.join(ways)}" if ways else ""

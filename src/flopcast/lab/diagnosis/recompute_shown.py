@@ -134,11 +134,11 @@ def other_recompute(
         return report, (), replace(contradiction, change=unless)
     told = (
         f"{ratio.text}; {theirs:.2f} is predicted with recompute {nearest}, and"
-        f" {ratio.predicted_ratio:.2f} with {mode}; what follows is judged with {nearest}"
+        f" {ratio.predicted_ratio:.2f} with {mode}; the suspects below assume {nearest}"
     )
     suspect = Suspect(
         name="other_recompute",
-        title=f"The kind of recompute of the run is {nearest} and not {mode} as in the job",
+        title=f"The run uses recompute {nearest}, and the job states {mode}",
         cost_s=changed.step_time_s - report.step_time_s,
         basis="measured",
         evidence=(told,),
@@ -179,14 +179,14 @@ BEARS_ON: Mapping[str, Mapping[bool, tuple[bool, str]]] = {
         False: (False, "the run may not recompute as the job says"),
     },
     "compute": {
-        True: (True, "both passes are slower alike, as with low clocks"),
+        True: (True, "both passes are slower by the same ratio, as with low clocks"),
         False: (
             False,
-            "low clocks would lengthen both alike; look for kernels that only one of the passes has",
+            "low clocks would slow down both equally; look for kernels that only one of the passes has",
         ),
     },
     "clocks": {
-        True: (True, "the passes are as long beside each other as predicted, which clocks do not change"),
-        False: (False, "low clocks would lengthen both alike"),
+        True: (True, "the ratio of the passes is as predicted, and clocks do not change it"),
+        False: (False, "low clocks would slow down both equally"),
     },
 }

@@ -56,7 +56,7 @@ EVALUATIONS = PauseKind(
 IRREGULAR = PauseKind(
     name="irregular_pauses",
     title="Some steps are much longer than others, without a pattern",
-    evidence="they come at uneven distances",
+    evidence="the intervals between them are irregular",
     change="look at the data loader and the file system first, then at the network and at garbage"
     " collection",
 )
@@ -154,7 +154,7 @@ def _timed_pauses(job: Job, log: Log, steps: Counts, mean_s: float) -> Iterator[
                     basis="measured",
                     evidence=(
                         f"the timer {timer.name} shows {len(pauses_s)} of {usual} in {num_steps:.0f} steps",
-                        "the step times leave them out",
+                        "the step times do not include them",
                     ),
                     change=kind.change,
                 )

@@ -124,7 +124,7 @@ SETTINGS = (
     ),
     Setting(
         name="parameters_not_overlapped",
-        title="Updated parameters are gathered before the forward pass and not during it",
+        title="The gather of updated parameters does not overlap with the forward pass",
         switch="overlap_gather",
         changed=_overlapped_gather,
     ),
@@ -143,7 +143,7 @@ SETTINGS = (
     Setting(
         name="recompute_not_needed",
         is_of_plan=True,
-        title="More activations are recomputed than memory demands",
+        title="More activations are recomputed than is necessary to fit into memory",
         switch="recompute",
         changed=_less_recompute,
     ),
@@ -227,7 +227,11 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
         high_s=None,
         evidence=(
             *_fall(report, faster, f"the plan {chosen.plan.short()}"),
-            *([f"{show_seconds(saved_s)} of that are those of the settings above"] if saved_s else []),
+            *(
+                [f"{show_seconds(gain_s)} in total; a setting above accounts for {show_seconds(saved_s)}"]
+                if saved_s
+                else []
+            ),
         ),
         change=f'--plan "{chosen.plan.short()}"; `flopcast search` lists others',
     )

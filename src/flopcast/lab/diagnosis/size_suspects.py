@@ -236,7 +236,7 @@ def _suspect(size: Size, cost_s: float | None, against: tuple[str, ...]) -> Susp
     judged = "; what follows is judged with that" if not against else ""
     return Suspect(
         name=f"other_{size.kind}",
-        title=f"The {kind.name} of the run is {size.theirs} and not {size.ours} as in the job",
+        title=f"The {kind.name} of the run is {size.theirs}, and the job states {size.ours}",
         cost_s=cost_s,
         basis="stated",
         evidence=(f"the log states {theirs}{judged}",),

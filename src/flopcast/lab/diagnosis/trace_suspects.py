@@ -47,20 +47,20 @@ OF_TRACES: Mapping[str, Excess] = {
     ),
     MEMORY: Excess(
         name="memory_bound",
-        part="kernels bound by memory",
-        title="Kernels bound by memory take longer than predicted",
+        part="memory-bound kernels",
+        title="Memory-bound kernels take longer than predicted",
         change="look for unfused elementwise kernels, and compile or fuse them",
     ),
     COMMUNICATION: Excess(
         name="communication",
-        part="communication that nothing hides",
-        title="Communication that nothing hides takes longer than predicted",
+        part="exposed communication",
+        title="Exposed communication takes longer than predicted",
         change=f"{NETWORK}, and compare traces of several ranks: the rank that waits least is the slow one",
         against=("a collective also waits for the slowest rank, and a receive for the neighbouring stage",),
     ),
     HOST: Excess(
         name="idle_device",
-        part="time in which the device runs nothing",
+        part="idle time of the device",
         title="The device waits for the host",
         change="launch fewer kernels (larger micro-batches, fused or compiled kernels, CUDA graphs), and"
         " look for synchronisation and data loading",

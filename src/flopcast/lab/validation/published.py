@@ -33,13 +33,13 @@ from flopcast.spec.precision import product_engine
 Constants = Literal["catalogue", "others", "generations", "models", "none"]
 WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
 JUDGED: Mapping[Constants, str] = {
-    "catalogue": "Fitted: constants are those of the catalogue, fitted on these runs among others.",
+    "catalogue": "Fitted: predictions use the constants of the catalogue, fitted on these runs too.",
     "others": "Left out: the constants for each source were fitted on the runs of all other sources.",
-    "generations": "Left out: the constants for each generation of devices were fitted on the others.",
+    "generations": "Left out: the constants for each device generation were fitted on the others.",
     "models": "Left out: the constants for each model were fitted on the runs of all other models.",
-    "none": "Never fitted: predictions use kernels, collectives and data sheets, and no fitted constant.",
+    "none": "Never fitted: predictions use measured kernels and data sheets, and no fitted constants.",
 }
-UNSEEN = "Fitted: constants are those of the catalogue, fitted on other sources, not on these."
+UNSEEN = "Fitted: predictions use the constants of the catalogue, which were fitted on other sources."
 ALONE: Mapping[Constants, str] = {
     "others": "Left out: all runs are of one source, so no constant is left, as with --no-constants.",
     "generations": "Left out: all runs are on one generation of devices, so no constant is left, as with"

@@ -32,7 +32,7 @@ def evidence(report: Report) -> Section:
         for each in report.evidence
     ]
     caption = (
-        "Every curve behind the times: its mean error on measurements that it was not fitted to, and"
+        "All curves that the prediction uses: the mean error on measurements that it was not fitted to, and"
         " whether the shapes of this job lie inside its measured range."
     )
     assumed = "".join(f"<li>{escape(text)}</li>" for text in report.assumptions)
@@ -51,7 +51,7 @@ def repeat(report: Report) -> Section:
     data = b64encode(text.encode()).decode()
     return Section(
         key="job",
-        heading="The job file that repeats this prediction",
+        heading="Job file that reproduces this prediction",
         html=(
             "<p>Save the file as job.yaml; <code>flopcast predict job.yaml</code> then gives this report"
             " again. The file is complete: it contains the device, the links, the stack and all sources."

@@ -85,10 +85,10 @@ def limits(report: Report) -> Section:
         "factor", "share of the step", "× uncertainty", "= effect on the step", "10 % faster saves"
     )  # fmt: skip
     caption = (
-        "The factors behind the interval, widest first; the uncertainty is one standard deviation. The"
-        " share of a factor is the part of the critical path that it scales. Shares overlap, because some"
-        " kernels have several factors. The last column shows – for factors that better hardware does not"
-        " change."
+        "The factors of the interval, the largest effect first; uncertainties are one standard deviation."
+        " The share of a factor is the part of the critical path that it scales. Shares overlap,"
+        " because some kernels have several factors. The last column shows – for factors"
+        " that better hardware does not change."
     )
     return Section(
         key="limits",

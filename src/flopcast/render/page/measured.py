@@ -29,18 +29,18 @@ def measured(found: SlowStep) -> Section:
     rows = [_row(each, found.report.step_time_s) for each in found.suspects]
     suspects = (
         table(
-            "Why the step may be longer than it need be, by seconds and by how certain they are.",
+            "Why the step may be slower than necessary: seconds lost, and how certain they are.",
             ("suspect", "costs a step", "share", "known by", "evidence, and what to change"),
             rows,
         )
         if rows
-        else "<p>There are no suspects: nothing is known that would make this step shorter.</p>"
+        else "<p>There are no suspects: flopcast knows no change that would make this step shorter.</p>"
     )
     notes = [*(f"Not longer than predicted: {text}" for text in found.cleared), *found.advice]
     listed = "".join(f"<li>{escape(text)}</li>" for text in notes)
     return Section(
         key="measured",
-        heading="Measured beside predicted",
+        heading="Measured and predicted steps",
         html=f"{_contradicted(found)}<p>{_verdict(found)}</p>{drawn}{suspects}"
         + (f"<ul>{listed}</ul>" if listed else ""),
     )

@@ -51,8 +51,8 @@ def memory(report: Report) -> Section:
     title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
     described = (
         "One row per stage, on one scale; the line marks the memory of the device,"
-        f" {show_memory(report.memory.capacity_bytes)}. Of moments too close to distinguish, the fullest is"
-        " drawn."
+        f" {show_memory(report.memory.capacity_bytes)}. Where several moments share a pixel, it shows the"
+        " one with the most memory."
     )
     figure = over_time(
         "memory-drawing",

@@ -57,7 +57,7 @@ def advice(changes: Sequence[Suspect], step_s: float, links: Sequence[str] = ())
     links : the address that predicts the job with each change; none where a page leads nowhere
     """
     if not changes:
-        text = "<p>No single setting is sure to shorten the step by 1 % or more.</p>"
+        text = "<p>No single setting saves 1 % or more of the step with certainty.</p>"
         return f'<section class="advice"><h2>What would help most</h2>{text}</section>'
     texts = [_change(each, step_s) for each in changes[: OTHER_CHANGES + 1]]
     texts = [

@@ -45,7 +45,7 @@ class DeploymentQuestion:
                 because = "the search of a serving job ranks deployments by these"
                 problems.append(Problem("--objective", name, f"one of {known}", because, "write cost"))
             elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
-                because = "a device of this cluster has no price in the catalogue"
+                because = "the catalogue has no price for the devices of this cluster"
                 fix = '--price "2.10 USD/h"'
                 problems.append(Problem("--objective", name, "an objective without money", because, fix))
         if problems:
