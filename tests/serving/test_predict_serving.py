@@ -27,7 +27,7 @@ def test_the_answer_names_latencies_rates_memory_and_what_was_assumed():
     )
 
     assert found.code == 0
-    for word in ("TTFT", "TPOT", "goodput", "KV cache", "cost", "what makes the interval", "90 %"):
+    for word in ("TTFT", "TPOT", "goodput", "KV cache", "cost", "what the uncertainty depends on", "90 %"):
         assert word in found.out
 
 

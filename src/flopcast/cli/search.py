@@ -112,7 +112,7 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
 
     With --engine, --traffic or --slo, all deployments (degrees, replicas, limits of a pass) are estimated,
     and the most promising are simulated. --gpus is then the largest number of devices to use. By default
-    the best deployment is the cheapest that keeps up with the traffic and keeps --slo. Objectives: cost,
+    the best deployment is the cheapest that keeps up with the traffic and meets --slo. Objectives: cost,
     tokens_per_s_per_device, goodput_per_device, ttft, tpot, end_to_end.
     """
     from flopcast.requests.search_request import SearchRequest

@@ -78,7 +78,7 @@ def _answer(report: ServingReport) -> list[str]:
     lines += [
         f"rate      {show(rate.value, 'tokens/s')} of output, {show(each, 'tokens/s')} per device",
         f"requests  {report.requests_per_s.value:.3g}/s,"
-        f" {report.decoding * job.kinds[-1].passes_in_flight:.0f} decoding at a time on each replica",
+        f" {report.decoding * job.kinds[-1].passes_in_flight:.0f} decoding concurrently on each replica",
     ]
     if report.goodput_per_s is not None:
         verdict = "kept" if report.meets_slo else "not kept"
@@ -232,7 +232,7 @@ def _certainty(report: ServingReport) -> list[str]:
     )
     rows = [[f"  {name}", f"± {1.6449 * part:.1%}"] for part, name in parts[:5] if part > 0]
     borrowed = sorted({each.curve.name for each in report.used if not each.calibrated})
-    lines = ["what makes the interval", *aligned(rows, "<>")]
+    lines = ["what the uncertainty depends on", *aligned(rows, "<>")]
     if borrowed:
         lines.append(f"not measured on this device, estimated from its data sheet: {', '.join(borrowed)}")
     return lines
