@@ -181,11 +181,11 @@ def test_tables_have_the_numbers_of_the_json(name):
     step_s = told["step_time_s"]
 
     _, components = page.table("by component")
-    factors = page.table("The factors behind the interval")[1]
+    factors = page.table("The factors of the interval")[1]
     folded = f"less than {LEAST_SHOWN:.2%}"  # factors that move nothing
     if any(folded in caption for caption in page.tables):
         factors = [*factors, *page.table(folded)[1]]
-    _, curves = page.table("Every curve behind the times")
+    _, curves = page.table("All curves that the prediction uses")
     _, stages = page.table("Allocated: bytes of all tensors")
 
     assert [(row[0], row[1]) for row in components] == [
@@ -250,7 +250,7 @@ def test_the_page_has_the_change_that_helps_most_first():
     assert [text in shown for text in (f"{one.title}." for one in changes[:4])] == [True] * len(changes[:4])
     assert shown.index(changes[0].title) == min(shown.index(one.title) for one in changes[:4])
     assert changes[0].rank == max(one.rank for one in changes)
-    assert "No single setting is sure to shorten the step" in without
+    assert "No single setting saves 1 % or more of the step" in without
     assert "What would help most" not in as_html(report)
 
 

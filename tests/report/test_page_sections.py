@@ -188,7 +188,7 @@ def test_boxes_of_a_stage_do_not_overlap_and_stay_inside(name):
 def test_rows_of_the_table_add_up_to_the_step_without_jitter(name):
     report = sample_report(name)
 
-    headings, rows = Page(as_html(report)).table("What each stage does over the step")
+    headings, rows = Page(as_html(report)).table("Time of each stage over the step")
 
     assert len(rows) == len(report.memory.per_stage)
     assert headings[-2:] == ["waits and transfers", "share of the step"]

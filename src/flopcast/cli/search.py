@@ -106,9 +106,10 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     flopcast search llama-3.1-70b --engine vllm,sglang --cluster dgx-h100:1 \\
         --traffic "rate=4/s prompt=2000 output=300" --slo "ttft_p99=2s tpot_p99=50ms"
 
-    Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy, of 1e12 tokens;
-    time_to_train and run_cost, with failures. With a single objective, the second axis of the Pareto front
-    is memory. Exit code 2: no plan is feasible; the output shows the plan that comes closest.
+    Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy (of 1e12 tokens);
+    time_to_train and run_cost (of the whole run, including failures). With a single objective, the second
+    axis of the Pareto front is memory. Exit code 2: no plan is feasible; the output shows the plan that
+    comes closest.
 
     With --engine, --traffic or --slo, all deployments (degrees, replicas, limits of a pass) are estimated,
     and the most promising are simulated. --gpus is then the largest number of devices to use. By default

@@ -57,21 +57,21 @@ KINDS: Mapping[str, FactorKind] = {
         meaning="time of collectives in a job, relative to the fabric's measurements or data sheet",
     ),
     "borrowed": FactorKind(
-        label="unmeasured operation, priced like a similar one",
+        label="unmeasured kernel, estimated from a similar one",
         meaning="time of a kernel or collective without a curve, relative to the curve that it borrows",
-        rests_on="one kernel class runs on another's curve, or one collective on another's",
+        rests_on="the curve of another kernel class or collective",
         is_lever=False,
     ),
     "uncalibrated": FactorKind(
         label="kernels not measured on this device",
         meaning="time of a device's unmeasured kernels, relative to a fallback device or data sheet",
-        rests_on="another device's curves, or a data sheet, stand in",
+        rests_on="the curves of another device, or a data sheet",
         is_lever=False,
     ),
     "extrapolated": FactorKind(
         label="sizes outside the measured range",
         meaning="time of kernels or messages outside their measured range, relative to the curve",
-        rests_on="its shape lies outside of what was measured",
+        rests_on="its shape lies outside the measured range",
         is_lever=False,
     ),
     "attention_generation": FactorKind(
@@ -82,23 +82,23 @@ KINDS: Mapping[str, FactorKind] = {
     "exchange": FactorKind(
         label="speed of the all-to-all between experts",
         meaning="time of the all-to-all of expert tokens, relative to the prediction",
-        rests_on="kernels alone against calls of the library",
+        rests_on="the difference between kernels alone and calls of the library",
     ),
     "expert_launch": FactorKind(
         label="launch time of the products of single experts",
         meaning="launch time of one product per expert, relative to one launch from Python each",
         rests_on="prior: a launch from C++ costs a fifth of one from Python",
     ),
-    "host": FactorKind(label="speed of the host", rests_on="prior: hosts differ by so much"),
+    "host": FactorKind(label="speed of the host", rests_on="prior: the usual difference between hosts"),
     "host_step": FactorKind(
-        label="work of the host once a step", rests_on="prior: hosts differ by so much"
+        label="work of the host once a step", rests_on="prior: the usual difference between hosts"
     ),
     "power_limit": FactorKind(
         label="clocks under the power limit",
         rests_on="epochs of small networks, measured under power limits",
     ),
     "clock": FactorKind(
-        label="effect of the clock that is set", rests_on="prior: no measurement tests a set clock"
+        label="effect of a locked clock", rests_on="prior: the effect of a locked clock was not measured"
     ),
     "clock_spread": FactorKind(
         label="clock differences between devices",
@@ -107,16 +107,16 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
-        label="differences between plans that nothing else explains",
+        label="unexplained differences between plans",
         meaning="deviation of the ratio of two plans on one machine that no factor explains",
     ),
     "carried": FactorKind(
-        label="constants in another context",
-        meaning="deviation of constants between contexts; widens a constant that is used in a new context",
+        label="constants used for another kind of job",
+        meaning="deviation of constants between kinds of jobs; added for a job of another kind",
     ),
     "unexplained": FactorKind(
-        label="differences between runs that nothing else explains",
-        meaning="deviation of whole steps that no factor explains; widens only the interval",
+        label="unexplained differences between runs",
+        meaning="deviation of whole steps that no other factor explains; affects only the interval",
         is_lever=False,
     ),
     "failures": FactorKind(label="failures of devices"),

@@ -272,7 +272,7 @@ def _unused(job: Job, priced: Priced) -> list[str]:
     """Return the site's factors that scale nothing here: misspelt, or of another machine."""
     known = {*priced.factors, JITTER}
     return [
-        f"the site's factor {factor.name} scales nothing here; there are {', '.join(sorted(known))}"
+        f"the site's factor {factor.name} does not apply to this job, which has {', '.join(sorted(known))}"
         for factor in job.site.factors
         if factor.name not in known
     ]
@@ -288,12 +288,12 @@ def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
     elif memory.verdict == "tight":
         free = memory.capacity_bytes - memory.expected_bytes
         warnings.append(
-            f"tight: the expected need leaves {show_memory(free)} free, but up to"
-            f" {show_memory(memory.high_bytes)} may be used; the run may fail for lack of memory, or spend"
-            " time that is not counted on emptying the allocator's cache"
+            f"tight: {show_memory(free)} should stay free, but up to {show_memory(memory.high_bytes)} may"
+            " be in use; the run may run out of memory, or lose time (which is not counted) when the"
+            " allocator empties its cache"
         )
     if metrics.mfu_ratio > 1:
         warnings.append(
-            "MFU is above 1: its FLOP convention counts masked attention in full, the kernel skips half"
+            "MFU is above 1, because it counts masked attention in full, and the kernel skips half of it"
         )
     return warnings

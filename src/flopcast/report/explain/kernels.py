@@ -34,7 +34,7 @@ def kernel_formula(inputs: Sequence[Input]) -> str:
     time += " × busy device" if "busy device" in names else ""
     added = [name for name in ADDED if name in names]
     whole = f"({' + '.join([time, *added])})" if added else time
-    return f"{whole} × factors, no less than the bound"
+    return f"{whole} × factors; at least the bound"
 
 
 def element_at(value: Counts, row: int, column: int) -> float:
@@ -97,7 +97,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         rate(f"peak, {need.unit}", device.peak(need.unit), "FLOP/s", peaks),
         rate("bandwidth", device.memory_bytes_per_s, "B/s", memory),
         lasting("bound", bound_s, f", by {limit}"),
-        lasting("least", least_s, ", at what memory sustains"),
+        lasting("least", least_s, ", at the sustained memory bandwidth"),
         Input(
             name="efficiency", text=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(match)
         ),
@@ -148,7 +148,7 @@ def _efficiency(curve: Curve, places: tuple[Counts, ...], device: Device, kernel
     if not curve.axes:
         return float(np.exp(curve.table)), " everywhere"
     efficiency = float(np.exp(kernel_log_efficiency(curve, places, device, kernel))[0])
-    return efficiency, ", outside of what was measured" if outside(curve, places)[0] else ""
+    return efficiency, ", outside the measured range" if outside(curve, places)[0] else ""
 
 
 def _evidence(match: CurveMatch) -> str:

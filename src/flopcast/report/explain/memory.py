@@ -35,7 +35,7 @@ def explain_memory(report: Report) -> Explanation:
         name="memory",
         amount=memory.allocated_bytes,
         unit="B",
-        formula="its categories at the fullest moment: what the framework has handed out",
+        formula="sum of its categories at the peak: bytes that the framework has allocated",
         inputs=(
             Input(name="stage", text=f"{stage.stage}, in its {stage.moment} pass"),
             _size("reserved", memory.reserved_bytes, fragments),

@@ -51,7 +51,7 @@ def message_inputs(
     inside, nodes = float(group.inside[0]), float(group.nodes[0])
     source = source_of(link.source or priced.cluster.source, link.name, "tiers", "bytes_per_s")
     least_bytes = float(terms.sent_bytes[0])
-    counted = [rate("counted as", least_bytes, "B", "the least that was measured")]
+    counted = [rate("counted as", least_bytes, "B", "the smallest measured size")]
     domains = [Input(name="domains", text=f"{nodes:g}, {inside:g} ranks in each")] if nodes > 1 else []
     share, reached = float(terms.share[0]), float(terms.efficiency[0])
     efficiency = f"{reached:.4g}{_beyond(curve, size_bytes, group)}"
@@ -80,7 +80,7 @@ def _latency(link: Tier, curve: Curve | None) -> str:
 def _beyond(curve: Curve | None, size_bytes: np.ndarray, group: Group) -> str:
     if curve is None or not outside(curve, (size_bytes, group.inside, group.nodes))[0]:
         return ""
-    return ", outside of what was measured"
+    return ", outside the measured range"
 
 
 def _evidence(work: AbstractMessage, link: Tier, curve: Curve | None) -> str:
@@ -89,7 +89,7 @@ def _evidence(work: AbstractMessage, link: Tier, curve: Curve | None) -> str:
         library = (
             "its library's own measurements" if work.collective in link.library_fraction else "no curve"
         )
-        return f"{library}: the fraction that {link.name} states"
-    lent = "" if curve.name == work.collective else f", lent by its {curve.name}"
+        return f"{library}: the fraction in the entry of {link.name}"
+    lent = "" if curve.name == work.collective else f", from the curve of its {curve.name}"
     evidence = curve.evidence
     return f"{curve.owner}{lent}: {evidence.source}, mean error {evidence.relative_error:.1%}"

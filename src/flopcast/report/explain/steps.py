@@ -53,7 +53,7 @@ def explain_step(report: Report) -> Explanation:
         name="step",
         amount=report.step_time_s,
         unit="s",
-        formula="all that the busiest stage does and waits for",
+        formula="time of all tasks and waits of the busiest stage",
         inputs=(interval,),
         parts=parts,
     )
@@ -96,7 +96,7 @@ def explain_component(report: Report, name: str) -> Explanation:
         name=name,
         amount=report.breakdown[name],
         unit="s",
-        formula="its operators, as often as they run on the busiest stage and nothing hides them",
+        formula="sum of the exposed times of its operators on the busiest stage",
         inputs=_host(report.priced) if name == LAUNCH else (),
         parts=parts,
         note=_share(report.breakdown[name], report),
@@ -127,13 +127,13 @@ def _jitter(report: Report) -> Explanation:
         Input(
             name=name.partition("[")[0],
             text=f"× {factor.ratio:.4g} ± {factor.log_sigma_factor:.1%}",
-            source=known if name == JITTER else "runs that nothing else tells apart",
+            source=known if name == JITTER else "differences between runs that no other factor explains",
             number=factor.ratio,
         )
         for name, factor in whole.items()
     ]
     amount = report.clean_step_time_s * (ratio - 1.0)
-    formula = "clean step × (product of what scales all of it − 1)"
+    formula = "step without these factors × (product of the factors that scale the whole step − 1)"
     return Explanation(name=JITTER, amount=amount, unit="s", formula=formula, inputs=tuple(inputs))
 
 
@@ -157,7 +157,7 @@ def _bubble(report: Report) -> Explanation:
         name=BUBBLE,
         amount=waits,
         unit="s",
-        formula="step − all that the busiest stage does, played exactly (timeline/pipeline.py)",
+        formula="step − time of the tasks of the busiest stage, simulated exactly (timeline/pipeline.py)",
         inputs=inputs,
         note=_share(waits, report),
     )
@@ -262,7 +262,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
             name=name,
             amount=0.0,
             unit="s",
-            formula="0 of every step: it is the doubt about the ratio of two plans",
+            formula="0: it is the uncertainty of the ratio of two plans, not of a step",
             inputs=(replace(sigma, source=source),),
             note=kind_of(name).label,
         )
@@ -278,7 +278,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
         name=name,
         amount=known.share * report.clean_step_time_s,
         unit="s",
-        formula="what it scales of the critical path; a level 1 % higher adds 1 % of it",
+        formula="the part of the critical path that it scales",
         inputs=(
             Input(
                 name="level",
