@@ -51,8 +51,8 @@ class _Kinds(click.Group):
 def command() -> None:
     """Convert files of other software to a job, a model or measurements.
 
-    flopcast runs no code and reads no weights. Assumptions and ignored settings are listed on stderr. If you
-    give no KIND, flopcast recognises the file by its contents. In place of a file, you can also give the
+    flopcast runs no code and reads no weights. Assumptions and ignored settings are listed on stderr.
+    Without KIND, flopcast recognises the file by its contents. In place of a file, you can also give the
     command line of a serving engine.
 
     \b
