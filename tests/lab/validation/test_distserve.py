@@ -1,0 +1,95 @@
+"""DistServe's simulated point: the largest rate of two pools under its limits of latency.
+
+Seconds of passes are the fits to an A100 that stand with the raw numbers (validation/headlines.yaml); the
+scheduler and the pools are flopcast's. Lengths are those of the 300 requests in
+simdistserve/benchmarks/alignment/data-ground-truth/opt-13b-sharegpt/distserve-300-3.exp
+(github.com/LLMServe/DistServe, Apache-2.0), drawn at random.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab.validation.test_headlines import headline
+
+from flopcast.serving.joined_pools import EnginePool, run_joined
+from flopcast.serving.requests import Limits, independent_requests
+
+LENGTHS = np.loadtxt(Path(__file__).parent / "distserve_lengths.csv", delimiter=",", skiprows=1, dtype=int)
+DEVICES = 3  # two for prompts, one for decoding
+MANY, FEW = 8000, 300  # requests of a run; the command of the source has 300
+TTFT_S, TPOT_S = 0.2, 0.1
+SMALL = 95  # sequences up to which the first fit of decoding holds
+
+
+def pass_seconds(model, ranks):
+    """A pass over prompts, or one that decodes; the worker adds a millisecond for each stage."""
+    fits = headline("distserve_goodput")["latency_model"]["distserve_engine"][model][ranks]
+    prefill, small, large = fits["prefill"], fits["decode_small"], fits["decode_large"]
+
+    def seconds(new, sequences, kv, pairs):
+        new, sequences, kv, pairs = (np.asarray(each, float) for each in (new, sequences, kv, pairs))
+        squares = 2 * pairs - new  # of the lengths of whole prompts
+        prompts = prefill[0] + prefill[1] * new + prefill[2] * squares + 1.0
+        few, many = (fit[0] + fit[1] * kv + fit[2] * sequences for fit in (small, large))
+        found = np.where(new > sequences, prompts, np.where(sequences < SMALL, few, many)) * 1e-3
+        return found if found.ndim else float(found)
+
+    return seconds
+
+
+def pool(ranks, capacity):
+    """One engine that computes whole prompts, all that wait together."""
+    limits = Limits(
+        max_sequences=10_000,
+        max_tokens=1_000_000,
+        kv_blocks=headline("distserve_goodput")["latency_model"]["kv_capacity_tokens"][capacity],
+        block_tokens=1,
+        chunked_prefill=False,
+        prefill_first=True,
+        prefix_cache=False,
+    )
+    return EnginePool(engines=1, limits=limits, pass_seconds=pass_seconds("opt-13b", f"tp{ranks}"))
+
+
+def kept_share(rate_of_a_device, number, seed):
+    """The smaller of the shares of requests that keep each limit."""
+    random = np.random.default_rng(seed)
+    lengths = LENGTHS[random.integers(0, len(LENGTHS), number)]
+    arrival_s = np.cumsum(random.exponential(1 / (DEVICES * rate_of_a_device), number))
+    requests = independent_requests(arrival_s, lengths[:, 0], lengths[:, 1])
+    served = run_joined(requests, pool(2, "opt-13b tp2 pp1"), pool(1, "opt-13b tp1 pp1"), np.zeros(number))
+    ttft_s = served.first_token_s - served.arrival_s
+    tpot_s = (served.last_token_s - served.first_token_s) / np.maximum(lengths[:, 1] - 1, 1)
+    return min((ttft_s <= TTFT_S).mean(), (tpot_s <= TPOT_S).mean())
+
+
+def searched(seed):
+    """The rate that the command finds: by halves from 5, until they differ by less than 0.25."""
+    low, high = 0.0, 5.0
+    while high - low >= 0.25:
+        middle = (low + high) / 2
+        kept = kept_share(middle, FEW, seed) >= 0.9
+        low, high = (middle, high) if kept else (low, middle)
+    return low
+
+
+def test_the_largest_rate_of_a_device_is_within_the_tolerance_of_the_published_point():
+    block = headline("distserve_goodput")
+    published, tolerance = block["simulator_reference_point"]["best_per_gpu_rate"], block["tolerance"]
+
+    for seed in (0, 1):
+        slower, faster = (
+            kept_share(published * (1 + sign * tolerance["simulator_point"]), MANY, seed)
+            for sign in (-1, 1)
+        )
+
+        assert slower >= 0.9 > faster
+
+
+def test_searches_with_as_few_requests_as_the_command_has_spread_around_the_published_point():
+    published = headline("distserve_goodput")["simulator_reference_point"]["best_per_gpu_rate"]
+    found = [searched(seed) for seed in range(9)]
+
+    assert min(found) < published < max(found)
+    assert np.median(found) == pytest.approx(published, rel=0.15)
