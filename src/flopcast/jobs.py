@@ -177,13 +177,13 @@ def dump_job(job: Job) -> str:
     return job_text(job)
 
 
-def export_job(job: Job, kind: str) -> Exported:
+def export_job(job: "Job | ServingJob", kind: str) -> Exported:
     """Return the job as a file of other software, or its predicted step as a trace, as `flopcast export`.
 
     Parameters
     ----------
     kind : str
-        One of `flopcast export -h`, such as "megatron" or "perfetto".
+        One of `flopcast export -h`, such as "megatron" or "perfetto"; of a job that serves, an engine.
 
     Returns
     -------
@@ -202,6 +202,6 @@ def export_job(job: Job, kind: str) -> Exported:
     >>> b"--tensor-model-parallel-size 8" in script
     True
     """
-    from flopcast.interop.exports.kinds import kind_named
+    from flopcast.interop.exports.kinds import exported
 
-    return kind_named(kind).export(job)
+    return exported(job, kind)

@@ -11,7 +11,7 @@ from command_line import PLAN, WORDS, Ended, environment, flopcast, process
 
 from flopcast.cli.main import COMMANDS, COMPLETE, group
 from flopcast.cli.suggestions import CATALOG
-from flopcast.interop.exports.kinds import KINDS
+from flopcast.interop.exports.kinds import KINDS, SERVING
 from flopcast.library import catalog
 
 JOB = (*WORDS, "--gpus", "8", "--plan", PLAN)
@@ -92,7 +92,7 @@ def test_a_model_that_no_name_begins_is_a_file():
 
 def test_what_is_explained_and_exported_completes():
     assert completed("explain", "me") == ["memory"]
-    assert completed("export", "") == list(KINDS)
+    assert completed("export", "") == [*KINDS, *SERVING]
     assert completed("export", "ch") == ["chakra", "chrome"]
 
 

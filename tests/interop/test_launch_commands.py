@@ -192,7 +192,11 @@ FAULTS = (
     ),
     ("vllm serve gpt2 -tp $TP", "-tp", "add --env TP=VALUE"),
     ("vllm serve --tensor-parallel-size 2", "--model", "add --model NAME"),
-    ("vllm serve gpt2 --enable-lora", "--enable-lora", "remove --enable-lora, or describe the job in YAML"),
+    (
+        "vllm serve gpt2 --cpu-offload-gb 8",
+        "--cpu-offload-gb",
+        "remove --cpu-offload-gb, or describe the job in YAML",
+    ),
     ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", "correct the line"),
     (f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 8 --dp 3 --enable-dp-attention", "--dp", "write --dp 8"),
     (f"{SGLANG} gpt2 --kv-cache-dtype fp9", "--kv-cache-dtype", "did you mean fp8?"),

@@ -1,29 +1,43 @@
 """`flopcast export`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import FILE, OF_RUN, SAMPLES, check_writable, job_options, write_output, writing
+from flopcast.cli.options import (
+    FILE,
+    OF_RUN,
+    SAMPLES,
+    SERVING,
+    check_writable,
+    job_options,
+    write_output,
+    writing,
+)
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.serving_words import serves
 
 if TYPE_CHECKING:
     from flopcast.files.exported import Exported
 
-USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "perfetto", "chrome")
+USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "perfetto", "chrome",
+         "vllm", "sglang", "trtllm")  # fmt: skip
 
 
 @click.command("export")
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
-@job_options(without=OF_RUN, samples=SAMPLES)
+@job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
 @click.option("-o", "--output", type=FILE, help="Write to this file or folder.")
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
+
+    A job that serves becomes a script that starts its engine.
 
     Describe the job as for `predict`. If the file, read back, would give a different model, plan or batch,
     the export fails and lists every field that differs. Assumptions, and settings that the format cannot
@@ -37,21 +51,30 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
     chakra           a Chakra execution trace for each rank (ASTRA-sim)
     perfetto         a trace of the step for ui.perfetto.dev
     chrome           the same trace as Chrome's trace events, in JSON
+    vllm             a script with launch commands of vLLM
+    sglang           a script with launch commands of SGLang
+    trtllm           a script with launch commands of TensorRT-LLM, and its YAML
 
     \b
     flopcast export megatron job.yaml -o run.sh
     flopcast export megatron llama-3-8b --gpus 64 --plan "dp=64 gbs=512 zero=1"
     flopcast export chakra job.yaml plan.global_batch=64 -o traces/
+    flopcast export vllm llama-3.1-70b --cluster dgx-h100:1 --plan "tp=4 weights=fp8" -o serve.sh
     """
-    from flopcast.interop.exports.kinds import kind_named
+    from flopcast.interop.exports.kinds import SERVING as ENGINES
+    from flopcast.interop.exports.kinds import exported, kind_named
     from flopcast.render.assumption_lines import with_option
+    from flopcast.requests.serving_request import resolve_serving
 
-    chosen = kind_named(target)
+    kind_named(target)
     if output is not None and not output.is_dir():
         check_writable("--output", output)
-    job = resolve(request)
-    made = chosen.export(job)
-    for note in (*(f"assumed {with_option(text)}" for text in job.assumptions), *made.notes):
+    if target in ENGINES and not serves(request):
+        request = replace(request, engine=ENGINES[target].engine)
+    job = resolve_serving(request) if serves(request) else resolve(request)
+    made = exported(job, target)
+    assumed = [text for text in job.assumptions if target not in ENGINES or "traffic " not in text]
+    for note in (*(f"assumed {with_option(text)}" for text in assumed), *made.notes):
         click.echo(f"note: {note}", err=True)
     _write(made, output)
 

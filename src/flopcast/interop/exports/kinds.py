@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from flopcast.errors import spec_error
 from flopcast.files.exported import Exported
 from flopcast.interop.exports.deepspeed import export_deepspeed
+from flopcast.interop.exports.launch_commands import LaunchExport
 from flopcast.interop.exports.megatron import export_megatron
 from flopcast.interop.exports.megatron_bridge import export_megatron_bridge
 from flopcast.interop.exports.torchtitan import export_torchtitan
 from flopcast.interop.exports.traces import export_chakra, export_chrome, export_perfetto
+from flopcast.interop.serving import sglang, trtllm, vllm
 from flopcast.spec.job import Job
+from flopcast.spec.serving_job import ServingJob
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -35,9 +38,32 @@ KINDS: dict[str, ExportFormat] = {
     "perfetto": ExportFormat("a trace of the step for ui.perfetto.dev", export_perfetto),
     "chrome": ExportFormat("the same trace as Chrome's trace events, in JSON", export_chrome),
 }
+SERVING: dict[str, LaunchExport] = {
+    "vllm": LaunchExport(kind="vllm", write=vllm.written),
+    "sglang": LaunchExport(kind="sglang", write=sglang.written),
+    "trtllm": LaunchExport(kind="trtllm", write=trtllm.written),
+}
 
 
-def kind_named(name: str) -> ExportFormat:
+def exported(job: Job | ServingJob, name: str) -> Exported:
+    """Return a job that trains or serves, as the kind with this name.
+
+    Raises
+    ------
+    SpecError
+        There is no such kind, it is one of jobs that do the other, or it cannot express the job.
+    """
+    kind = kind_named(name)
+    if isinstance(job, ServingJob) and isinstance(kind, LaunchExport):
+        return kind.export(job)
+    if isinstance(job, Job) and isinstance(kind, ExportFormat):
+        return kind.export(job)
+    does, names = ("serves", SERVING) if isinstance(job, ServingJob) else ("trains", KINDS)
+    because, fix = f"the job {does}, and {name} is {kind.description}", "choose one of them"
+    raise spec_error("KIND", name, ", ".join(names), because, fix)
+
+
+def kind_named(name: str) -> ExportFormat | LaunchExport:
     """Return the kind with this name.
 
     Raises
@@ -45,8 +71,9 @@ def kind_named(name: str) -> ExportFormat:
     SpecError
         There is none.
     """
-    if name in KINDS:
-        return KINDS[name]
-    because = "; ".join(f"{known} is {kind.description}" for known, kind in KINDS.items())
-    allowed, fix = ", ".join(KINDS), "choose one of them"
+    every: dict[str, ExportFormat | LaunchExport] = {**KINDS, **SERVING}
+    if name in every:
+        return every[name]
+    because = "; ".join(f"{known} is {kind.description}" for known, kind in every.items())
+    allowed, fix = ", ".join(every), "choose one of them"
     raise spec_error("KIND", name, allowed, because, fix)

@@ -143,6 +143,13 @@ def note_longest(reader: LaunchReader, key: str) -> None:
         )
 
 
+def put_adapters(reader: LaunchReader, key: str, rank: int, slots: str) -> None:
+    """Set the low-rank adapters that are loaded beside the model: their rank, and how many fit."""
+    reader.put(("plan", "adapter_rank"), rank, key, "enable-lora")
+    put_count(reader, "adapter_slots", slots)
+    reader.assume("requests use adapters only where the traffic says so (adapters=8)", "enable-lora")
+
+
 def put_draft(reader: LaunchReader, drafter: str, drafted: int, *keys: str) -> None:
     """Set what drafts tokens, and how many; a model that drafts is named by its entry or its name."""
     reader.put(("plan", "draft"), drafter, *keys)

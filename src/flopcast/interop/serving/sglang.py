@@ -2,7 +2,7 @@
 
 Answers: which instance does a command of SGLang start?
 Elsewhere: flags and keys (tables/sglang.yaml, settings.py), several commands (launch.py), the command of a
-deployment (write.py).
+deployment (`written`).
 
 Source: SGLang documentation, Server Arguments
 (https://docs.sglang.io/advanced_features/server_arguments.html) and DP, DPA and SGLang DP Router
@@ -15,6 +15,7 @@ from flopcast.interop.serving.common import (
     draft_model,
     has_experts,
     note_longest,
+    put_adapters,
     put_count,
     put_draft,
     put_memory,
@@ -24,7 +25,9 @@ from flopcast.interop.serving.common import (
     read_weights,
 )
 from flopcast.interop.serving.settings import LaunchReader
+from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, usual
 from flopcast.library import catalog
+from flopcast.spec.serving_job import ServingJob
 
 FORMATS = {  # --quantization → weights; "" where the checkpoint says how it is stored
     "fp8": "fp8",
@@ -47,6 +50,8 @@ DRAFTERS = {"eagle": "eagle", "eagle3": "eagle", "nextn": "mtp", "ngram": "ngram
 ROLES = {"prefill": "prefill", "decode": "decode", "null": "", "none": ""}
 EXCHANGES = {"none": "", "deepep": "all", "mooncake": "all", "flashinfer": "all", "ascend_fuseep": "all"}
 STEPS = 3  # drafted tokens, where the command does not say
+QUANTISED = {"fp8": "fp8", "int4": "awq", "nvfp4": "modelopt_fp4", "mxfp4": "mxfp4"}
+ALGORITHMS = {"eagle": "EAGLE3", "mtp": "NEXTN", "ngram": "NGRAM", "model": "STANDALONE"}
 
 
 def read(reader: LaunchReader) -> None:
@@ -75,6 +80,9 @@ def read(reader: LaunchReader) -> None:
     read_dtype(reader)
     _read_limits(reader, groups)
     _read_drafting(reader, entry)
+    if reader.flag("enable-lora"):
+        rank = reader.required("max-lora-rank")
+        put_adapters(reader, "max-lora-rank", rank, "max-loras-per-batch")
     if reader.has("disaggregation-mode"):
         reader.role = reader.choice("disaggregation-mode", ROLES, "")
 
@@ -143,3 +151,42 @@ def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
         reader.assume("a tree of draft tokens is predicted as a chain of as many", key)
     if draft:
         put_draft(reader, draft, max(drafted, 0), algorithm, key)
+
+
+def written(job: ServingJob, role: str) -> Launch:
+    """Return the command of one instance; `role` is "prefill" or "decode" in a pool, else ""."""
+    plan, engine, kept = job.plan, job.engine, usual("sglang")
+    sequences, tokens = limits(job)
+    groups = plan.data_parallel
+    flags = [f"python -m sglang.launch_server --model-path {MODEL}", f"--tp {plan.stage_devices}"]
+    if plan.pipeline_parallel > 1:
+        flags.append(f"--pp-size {plan.pipeline_parallel}")
+    if groups > 1:
+        flags += [f"--dp {groups}", "--enable-dp-attention"]
+    if plan.expert_parallel > 1:
+        flags.append(f"--ep-size {plan.expert_parallel}")
+    if word := QUANTISED.get(quantised(job)):
+        flags.append(f"--quantization {word}")
+    if plan.cache == "fp8":
+        flags.append("--kv-cache-dtype fp8_e4m3")
+    flags += [
+        f"--max-running-requests {sequences * groups}",
+        f"--chunked-prefill-size {tokens * groups}",
+        f"--mem-fraction-static {engine.memory_fraction:g}",
+    ]
+    if engine.block_tokens != kept.block_tokens:
+        flags.append(f"--page-size {engine.block_tokens}")
+    flags += ["--disable-radix-cache"] * (not engine.prefix_cache)
+    flags += ["--enable-mixed-chunk"] * (engine.prefill == "chunked")
+    if plan.drafting is not None:
+        drafter, drafted = plan.drafting.drafter, plan.drafting.drafted
+        flags += [f"--speculative-algorithm {ALGORITHMS[drafter]}", f"--speculative-num-steps {drafted}"]
+        flags += ["--speculative-eagle-topk 1", f"--speculative-num-draft-tokens {drafted + 1}"]
+        if path := draft_name(job) or (HEAD if drafter == "eagle" else ""):
+            flags.append(f"--speculative-draft-model-path {path}")
+    if plan.adapter_rank is not None:
+        flags += ["--enable-lora", f"--max-lora-rank {plan.adapter_rank}"]
+        flags.append(f"--max-loras-per-batch {job.adapter_slots}")
+    if role:
+        flags.append(f"--disaggregation-mode {role}")
+    return Launch(flags=tuple(flags))

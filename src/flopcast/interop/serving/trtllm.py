@@ -2,7 +2,7 @@
 
 Answers: which instance does a command of TensorRT-LLM start?
 Elsewhere: flags and keys (tables/trtllm.yaml, settings.py), several commands (launch.py), the command of a
-deployment (write.py).
+deployment (`written`).
 
 Sources: TensorRT-LLM documentation, trtllm-serve
 (https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve/trtllm-serve.html), Parallelism in TensorRT-LLM
@@ -25,6 +25,8 @@ from flopcast.interop.serving.common import (
     read_weights,
 )
 from flopcast.interop.serving.settings import LaunchReader
+from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, usual
+from flopcast.spec.serving_job import ServingJob
 
 FORMATS = {  # quant_algo → weights; "" where the checkpoint says how it is stored
     "fp8": "fp8",
@@ -45,6 +47,10 @@ ROLES = {"context": "prefill", "generation": "decode", "prefill": "prefill", "de
          "prefill_and_decode": "", "agg": "", "none": ""}  # fmt: skip
 BACKENDS = {"pytorch": "", "tensorrt": "", "trt": ""}
 POLICIES = {"guaranteed_no_evict": "none", "max_utilization": "recompute"}
+QUANTISED = {"fp8": "FP8", "fp8_block": "FP8_BLOCK_SCALES", "int4": "W4A16_AWQ", "nvfp4": "NVFP4",
+             "mxfp4": "W4A16_MXFP4", "mxfp4_mxfp8": "W4A8_MXFP4_MXFP8"}  # fmt: skip
+METHODS = {"eagle": "Eagle", "mtp": "MTP", "ngram": "NGram", "model": "DraftTarget"}
+SERVERS = {"prefill": "CONTEXT", "decode": "GENERATION"}
 
 
 def read(reader: LaunchReader) -> None:
@@ -121,3 +127,46 @@ def _read_drafting(reader: LaunchReader) -> None:
         drafter = draft_model(reader, f"{section}.speculative-model")
     if drafter:
         put_draft(reader, drafter, drafted, kind, count)
+
+
+def written(job: ServingJob, role: str) -> Launch:
+    """Return the command of one instance; `role` is "prefill" or "decode" in a pool, else "".
+
+    What no flag states stands in a YAML file. Groups of ranks with requests of their own have one rank.
+    """
+    plan, engine, kept = job.plan, job.engine, usual("tensorrt-llm")
+    sequences, tokens = limits(job)
+    flags = [f"trtllm-serve {MODEL}", f"--tp_size {plan.stage_devices}"]
+    if plan.pipeline_parallel > 1:
+        flags.append(f"--pp_size {plan.pipeline_parallel}")
+    if plan.expert_parallel > 1:
+        flags.append(f"--ep_size {plan.expert_parallel}")
+    flags += [f"--max_batch_size {sequences}", f"--max_num_tokens {tokens}"]
+    if role:
+        flags.append(f"--server_role {SERVERS[role]}")
+    cache: dict[str, object] = {"free_gpu_memory_fraction": engine.memory_fraction}
+    cache |= {"enable_block_reuse": engine.prefix_cache}
+    if plan.cache == "fp8":
+        cache["dtype"] = "fp8"
+    if engine.block_tokens != kept.block_tokens:
+        cache["tokens_per_block"] = engine.block_tokens
+    settings: dict[str, object] = {"kv_cache_config": cache}
+    if plan.data_parallel > 1:
+        settings["enable_attention_dp"] = True
+    if engine.prefill == "chunked":
+        settings["enable_chunked_prefill"] = True
+    if engine.preemption != kept.preemption:
+        policies = {meaning: word.upper() for word, meaning in POLICIES.items()}
+        settings["scheduler_config"] = {"capacity_scheduler_policy": policies[engine.preemption]}
+    if word := QUANTISED.get(quantised(job)):
+        settings["quant_config"] = {"quant_algo": word}
+    if plan.drafting is not None:
+        drafter, drafted = plan.drafting.drafter, plan.drafting.drafted
+        count = "num_nextn_predict_layers" if drafter == "mtp" else "max_draft_len"
+        config: dict[str, object] = {"decoding_type": METHODS[drafter], count: drafted}
+        if path := draft_name(job) or (HEAD if drafter == "eagle" else ""):
+            config["speculative_model_dir"] = path
+        settings["speculative_config"] = config
+    if role:
+        settings["cache_transceiver_config"] = {"backend": "DEFAULT"}
+    return Launch(flags=tuple(flags), settings=settings)

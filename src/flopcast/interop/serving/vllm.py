@@ -2,7 +2,7 @@
 
 Answers: which instance does a command of vLLM start?
 Elsewhere: flags and keys (tables/vllm.yaml, settings.py), several commands (launch.py), the command of a
-deployment (write.py).
+deployment (`written`).
 
 Sources: vLLM documentation, Engine Arguments (https://docs.vllm.ai/en/stable/configuration/engine_args.html),
 Data Parallel Deployment (https://docs.vllm.ai/en/stable/serving/data_parallel_deployment.html) and
@@ -11,10 +11,13 @@ Expert Parallel Deployment (https://docs.vllm.ai/en/stable/serving/expert_parall
 ranks cut each expert. Replicas of a model without experts share nothing.
 """
 
+import json
+
 from flopcast.interop.serving.common import (
     draft_model,
     has_experts,
     note_longest,
+    put_adapters,
     put_count,
     put_draft,
     put_memory,
@@ -24,6 +27,8 @@ from flopcast.interop.serving.common import (
     read_weights,
 )
 from flopcast.interop.serving.settings import LaunchReader
+from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, usual
+from flopcast.spec.serving_job import ServingJob
 
 FORMATS = {  # --quantization → weights; "" where the checkpoint says how it is stored
     "fp8": "fp8",
@@ -50,6 +55,10 @@ DRAFTERS = {
 }
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "", "prefill": "prefill",
          "decode": "decode", "agg": "", "none": ""}  # fmt: skip
+QUANTISED = {"fp8": "fp8", "int4": "awq", "nvfp4": "modelopt_fp4", "mxfp4": "mxfp4"}
+METHODS = {"eagle": "eagle3", "mtp": "mtp", "ngram": "ngram", "model": "draft_model"}
+RANK = 16  # --max-lora-rank, by default
+SENDERS = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
 def read(reader: LaunchReader) -> None:
@@ -77,6 +86,8 @@ def read(reader: LaunchReader) -> None:
     read_dtype(reader)
     _read_limits(reader)
     _read_drafting(reader)
+    if reader.flag("enable-lora"):
+        put_adapters(reader, "max-lora-rank", reader.count("max-lora-rank", RANK), "max-loras")
     _read_role(reader)
 
 
@@ -126,3 +137,48 @@ def _read_role(reader: LaunchReader) -> None:
         reader.role = "prefill"
     elif reader.flag("is-decode-worker"):
         reader.role = "decode"
+
+
+def written(job: ServingJob, role: str) -> Launch:
+    """Return the command of one instance; `role` is "prefill" or "decode" in a pool, else "".
+
+    vLLM spreads experts over all ranks of a stage or over none.
+    """
+    plan, engine, kept = job.plan, job.engine, usual("vllm")
+    sequences, tokens = limits(job)
+    flags = [f"vllm serve {MODEL}", f"--tensor-parallel-size {plan.tensor_parallel}"]
+    if plan.pipeline_parallel > 1:
+        flags.append(f"--pipeline-parallel-size {plan.pipeline_parallel}")
+    if plan.data_parallel > 1:
+        flags.append(f"--data-parallel-size {plan.data_parallel}")
+    flags += ["--enable-expert-parallel"] * (plan.expert_parallel > 1)
+    if word := QUANTISED.get(quantised(job)):
+        flags.append(f"--quantization {word}")
+    if plan.cache == "fp8":
+        flags.append("--kv-cache-dtype fp8")
+    flags += [
+        f"--max-num-seqs {sequences}",
+        f"--max-num-batched-tokens {tokens}",
+        f"--gpu-memory-utilization {engine.memory_fraction:g}",
+    ]
+    if engine.block_tokens != kept.block_tokens:
+        flags.append(f"--block-size {engine.block_tokens}")
+    flags.append("--enable-prefix-caching" if engine.prefix_cache else "--no-enable-prefix-caching")
+    if engine.prefill != kept.prefill:
+        flags.append("--no-enable-chunked-prefill")
+    if plan.drafting is not None:
+        model = draft_name(job) or (HEAD if plan.drafting.drafter == "eagle" else "")
+        config: dict[str, object] = {"method": METHODS[plan.drafting.drafter]}
+        config |= {"model": model} if model else {}
+        config |= {"num_speculative_tokens": plan.drafting.drafted}
+        flags.append(f"--speculative-config '{json.dumps(config)}'")
+    if plan.adapter_rank is not None:
+        flags += [
+            "--enable-lora",
+            f"--max-lora-rank {plan.adapter_rank}",
+            f"--max-loras {job.adapter_slots}",
+        ]
+    if role:
+        transfer = {"kv_connector": "NixlConnector", "kv_role": SENDERS[role]}
+        flags.append(f"--kv-transfer-config '{json.dumps(transfer)}'")
+    return Launch(flags=tuple(flags))

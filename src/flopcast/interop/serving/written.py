@@ -1,0 +1,71 @@
+"""What the launch commands of all engines have in common when they are written.
+
+Answers: which limits, formats and settings does a command state, and which need a note?
+Elsewhere: flags of one engine (`written` in vllm.py and its neighbours), scripts and the check of what was
+written (interop/exports/launch_commands.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flopcast.library import catalog
+from flopcast.library.published_formats import published_formats
+from flopcast.spec.engine import Engine
+from flopcast.spec.serving_job import ServingJob
+
+MODEL = "$MODEL"  # the variable of the script that names the checkpoint
+HEAD = "PATH-OF-THE-EAGLE-HEAD"
+STORED = ("int4", "nvfp4", "mxfp4", "mxfp4_mxfp8", "fp8_block")  # weights that no engine makes of 16 bits
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Launch:
+    """The command of one kind of instance: its flags, and the settings of a YAML file beside it."""
+
+    flags: tuple[str, ...]
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def limits(job: ServingJob) -> tuple[int, int]:
+    """Return the largest number of sequences and of new tokens in a pass."""
+    plan, engine = job.plan, job.engine
+    return plan.max_sequences or engine.max_sequences, plan.max_tokens or engine.max_tokens
+
+
+def quantised(job: ServingJob) -> str:
+    """Return the format in which a flag must request the weights, "" where the checkpoint has it.
+
+    >>> from flopcast.jobs import serving_job
+    >>> quantised(serving_job("llama-3.1-8b", engine="vllm", plan="tp=1 weights=fp8"))
+    'fp8'
+    """
+    published, plan = published_formats(job.model.name), job.plan
+    experts = published.expert_weights or published.weights
+    same = plan.weights == published.weights and plan.format_of_experts == experts
+    return "" if same else plan.weights
+
+
+def usual(engine: str) -> Engine:
+    """Return the defaults of the engine that a command starts."""
+    return catalog.engine(engine)
+
+
+def notes_of(job: ServingJob) -> tuple[str, ...]:
+    """Return what a reader must give in addition, whatever the engine is."""
+    notes = []
+    if quantised(job) in STORED:
+        notes.append(f"MODEL must be a checkpoint whose weights are stored in {job.plan.weights}")
+    drafting = job.plan.drafting
+    if drafting is not None and drafting.drafter == "eagle":
+        notes.append(f"replace {HEAD} by the head that was trained for the model")
+    if drafting is not None:
+        notes.append(
+            f"no flag states how many tokens are accepted: add plan.accepted={drafting.accepted:.4g}"
+        )
+    return tuple(notes)
+
+
+def draft_name(job: ServingJob) -> str:
+    """Return the name of the smaller model that drafts, "" if something else does."""
+    drafting = job.plan.drafting
+    return "" if drafting is None or drafting.model is None else drafting.model.name
