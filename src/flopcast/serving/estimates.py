@@ -71,6 +71,7 @@ def report_of(
         joules_per_token=_joules(device_w, tokens_per_s, job.devices),
         kwh_per_million_tokens=_building(job, device_w, tokens_per_s),
         shares=shares.shares,
+        constant_s=shares.constant_s,
         iteration_s=float(table.elapsed_s.sum() / max(table.passes.sum(), 1.0)),
         decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
         saturation_per_s=None if saturation_per_s is None else saturation_per_s * replicas,

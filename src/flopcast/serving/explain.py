@@ -114,9 +114,11 @@ def _iteration(report: ServingReport) -> Explanation:
         Explanation(name=name, amount=share * report.iteration_s, unit="s", formula="", note=f"{share:.1%}")
         for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1])
     )
+    ratios = {"kernel ratio": host.kernel_ratio, "expert ratio": host.expert_ratio}
     inputs = (
-        Input(
-            name="kernel ratio", text=f"{host.kernel_ratio:.4g}", source=OF_ENGINE, number=host.kernel_ratio
+        *(
+            Input(name=name, text=f"{value:.4g}", source=OF_ENGINE, number=value)
+            for name, value in ratios.items()
         ),
         Input(name="host", text=show_seconds(host.host_s), source=OF_ENGINE, number=host.host_s),
         Input(
@@ -130,7 +132,8 @@ def _iteration(report: ServingReport) -> Explanation:
         name="iteration",
         amount=report.iteration_s,
         unit="s",
-        formula="kernel ratio × (kernels + messages) + host + sequences × host per sequence",
+        formula="kernel ratio × (kernels + messages) + expert ratio × kernels of experts + host"
+        " + sequences × host per sequence; both ratios are 1 in iterations with prompts",
         inputs=inputs,
         parts=parts,
     )

@@ -8,7 +8,7 @@ the messages between them: the seconds of a pass are the sum over its items.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,20 +20,44 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import axis_group
 from flopcast.cost.price import price_all
 from flopcast.cost.pricing import Pricing
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import NOTHING_KEPT
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
-from flopcast.spec.engine import Engine
+from flopcast.spec.engine import Engine, IterationCost
 from flopcast.spec.plan import Plan, Plans, one_plan
 from flopcast.spec.rows import of_equal_split
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 MESSAGES = "communication"
+ROUNDING = 1e-9  # of the new tokens of a mean pass: fewer tokens of prompts are none
+Ratios = Callable[[str], Counts]  # of a component of the breakdown, (passes,)
+
+
+def has_prompts(run: EnginePass) -> Flags:
+    """Return which passes compute tokens of prompts, (passes,)."""
+    found: Flags = run.prompt_tokens[:, 0] > ROUNDING * run.new_tokens[:, 0]
+    return found
+
+
+def ratios_of(cost: IterationCost, run: EnginePass) -> Ratios:
+    """Return what gives, for a component, its time in an engine over that in benchmarks, (passes,)."""
+    prompts = has_prompts(run)
+
+    def ratios(component: str) -> Counts:
+        decoding, mixed = (cost.ratio_of(component, has_prompts=each) for each in (False, True))
+        return np.where(prompts, mixed, decoding)
+
+    return ratios
+
+
+def _component(item: Item) -> str:
+    return MESSAGES if isinstance(item.work, AbstractMessage) else item.component
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -54,16 +78,16 @@ class PricedPasses:
         """Return the seconds of all layers by component of the breakdown, each (passes,)."""
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
         for item, seconds in self.seconds():
-            name = MESSAGES if isinstance(item.work, AbstractMessage) else item.component
+            name = _component(item)
             found[name] = found[name] + seconds
         return dict(found)
 
-    def by_factor(self) -> dict[str, Floats]:
-        """Return the seconds that each factor scales, each (passes,)."""
+    def by_factor(self, ratios: Ratios) -> dict[str, Floats]:
+        """Return the seconds that each factor scales, each (passes,), in an engine with these ratios."""
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
         for item, seconds in self.seconds():
             price = self.prices[item]
-            moved = seconds * np.broadcast_to(price.moves, (self.size, 1))[:, 0]
+            moved = ratios(_component(item)) * seconds * np.broadcast_to(price.moves, (self.size, 1))[:, 0]
             for name in price.names():
                 held = price.partly.get(name)
                 here = moved if held is None else moved * np.broadcast_to(held, (self.size, 1))[:, 0]

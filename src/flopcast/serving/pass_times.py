@@ -6,7 +6,8 @@ Elsewhere: the prices (pass_prices.py), the four numbers (engine_pass.py), the l
 
 Every item of a pass depends on one of four things: the new tokens, the number of sequences (head and
 sampling), the caches of decoding sequences, or the pairs of prompts. The seconds of a pass are the sum of
-four tables, of one or two dimensions each, interpolated linearly in the logarithms of their coordinates.
+tables for each of these, and one for experts, whose kernels an engine scales by a ratio of their own. They
+have one or two dimensions and are interpolated linearly in the logarithms of their coordinates.
 """
 
 from bisect import bisect_right
@@ -19,12 +20,17 @@ from flopcast.dtypes import Counts, Floats
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.overlapped_kernels import together_s
-from flopcast.serving.pass_prices import MESSAGES, PricedPasses
-from flopcast.spec.engine import Engine
+from flopcast.serving.pass_prices import MESSAGES, ROUNDING, PricedPasses
+from flopcast.spec.engine import EXPERTS, Engine
 from flopcast.units import Number
 
 PriceBatch = Callable[[EnginePass], tuple[PricedPasses, ...]]  # of each pipeline stage
-PARTS = ("prompt_attention", "decode_attention", "head")  # components with coordinates of their own
+PARTS = (
+    "prompt_attention",
+    "decode_attention",
+    "head",
+    EXPERTS,
+)  # components with coordinates of their own
 STEPS = (1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875)  # nodes of an octave
 FEWEST, MOST_CONTEXT = 1.0, float(2**21)
 
@@ -92,6 +98,7 @@ class PassTimes:
     """Seconds of passes by their four numbers: a function for the scheduler, of floats or of arrays."""
 
     linear: _Table  # new tokens
+    experts: _Table  # new tokens
     head: _Table  # sequences
     decode: _Table  # sequences, mean context
     prompt: _Table  # tokens of prompts, mean pairs of each
@@ -114,20 +121,21 @@ class PassTimes:
         each = self.computed_tokens
         prompts = np.maximum(new - each * sequences, 0.0)
         queries = np.maximum(pairs - decoded_pairs(cached, sequences, each), 0.0)
-        products_s = self.linear.over(new, new)
-        decode_s = self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
+        host, decodes = self.engine.iteration, prompts <= ROUNDING * new
+        ratio = np.where(decodes, host.kernel_ratio, 1.0)
+        expert_ratio = np.where(decodes, host.expert_ratio, 1.0)
+        products_s = ratio * self.linear.over(new, new) + expert_ratio * self.experts.over(new, new)
+        decode_s = ratio * self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
         if self.network is None or self.engine.overlap is None:
             together = products_s + decode_s
         else:
-            together = together_s(self.engine.overlap, products_s, decode_s, self.network.over(new, new))
-        device_s = (
-            together
-            + self.head.over(sequences, sequences)
-            + self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
+            network_s = ratio * self.network.over(new, new)
+            together = together_s(self.engine.overlap, products_s, decode_s, network_s)
+        others_s = self.head.over(sequences, sequences) + self.prompt.over(
+            prompts, queries / np.maximum(prompts, 1.0)
         )
-        host = self.engine.iteration
         found_s: Floats = self.stretched_ratio * (
-            host.kernel_ratio * device_s + host.host_s + host.sequence_s * sequences
+            together + ratio * others_s + host.host_s + host.sequence_s * sequences
         )
         return found_s
 
@@ -138,16 +146,16 @@ class PassTimes:
         each = self.computed_tokens
         prompts = max(new - each * sequences, 0.0)
         queries = max(pairs - each * cached + sequences * (each * (each - 1) / 2), 0.0)
-        device_s = (
+        others_s = (
             self.linear.at(new, 1.0)
             + self.head.at(sequences, 1.0)
             + self.decode.at(sequences, cached / max(sequences, 1.0))
             + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
-        host = self.engine.iteration
-        return self.stretched_ratio * (
-            host.kernel_ratio * device_s + host.host_s + host.sequence_s * sequences
-        )
+        host, experts_s = self.engine.iteration, self.experts.at(new, 1.0)
+        if prompts <= ROUNDING * new:
+            others_s, experts_s = host.kernel_ratio * others_s, host.expert_ratio * experts_s
+        return self.stretched_ratio * (others_s + experts_s + host.host_s + host.sequence_s * sequences)
 
 
 def pass_times(
@@ -169,6 +177,7 @@ def pass_times(
     prompts = nodes(float(max_tokens), (1.0,))
     rows = {
         "linear": _rows(new),
+        "experts": _rows(new),
         "head": _rows(sequences),
         "decode": _rows(sequences, contexts),
         "prompt": _rows(prompts, contexts),
@@ -206,6 +215,7 @@ def _of_one_stage(
         component["others"] = component["others"] - network
     seconds = {
         "linear": component["others"],
+        "experts": component[EXPERTS],
         "head": component["head"],
         "decode": component["decode_attention"],
         "prompt": component["prompt_attention"],
@@ -220,6 +230,7 @@ def _of_one_stage(
         tables[part] = _table(first, second, found)
     return PassTimes(
         linear=tables["linear"],
+        experts=tables["experts"],
         head=tables["head"],
         decode=tables["decode"],
         prompt=tables["prompt"],
@@ -237,7 +248,7 @@ def _rows(first: Counts, second: Counts | None = None) -> tuple[Counts, Counts]:
 def _passes(part: str, first: Counts, second: Counts, computed_tokens: int) -> tuple[Counts, ...]:
     """Return the four numbers of passes that show one part at its nodes."""
     zero = np.zeros_like(first)
-    if part == "linear":
+    if part in ("linear", "experts"):
         return first, zero, zero, zero
     if part in ("head", "decode"):
         cached = first * np.maximum(second, computed_tokens)

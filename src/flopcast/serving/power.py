@@ -19,7 +19,7 @@ from flopcast.dtypes import Counts, Floats
 from flopcast.economics.energy import WAITING, drawn_w
 from flopcast.operators.base import AbstractOperator, Work
 from flopcast.serving.instances import Instances
-from flopcast.serving.pass_prices import PricedPasses
+from flopcast.serving.pass_prices import PricedPasses, Ratios
 from flopcast.serving.served import Served
 from flopcast.spec.cluster import Device
 from flopcast.spec.serving_job import ServingJob
@@ -45,13 +45,14 @@ class DevicePower:
 
 
 def device_power(
-    job: ServingJob, priced: PricedPasses, weights: Counts, pass_s: float
+    job: ServingJob, priced: PricedPasses, ratios: Ratios, weights: Counts, pass_s: float
 ) -> DevicePower | None:
     """Return the power of one device; None if its data sheet states no board power.
 
     Parameters
     ----------
     priced : mean passes of the job
+    ratios : of their components, times in the engine over those in benchmarks
     weights : shares of the passes of all iterations, (passes,)
     pass_s : seconds of a mean iteration, host and waiting for stages included
     """
@@ -59,17 +60,17 @@ def device_power(
     if device.board_power_w is None:
         return None
     wait_w, message_w = (drawn_w(kind, device, job.site) for kind in (WAITING, "communication"))
-    ratio = job.engine.iteration.kernel_ratio
     # seconds of each stage's device in an iteration, of all passes that are in flight
     each = job.passes_in_flight / job.plan.pipeline_parallel
     busy_s = used_j = uncertain_j = 0.0
     draws = device.power
     for item, seconds in priced.seconds():
+        ratio = ratios(item.component)
         taken_s = each * ratio * seconds
         work, item_w = item.work, np.array(message_w)
         sigma = draws.communication.log_sigma_factor
         if isinstance(work, AbstractOperator):
-            once_s = np.maximum(ratio * priced.prices[item].alone_s, 1e-12)
+            once_s = np.maximum(ratio[:, None] * priced.prices[item].alone_s, 1e-12)
             item_w = np.broadcast_to(kernel_w(work.work(), once_s, device, job.site), (priced.size, 1))[
                 :, 0
             ]

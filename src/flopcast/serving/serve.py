@@ -17,6 +17,7 @@ from flopcast.errors import SpecError, spec_error
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.estimates import report_of
+from flopcast.serving.front_end import with_front_end
 from flopcast.serving.instances import Instances, instances_of
 from flopcast.serving.joined_pools import EnginePool, run_joined
 from flopcast.serving.kv_transfer import kv_transfer
@@ -89,8 +90,11 @@ def serve(
 def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:
     """Return what plays requests: one engine, or the engines of two pools."""
     last = kinds[-1]
+    cost = job.engine.iteration
     if len(kinds) == 1:
-        return lambda requests, ratio: run(requests, last.limits, last.times.stretched(ratio))
+        return lambda requests, ratio: with_front_end(
+            run(requests, last.limits, last.times.stretched(ratio)), cost, ratio
+        )
 
     def pool(kind: Instances, ratio: Number) -> EnginePool:
         number = kind.job.engines // job.engines
@@ -98,7 +102,8 @@ def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:
 
     def joined(requests: Requests, ratio: Number) -> Served:
         transfer_s = kv_transfer(job, book, requests.prompt_tokens).alone_s
-        return run_joined(requests, pool(kinds[0], ratio), pool(last, ratio), transfer_s)
+        served = run_joined(requests, pool(kinds[0], ratio), pool(last, ratio), transfer_s)
+        return with_front_end(served, cost, ratio)
 
     return joined
 

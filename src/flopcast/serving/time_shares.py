@@ -16,12 +16,15 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import Instances, price_of
+from flopcast.serving.pass_prices import PricedPasses, has_prompts, ratios_of
 from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
+from flopcast.spec.engine import EXPERTS
 
 STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
 DRAFT = "draft"  # time in which tokens are drafted
+KERNELS, PROMPTS = "kernels", "prompts"  # keys of the seconds that constants scale, beside EXPERTS
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
 
 
@@ -38,11 +41,13 @@ class Certainty:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class TimeShares:
-    """Shares of a mean iteration by component, which sum to 1; its factors; the curves used; and watts."""
+    """Shares of a mean iteration by component, which sum to 1; its factors; the curves used; the seconds
+    of a mean iteration that constants of the engine scale, at ratios of 1; and watts."""
 
     shares: Mapping[str, float]
     certainty: Certainty
     used: tuple[Used, ...]
+    constant_s: Mapping[str, float]
     power: DevicePower | None
 
 
@@ -53,8 +58,8 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     priced = price_of(job, book, mean)
     host = job.engine.iteration
     host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights)
-    ratio = host.kernel_ratio
-    seconds = {name: ratio * float(part @ weights) for name, part in priced.by_component().items()}
+    ratios = ratios_of(host, mean)
+    seconds = {name: float((ratios(name) * part) @ weights) for name, part in priced.by_component().items()}
     seconds["host"] = host_s
     beyond = DRAFT if job.plan.drafting else STAGES
     if job.plan.drafting or job.plan.pipeline_parallel > 1:
@@ -62,7 +67,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
         passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
         seconds[beyond] = max(passes_s - sum(seconds.values()), 0.0)
     total_s = sum(seconds.values())
-    scaled = {name: ratio * float(part @ weights) / total_s for name, part in priced.by_factor().items()}
+    scaled = {name: float(part @ weights) / total_s for name, part in priced.by_factor(ratios).items()}
     scaled[ITERATION] = 1.0
     factor = Factor(name=ITERATION, log_sigma_factor=host.log_sigma_factor)
     factors = {**priced.factors, ITERATION: factor}
@@ -71,8 +76,19 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
         shares={name: part / total_s for name, part in seconds.items()},
         certainty=Certainty(sigma, factors, scaled),
         used=priced.used,
-        power=device_power(job, priced, weights, float(table.elapsed_s.sum() / table.passes.sum())),
+        constant_s=_constant_s(priced, mean, weights),
+        power=device_power(job, priced, ratios, weights, float(table.elapsed_s.sum() / table.passes.sum())),
     )
+
+
+def _constant_s(priced: PricedPasses, mean: EnginePass, weights: Counts) -> dict[str, float]:
+    """Return the seconds of a mean iteration that scale with each ratio of the engine, or with none."""
+    decodes = ~has_prompts(mean)
+    found = dict.fromkeys((KERNELS, EXPERTS, PROMPTS), 0.0)
+    for name, part in priced.by_component().items():
+        found[EXPERTS if name == EXPERTS else KERNELS] += float((decodes * part) @ weights)
+        found[PROMPTS] += float((~decodes * part) @ weights)
+    return found
 
 
 def mean_passes(requests: Requests, table: Iterations, computed: int) -> tuple[EnginePass, Counts]:

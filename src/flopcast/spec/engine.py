@@ -15,28 +15,52 @@ from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
 Share = Annotated[float, Gt(0), Le(1)]
+EXPERTS = "experts"  # the component of their kernels
 
 
 class IterationCost(StrictModel):
-    """The time of an iteration that no kernel of the model shows.
+    """The time of iterations and of requests that no kernel of the model shows.
 
     Attributes
     ----------
     kernel_ratio : float
-        Time of the kernels of an iteration over that of the same kernels in benchmarks: gaps between them,
-        kernels that a pass has beside those of the model, and libraries other than the benchmark's.
+        Time of the kernels of an iteration that only decodes over that of the same kernels in benchmarks:
+        gaps between them, kernels that a pass has beside those of the model, and libraries other than the
+        benchmark's. Iterations with prompts run larger kernels outside of graphs, at a ratio of 1.
+    expert_ratio : float
+        The same for the kernels of experts, of which engines have libraries of their own; tokens of real
+        requests also choose fewer experts than tokens by chance.
     host_s : float
         Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
     sequence_s : float
         The same for each sequence of the iteration.
+    request_s : float
+        Time from sending a request until its prompt waits in the engine, beside the passes below.
+    request_tpot_ratio : float
+        Mean times between tokens that pass before a prompt is scheduled and its first token is delivered,
+        in addition to the pass that computes it: passes that are queued, and streams that the front end
+        serves in between.
     log_sigma_factor : float
         Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
     """
 
     kernel_ratio: float = Field(default=1.0, gt=0)
+    expert_ratio: float = Field(default=1.0, gt=0)
     host_s: float = Field(default=2e-3, ge=0)
     sequence_s: float = Field(default=0.0, ge=0)
+    request_s: float = Field(default=0.0, ge=0)
+    request_tpot_ratio: float = Field(default=0.0, ge=0)
     log_sigma_factor: float = Field(default=0.2, ge=0)
+
+    def ratio_of(self, component: str, *, has_prompts: bool) -> float:
+        """Return the ratio of the kernels of one component of the breakdown.
+
+        >>> IterationCost(expert_ratio=0.8).ratio_of("experts", has_prompts=False)
+        0.8
+        """
+        if has_prompts:
+            return 1.0
+        return self.expert_ratio if component == EXPERTS else self.kernel_ratio
 
 
 class Overlap(StrictModel):

@@ -7,7 +7,7 @@ import pytest
 from command_line import flopcast
 
 from flopcast.lab.serving_runs.aiconfigurator import run_of
-from flopcast.lab.serving_runs.fit import Observed, fit
+from flopcast.lab.serving_runs.fit import OF_ITERATIONS, OF_REQUESTS, Observed, fit
 from flopcast.spec.engine import IterationCost
 
 ROW = {
@@ -70,6 +70,16 @@ def test_a_row_of_two_pools_has_the_instances_of_both():
     assert job.traffic.concurrency == 16 * 2
 
 
+def test_formats_are_those_in_which_a_model_is_published_and_run():
+    experts = {"tp_size": "8.0", "moe_tp_size": "1.0", "moe_ep_size": "8.0"}
+    blocks = run_of(ROW | experts | {"model_path": "deepseek-ai/DeepSeek-V3"}).job.plan
+    gpt_oss = ROW | experts | {"model_path": "openai/gpt-oss-120b"}
+
+    assert (blocks.weights, blocks.expert_weights) == ("fp8_block", "fp8_block")
+    assert run_of(gpt_oss).job.plan.expert_weights == "mxfp4"
+    assert run_of(gpt_oss | {"system": "b200_sxm"}).job.plan.expert_weights == "mxfp4_mxfp8"
+
+
 DEGREES = {  # tp, attention dp, moe tp, moe ep of a row → ranks, groups, ranks of experts
     ("8.0", "1.0", "8.0", "1.0"): (8, 1, 1),
     ("8.0", "1.0", "1.0", "8.0"): (8, 1, 8),
@@ -109,19 +119,34 @@ def test_what_is_not_supported_is_left_out_with_a_reason():
 
 def test_constants_are_found_again_from_times_that_they_made():
     random = np.random.default_rng(0)
-    kernels_s, sequences = random.uniform(2e-3, 30e-3, 60), random.integers(1, 256, 60).astype(float)
-    ratio = random.uniform(0.9, 1.3, 60)
-    measured_s = ratio * (0.85 * kernels_s + 1.2e-3 + 4e-6 * sequences)
+    kernels_s, experts_s = random.uniform(5e-4, 8e-3, 400), random.uniform(5e-4, 8e-3, 400)
+    sequences, prompts_s = random.integers(1, 256, 400), random.uniform(0, 5e-3, 400)
+    measured_s = 0.9 * kernels_s + 0.75 * experts_s + 1.2e-3 + 4e-6 * sequences + prompts_s
     measured_s[::10] *= 2.0  # a few odd rows
+    tpot_s, engine_s = random.uniform(5e-3, 50e-3, 400), random.uniform(20e-3, 500e-3, 400)
+    waited_s = engine_s + 40e-3 + 3.0 * tpot_s
 
     found = fit(
-        Observed(measured_s=m, iterations_ratio=r, kernels_s=k, sequences=np.array(s))
-        for m, r, k, s in zip(measured_s, ratio, kernels_s, sequences, strict=True)
+        [
+            *(
+                Observed(names=OF_ITERATIONS, parts=np.array([k, e, 1.0, n]), known_s=p, measured_s=m)
+                for k, e, n, p, m in zip(
+                    kernels_s, experts_s, sequences, prompts_s, measured_s, strict=True
+                )
+            ),
+            *(
+                Observed(names=OF_REQUESTS, parts=np.array([1.0, t]), known_s=e, measured_s=m)
+                for t, e, m in zip(tpot_s, engine_s, waited_s, strict=True)
+            ),
+        ]
     )
 
     assert isinstance(found, IterationCost)
-    assert found.kernel_ratio == pytest.approx(0.85, rel=0.03)
-    assert found.host_s == pytest.approx(1.2e-3, rel=0.1)
+    assert found.kernel_ratio == pytest.approx(0.9, rel=0.05)
+    assert found.expert_ratio == pytest.approx(0.75, rel=0.1)
+    assert found.host_s == pytest.approx(1.2e-3, rel=0.3)
+    assert found.request_s == pytest.approx(40e-3, rel=0.05)
+    assert found.request_tpot_ratio == pytest.approx(3.0, rel=0.05)
     assert fit([]) is None
 
 

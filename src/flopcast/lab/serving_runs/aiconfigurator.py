@@ -4,7 +4,9 @@ Source: data/peers/aiconfigurator/serving_measured_ttft_tpot.csv.gz; on GitHub a
 Apache-2.0. One row is one benchmark of one deployment.
 
 What a row does not say follows the engine: TensorRT-LLM runs checkpoints whose cache is in 8 bits, the
-others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest. Where experts are spread
+others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest, and multiplies them by
+8-bit activations on Blackwell. "fp8" of models that are published with scales of blocks means these. Rows
+do not say whether tokens were drafted, which halves the time per token of some. Where experts are spread
 over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
 that their ids name. The concurrency is that of the whole instance, which `silicon_data_source` repeats.
 Rows with pools for prompts and decoding that do not say how many instances there are cannot be predicted.
@@ -18,7 +20,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.serving_runs.measured import Measured, ServingRun, Teaches
 from flopcast.lab.serving_runs.quantities import latency
 from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
 
@@ -41,9 +43,16 @@ FORMATS = {
     "nvfp4": "nvfp4",
     "int4_wo": "int4",
 }
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
+BLOCK_SCALES = ("deepseek-ai/", "Qwen/")  # publish 8-bit weights with a scale for each block
+BLOCKS = {"fp8": "fp8_block"}
 ROUNDS = 10  # requests of each place of the concurrency
 INFERENCE_MAX = ((1024, 1024), (1024, 8192), (8192, 1024))  # longest prompts and outputs of its benchmarks
 SHORTEST_SHARE = 0.8  # of the longest: lengths are drawn evenly between the two
+COLUMNS: tuple[tuple[str, str, Teaches], ...] = (
+    ("silicon_ttft_ms", "ttft", "requests"),
+    ("silicon_tpot_ms", "tpot", "iterations"),
+)
 POOLS = ("prefill", "decode")  # of rows whose mode is "disagg"
 
 
@@ -56,13 +65,9 @@ def run_of(row: Mapping[str, str]) -> ServingRun:
     }
     measured = tuple(
         Measured(
-            quantity=name,
-            unit="ms",
-            value=float(row[name]),
-            read=latency(metric, "ms"),
-            teaches=metric == "tpot",
+            quantity=name, unit="ms", value=float(row[name]), read=latency(metric, "ms"), teaches=teaches
         )
-        for name, metric in (("silicon_ttft_ms", "ttft"), ("silicon_tpot_ms", "tpot"))
+        for name, metric, teaches in COLUMNS
         if row[name]
     )
     reason, job = _unsupported(row), None
@@ -95,8 +100,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         instances = {name: _pool(row, name) for name in POOLS}
     else:
         instances = {"replicas": 1, **_degrees(row)}
-    four_bits = "gpt-oss" in row["model_path"]
-    weights = "bf16" if four_bits else FORMATS[row["gemm_quant_mode"]]
+    weights, experts = _formats(row)
     concurrency = _concurrency(row)
     return RowFacts(
         model=row["model_path"],
@@ -104,8 +108,8 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         engine=ENGINES[row["backend"]],
         plan={
             **instances,
-            "weights": "bf16" if weights == "int4" else weights,
-            "expert_weights": "mxfp4" if four_bits else FORMATS[row["moe_quant_mode"]],
+            "weights": weights,
+            "expert_weights": experts,
             "cache": "fp8" if row["backend"] == "trtllm" else "bf16",
         },
         traffic={
@@ -115,6 +119,16 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "requests": ROUNDS * concurrency,
         },
     )
+
+
+def _formats(row: Mapping[str, str]) -> tuple[str, str]:
+    """Return the formats of linear layers and of experts."""
+    weights, experts = FORMATS[row["gemm_quant_mode"]], FORMATS[row["moe_quant_mode"]]
+    if "gpt-oss" in row["model_path"]:
+        return "bf16", ("mxfp4_mxfp8" if row["system"].startswith(BLACKWELL) else "mxfp4")
+    if row["model_path"].startswith(BLOCK_SCALES):
+        weights, experts = (BLOCKS.get(each, each) for each in (weights, experts))
+    return ("bf16" if weights == "int4" else weights), experts
 
 
 def _lengths(row: Mapping[str, str], tokens: int) -> str | int:

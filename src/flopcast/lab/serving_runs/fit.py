@@ -1,16 +1,20 @@
-"""The constants of engines, fitted on measured times per output token.
+"""The constants of engines, fitted on measured times per output token and to the first token.
 
-Answers: what does an iteration of an engine take beyond its kernels in benchmarks?
+Answers: what do iterations and requests of an engine take beyond its kernels in benchmarks?
 Elsewhere: the constants (spec/engine.py, IterationCost), scoring with them (score.py).
 
-The time of an iteration is `kernel_ratio` times that of its kernels, plus `host_s`, plus `sequence_s` for
-each sequence. The measured time per token is that of a mean iteration times a number that the scheduler
-gives, which small changes of the constants leave as it is. So constants follow from a linear fit of
-relative errors; absolute errors count, not their squares, so that a few odd rows do not decide. None is
-below its least value.
+The time of an iteration is a ratio times that of its kernels, another one times that of kernels of experts,
+plus `host_s`, plus `sequence_s` for each sequence. The measured time per token is that of a mean iteration
+times a number that the scheduler gives, which small changes of the constants leave as it is. So constants
+follow from a linear fit of relative errors; absolute errors count, not their squares, so that a few odd
+rows do not decide. None is below its least value. What a request waits for beside the passes follows from
+times to the first token in the same way.
+
+All engines are fitted together first, and then each by itself from there: an engine that was measured with
+experts alone says nothing of other kernels.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,73 +23,90 @@ from flopcast.dtypes import Counts
 from flopcast.lab.serving_runs.measured import ComparedServing
 from flopcast.lab.serving_runs.quantities import PER_UNIT
 from flopcast.serving.serving_report import ServingReport
-from flopcast.spec.engine import IterationCost
+from flopcast.serving.time_shares import KERNELS, PROMPTS
+from flopcast.spec.engine import EXPERTS, IterationCost
 
-ROUNDS = 30  # of reweighting
+ROUNDS = 60  # of reweighting
 SMALLEST_ERROR = 0.01  # smaller errors weigh no more
+USUAL_ERROR = 0.1  # of a row that weighs as much as one row of the prior
 FEWEST_ROWS = 12
-LEAST = (0.7, 0.0, 0.0)  # of kernel_ratio, host_s, sequence_s
-PRIOR = (1.0, 1e-3, 5e-6)
-PRIOR_ROWS = 2.0  # the weight of the prior, in rows
+OF_ITERATIONS = ("kernel_ratio", "expert_ratio", "host_s", "sequence_s")
+OF_REQUESTS = ("request_s", "request_tpot_ratio")
+LEAST = {"kernel_ratio": 0.7, "expert_ratio": 0.5}  # 0 for all others
+PRIOR = IterationCost(host_s=5e-4, sequence_s=5e-6, request_s=0.03, request_tpot_ratio=3.0)
+# how many rows the prior of a constant weighs: engines run most kernels of benchmarks as they are
+PRIOR_ROWS = {"kernel_ratio": 20.0, "expert_ratio": 3.0, "request_s": 2.0, "request_tpot_ratio": 2.0}
+FEW_PRIOR_ROWS = 0.5  # of the others
+LONGEST_WAIT = 3.0  # of a measured time to first token, in seconds; longer ones are queues or warm-up
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Observed:
-    """One measured time per token, and the mean iteration of its prediction; scalars."""
+    """What a row says of constants: the sum of `parts` times them, and `known_s`, are its seconds."""
 
+    names: tuple[str, ...]  # of the constants
+    parts: Counts  # (constants,)
+    known_s: float
     measured_s: float
-    iterations_ratio: float  # predicted time per token over the time of a mean iteration
-    kernels_s: float  # of a mean iteration, at a ratio of 1
-    sequences: Counts  # of a mean iteration
 
 
-def observed(row: ComparedServing, report: ServingReport) -> Observed:
-    """Return what a measured row says of the constants of its engine."""
-    cost = report.job.engine.iteration
-    host_s = report.iteration_s * report.shares["host"]
-    kernels_s = (report.iteration_s - host_s) / cost.kernel_ratio
+def observed(row: ComparedServing, report: ServingReport) -> Observed | None:
+    """Return what a measured row says of the constants of its engine; None if it says nothing."""
+    measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
-    return Observed(
-        measured_s=row.measured.value / PER_UNIT[row.measured.unit],
-        iterations_ratio=tpot_s / report.iteration_s,
-        kernels_s=kernels_s,
-        sequences=np.array(report.decoding),
-    )
+    if row.measured.teaches == "iterations":
+        part, ratio = report.constant_s, tpot_s / report.iteration_s
+        parts = ratio * np.array([part[KERNELS], part[EXPERTS], 1.0, report.decoding])
+        return Observed(
+            names=OF_ITERATIONS, parts=parts, known_s=ratio * part[PROMPTS], measured_s=measured_s
+        )
+    cost = report.job.engine.iteration
+    engine_s = report.latencies["ttft"]["mean"].value - cost.request_s - cost.request_tpot_ratio * tpot_s
+    if max(measured_s, engine_s) > LONGEST_WAIT:
+        return None
+    parts = np.array([1.0, tpot_s])
+    return Observed(names=OF_REQUESTS, parts=parts, known_s=engine_s, measured_s=measured_s)
 
 
-def fit(rows: Iterable[Observed]) -> IterationCost | None:
+def fit(rows: Iterable[Observed], prior: IterationCost = PRIOR) -> IterationCost | None:
     """Return the constants that fit best; None of too few rows."""
     known = list(rows)
-    if len(known) < FEWEST_ROWS:
-        return None
-    parts = [np.array([each.kernels_s, 1.0, each.sequences.item()]) for each in known]
-    ratios = [each.iterations_ratio / each.measured_s for each in known]
-    matrix = np.array(parts) * np.array(ratios)[:, None]
-    scale = np.array(PRIOR)
-    found = _least_absolute(matrix * scale, np.ones(len(known)))
-    kernel_ratio, host_s, sequence_s = (found * scale).tolist()
-    left = np.abs(np.log(matrix @ (found * scale)))
-    return IterationCost(
-        kernel_ratio=round(kernel_ratio, 3),
-        host_s=float(f"{host_s:.3g}"),
-        sequence_s=float(f"{sequence_s:.3g}"),
-        log_sigma_factor=round(float(np.quantile(left, 0.9)) / 1.6449, 3),
-    )
+    found: dict[str, float] = {}
+    for names in (OF_ITERATIONS, OF_REQUESTS):
+        own = [row for row in known if row.names == names]
+        if len(own) >= FEWEST_ROWS:
+            found |= _fit(own, names, prior)
+    return prior.model_copy(update=found) if "kernel_ratio" in found else None
 
 
-def _least_absolute(matrix: Counts, wanted: Counts) -> Counts:
-    """Return non-negative coefficients of least absolute errors, by reweighted least squares.
+def _fit(rows: Sequence[Observed], names: tuple[str, ...], prior: IterationCost) -> dict[str, float]:
+    """Return the constants of these names, and the spread of iterations that they leave."""
+    measured_s = np.array([row.measured_s for row in rows])
+    matrix = np.array([row.parts for row in rows]) / measured_s[:, None]
+    known = np.array([row.known_s for row in rows]) / measured_s
+    usual = np.array([max(getattr(prior, name), 1e-9) for name in names])
+    weights = np.array([PRIOR_ROWS.get(name, FEW_PRIOR_ROWS) for name in names])
+    least = np.array([LEAST.get(name, 0.0) for name in names])
+    values = _least_absolute(matrix * usual, 1.0 - known, least / usual, weights) * usual
+    found = {name: float(f"{value:.3g}") for name, value in zip(names, values.tolist(), strict=True)}
+    if names == OF_ITERATIONS:
+        left = np.abs(np.log(np.maximum(matrix @ values + known, 1e-9)))
+        found["log_sigma_factor"] = round(float(np.quantile(left, 0.9)) / 1.6449, 3)
+    return found
 
-    Each coefficient is drawn to 1, its prior; those at their least value are held there.
+
+def _least_absolute(matrix: Counts, wanted: Counts, least: Counts, prior_rows: Counts) -> Counts:
+    """Return coefficients of least absolute errors, by reweighted least squares.
+
+    Each coefficient is drawn to 1, its prior, as by so many rows, and held at its least value.
     """
-    least = np.array(LEAST) / np.array(PRIOR)
-    found = np.ones(matrix.shape[1])
+    found: Counts = np.ones(matrix.shape[1])
+    drawn = prior_rows / USUAL_ERROR
     for _ in range(ROUNDS):
         weights = 1.0 / np.maximum(np.abs(matrix @ found - wanted), SMALLEST_ERROR)
-        prior = np.eye(len(found)) * PRIOR_ROWS * weights.mean() * 0.01
         left = matrix * weights[:, None]
-        found = np.linalg.solve(matrix.T @ left + prior, left.T @ wanted + prior @ np.ones(len(found)))
-        found = np.maximum(found, least)
+        solved = np.linalg.solve(matrix.T @ left + np.diag(drawn), left.T @ wanted + drawn)
+        found = np.maximum(solved, least)
     return found
 
 
@@ -93,6 +114,11 @@ def by_engine(pairs: Iterable[tuple[ComparedServing, ServingReport]]) -> dict[st
     """Return the constants of each engine that has rows enough."""
     groups: dict[str, list[Observed]] = {}
     for row, report in pairs:
-        groups.setdefault(row.run.groups["engine"], []).append(observed(row, report))
-    fitted: Mapping[str, IterationCost | None] = {name: fit(rows) for name, rows in groups.items()}
-    return {name: cost for name, cost in fitted.items() if cost is not None}
+        said = observed(row, report)
+        if said is not None:
+            groups.setdefault(row.run.groups["engine"], []).append(said)
+    together = fit(row for rows in groups.values() for row in rows)
+    if together is None:
+        return {}
+    fitted = {name: fit(rows, together) for name, rows in groups.items()}
+    return {name: cost or together for name, cost in fitted.items()}

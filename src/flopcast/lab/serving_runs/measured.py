@@ -8,27 +8,29 @@ import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Literal, cast
 
 from flopcast.serving.requests import Requests
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
+Teaches = Literal["", "iterations", "requests"]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Measured:
     """One measured number: its value in `unit`, and where a report says the same.
 
-    `read` returns the prediction in `unit` (quantities.py). The constants of engines are fitted on the
-    numbers that `teaches` marks.
+    `read` returns the prediction in `unit` (quantities.py). `teaches` says which constants of engines are
+    fitted on the number: those of iterations, those of requests, or none.
     """
 
     quantity: str  # the header of its column
     unit: str
     value: Number
     read: Callable[[ServingReport], Estimate]
-    teaches: bool = False
+    teaches: Teaches = ""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

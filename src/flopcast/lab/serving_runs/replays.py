@@ -4,8 +4,9 @@ Source: data/serving/vllm_requests_*.csv; on GitHub casys-kaist/LLMServingSim, b
 
 The name of a file says device and model: vllm_requests_DEVICE_MODEL.csv. The settings are those of the
 `meta.json` beside each run: 128 sequences and 2048 new tokens in a pass, and 16-bit weights. Qwen3-32B ran
-on two devices. The arrivals and lengths of the file are replayed; each request is then a row, and the means
-over all of them and the order of their first tokens are rows of their own.
+on two devices. The engine ran in the process that sent the requests. The arrivals and lengths of the file
+are replayed; each request is then a row, and the means over all of them and the order of their first tokens
+are rows of their own.
 """
 
 import re
@@ -70,6 +71,7 @@ def _facts(device: str, model: str, path: Path, table: list[Mapping[str, str]]) 
             "max_tokens": 2048,
         },
         traffic={"trace": path.name},
+        in_process=True,
         trace=independent_requests(arrival_s, prompts.astype(np.intp), outputs.astype(np.intp)),
     )
 

@@ -14,6 +14,7 @@ from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.requests import Requests
 from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Traffic
 
@@ -46,7 +47,8 @@ class RowFacts:
 
     `plan` holds fields of a Deployment; without a tensor-parallel degree, it is the one that flopcast
     chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
-    `devices` devices, by default those of one.
+    `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
+    end.
     """
 
     model: str
@@ -56,6 +58,7 @@ class RowFacts:
     traffic: Mapping[str, object]
     devices: int = 0
     trace: Requests | None = None
+    in_process: bool = False
 
 
 def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
@@ -69,7 +72,7 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     job = ServingJob(
         model=catalog.model(name),
         cluster=catalog.cluster(facts.cluster, -(-devices // per_node)),
-        engine=catalog.engine(facts.engine),
+        engine=_engine(facts),
         plan=plan,
         traffic=Traffic.model_validate(facts.traffic),
     )
@@ -84,3 +87,11 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     if problems:
         return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
     return job, ""
+
+
+def _engine(facts: RowFacts) -> Engine:
+    engine = catalog.engine(facts.engine)
+    if not facts.in_process:
+        return engine
+    cost = engine.iteration.model_copy(update={"request_s": 0.0, "request_tpot_ratio": 0.0})
+    return engine.model_copy(update={"iteration": cost})

@@ -1,0 +1,28 @@
+"""The way of a request to the engine: HTTP, tokens of the text, and passes that are queued.
+
+Answers: how long before its arrival in the engine was a request sent?
+Elsewhere: the constants (spec/engine.py), what happens in the engine (scheduler.py).
+
+The engine goes on meanwhile, so that this time lengthens latencies of requests and no iteration.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.serving.served import Served
+from flopcast.spec.engine import IterationCost
+from flopcast.units import Number
+
+
+def with_front_end(served: Served, cost: IterationCost, ratio: Number) -> Served:
+    """Return requests that were sent before they arrived in the engine.
+
+    Parameters
+    ----------
+    ratio : by which all times are longer
+    """
+    gaps = np.maximum(served.requests.output_tokens - 1, 1)
+    pass_s = (served.last_token_s - served.first_token_s) / gaps
+    sent_s = ratio * cost.request_s + cost.request_tpot_ratio * pass_s
+    return replace(served, arrival_s=served.arrival_s - sent_s, queued_s=served.queued_s + sent_s)
