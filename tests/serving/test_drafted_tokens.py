@@ -120,14 +120,15 @@ def test_a_draft_is_priced_as_the_passes_that_it_runs(drafter):
     drafting = Drafting(drafter=drafter, drafted=3, accepted=2.0)
     job = job_of(drafting, name, concurrency=64)
     run = verifying(32, 3)
-    exact_s = sum(float(part[0]) for part in price_of(job, book(), run).by_component().values())
     host = job.engine.iteration
+    parts = price_of(job, book(), run).by_component()
+    exact_s = sum(host.ratio_of(name, has_prompts=False) * float(part[0]) for name, part in parts.items())
 
     times = times_of(job, book(), 4096)
 
     numbers = (run.new_tokens, run.sequences, run.cached_tokens, run.pairs)
     found_s = float(times.verify(*(each.item() for each in numbers)))
-    expected_s = host.kernel_ratio * exact_s + host.host_s + host.sequence_s * 32
+    expected_s = exact_s + host.host_s + host.sequence_s * 32
     assert found_s == pytest.approx(expected_s, rel=0.02)
     assert found_s < float(times(*(each.item() for each in numbers))) < 1.3 * found_s
 

@@ -18,7 +18,7 @@ from flopcast.operators.item import Item
 from flopcast.report.explain.explanation import Explanation, Input
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.instances import price_of
-from flopcast.serving.pass_prices import MESSAGES, PricedPasses
+from flopcast.serving.pass_prices import PricedPasses, component_of, ratios_of
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.time_shares import STAGES, mean_passes
 from flopcast.units import show, show_memory, show_seconds
@@ -185,15 +185,17 @@ class _Means:
         self._book = book
         self.priced: PricedPasses = price_of(self._kind, book, self._passes)
         shares = sum(share for name, share in report.shares.items() if name not in OTHERS)
-        kernels_s = sum(float(elapsed @ self._weights) for _, elapsed in self.priced.seconds())
-        self._scale = shares * report.iteration_s / kernels_s  # the kernel ratio, and what means leave out
+        self._ratios = ratios_of(self._kind.engine.iteration, self._passes)
+        self._scale = 1.0
+        kernels_s = sum(self._mean_s(item, elapsed) for item, elapsed in self.priced.seconds())
+        self._scale = shares * report.iteration_s / kernels_s  # what means leave out
 
     def component(self, name: str) -> Explanation:
         """Return a component with its operators, the longest first."""
         rows = [
-            (item, self._mean_s(seconds))
+            (item, self._mean_s(item, seconds))
             for item, seconds in self.priced.seconds()
-            if (MESSAGES if isinstance(item.work, AbstractMessage) else item.component) == name
+            if component_of(item) == name
         ]
         totals: dict[str, float] = {}
         for item, seconds in rows:
@@ -218,14 +220,14 @@ class _Means:
         inputs = [*self._inputs(), *(each for item, _ in rows[:1] for each in self._of_item(item))]
         return Explanation(
             name=name,
-            amount=sum(self._mean_s(seconds) for _, seconds in rows),
+            amount=sum(self._mean_s(item, seconds) for item, seconds in rows),
             unit="s",
-            formula="kernel ratio × time of one execution × layers, mean over passes",
+            formula="ratio of the engine × time of one execution × layers, mean over passes",
             inputs=tuple(inputs),
         )
 
-    def _mean_s(self, elapsed_s: Floats) -> float:
-        return self._scale * float(elapsed_s @ self._weights)
+    def _mean_s(self, item: Item, elapsed_s: Floats) -> float:
+        return self._scale * float((self._ratios(component_of(item)) * elapsed_s) @ self._weights)
 
     def _inputs(self) -> tuple[Input, ...]:
         """Return the numbers of the mean pass."""

@@ -56,7 +56,8 @@ def ratios_of(cost: IterationCost, run: EnginePass) -> Ratios:
     return ratios
 
 
-def _component(item: Item) -> str:
+def component_of(item: Item) -> str:
+    """Return the component of the breakdown that an item belongs to."""
     return MESSAGES if isinstance(item.work, AbstractMessage) else item.component
 
 
@@ -78,7 +79,7 @@ class PricedPasses:
         """Return the seconds of all layers by component of the breakdown, each (passes,)."""
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
         for item, seconds in self.seconds():
-            name = _component(item)
+            name = component_of(item)
             found[name] = found[name] + seconds
         return dict(found)
 
@@ -87,7 +88,9 @@ class PricedPasses:
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
         for item, seconds in self.seconds():
             price = self.prices[item]
-            moved = ratios(_component(item)) * seconds * np.broadcast_to(price.moves, (self.size, 1))[:, 0]
+            moved = (
+                ratios(component_of(item)) * seconds * np.broadcast_to(price.moves, (self.size, 1))[:, 0]
+            )
             for name in price.names():
                 held = price.partly.get(name)
                 here = moved if held is None else moved * np.broadcast_to(held, (self.size, 1))[:, 0]
