@@ -105,7 +105,7 @@ def test_every_fault_of_the_words_is_told_at_once():
     [
         ({"plan": "dp=30 gbs=512"}, "plan", "set data_parallel to 64"),
         ({"cluster": "h100"}, "cluster", "did you mean dgx-h100"),
-        ({"seq": 0}, "argument seq", "set sequence_length to a whole number of at least 1"),
+        ({"seq": 0}, "argument seq", "set seq to 1"),
         ({"model": None}, "arguments", "give model, such as"),
         ({"gpus": 12}, "gpus", "set gpus to 8 or 16"),
         ({"gpus": 0}, "gpus", "change gpus or cluster"),

@@ -206,7 +206,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "a page in no folder": (("predict", "job.yaml", "--report", "nowhere/page.html"), "nowhere"),
     "a page that is a folder": (("predict", "job.yaml", "--report", "."), "--report"),
     "a trace in no folder": (("predict", "job.yaml", "--trace", "nowhere/trace"), "nowhere"),
-    "an unknown command": (("predikt", "job.yaml"), "Did you mean predict?"),
+    "an unknown command": (("predikt", "job.yaml"), "flopcast predict"),
     "a command like no other": (("xyzzy",), "predict, search, run, compare"),
     "no command": ((), "Usage"),
     "an unknown option": (("predict", "job.yaml", "--jsn"), "--jsn"),

@@ -231,7 +231,11 @@ def test_an_unknown_name_tells_all_names():
 
     (problem,) = error.value.problems
     assert problem.fix == "did you mean mlp.up?"
-    assert all(f"{kind}: " in problem.allowed for kind in ("whole", "components", "operators", "factors"))
+    assert all(f"{kind}: " in problem.allowed for kind in ("whole", "components"))
+    with pytest.raises(SpecError) as error:
+        of("one stage", "zzz")
+    allowed = error.value.problems[0].allowed
+    assert all(f"{kind}: " in allowed for kind in ("whole", "components", "operators", "factors"))
 
 
 @pytest.mark.parametrize("name", ["one stage", "experts", "sequential"])

@@ -24,6 +24,7 @@ def command(kind: str | None, name: str | None) -> None:
     flopcast catalog models HuggingFaceTB/SmolLM2-1.7B
     """
     from flopcast.errors import spec_error
+    from flopcast.files.nearest_names import nearest
     from flopcast.library import catalog
 
     if kind == "hub" and name is None:
@@ -33,8 +34,10 @@ def command(kind: str | None, name: str | None) -> None:
             click.echo(model)
         return
     if kind is not None and kind not in catalog.KINDS:
-        allowed = ", ".join((*catalog.KINDS, "hub"))
-        raise spec_error("KIND", kind, allowed, "the catalogue has these kinds", "choose one of them")
+        kinds_known = (*catalog.KINDS, "hub")
+        near = (*nearest(kind, kinds_known), "models")
+        because, fix = "the catalogue has these kinds", f"flopcast catalog {near[0]}"
+        raise spec_error("KIND", kind, ", ".join(kinds_known), because, fix)
     if kind is not None and name is not None:
         print_json(catalog.document(kind, name).data)
         return

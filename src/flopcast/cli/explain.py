@@ -1,11 +1,14 @@
 """`flopcast explain`."""
 
+import re
+
 import click
 
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
+from flopcast.files.nearest_names import nearest
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
@@ -45,7 +48,7 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     from flopcast.report.explain.registry import explain
 
     if exists(what) or is_model(what):
-        raise SpecError([_swapped(what, *request.files[:1])])
+        raise SpecError([_swapped(what, str(next(iter(request.files), "step")))])
     if serves(request):
         _explain_serving(what, request, wants_json)
         return
@@ -74,8 +77,13 @@ def _explain_serving(what: str, request: JobRequest, wants_json: bool) -> None:
     print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))
 
 
-def _swapped(what: str, job: str = "step") -> Problem:
-    """Return the fault of a command line that names the job before the number."""
+def _swapped(what: str, second: str) -> Problem:
+    """Return the fault of a command line that names the job before the number.
+
+    `second` is the word after the job: the number, if it is like a usual one or has a dot.
+    """
+    near = nearest(second, USUAL)
+    number = second if re.search(r"[.\[]", second) else near[0] if near else "step"
     allowed = "the name of a number, then the job"
     because = "this is a file" if exists(what) else "this is a model"
-    return Problem("WHAT", what, allowed, because, f"flopcast explain {job} {what}")
+    return Problem("WHAT", what, allowed, because, f"flopcast explain {number} {what}")

@@ -5,6 +5,7 @@ Elsewhere: the shape of the JSON (render/error_json.py), exit codes (main.py).
 """
 
 import json
+import re
 from collections.abc import Sequence
 
 import click
@@ -12,6 +13,9 @@ import click
 from flopcast.errors import InfeasibleError, Problem, SpecError
 
 OPTION = "--json"
+NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
+COMMAND = re.compile(r"^No such command '(.*)'\.")
+EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
 
 
 def wants_json(words: Sequence[str]) -> bool:
@@ -45,24 +49,54 @@ def usage_problem(error: click.ClickException) -> Problem:
     """Return a usage error of click as a problem: the option or argument, what is allowed, and the fix."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "flopcast"
-    see = f"see {command} --help"
     if isinstance(error, click.NoSuchOption):
         import difflib
 
         known = sorted(_options(context)) if context is not None else []
-        near = error.possibilities or difflib.get_close_matches(error.option_name, known, n=1)
+        near = difflib.get_close_matches(error.option_name, known, n=1, cutoff=NEAR_RATIO)
         allowed, because = ", ".join(known) or "an option of this command", f"{command} has no such option"
-        fix = f"did you mean {' or '.join(near)}?" if near else see
+        fix = f"did you mean {near[0]}?" if near else f"remove {error.option_name}"
         return Problem(error.option_name, None, allowed, because, fix, fault="is not known")
-    parameter = getattr(error, "param", None)
-    return Problem(
-        field=_name(parameter) if parameter is not None else getattr(error, "option_name", "arguments"),
-        value=None,
-        allowed=_allowed(parameter) if parameter is not None else "an option that the help lists",
-        because=error.format_message(),
-        fix=see,
-        fault="is missing" if isinstance(error, click.MissingParameter) else "cannot be read",
-    )
+    parameter, because = getattr(error, "param", None), error.format_message()
+    if (
+        context is not None
+        and isinstance(context.command, click.Group)
+        and (word := COMMAND.search(because))
+    ):
+        return _unknown_command(word[1], context, context.command)
+    if parameter is None:
+        field = getattr(error, "option_name", "") or "arguments"
+        extra = EXTRA.search(because)
+        fix = f"remove {extra[1]}" if extra else f"add a value of {field}"
+        allowed = "what the help lists"
+        return Problem(field, None, allowed, because, fix, fault="cannot be read")
+    name, missing = _name(parameter), isinstance(error, click.MissingParameter)
+    usual = _usual(parameter)
+    fix = f"{'add' if missing else 'write'} {name} {usual}".rstrip()
+    fault = "is missing" if missing else "cannot be read"
+    return Problem(name, None, _allowed(parameter), because, fix, fault=fault)
+
+
+def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:
+    """Return the fault of a word in the place of a command; a file's name needs a command before it."""
+    import difflib
+
+    known, where = group.list_commands(context), context.command_path
+    near = difflib.get_close_matches(word, known, n=1)
+    is_file = "." in word or "/" in word
+    fix = f"{where} {near[0] if near else known[0]}{f' {word}' if is_file else ''}"
+    because = f"{where} is followed by a command" + (", then the file" if is_file else "")
+    return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
+
+
+def _usual(parameter: click.Parameter) -> str:
+    """Return a value that an option or an argument accepts; "" if its type names none."""
+    kind = parameter.type
+    if isinstance(kind, click.Choice):
+        return str(kind.choices[0])
+    if isinstance(kind, (click.IntRange, click.FloatRange)):
+        return str(kind.min if kind.min is not None else kind.max)
+    return "1" if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)) else ""
 
 
 def _options(context: click.Context) -> set[str]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 import flopcast
-from flopcast.cli.json_errors import as_json, wants_json
+from flopcast.cli.json_errors import as_json, usage_problem, wants_json
 from flopcast.cli.terminal import print_error
 from flopcast.garbage import collect_rarely
 
@@ -89,11 +89,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the first argument names; a usage error suggests a similar name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" The commands are: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"No command {args[0]!r}.{hint}", ctx)
+            raise click.UsageError(f"No such command '{args[0]}'.", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -173,7 +169,7 @@ def _attempt(action: Callable[[], None]) -> tuple[int, Exception | None]:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED, None
     except click.ClickException as error:
-        error.show()
+        _report_usage(error)
         return EXIT_INPUT, error
     except BrokenPipeError:
         _drop_what_is_left()
@@ -187,6 +183,14 @@ def _drop_what_is_left() -> None:
     """Discard the unwritten output of stdout, so that Python does not try to write it at exit."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _report_usage(error: click.ClickException) -> None:
+    """Print a usage error of click like every other fault; a command without arguments prints its help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+    else:
+        print_error("1 fault in the input", f"\n\n{usage_problem(error)}")
 
 
 def _report_error(error: Exception) -> int:

@@ -31,6 +31,9 @@ KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and
 }
 BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused
 SIDES = ("ge", "gt", "le", "lt")  # of a range, as annotated_types and pydantic's errors call them
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+ONLY_NUMBERS = re.compile(r"\d+")
+CHOICE = re.compile(r"\d+(?:, \d+)* or \d+")  # numbers of which one is allowed
 QUOTED = re.compile(r"'([^']*)'")
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
 
@@ -70,7 +73,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     >>> fault.allowed, fault.because
     ('a number from 0 to 1', 'larger values are not possible; load_fraction means "power over its maximum"')
     >>> fault.fix
-    'set load_fraction to a number from 0 to 1'
+    'set load_fraction to 1'
     """
     kind = detail["type"]
     meaning = _meaning(owner, field)
@@ -80,11 +83,13 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         return FieldFault(
             allowed=allowed,
             because=f"{refused} values are not possible" + (f"; {meaning}" if meaning else ""),
-            fix=f"set {name} to {allowed}",
+            fix=f"set {name} to {_inside(detail, allowed, refused, field)}",
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
-        return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {known[0]}")
+        value = _usual_number(kind, owner, field) or known[0]
+        value = (_usual(owner, field) or "true").lower() if kind.startswith("bool_") else value
+        return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {value}")
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
@@ -93,7 +98,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         fix = fix or f"change a field of {name}"
     else:
         because = because or meaning or "no other value is supported"
-        right = _choice(detail["input"], allowed)
+        right = _choice(detail["input"], allowed, _usual(owner, field))
         fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 
@@ -123,15 +128,52 @@ def _range(detail: ErrorDetails, info: FieldInfo | None, field: str) -> str:
     return f"{noun} {' and '.join(parts)}"
 
 
-def _choice(value: object, allowed: str) -> str:
-    """Return the nearest of the words or numbers that are allowed; "" if none are listed."""
+def _inside(detail: ErrorDetails, allowed: str, refused: str, field: str) -> str:
+    """Return a value inside a range, next to the bound that the refused value crosses."""
+    ends = [float(number) for number in NUMBER.findall(allowed)]
+    bound = ends[0] if refused == "smaller" else ends[-1]
+    open_end = detail["type"] in ("greater_than", "less_than")
+    step = 1.0 if len(ends) < 2 else 0.5 * (ends[1] - ends[0])
+    if open_end:
+        bound += step if refused == "smaller" else -min(step, 0.5 * abs(bound) or step)
+    units = units_of(field)
+    return f"{bound:g}{f' {units[0]}' if units else ''}"
+
+
+def _usual(owner: type[BaseModel] | None, field: str) -> str:
+    """Return the default of a field as text; "" if it has none."""
+    default = owner.model_fields[field].default if owner and field in owner.model_fields else None
+    return str(default) if isinstance(default, (str, int, float)) else ""
+
+
+def _usual_number(kind: str, owner: type[BaseModel] | None, field: str) -> str:
+    """Return a number for a field that holds one: its default or 1; "" for other fields."""
+    if not kind.startswith(("int_", "float_", "finite_")):
+        return ""
+    usual = _usual(owner, field)
+    return usual if NUMBER.fullmatch(usual) else "1"
+
+
+def _choice(value: object, allowed: str, usual: str) -> str:
+    """Return the nearest of the words or numbers that are allowed; "" if none are listed.
+
+    If no word is near, it is one with the same digits at its end ("int8" and "fp8"), the usual one, or the
+    first.
+    """
     listed = LISTED.search(allowed)
     if listed and isinstance(value, int):
         numbers = [int(word) for word in listed[1].split(", ")]
         return str(min(numbers, key=lambda number: abs(number - value)))
     words = QUOTED.findall(allowed)
+    numbers = [int(word) for word in ONLY_NUMBERS.findall(allowed)] if CHOICE.fullmatch(allowed) else []
+    if numbers and isinstance(value, (int, float)):
+        return str(min(numbers, key=lambda number: abs(number - value)))
     near = nearest(str(value), words, least_ratio=0.6) if words else []
-    return near[0] if near else words[0] if len(words) > 1 else ""
+    digits = re.search(r"\d+$", str(value))
+    near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]
+    near += [usual] if usual in words else []
+    near += words if len(words) > 1 else map(str, numbers)
+    return near[0] if near else ""
 
 
 def _meaning(owner: type[BaseModel] | None, field: str) -> str:

@@ -46,7 +46,12 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     except ValidationError as error:
         reported = {problem.field for problem in problems}
         faults = [_problem(detail, noun, document, path) for detail in error.errors() if not _empty(detail)]
-        problems += [problem for problem in faults if problem.field not in reported]
+        first = {problem.field: problem for problem in reversed(faults)}  # a choice is refused by each part
+        problems += [
+            first[field]
+            for field in dict.fromkeys(problem.field for problem in faults)
+            if field not in reported
+        ]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
@@ -93,7 +98,7 @@ def _empty(detail: ErrorDetails) -> bool:
 
 
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
-    parts = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
+    parts = tuple(part for part in detail["loc"] if not str(part).startswith(("function-", "literal[")))
     location, _ = _walk(noun, parts)
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
@@ -103,8 +108,11 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
     if detail["type"] == "missing":
         fix = f"add {location[-1]}: …"
         return Problem(field, None, "a value", "it has no default", fix, where=where, fault="is missing")
-    words = field_fault(detail, _last_name(location) or field, *_owner(noun, parts))
-    return Problem(field, value, words.allowed, words.because, words.fix, where=where)
+    name = _last_name(location) or field
+    words = field_fault(detail, name, *_owner(noun, parts))
+    option = where.startswith("--") and where != "--plan"
+    fix = words.fix.replace(f"set {name} to", f"set {where} to") if option else words.fix
+    return Problem(field, value, words.allowed, words.because, fix, where=where)
 
 
 def _owner(noun: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type[BaseModel] | None, str]:

@@ -41,6 +41,7 @@ _PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → 
     "deepseekv3base": "deepseek-v3",
     "gemma3text1b": "gemma-3-1b",
 }
+FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", "gpt")  # most used first
 
 
 def folder(kind: str) -> Traversable:
@@ -151,12 +152,13 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     with_device = _clusters_with(name) if kind == "clusters" else {}
     if kind == "devices":  # a vendor's or a brand's word is in no name
         name_known = "-".join(_words_that_begin(name, all_names)) or name
-    near = list(with_device) or nearest(name_known, all_names, most=3)
+    near = list(with_device) or _of_size(name, all_names) or nearest(name_known, all_names, most=3)
     others = (other for other in all_names[:24] if other not in near)
     shown = all_names if len(all_names) <= 24 else (*near, *others)
     more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     fix = f"see: flopcast catalog {kind}" if kind in KINDS else "choose one of them"
+    fix = 'write "2.10 USD/h", or see: flopcast catalog prices' if kind == "prices" else fix
     meant = [f"{one} ({with_device[one]})" if one in with_device else one for one in near]
     return Problem(
         where=where,
@@ -166,6 +168,19 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
         because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
         fix=f"did you mean {' or '.join(meant)}?" if near else fix,
     )
+
+
+def _of_size(written: str, all_names: tuple[str, ...]) -> list[str]:
+    """Return the models of a size such as "7b", the most used families first; empty for another text."""
+    if not re.fullmatch(r"\d+(\.\d+)?[bm]", written.lower()):
+        return []
+    of_size = [name for name in all_names if f"-{written.lower()}-" in f"-{name}-"]
+    places = range(len(FAMILIES))
+
+    def place_of(name: str) -> int:
+        return next((place for place in places if name.startswith(FAMILIES[place])), len(FAMILIES))
+
+    return sorted(of_size, key=lambda name: (place_of(name), name))
 
 
 def _clusters_with(written: str) -> dict[str, str]:

@@ -215,5 +215,7 @@ def _seconds(text: object) -> float | None:
         seconds = -1.0
     if seconds <= 0:
         because = "a deadline is a time from the start of the run"
-        raise spec_error("--deadline", text, 'a time such as "30 d" or "12 h"', because, 'write "30 d"')
+        raise spec_error(
+            "--deadline", text, 'a time such as "30 d" or "12 h"', because, 'write --deadline "30 d"'
+        )
     return seconds

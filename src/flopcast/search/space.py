@@ -14,7 +14,7 @@ recompute) is as the job's own plan says.
 import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
 from flopcast.errors import spec_error
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
@@ -35,10 +35,7 @@ RECOMPUTE = ("none", "selective", "full")
 USUAL_CHUNKS = (1, 2, 3, 4, 6)  # on a stage, that are tried whether they divide the blocks or not
 ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
 NUMBERS = re.compile(f"{ONE}(,{ONE})*")
-WRITTEN = (
-    'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
-    "; because only these forms are supported"
-)
+WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
 MOST_VALUES = 65_536
 Exchange = Literal["ring", "all_gather", "all_to_all"]
 
@@ -63,10 +60,10 @@ def numbers(given: object) -> object:
     if not isinstance(given, str):
         if isinstance(given, (tuple, list)):
             return given
-        raise ValueError(WRITTEN)
+        raise ValueError(f"{WRITTEN}; because only these forms are supported")
     found: list[int] = []
     if given != ALL and not NUMBERS.fullmatch(given.replace(" ", "")):
-        raise ValueError(WRITTEN)
+        raise ValueError(f"{WRITTEN}; because only these forms are supported")
     for word in [] if given == ALL else given.replace(" ", "").split(","):
         first, dots, rest = word.partition("..")
         last, colon, step = rest.partition(":")
@@ -85,6 +82,15 @@ def numbers(given: object) -> object:
 def _doubled(first: int, last: int) -> list[int]:
     times = range((last // first).bit_length()) if first > 0 else ()
     return [first << time for time in times]
+
+
+def _numbers_of(given: object, info: ValidationInfo) -> object:
+    """Return what `numbers` returns; a fault names the field, and a number in the text or "all"."""
+    try:
+        return numbers(given)
+    except ValueError as error:
+        first = re.search(r"[1-9][0-9]*", str(given))
+        raise ValueError(f"{error}; fix: set {info.field_name} to {first[0] if first else ALL}") from None
 
 
 def words(given: object) -> object:
@@ -109,10 +115,10 @@ def _known_modes(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Numbers = Annotated[
-    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(numbers), Field(json_schema_extra=_or_word)
+    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_numbers_of), Field(json_schema_extra=_or_word)
 ]
 Shards = Annotated[
-    tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(numbers), Field(json_schema_extra=_or_word)
+    tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_numbers_of), Field(json_schema_extra=_or_word)
 ]
 AllOf = Literal["all"]
 
@@ -184,7 +190,7 @@ class Space(StrictModel):
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(words)] = Field(
         default=(), validation_alias=AliasChoices("sequence_parallel", "sp"), description="default: both"
     )
-    zero: Annotated[tuple[Literal[0, 1, 2, 3], ...], BeforeValidator(numbers)] = Field(
+    zero: Annotated[tuple[Literal[0, 1, 2, 3], ...], BeforeValidator(_numbers_of)] = Field(
         default=(), description="default: every stage that the stack has", json_schema_extra=_or_word
     )
     recompute: Annotated[tuple[str, ...], BeforeValidator(words), AfterValidator(_known_modes)] = Field(
@@ -292,7 +298,7 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     if others or (num_devices > per_node and num_devices % per_node):
         allowed = f"a multiple of {per_node}, the devices of a node, or less than a node"
         because = "jobs on several nodes use whole nodes"
-        fix = f"set num_devices to {max(1, round(num_devices / per_node)) * per_node}"
+        fix = f"set gpus to {max(1, round(num_devices / per_node)) * per_node}"
         raise spec_error("space.num_devices", num_devices, allowed, because, fix)
     node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
     group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})

@@ -4,6 +4,7 @@ Answers: on how many tokens does a run train?
 Elsewhere: runs of several phases (phases.py), the days and dollars of a run (economics/run.py).
 """
 
+import re
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -41,15 +42,18 @@ class RunLength(StrictModel):
 
     @field_validator("tokens", "samples", mode="before")
     @classmethod
-    def _written(cls, value: object) -> object:
+    def _written(cls, value: object, info: ValidationInfo) -> object:
         """Return the number that a text means."""
         if not isinstance(value, str):
             return value
         try:
             return parse_tokens(value)
         except ValueError:
+            begun = re.match(r"[\d.,]*\d *[kMBT]?", value)  # "2TB" is 2T
+            right = begun[0] if begun and parse_tokens(begun[0]) > 0 else "52k"
+            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the setting is a number"
             raise ValueError(
-                "a number, such as 52,000, 52k, 300B or 2T; because the setting is a number"
+                f"{allowed}; because {because}; fix: set {info.field_name} to {right}"
             ) from None
 
     @field_validator("epochs", mode="before")

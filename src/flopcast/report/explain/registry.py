@@ -83,8 +83,13 @@ def _bound(function: Callable[..., Explanation], *arguments: object) -> Thunk:
 
 
 def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
+    """Return the fault of a name that no part of the prediction has: few names if one of them is near."""
     names = [name for group in known.values() for name in group]
-    near = difflib.get_close_matches(what, names, n=1)
-    listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in known.items() if group)
+    begun = [name for name in names if what.startswith((f"{name}_", f"{name}."))]
+    near = difflib.get_close_matches(what, names, n=1) or sorted(begun, key=len)[-1:]
+    shown = {"whole": tuple(known["whole"]), "components": tuple(known["components"])} if near else known
+    listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in shown.items() if group)
+    listed += "\n           or an operator, a factor or a category of memory" if near else ""
     because = "a prediction of this job has no other parts"
-    return Problem("WHAT", what, listed, because, f"did you mean {near[0]}?" if near else "explain step")
+    fix = f"did you mean {near[0]}?" if near else "flopcast explain step"
+    return Problem("WHAT", what, listed, because, fix)

@@ -1,0 +1,97 @@
+"""The fix that an error prints removes the error: each is applied as it stands."""
+
+import re
+import shlex
+
+from all_cases import all_cases
+from command_line import flopcast
+
+from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import short_name
+
+JOB, SEARCH = "predict llama-3-8b --gpus 8", "search llama-3-8b --gpus 8"
+ROWS = {  # the start of a command line → what is wrong behind it
+    f"{JOB} --plan": (
+        *("zero=5", "precision=int8", "mbs=0", "tp=16", "tp=3", "pp=5", "cp=3", "ep=2", "recompute=maybe"),
+        *(
+            "schedule=foo",
+            "optimizer=foo",
+            "sp=maybe",
+            "offload=foo",
+            "'dp=8 foo=3'",
+            "gbs=x",
+            "'dp=3 tp=2'",
+        ),
+        *("'mbs=3 gbs=8'", "'cp=2 tp=2 pp=2 dp=2'"),
+    ),
+    f"{JOB} --tokens": ("2TB", "0", "many"),
+    JOB: ("--samples x", "--samples 52k --epochs 0", "batch.sequence_length=0", "--price x", "--lora 0"),
+    "predict llama-3-8b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
+    SEARCH: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2", "--plan precision=int8"),
+    f"{SEARCH} --objective": ("time_to_train",),
+    "search llama-3-8b --gpus": ("64..", "60"),
+    "run llama-3-8b": ("--gpus 8",),
+    "predict --gpus 8": ("7b",),
+    f"{JOB} --cluster": ("h800",),
+    "explain llama-3-8b --gpus 8": ("nothing",),
+    "explain step_time_s": ("llama-3-8b --gpus 8",),
+    "catalog": ("foo",),
+    "schema": ("foo",),
+    "predct": ("llama-3-8b --gpus 8",),
+}
+LINES = [f"{start} {wrong}" for start, each in ROWS.items() for wrong in each]
+OPTIONS = {"objective": "--objective", "gpus": "--gpus", "cluster": "--cluster"}
+
+
+def edited(words, place, fix):
+    """The command line after the edit that the fix names."""
+    if set_to := re.match(r"set (\S+) to (\S+)", fix):
+        return with_value(words, place, *set_to.groups())
+    if option := re.match(r"(?:write|add) (--[\w-]+) ([^,]*)", fix):
+        return with_option(words, option[1], option[2].strip('"'))
+    if text := re.match(r"write (\"[^\"]*\"|[^,;]+)", fix):
+        option = place.partition(":")[0].partition(" ")[0]
+        return with_option(words, OPTIONS.get(option, option), text[1].strip('"'))
+    if removed := re.match(r"remove (\S+)", fix):
+        return [re.sub(rf" ?\b{removed[1]}(=\S+)?$", "", word) for word in words if word != removed[1]]
+    if meant := re.match(r"did you mean ([^ ?]+)", fix):
+        wrong = re.search(r"= '(.*)'", place)[1]
+        return [meant[1] if word == wrong else word for word in words]
+    assert fix.startswith("flopcast "), fix
+    return shlex.split(fix)[1:]
+
+
+def with_value(words, place, name, value):
+    """The command line with another value of an option, a field of the plan, or a change."""
+    if name.startswith("--") or name in OPTIONS:
+        return with_option(words, OPTIONS.get(name, name), value)
+    if not re.match(r"--plan|plan\.", place):
+        return [f"{word.partition('=')[0]}={value}" if name in word else word for word in words]
+    wrong = re.search(r"(\w+)(?:\[0\])? =", place)
+    field = wrong[1] if wrong else name
+    known = {field, short_name(field, Plan.model_fields[field])} if field in Plan.model_fields else {}
+    plan = words[words.index("--plan") + 1].split()
+    kept = [word for word in plan if word.partition("=")[0] not in {*known, name, short(name)}]
+    return with_option(words, "--plan", " ".join([*kept, f"{name}={value}"]))
+
+
+def short(name):
+    return short_name(name, Plan.model_fields[name])
+
+
+def with_option(words, option, value):
+    """The command line with another value of an option."""
+    place = words.index(option) if option in words else len(words)
+    return [*words[:place], option, value, *words[place + 2 :]]
+
+
+@all_cases("line", LINES)
+def test_the_printed_fix_removes_the_error(line):
+    first = flopcast(*shlex.split(line))
+    assert first.code == 1
+    place = first.err.splitlines()[2]
+    fix = re.search(r"fix:     (.*)", first.err)[1]
+
+    ended = flopcast(*edited(shlex.split(line), place, fix))
+
+    assert ended.code in (0, 2) or fix.startswith("flopcast predict"), ended.err
