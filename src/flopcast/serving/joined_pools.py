@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from operator import attrgetter
 
 import numpy as np
 
@@ -83,12 +84,19 @@ class _Engine:
         self.inbox = inbox
         self.loop = EngineLoop(requests, limits, times, inbox, computed_elsewhere)
         self.link_free_s = 0.0
+        self.next_s = math.inf  # when its next iteration begins, as far as is known
 
-    @property
-    def next_s(self) -> float:
-        """Return when its next iteration begins, as far as is known."""
+    def put(self, request: int, at_s: float) -> None:
+        """Let a request arrive at a time."""
+        self.inbox.put(request, at_s)
+        self.next_s = self.loop.next_s
+
+    def iterate(self, until_s: float) -> None:
+        """Play its next iterations, up to the time at which a request may arrive that is not known yet."""
+        self.inbox.until_s = until_s
+        self.loop.iterate()
         self.inbox.until_s = math.inf
-        return self.loop.next_s
+        self.next_s = self.loop.next_s
 
     @property
     def load(self) -> int:
@@ -161,20 +169,16 @@ class _Joined:
     def step(self) -> None:
         """Let a request arrive, or the engine that is behind all others play its next iterations."""
         arrival_s = self._source.next_s()
-        prefill_s = [engine.next_s for engine in self._prefill]
-        decode_s = [engine.next_s for engine in self._decode]
-        first_s, last_s = min(prefill_s), min(decode_s)
-        if arrival_s <= min(first_s, last_s):
+        first, last = min(self._prefill, key=_next_s), min(self._decode, key=_next_s)
+        if arrival_s <= min(first.next_s, last.next_s):
             for request in self._source.arrived(arrival_s):
                 engine = _least_loaded(self._prefill)
-                engine.inbox.put(request, arrival_s)
+                engine.put(request, arrival_s)
                 self._from[request] = engine
-        elif first_s <= last_s:
-            self._prefill[prefill_s.index(first_s)].loop.iterate()
+        elif first.next_s <= last.next_s:
+            first.iterate(math.inf)
         else:
-            engine = self._decode[decode_s.index(last_s)]
-            engine.inbox.until_s = min(first_s, arrival_s)
-            engine.loop.iterate()
+            last.iterate(min(first.next_s, arrival_s))
 
     def _computed(self, request: int, now_s: float) -> None:
         """Send the keys and values of a prompt to a decoding engine."""
@@ -187,7 +191,7 @@ class _Joined:
         end_s = begin_s + self._transfer_s[request]
         sender.link_free_s = receiver.link_free_s = end_s
         self._moved_s[request] = end_s
-        receiver.inbox.put(request, end_s)
+        receiver.put(request, end_s)
 
     def _ended(self, request: int, now_s: float) -> None:
         self.left -= 1
@@ -230,6 +234,9 @@ def _engines(
         _Engine(requests, pool.limits, times, _Inbox(on_end), computed_elsewhere)
         for _ in range(pool.engines)
     ]
+
+
+_next_s = attrgetter("next_s")
 
 
 def _least_loaded(engines: Sequence[_Engine]) -> _Engine:
