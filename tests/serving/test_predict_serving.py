@@ -147,11 +147,22 @@ def test_a_trace_is_played_request_by_request(tmp_path):
     words = (*ARGUMENTS, "--traffic", f"trace={trace}", "--plan")
 
     found = as_json(*words, "tp=8 weights=fp8 replicas=1")
-    refused = flopcast(*words, "tp=4 weights=fp8 replicas=2")
-
     assert found["requests_per_s"]["value"] == pytest.approx(1, rel=0.2)
-    assert refused.code == 1
-    assert "plan.replicas" in refused.err
+
+
+def test_replicas_share_the_conversations_of_a_trace(tmp_path):
+    """Two replicas serve a trace in which every request stands twice as one serves it once."""
+    lines = [f"{second},{100 + second},{10 + second}" for second in range(30)]
+    header, found = "arrival_s,prompt_tokens,output_tokens", []
+    for times in (1, 2):
+        trace = tmp_path / f"trace{times}.csv"
+        trace.write_text("\n".join([header, *(line for line in lines for _ in range(times))]), "utf-8")
+        plan = f"tp=4 weights=fp8 replicas={times}"
+        found.append(as_json(*ARGUMENTS, "--traffic", f"trace={trace}", "--plan", plan))
+
+    one, two = found
+    assert two["latencies_s"] == one["latencies_s"]
+    assert two["requests_per_s"]["value"] == pytest.approx(2 * one["requests_per_s"]["value"])
 
 
 SHORT = {"tensor_parallel": "tp", "expert_parallel": "ep", "pipeline_parallel": "pp"}

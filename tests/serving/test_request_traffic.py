@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flopcast.errors import InternalError, SpecError
 from flopcast.library.traffic_text import slo_of, traffic_of
 from flopcast.serving.arrivals import draw, requests_of
-from flopcast.serving.requests import context_problems
+from flopcast.serving.requests import Requests, context_problems, share_of
 from flopcast.spec.lengths import Lengths, lengths
 from flopcast.spec.traffic import Slo, Traffic
 
@@ -263,3 +263,25 @@ def test_requests_beyond_the_context_of_the_model_are_named():
     assert "2 of 6 requests" in problem.because
     assert "fewer turns" in problem.fix
     assert context_problems(turns, 450) == []
+
+
+def test_a_share_of_requests_has_whole_conversations_with_their_segments():
+    traffic = Traffic(rate=5, prompt=100, output=10, turns=3, shared_prefix=40, adapters=7, requests=300)
+    requests = requests_of(traffic)
+
+    third = share_of(requests, 3)
+    whole = share_of(requests, 1)
+
+    for name in Requests.__slots__:
+        assert np.array_equal(getattr(whole, name), getattr(requests, name)), name
+    kept = np.arange(300) // 3 % 3 == 0
+    assert third.prompt_tokens.tolist() == requests.prompt_tokens[kept].tolist()
+    assert third.adapter_ids.tolist() == requests.adapter_ids[kept].tolist()
+    assert (third.after[third.after >= 0] == np.flatnonzero(third.after >= 0) - 1).all()
+    assert third.segment_starts[-1] == len(third.segment_ids) == len(third.segment_tokens)
+    own = [
+        third.segment_ids[third.segment_starts[i] : third.segment_starts[i + 1]].tolist() for i in range(6)
+    ]
+    every = requests.segment_ids, requests.segment_starts
+    kept_places = np.flatnonzero(kept)[:6]
+    assert own == [every[0][every[1][i] : every[1][i + 1]].tolist() for i in kept_places]

@@ -81,10 +81,6 @@ def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 def _of_devices(job: ServingJob) -> Iterator[Problem]:
     """Yield what is wrong with the number of instances."""
     plan, devices = job.plan, job.cluster.num_devices
-    if job.traffic.trace is not None and job.engines > 1:
-        because = "the requests of a trace are played on one engine"
-        fix = "set plan.replicas, plan.data_parallel and plan.pipeline_parallel to 1"
-        yield Problem("plan.replicas", job.engines, "1, where the traffic is a trace", because, fix)
     if plan.pools and plan.devices > devices:
         shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)
         because = f"the pools for prompts and decoding need {shares} devices"

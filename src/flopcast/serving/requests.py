@@ -63,6 +63,35 @@ class Requests:
         )
 
 
+def share_of(requests: Requests, parts: int) -> Requests:
+    """Return every so many-th conversation, with all of its turns: what one of several engines serves.
+
+    >>> four = independent_requests(np.arange(4.0), np.array([10, 20, 30, 40]), np.array([1, 2, 3, 4]))
+    >>> share_of(four, 2).prompt_tokens.tolist()
+    [10, 30]
+    """
+    conversation = np.cumsum(requests.after < 0) - 1
+    for request in np.flatnonzero(requests.after >= 0).tolist():
+        conversation[request] = conversation[requests.after[request]]
+    kept = conversation % parts == 0
+    place = np.cumsum(kept) - 1
+    segments = np.diff(requests.segment_starts)
+    inside = np.repeat(kept, segments)
+    return Requests(
+        arrival_s=requests.arrival_s[kept],
+        prompt_tokens=requests.prompt_tokens[kept],
+        output_tokens=requests.output_tokens[kept],
+        after=np.where(requests.after >= 0, place[requests.after], -1)[kept],
+        cached_tokens=requests.cached_tokens[kept],
+        keep_ids=requests.keep_ids[kept],
+        segment_starts=np.concatenate([[0], np.cumsum(segments[kept])]),
+        segment_ids=requests.segment_ids[inside],
+        segment_tokens=requests.segment_tokens[inside],
+        adapter_ids=requests.adapter_ids[kept] if len(requests.adapter_ids) else requests.adapter_ids,
+        concurrency=requests.concurrency,
+    )
+
+
 def independent_requests(
     arrival_s: Floats, prompt_tokens: Integers, output_tokens: Integers, concurrency: int = 0
 ) -> Requests:

@@ -24,7 +24,7 @@ from flopcast.serving.kv_transfer import kv_transfer
 from flopcast.serving.output_mixture import output_mixture
 from flopcast.serving.pools import pools_of
 from flopcast.serving.power import power_of_kinds
-from flopcast.serving.requests import Requests
+from flopcast.serving.requests import Requests, share_of
 from flopcast.serving.scheduler import run
 from flopcast.serving.served import Served
 from flopcast.serving.serving_report import ServingReport
@@ -59,6 +59,8 @@ def serve(
     SpecError
         The job contradicts itself, or asks for what is not supported; every fault is listed.
     """
+    if trace is not None and job.engines > 1:
+        trace = share_of(trace.first(job.traffic.num_requests), job.engines)
     requests = requests_of(_of_one_replica(job).traffic, trace)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     if problems := serving_problems(job, longest):
