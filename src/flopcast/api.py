@@ -5,6 +5,7 @@ Elsewhere: the best plans (best_plans.py), jobs out of words and files (jobs.py)
 (prediction.py, lab/validation/compare.py).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -17,7 +18,9 @@ from flopcast.report.versus import ReportComparison, versus
 from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
+    from flopcast.files.yaml_text import Document
     from flopcast.lab.diagnosis.suspect import SlowStep
+    from flopcast.rl.step import RlReport
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import ServingComparison
     from flopcast.spec.serving_job import ServingJob
@@ -69,6 +72,40 @@ def predict_serving(job: "ServingJob") -> "ServingReport":
     found = read_request_trace(Path(job.traffic.trace), job.traffic.num_requests, longest)
     noted = job.model_copy(update={"assumptions": (*job.assumptions, *found.notes)})
     return serve(noted, load_serving_book(job.cluster), found.requests)
+
+
+def predict_rl(document: "Document | Mapping[str, object]") -> "RlReport":
+    """Predict a step of reinforcement learning: generation, scoring, training and handoff of weights.
+
+    Parameters
+    ----------
+    document : of a file, or its data: `rollout` (a serving job), `training` (a training job), and the
+        fields of `spec.rl_plan.RlPlan`
+
+    Raises
+    ------
+    SpecError
+        Every fault of the document.
+
+    Examples
+    --------
+    >>> machine = {"model": "llama-3.1-8b", "cluster": "dgx-h100:1"}
+    >>> report = predict_rl({
+    ...     "rollout": {**machine, "plan": {"tp": 1}, "traffic": {"prompt": 500, "output": 200}},
+    ...     "training": {**machine, "batch": {"sequence_length": 1024}, "plan": "auto gbs=64"},
+    ...     "prompts": 16,
+    ...     "samples": 4,
+    ... })
+    >>> report.train_steps, sorted(report.phases)
+    (1, ['handoff', 'rollout', 'scoring', 'training'])
+    """
+    from flopcast.files.yaml_text import Document
+    from flopcast.requests.rl_request import rl_request
+    from flopcast.rl.step import rl_step
+
+    asked = rl_request(document if isinstance(document, Document) else Document("step", document, {}))
+    trained = predict(asked.training)
+    return rl_step(asked.rollout, trained, asked.plan, load_serving_book(asked.rollout.cluster))
 
 
 def predict_memory(job: Job) -> MemoryReport:

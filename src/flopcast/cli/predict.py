@@ -9,8 +9,10 @@ import click
 from flopcast.cli import options
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
+from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.rl_request import rl_document
 from flopcast.requests.serving_words import serves
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def command(
     flopcast predict --model ./config.json --cluster dgx-h100 --gpus 64
     flopcast predict run.sh --cluster dgx-h100 --gpus 512 --log train.log
     flopcast predict job.yaml
+    flopcast predict rl.yaml training.cluster=dgx-b200:2
     flopcast predict job.yaml plan.tensor_parallel=4 plan.data_parallel=16
     flopcast predict --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --json
@@ -57,6 +60,9 @@ def command(
 
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
+    if (step := rl_document(request)) is not None:
+        _predict_rl(step, wants_json, {"--log": log, "--report": report, "--trace": trace})
+        return
     if serves(request):
         _predict_serving(request, wants_json, log, report, trace)
         return
@@ -75,6 +81,23 @@ def command(
         with options.writing("--trace", trace):
             write_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
+
+
+def _predict_rl(document: Document, wants_json: bool, files: dict[str, Path | None]) -> None:
+    """Print the prediction of a step of reinforcement learning.
+
+    Raises
+    ------
+    SpecError
+        The file has faults, or an output of one job is asked for.
+    """
+    from flopcast.api import predict_rl
+    from flopcast.render.rl_text import as_json, marked_text
+
+    if given := [name for name, path in files.items() if path is not None]:
+        allowed, because = "no value for a step of two jobs", "it belongs to one of them"
+        raise spec_error(given[0], str(files[given[0]]), allowed, because, f"remove {given[0]}")
+    options.print_found(predict_rl(document), wants_json, as_json, marked_text)
 
 
 def _predict_serving(

@@ -1,0 +1,73 @@
+"""A step of reinforcement learning as text and as JSON.
+
+Elsewhere: what a step is (rl/step.py), its serving and its training (serving_text.py, report_text.py).
+"""
+
+from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.serving_json import estimate_as_json
+from flopcast.render.serving_text import plan_text
+from flopcast.render.tables import aligned
+from flopcast.render.terminal import answer, plain
+from flopcast.rl.step import PHASES, RlReport
+from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
+
+FORMAT_VERSION = 1
+BAR, WIDTH = "█", 24
+
+
+def as_text(report: RlReport) -> str:
+    """Return the printed report, without a final newline."""
+    return plain(marked_text(report))
+
+
+def marked_text(report: RlReport) -> str:
+    """Return the same text with marks for a terminal (terminal.py)."""
+    plan, rollout, training = report.plan, report.rollout, report.training
+    low, high = (
+        show_seconds(bound, like=report.step_s.value) for bound in (report.step_s.low, report.step_s.high)
+    )
+    where = "on devices of their own" if plan.apart else "on the same devices, one after another"
+    lines = [
+        f"{rollout.job.model.name}: {plan.prompts} prompts with {plan.samples} answers each, generation and"
+        f" training {where}",
+        f"rollout   {rollout.job.devices} × {rollout.job.cluster.node.device.name},"
+        f" {rollout.job.engine.name} {plan_text(rollout.job)}",
+        f"training  {training.job.cluster.num_devices} × {training.job.cluster.node.device.name},"
+        f" {training.job.plan.short()}, {report.train_steps} optimizer steps",
+        f"step      {answer(show_seconds(report.step_s.value))}   (90 %: {low} to {high})",
+    ]
+    tokens = rollout.output_tokens_per_s.value
+    lines.append(f"rate      {show(tokens, 'tokens/s')} generated during the rollout")
+    if report.usd is not None:
+        lines.append(f"cost      {show_usd(report.usd.value)} a step")
+    total = sum(phase.value for phase in report.phases.values())
+    rows = [
+        [
+            f"  {name}",
+            show_seconds(report.phases[name].value),
+            f"{report.phases[name].value / total:.1%}",
+            BAR * round(WIDTH * report.phases[name].value / total),
+        ]
+        for name in PHASES
+    ]
+    sent = (
+        f"each generating device receives {show_memory(report.handoff_bytes)} of weights ({plan.handoff})"
+    )
+    texts = [*rollout.job.assumptions, *training.assumptions]
+    parts = (lines, ["phases", *aligned(rows, "<>><"), sent], assumption_lines(texts))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def as_json(report: RlReport) -> dict[str, object]:
+    """Return plain data; an estimate is its value with the ends of its 90 % interval."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "rl_plan": report.plan.model_dump(mode="json"),
+        "step_s": estimate_as_json(report.step_s),
+        "phases_s": {name: estimate_as_json(report.phases[name]) for name in PHASES},
+        "optimizer_steps": report.train_steps,
+        "handoff_bytes_per_device": nine_digits(report.handoff_bytes),
+        "usd_per_step": estimate_as_json(report.usd),
+        "generated_tokens_per_s": estimate_as_json(report.rollout.output_tokens_per_s),
+        "assumptions": [*report.rollout.job.assumptions, *report.training.assumptions],
+    }

@@ -1,0 +1,156 @@
+"""A step of reinforcement learning: answers are generated, scored and trained on, and weights handed over.
+
+Answers: how long does such a step take, which phase takes how much of it, what does it cost?
+Elsewhere: how answers are served (serving/serve.py), a training step (prediction.py), the same as text and
+JSON (render/rl_text.py), the file of a step (requests/rl_request.py).
+
+All answers of a step are asked for at once, and the phase ends with the longest. Scoring computes each
+answer with its prompt once, forward, on the same engine. Phases on the same devices follow one another; on
+devices of their own, generation of the next step runs while this step is trained.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.errors import spec_error
+from flopcast.report.report import Report
+from flopcast.serving.instances import instances_of
+from flopcast.serving.serve import serve
+from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.spec.lengths import Lengths
+from flopcast.spec.operations import HOUR_S
+from flopcast.spec.rl_plan import RlPlan
+from flopcast.spec.serving_job import ServingJob
+from flopcast.units import Number
+
+ADAPTER_BYTES = 2.0  # of an element: adapters are sent in 16 bits
+ROLLOUT, SCORING, TRAINING, HANDOFF = PHASES = ("rollout", "scoring", "training", "handoff")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class RlReport:
+    """The prediction of a step; `phases` are seconds by name, `step_s` is the time from step to step."""
+
+    plan: RlPlan
+    rollout: ServingReport
+    training: Report
+    train_steps: int
+    phases: Mapping[str, Estimate]
+    step_s: Estimate
+    handoff_bytes: float
+    usd: Estimate | None
+
+
+def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook) -> RlReport:
+    """Predict a step of reinforcement learning.
+
+    Parameters
+    ----------
+    rollout : the job that generates; its traffic states the lengths of prompts and answers
+    training : the prediction of the training step on the answers
+    plan : how the phases are put together
+    book : the curves of the cluster of `rollout`
+
+    Raises
+    ------
+    SpecError
+        As `serve`; or the handoff is of adapters, and the training has none.
+    """
+    served = serve(_at_once(rollout, plan.answers), book, leave_out_share=0.0)
+    scored = None
+    if plan.scorers:
+        scored = serve(_at_once(_scoring(rollout), plan.answers), book, leave_out_share=0.0)
+    steps = max(math.ceil(plan.answers / training.job.plan.global_batch), 1)
+    low, high = (steps * bound for bound in training.bounds_s)
+    trained = Estimate(value=steps * training.step_time_s, low=low, high=high)
+    sent_bytes, sent = _handoff(rollout, training, plan, book)
+    phases = {
+        ROLLOUT: _whole(served),
+        SCORING: _whole(scored).times(plan.scorers) if scored else Estimate(value=0.0, low=0.0, high=0.0),
+        TRAINING: trained,
+        HANDOFF: sent,
+    }
+    step_s = _together(phases, apart=plan.apart)
+    return RlReport(
+        plan=plan,
+        rollout=served,
+        training=training,
+        train_steps=steps,
+        phases=phases,
+        step_s=step_s,
+        handoff_bytes=sent_bytes,
+        usd=_cost(rollout, training, step_s, apart=plan.apart),
+    )
+
+
+def _at_once(job: ServingJob, answers: int) -> ServingJob:
+    """Return the job with all answers asked for at the same time, whatever load was assumed."""
+    notes = tuple(text for text in job.assumptions if not text.startswith("traffic concurrency"))
+    update = {"rate_per_s": None, "concurrency": answers, "requests": answers}
+    traffic = job.traffic.model_copy(update=update)
+    return job.model_copy(update={"traffic": traffic, "assumptions": notes})
+
+
+def _scoring(job: ServingJob) -> ServingJob:
+    """Return the job that computes each answer with its prompt once: prompts of that length, one token."""
+    lengths = [each.mean for each in (job.traffic.prompt_tokens, job.traffic.output_tokens) if each]
+    whole, one = Lengths(mean_tokens=max(round(sum(lengths)), 1)), Lengths(mean_tokens=1)
+    traffic = job.traffic.model_copy(update={"prompt_tokens": whole, "output_tokens": one})
+    return job.model_copy(update={"traffic": traffic})
+
+
+def _whole(report: ServingReport) -> Estimate:
+    """Return the time until the last request ends."""
+    return _spread(report.served.end_s, report.log_sigma_factor)
+
+
+def _spread(value: Number, log_sigma_factor: Number) -> Estimate:
+    ratio = math.exp(NINETY_PERCENT * log_sigma_factor)
+    return Estimate(value=value, low=value / ratio, high=value * ratio)
+
+
+def _handoff(
+    rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
+) -> tuple[float, Estimate]:
+    """Return the bytes that each generating device receives, and their time.
+
+    Each device gets its part of the weights in the format in which it serves them, over the link between
+    training and generation: the fastest on shared devices, the network on devices of their own.
+    """
+    tiers = rollout.cluster.tiers
+    tier = tiers[-1] if plan.apart else tiers[0]
+    memory = instances_of(rollout, book, 2).memory
+    sent = memory.weight_bytes
+    if plan.handoff == "adapter":
+        adapters = training.job.model.adapters
+        if adapters is None:
+            because, fix = "the training trains all weights", "set handoff to full, or train with lora"
+            raise spec_error("handoff", "adapter", "full, where all weights are trained", because, fix)
+        sent = ADAPTER_BYTES * training.job.model.trained_parameters() / rollout.plan.devices
+    link = tier.bytes_per_s * tier.attained_fraction
+    return sent, _spread(tier.latency_s + sent / link, 0.2)
+
+
+def _together(phases: Mapping[str, Estimate], *, apart: bool) -> Estimate:
+    """Return the time from step to step: the sum of the phases, or the longer side of two that overlap."""
+
+    def of(end: str) -> float:
+        values = {name: getattr(phase, end) for name, phase in phases.items()}
+        if not apart:
+            return float(sum(values.values()))
+        return float(max(values[ROLLOUT] + values[HANDOFF], values[SCORING] + values[TRAINING]))
+
+    return Estimate(value=of("value"), low=of("low"), high=of("high"))
+
+
+def _cost(rollout: ServingJob, training: Report, step_s: Estimate, *, apart: bool) -> Estimate | None:
+    """Return the dollars of a step: of all devices for its whole time; None without prices."""
+    price = training.job.cluster.price
+    usd_per_hour = None if price is None else price.device_usd_per_hour * training.job.cluster.num_devices
+    if apart and usd_per_hour is not None:
+        other = rollout.cluster.price
+        usd_per_hour = None if other is None else usd_per_hour + other.device_usd_per_hour * rollout.devices
+    return None if usd_per_hour is None else step_s.times(usd_per_hour / HOUR_S)

@@ -1,0 +1,44 @@
+"""How the phases of a step of reinforcement learning are put together, as data."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.strict_model import StrictModel
+
+
+class RlPlan(StrictModel):
+    """The size of a step, and which phases share devices.
+
+    Attributes
+    ----------
+    prompts : int
+        Prompts of a step.
+    samples : int
+        Answers that are generated to each prompt.
+    scorers : int
+        Models of the size of the generating one that compute every answer once, such as a reference model
+        or a reward model.
+    handoff : str
+        Which weights the generating devices receive after each step: all ("full"), or those of the trained
+        adapters ("adapter").
+    apart : bool
+        Whether generation has devices of its own. It then runs while the answers before are trained on; on
+        shared devices, the phases follow one another.
+
+    Examples
+    --------
+    >>> RlPlan(prompts=128, samples=8).answers
+    1024
+    """
+
+    prompts: int = Field(default=128, ge=1, le=10**6)
+    samples: int = Field(default=8, ge=1, le=10**4)
+    scorers: int = Field(default=1, ge=0, le=16)
+    handoff: Literal["full", "adapter"] = "full"
+    apart: bool = False
+
+    @property
+    def answers(self) -> int:
+        """Return the answers of a step."""
+        return self.prompts * self.samples

@@ -1,0 +1,82 @@
+"""A step of reinforcement learning: its phases follow from one serving and one training prediction."""
+
+import json
+
+import pytest
+import yaml
+from command_line import flopcast
+
+from flopcast.api import predict, predict_rl
+from flopcast.files.yaml_text import Document
+from flopcast.requests.rl_request import rl_request
+
+MACHINE = {"model": "llama-3.1-8b", "cluster": "dgx-h100:1"}
+STEP = {
+    "rollout": {**MACHINE, "plan": {"tp": 1}, "traffic": {"prompt": 500, "output": "uniform(100, 300)"}},
+    "training": {**MACHINE, "batch": {"sequence_length": 1024}, "plan": "dp=8 mbs=1 gbs=64 zero=1"},
+    "prompts": 32,
+    "samples": 4,
+}
+
+
+def seconds(report):
+    return {name: phase.value for name, phase in report.phases.items()}
+
+
+def test_a_step_on_shared_devices_is_the_sum_of_its_phases():
+    report = predict_rl(STEP)
+    phases = seconds(report)
+    assert report.step_s.value == pytest.approx(sum(phases.values()))
+    assert report.step_s.low < report.step_s.value < report.step_s.high
+    asked = rl_request(Document("step", STEP, {}))
+    assert phases["training"] == pytest.approx(2 * predict(asked.training).step_time_s)  # 128 answers of 64
+    served = report.rollout
+    longest = served.served.requests.output_tokens.max()
+    assert phases["rollout"] > longest * served.latencies["inter_token"]["p50"].value
+    assert report.usd.value == pytest.approx(
+        report.step_s.value / 3600 * 8 * asked.training.cluster.price.device_usd_per_hour
+    )
+
+
+def test_scorers_add_up_and_cost_less_than_generation():
+    none, one, two = (seconds(predict_rl({**STEP, "scorers": number}))["scoring"] for number in (0, 1, 2))
+    assert none == 0.0
+    assert two == pytest.approx(2 * one)
+    assert one < seconds(predict_rl(STEP))["rollout"]
+
+
+def test_devices_of_their_own_overlap_generation_with_training():
+    phases = seconds(report := predict_rl({**STEP, "apart": True}))
+    generated, trained = phases["rollout"] + phases["handoff"], phases["scoring"] + phases["training"]
+    assert report.step_s.value == pytest.approx(max(generated, trained))
+
+
+def test_a_handoff_sends_all_weights_or_those_of_adapters():
+    full = predict_rl(STEP)
+    assert full.handoff_bytes == pytest.approx(2 * 8.03e9, rel=0.01)  # tp=1: every device has all of them
+    trained = {**STEP["training"], "plan": "dp=8 mbs=1 gbs=64"}
+    tuned = {"rank": 16, "targets": ["q", "v"]}
+    adapted = {**STEP, "training": {**trained, "model": {"base": "llama-3.1-8b", "adapters": tuned}}}
+    sent = predict_rl({**adapted, "handoff": "adapter"})
+    # 32 blocks, rank 16: q is 4096 x 4096, v is 4096 x 1024
+    assert sent.handoff_bytes == pytest.approx(2 * 32 * 16 * (4096 + 4096 + 4096 + 1024))
+    assert seconds(sent)["handoff"] < 0.01 * seconds(full)["handoff"]
+
+
+def test_the_command_reads_a_file_and_names_every_fault(tmp_path):
+    path = tmp_path / "rl.yaml"
+    path.write_text(yaml.safe_dump(STEP), encoding="utf-8")
+    told = flopcast("predict", str(path))
+    assert told.code == 0, told.err
+    assert "32 prompts with 4 answers each" in told.out
+    data = json.loads(flopcast("predict", str(path), "samples=8", "--json").out)
+    assert data["optimizer_steps"] == 4
+    assert sum(phase["value"] for phase in data["phases_s"].values()) == pytest.approx(
+        data["step_s"]["value"]
+    )
+    wrong = flopcast("predict", str(path), "prompts=0", "training.model=lama", "rollout.engine=vlm")
+    assert wrong.code == 1
+    for word in ("prompts", "training.model", "rollout.engine"):
+        assert word in wrong.err
+    beside = flopcast("predict", str(path), "--gpus", "8")
+    assert "training.KEY=VALUE" in beside.err
