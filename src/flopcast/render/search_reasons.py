@@ -28,7 +28,7 @@ SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not 
 def reason_recommended(result: SearchResult) -> str:
     """Return why the plan is recommended, what its time is spent on, and what would make it faster."""
     first = result.plans[0]
-    parts = [_place_of_first(result), f"its time goes into {_largest(first.played)}"]
+    parts = [_place_of_first(result), f"the largest components are {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
     levers = [f"in {in_words(name)} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
@@ -43,7 +43,7 @@ def _place_of_first(result: SearchResult) -> str:
     tied = [one for one in result.plans if one.equal]
     near = num_tied(result.plans)
     if len(tied) == 1:
-        return "ahead of every other plan"
+        return "better than every other plan"
     if near == 1:
         return f"the best of {len(tied)} tied plans"
     distance = "and the best" if first.ratio == 1.0 else _behind(first, result.question.first)
@@ -195,14 +195,8 @@ def _lost(one: Exact, first: Exact, *, gains: bool) -> str:
     sign = -1.0 if gains else 1.0
     order = sorted(more, key=lambda name: (-sign * more[name], name))
     least = SMALLEST_FRACTION * first.step_time_s
-    word = "less" if gains else "more"
-    reasons = [
-        f"{show_seconds(abs(more[name]))} {word} in {component_label(name)}"
-        for name in order[:2]
-        if sign * more[name] > least
-    ]
-    if not reasons:
-        return ""
-    other = order[-1]
-    back = f", {show_seconds(abs(more[other]))} {'more' if gains else 'less'} in {component_label(other)}"
-    return " and ".join(reasons) + (back if -sign * more[other] > least else "")
+    shown = [name for name in order[:2] if sign * more[name] > least]
+    if shown and -sign * more[order[-1]] > least:
+        shown.append(order[-1])
+    signed = {name: f"{'+' if more[name] > 0 else '-'}{show_seconds(abs(more[name]))}" for name in shown}
+    return ", ".join(f"{component_label(name)} {signed[name]}" for name in shown)

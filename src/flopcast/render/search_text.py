@@ -76,7 +76,7 @@ def question_lines(result: SearchResult) -> list[str]:
         f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.in_memory:,} fit"
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
-        + (f", {result.refined} of them refine the best" if result.refined else ""),
+        + (f", {result.refined} of them are variants of the best" if result.refined else ""),
     ]
     notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)
     lines += [f"note      {text}" for text in notes if text]
@@ -153,7 +153,9 @@ def _marked(row: Sequence[str], heading: Sequence[str], one: Ranked) -> list[str
 def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
     """Return the sentence on the first plan, and what each of the others takes more time in."""
     first = result.plans[0]
-    lines = ["why (time against plan 1; = is tied: the 90 % interval of its ratio to the best contains 1)"]
+    lines = [
+        "why (time compared with plan 1; = is tied: the 90 % interval of the ratio to the best contains 1)"
+    ]
     for number, (one, *_) in enumerate(groups, 1):
         lost = search_reasons.reason_lost(one, first) or "no component takes longer"
         lines.append(f"{number:3}  {search_reasons.sentence_of(one, result) if one is first else lost}")
