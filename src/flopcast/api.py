@@ -46,10 +46,15 @@ def predict(job: Job) -> Report:
     return SHARED.predict(job)
 
 
-def predict_serving(job: "ServingJob") -> "ServingReport":
+def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "ServingReport":
     """Predict how an engine serves requests, with the curves of the catalogue.
 
     Reads the trace that the traffic names, if there is one.
+
+    Parameters
+    ----------
+    leave_out_share : share of requests at the beginning and at the end each, below 0.5, that is served but
+        not judged; benchmarks of engines judge all requests, which is 0
 
     Raises
     ------
@@ -67,11 +72,11 @@ def predict_serving(job: "ServingJob") -> "ServingReport":
     from flopcast.serving.serve import serve
 
     if job.traffic.trace is None:
-        return serve(job, load_serving_book(job.cluster))
+        return serve(job, load_serving_book(job.cluster), leave_out_share=leave_out_share)
     longest = job.model.context_length or None
     found = read_request_trace(Path(job.traffic.trace), job.traffic.num_requests, longest)
     noted = job.model_copy(update={"assumptions": (*job.assumptions, *found.notes)})
-    return serve(noted, load_serving_book(job.cluster), found.requests)
+    return serve(noted, load_serving_book(job.cluster), found.requests, leave_out_share)
 
 
 def predict_rl(document: "Document | Mapping[str, object]") -> "RlReport":

@@ -104,7 +104,7 @@ FAULTS = {  # what is asked → words of the error
     ("--traffic", "rate=-4/s prompt=200 output=300"): ("rate",),
     ("--engine", "vlm"): ("did you mean vllm",),
     ("--lora", "8"): ("training", "--lora"),
-    ("--log", "train.log"): ("training", "--log"),
+    ("--log", "train.log"): ("train.log", "check the path"),
 }
 
 

@@ -1,6 +1,7 @@
 """`flopcast predict`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,20 @@ from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_request import rl_document
-from flopcast.requests.serving_words import serves
+from flopcast.requests.serving_words import serves, states_traffic
 
 if TYPE_CHECKING:
     from flopcast.report.report import Report
+    from flopcast.serving.serving_report import ServingReport
 
 
 @click.command("predict")
 @options.job_options(**options.SERVING)
-@click.option("--log", type=options.FILE, help="Compare the prediction with a training log.")
+@click.option(
+    "--log",
+    type=options.FILE,
+    help="Compare the prediction with a training log, or with the result of a serving benchmark.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
     "--report", type=options.FILE, help="Write an HTML page; with --log, it also shows the measured steps."
@@ -114,17 +120,18 @@ def _predict_serving(
     from flopcast.render import serving_json, serving_text
     from flopcast.requests.serving_request import resolve_serving
 
-    if log is not None:
-        allowed, because = "no value for serving", "it is the log of a training run"
-        raise spec_error("--log", str(log), allowed, because, "remove --log, or --engine")
     if trace is not None and trace.suffix != ".json":
         allowed, because = "a file that ends with .json", "a trace of serving has Chrome's format"
         raise spec_error("--trace", str(trace), allowed, because, f"write {trace.stem}.json")
-    made = predict_serving(resolve_serving(request))
-    if wants_json:
-        options.print_json(serving_json.as_json(made))
+    if log is None:
+        made = predict_serving(resolve_serving(request))
+        measured_text, measured_json = "", dict[str, object]()
     else:
-        print_text(serving_text.marked_text(made))
+        made, measured_text, measured_json = _measured(request, log)
+    if wants_json:
+        options.print_json(serving_json.as_json(made) | measured_json)
+    else:
+        print_text(serving_text.marked_text(made) + measured_text)
     if report is not None:
         options.write_output("--report", report, report_page(made))
     if trace is not None:
@@ -133,6 +140,28 @@ def _predict_serving(
         with options.writing("--trace", trace):
             write_serving_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
+
+
+def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dict[str, object]]:
+    """Return the prediction of a measured run, and the measured numbers beside it, as text and as JSON.
+
+    Every request is judged, as benchmarks do. The requests are those of the result if the user states none.
+    """
+    from flopcast.api import predict_serving
+    from flopcast.lab.benchmark_results.formats import read_result_file
+    from flopcast.lab.benchmark_results.result import compare_with_result
+    from flopcast.render.result_comparison import as_json, marked_text
+    from flopcast.requests.serving_request import resolve_serving
+
+    result = read_result_file(log)
+    if result.traffic and not states_traffic(request):
+        request = replace(request, traffic=dict(result.traffic))
+        result = replace(result, notes=("the traffic is that of the file", *result.notes))
+    elif result.traffic:
+        result = replace(result, notes=())
+    made = predict_serving(resolve_serving(request), leave_out_share=0.0)
+    rows = compare_with_result(made, result)
+    return made, f"\n\n{marked_text(result, rows)}", {"measured": as_json(result, rows)}
 
 
 def _log_reader(

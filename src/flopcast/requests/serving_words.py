@@ -11,6 +11,14 @@ from flopcast.requests.words import with_named_model
 OF_SERVING = ("engine", "traffic", "slo")
 
 
+def states_traffic(request: JobRequest) -> bool:
+    """Return whether an option, a change or the file of a request says which requests are served."""
+    if request.traffic is not None or any(change.startswith("traffic") for change in request.changes):
+        return True
+    source = request.source or read_source(with_named_model(request))
+    return isinstance(source.document.data, dict) and "traffic" in source.document.data
+
+
 def serves(request: JobRequest) -> bool:
     """Return whether a request asks for serving: by an option, a change, or a key of its file."""
     if any(getattr(request, name) is not None for name in OF_SERVING):

@@ -1,0 +1,75 @@
+"""The result of a benchmark of a running engine, and its comparison with a prediction.
+
+Answers: what did the benchmark measure, which requests did it send, how far is the prediction?
+Elsewhere: the files that hold results (formats.py and its neighbours), tables of many runs
+(lab/serving_runs/).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flopcast.lab.serving_runs.quantities import output_tokens_per_s, requests_per_s
+from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.units import Number
+
+RATES = {"output_tokens_per_s": output_tokens_per_s, "requests_per_s": requests_per_s}
+LATENCIES = ("ttft", "tpot", "end_to_end", "inter_token")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredNumber:
+    """One number: a latency in seconds with its statistic ("mean", "p99"), or a rate per second."""
+
+    metric: str  # of LATENCIES or RATES
+    statistic: str
+    value: Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchmarkResult:
+    """What a benchmark printed.
+
+    `traffic` has the requests that it sent, as words of a traffic; `notes` what it does not say about them.
+    """
+
+    name: str
+    program: str
+    numbers: tuple[MeasuredNumber, ...]
+    traffic: Mapping[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedNumber:
+    """A measured number beside its prediction."""
+
+    measured: MeasuredNumber
+    predicted: Estimate
+
+    @property
+    def ratio(self) -> Number:
+        """Return predicted over measured."""
+        return self.predicted.value / self.measured.value
+
+    @property
+    def inside(self) -> bool:
+        """Return whether the 90 % interval holds the measured value."""
+        return self.predicted.low <= self.measured.value <= self.predicted.high
+
+
+def compare_with_result(report: ServingReport, result: BenchmarkResult) -> tuple[ComparedNumber, ...]:
+    """Return each measured number beside its prediction."""
+    return tuple(
+        ComparedNumber(measured=each, predicted=_predicted(report, each)) for each in result.numbers
+    )
+
+
+def _predicted(report: ServingReport, measured: MeasuredNumber) -> Estimate:
+    if measured.metric in RATES:
+        return RATES[measured.metric](report)
+    latencies = report.latencies[measured.metric]
+    if measured.statistic in latencies:
+        return latencies[measured.statistic]
+    mean = latencies["mean"]  # another percentile is as uncertain as the mean
+    value_s = getattr(report.summary, measured.metric).at_s(float(measured.statistic[1:]))
+    return mean.times(value_s / mean.value) if mean.value else mean
