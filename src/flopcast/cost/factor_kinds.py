@@ -86,7 +86,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "expert_launch": FactorKind(
         label="launch time of the products of single experts",
-        meaning="launch time of one product per expert, relative to one launch from Python each",
+        meaning="launch time of the products of single experts, relative to launches from Python",
         rests_on="prior: a launch from C++ costs a fifth of one from Python",
     ),
     "host": FactorKind(label="speed of the host", rests_on="prior: the usual difference between hosts"),
