@@ -105,6 +105,9 @@ KINDS: Mapping[str, FactorKind] = {
         rests_on="clocks of equal devices, measured on five clusters (arXiv:2208.11035)",
         is_lever=False,
     ),
+    "iteration": FactorKind(
+        label="software efficiency of the engine", rests_on="measured runs of engines, by their residuals"
+    ),
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",

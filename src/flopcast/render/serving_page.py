@@ -8,6 +8,7 @@ Elsewhere: its drawings (page/serving_drawings.py), the same as text (serving_te
 from collections.abc import Sequence
 from html import escape
 
+from flopcast.cost.factor_kinds import in_words
 from flopcast.files.package_table import read_text
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.serving_drawings import load_section, occupancy_section, percentile_section
@@ -146,7 +147,7 @@ def _certainty(report: ServingReport) -> Section:
     for name, factor in report.factors.items():
         part = report.factor_shares.get(name, 0.0)
         if (spread := part * factor.log_sigma_factor * 1.6449) > 0:
-            rows.append((name, share(part), Quantity(spread, f"± {spread:.1%}")))
+            rows.append((in_words(name), share(part), Quantity(spread, f"± {spread:.1%}")))
     rows.sort(key=lambda row: -getattr(row[2], "value", 0.0))
     caption = "Factors on which the time of an iteration depends."
     return Section(

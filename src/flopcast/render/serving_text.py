@@ -4,6 +4,7 @@ Answers: what does the terminal show for a serving job?
 Elsewhere: the report as JSON (serving_json.py), reports of training (report_text.py).
 """
 
+from flopcast.cost.factor_kinds import in_words
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import answer, plain
@@ -230,7 +231,8 @@ def _certainty(report: ServingReport) -> list[str]:
         ),
         reverse=True,
     )
-    rows = [[f"  {name}", f"± {1.6449 * part:.1%}"] for part, name in parts[:5] if part > 0]
+    shown = [(part, name) for part, name in parts[:5] if part > 0]
+    rows = [[f"  {in_words(name)}", f"± {1.6449 * part:.1%}"] for part, name in shown]
     borrowed = sorted({each.curve.name for each in report.used if not each.calibrated})
     lines = ["what the uncertainty depends on", *aligned(rows, "<>")]
     if borrowed:
