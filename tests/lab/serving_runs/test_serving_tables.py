@@ -68,6 +68,10 @@ def test_a_row_of_two_pools_has_the_instances_of_both():
     assert job.devices == 3 * 2 + 2 * 8
     assert job.cluster.num_devices == 24
     assert job.traffic.concurrency == 16 * 2
+    spread = {f"prefill_{name}": "4.0" for name in ("attention_dp_size", "moe_ep_size")}
+    experts = {"prefill_tp_size": "1.0", "prefill_moe_tp_size": "1.0", "model_path": "openai/gpt-oss-120b"}
+    groups = run_of(ROW | POOLS | spread | experts).job.plan.prefill
+    assert (groups.tensor_parallel, groups.data_parallel, groups.expert_parallel) == (1, 4, 4)
 
 
 def test_formats_are_those_in_which_a_model_is_published_and_run():

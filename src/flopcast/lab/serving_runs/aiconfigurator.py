@@ -139,9 +139,18 @@ def _lengths(row: Mapping[str, str], tokens: int) -> str | int:
 
 
 def _pool(row: Mapping[str, str], name: str) -> dict[str, int]:
-    """Return the instances of a pool, whose columns have its name in front."""
-    own = {key.removeprefix(f"{name}_"): value for key, value in row.items() if key.startswith(name)}
-    return {"replicas": int(float(own["num_workers"])), **_degrees(own | {"system": row["system"]})}
+    """Return the instances of a pool, whose columns have its name in front.
+
+    No row of pools multiplies degrees twice.
+    """
+    columns = {
+        "replicas": "num_workers",
+        "tensor_parallel": "tp_size",
+        "data_parallel": "attention_dp_size",
+        "expert_parallel": "moe_ep_size",
+        "pipeline_parallel": "pp_size",
+    }
+    return {field: max(int(float(row[f"{name}_{column}"])), 1) for field, column in columns.items()}
 
 
 def _degrees(row: Mapping[str, str]) -> dict[str, int]:
@@ -154,7 +163,7 @@ def _degrees(row: Mapping[str, str]) -> dict[str, int]:
 def _ranks(row: Mapping[str, str]) -> tuple[int, int, int]:
     """Return tensor-parallel ranks, groups of them with requests of their own, and ranks of experts."""
     ranks, groups = int(float(row["tp_size"])), int(float(row["attention_dp_size"] or 1))
-    cut, spread = (max(int(float(row[name] or 1)), 1) for name in ("moe_tp_size", "moe_ep_size"))
+    cut, spread = int(float(row["moe_tp_size"] or 1)), int(float(row["moe_ep_size"] or 1))
     root = math.isqrt(ranks * groups)
     if root > 1 and root * root == ranks * groups == cut * spread and (cut == spread or cut == 1 < groups):
         if row["system"].startswith("gb") and row["attention_dp_size"] in ("", "1.0"):
