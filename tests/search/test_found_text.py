@@ -90,9 +90,21 @@ def test_a_recommended_plan_that_is_not_the_fastest_is_marked_and_told_why():
     marks = re.findall(r'^      --plan "(dp=.) .*\n      (.*?); ', text, re.M)
     assert marks == [("dp=8", "recommended"), ("dp=2", "fastest")]
     assert (
-        "\nanswer    plan 1: simpler than the fastest plan, and tied with it (1.0% slower, 90 %: " in text
+        "10.1 s; simpler than the fastest plan, and tied with it (1.0% slower, 90 %: "
+        in re.search(r"\nanswer    (dp=8 .*)\n", text)[1]
     )
-    assert "answer  " not in as_text(found(*PLANS))
+    assert re.search(r"\nanswer    \S+ .*: step time 10\.0 s\n", as_text(found(*PLANS)))
+
+
+def test_the_next_cluster_stands_below_the_answer():
+    other = make_job(cluster="dgx-a100:2", plan="dp=16 gbs=16")
+    two = Question(jobs=(JOB, other), objectives=("step_time",), total_tokens=2e12)
+
+    text = as_text(found(PLANS[0], played(12.0, COMMON, job=other, dp=16), question=two))
+
+    assert re.search(
+        r"\nnext      dgx-a100 × 16: step time 12\.0 s, time of the run .*\+20\.0% against", text
+    )
 
 
 def test_what_was_not_measured_and_what_was_assumed_is_told_as_by_predict():

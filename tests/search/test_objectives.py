@@ -146,7 +146,7 @@ def test_the_table_has_the_time_and_cost_of_the_run_that_limits_are_about():
         assert cells["time of the run"] == show_seconds(run.wall_s.value)
         assert cells["cost of the run"] == show_usd(run.usd.value)
     told = "limits    a deadline of 100000 d and a budget of $1.00 B: every plan in the table keeps both"
-    assert told in question_lines(result)
+    assert f"{told} with its whole 90 % interval" in question_lines(result)
 
 
 @all_cases("named", [(), ("time_to_train",), ("run_cost",), ("run_cost", "time_to_train")])

@@ -119,7 +119,7 @@ def test_colours_are_chosen_and_stay_chosen(browser, server):
     page.click("#scheme")
     page.reload()
 
-    assert [name for name, _ in seen] == ["Auto", "Light", "Dark"]
+    assert [name for name, _ in seen] == ["Colours: auto", "Colours: light", "Colours: dark"]
     assert seen[0][1] == seen[1][1] != seen[2][1]
     assert (page.inner_text("#scheme"), page.evaluate(paper)) == seen[2]
 

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 )
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(
-    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of plans to show."
+    "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Number of plans to show."
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the answer as JSON.")
 @click.option("--csv", type=FILE, help="Write every simulated plan as a row.")

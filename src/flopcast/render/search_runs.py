@@ -4,14 +4,18 @@ Answers: which limits do the plans keep, and how long and how dear is the run of
 Elsewhere: the run itself (economics/run.py), the table of plans (search_table.py).
 """
 
+import math
 from collections.abc import Mapping
+from statistics import NormalDist
 
 from flopcast.search.exact import Exact
 from flopcast.search.find import SearchResult
 from flopcast.search.objectives import OBJECTIVES, run_of
-from flopcast.search.question import Question
-from flopcast.units import show_seconds, show_usd
+from flopcast.search.question import Limit, Question
+from flopcast.units import Number, show_seconds, show_usd
 
+TAIL = 0.05  # above the 90 % interval
+INTERVAL_SIGMAS = NormalDist().inv_cdf(1.0 - TAIL)
 TIME, COST = (OBJECTIVES[name].label for name in ("time_to_train", "run_cost"))  # names of columns
 
 
@@ -21,8 +25,32 @@ def limits_lines(result: SearchResult) -> list[str]:
     if not limits:
         return []
     told = " and ".join(f"a {one.name} of {one.objective.show(one.most)}" for one in limits)
-    kept = f": every plan in the table keeps {'both' if len(limits) > 1 else 'it'}" if result.plans else ""
-    return [f"limits    {told}{kept}"]
+    if result.plans:
+        all_keep = all(not risk_text(one.played, result.question) for one in result.plans)
+        sure = " with its whole 90 % interval" if all_keep else " in expectation"
+        first = risk_text(result.plans[0].played, result.question)
+        which = "both" if len(limits) > 1 else "it"
+        told += f": every plan in the table keeps {which}{sure}"
+        told += f"; plan 1 {first}" if first else ""
+    return [f"limits    {told}"]
+
+
+def risk_text(played: Exact, question: Question) -> str:
+    """Return the limits that the 90 % interval of a plan crosses, with the probability to miss each.
+
+    "" if the plan keeps every limit with its whole interval.
+    """
+    risks = ((limit, chance_to_miss(limit, played, question.total_tokens)) for limit in question.limits)
+    texts = [f"the {one.name} with a probability of {chance:.0%}" for one, chance in risks if chance > TAIL]
+    return f"misses {' and '.join(texts)}" if texts else ""
+
+
+def chance_to_miss(limit: Limit, played: Exact, total_tokens: Number) -> float:
+    """Return the probability that a plan exceeds a limit: its loss is log-normal."""
+    loss = limit.objective.exact(played, total_tokens)
+    sigma = math.log(loss.bounds[1] / loss.value) / INTERVAL_SIGMAS
+    margin = math.log(limit.most / loss.value)
+    return NormalDist().cdf(-margin / sigma) if sigma > 0.0 else float(margin < 0.0)
 
 
 def names_of_run(question: Question) -> tuple[str, ...]:

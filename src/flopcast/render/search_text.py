@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from flopcast.render import search_reasons
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.search_runs import limits_lines
+from flopcast.render.search_runs import limits_lines, risk_text, run_values
 from flopcast.render.search_table import (
     INTERVAL,
     MEMORY,
     Group,
+    behind,
     mark_of,
     name_of,
     objective_name,
@@ -32,7 +33,7 @@ from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, grouped
 from flopcast.spec.job import Job
 
-TOP = 20
+TOP = 5
 NEAREST = 3  # that are shown; JSON has all
 INDENT = " " * 6  # of lines below a row
 
@@ -97,14 +98,30 @@ def warnings_of(result: SearchResult) -> list[str]:
 
 
 def answer_lines(result: SearchResult) -> list[str]:
-    """Return a line that says why the first plan is recommended where it is not the best; else none."""
+    """Return the recommended plan with its results, why it is not the best, and the next cluster."""
     first, objective = result.plans[0], result.question.first
-    if first.ratio == 1:
-        return []
-    gap = f"{first.ratio - 1:.1%} {objective.comparative}, 90 %: {search_reasons.ratio_interval(first)}"
-    reason = search_reasons.recommended_for(result)
-    tied = "it" if objective.superlative in reason else f"the {objective.superlative} plan"
-    return [f"answer    plan 1: {reason}, and tied with {tied} ({gap})"]
+    where = name_of(first.played.job, result.question)
+    text = f"{first.played.plan.short()} on {where}: {_results(result, first)}"
+    if first.ratio != 1:
+        gap = f"{first.ratio - 1:.1%} {objective.comparative}, 90 %: {search_reasons.ratio_interval(first)}"
+        reason = search_reasons.recommended_for(result)
+        tied = "it" if objective.superlative in reason else f"the {objective.superlative} plan"
+        text += f"; {reason}, and tied with {tied} ({gap})"
+    others = [one for one in plans_of_settings(result) if one is not first]
+    if not others:
+        return [f"answer    {text}"]
+    other, where = others[0], name_of(others[0].played.job, result.question)
+    interval = search_reasons.ratio_interval(other)
+    gap = f"{behind(other)} against the best, 90 %: {interval}" if other.ratio != 1 else "the best"
+    return [f"answer    {text}", f"next      {where}: {_results(result, other)}, {gap}"]
+
+
+def _results(result: SearchResult, one: Ranked) -> str:
+    """Return the first objective of a plan, and the time and cost of its run."""
+    question = result.question
+    values = {objective_name(question.first): values_of(result, one)[0]}
+    values |= run_values(one.played, question) if question.total_tokens else {}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _not_tried(job: Job, question: Question) -> str:
@@ -137,7 +154,8 @@ def _below(group: Group, result: SearchResult, *, is_answer: bool) -> Iterator[s
     yield INDENT + (answer(copied) if is_answer else copied)
     rate, mfu = rate_and_mfu(group[0].played)
     mark = mark_of(group[0], result)
-    yield f"{INDENT}{f'{mark}; ' if mark else ''}{rate}, MFU {mfu}"
+    risk = risk_text(group[0].played, result.question)
+    yield f"{INDENT}{f'{mark}; ' if mark else ''}{rate}, MFU {mfu}{f'; {risk}' if risk else ''}"
     if variants := variants_of(group):
         yield f"{INDENT}and {variants}"
 

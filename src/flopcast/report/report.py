@@ -158,6 +158,7 @@ class Report(Summarised):
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
         per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")
+        need = self.memory.need.removeprefix(f"{show_memory(self.memory.expected_bytes)} ")
         rows: list[tuple[Cell, ...]] = [
             ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
             ("rate", rate(self.metrics.tokens_per_s, "tokens/s"), f"{per_device} per device"),
@@ -166,7 +167,7 @@ class Report(Summarised):
                 share(self.metrics.mfu_ratio),
                 f"{attained} per device, masked attention counted in full",
             ),
-            ("memory", size(self.memory.expected_bytes), f"{self.memory.need}: {self.memory.verdict}"),
+            ("memory", size(self.memory.expected_bytes), f"{need}: {self.memory.verdict}"),
             *(
                 (component_label(name), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")
                 for name, spent_s in [*self.breakdown.items()][:LARGEST]
@@ -176,7 +177,7 @@ class Report(Summarised):
         job = self.job
         machine = f"{job.cluster.num_devices} × {job.cluster.node.device.name}"
         caption = f"{job.model.name} on {machine}: {job.plan.short()}"
-        return Summary(caption=caption, headings=("of", "predicted", "more"), rows=rows)
+        return Summary(caption=caption, headings=("quantity", "predicted", "details"), rows=rows)
 
 
 def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:

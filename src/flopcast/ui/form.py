@@ -64,7 +64,7 @@ def search_form(words: Fields) -> str:
         '<button type="submit" name="go" value="1">Search</button>'
         '<button type="button" id="stop" class="scripted" hidden disabled>Stop</button>'
     )
-    question = _card("What is best", _inputs(OF_SEARCH, words))
+    question = _card("Goal and limits", _inputs(OF_SEARCH, words))
     return question + _job(words, "", several=True) + _buttons(buttons)
 
 

@@ -64,6 +64,8 @@ class LiveSearch:
     def _message(self, progress: Progress, left_s: float | None) -> dict[str, object]:
         doing = DONE.get(progress.doing, progress.doing)
         text = f"{progress.done:,} of {progress.total:,} plans {doing}"
+        if progress.doing == "screening" and progress.done == progress.total:
+            text += "; the best are simulated next"
         text += "" if left_s is None else left_text(left_s)
         axes = [objective_name(objective) for objective in self._question.asked[:2]]
         return {"text": text, "best": progress.best, "axes": axes, "points": self._points}

@@ -233,7 +233,7 @@ def _document(title: str, name: str, words: Fields, main: str) -> str:
     links = "".join(_link(key, name, words) for key in PAGES)
     scheme = (
         '<button type="button" id="scheme" class="scripted" hidden aria-label="Colours: as the system">'
-        "Auto</button>"
+        "Colours: auto</button>"
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

@@ -52,7 +52,9 @@ def search_parts(result: SearchResult, address: Address) -> str:
             f'<div class="scroll">{drawing_of(result).of_page()}</div><figcaption>{LEGEND}</figcaption>'
         )
         html += f"<figure>{figure}</figure>"
-        html += _plans("The best plans", result, grouped(result.plans)[:SHOWN_PLANS], address)
+        html += _plans(
+            "The best plans (= is tied with the best)", result, grouped(result.plans)[:SHOWN_PLANS], address
+        )
         alone = [(one,) for one in result.on_front]
         caption = "Plans that no other plan beats in every objective"
         html += _folded("front", "The front", _plans(caption, result, alone, address, front=True))
@@ -69,7 +71,9 @@ def _question_line(line: str) -> str:
     """Return a line on the question as a paragraph; a warning looks like one."""
     if line.startswith("warning"):
         return f'<p class="warning">{escape(capital(line.removeprefix("warning").strip()))}</p>'
-    return f'<p class="subject">{escape(line)}</p>'
+    word, _, text = line.partition("  ")
+    shown = f"{capital(word)}: {text.strip()}" if text and " " not in word else line
+    return f'<p class="subject">{escape(shown)}</p>'
 
 
 def _folded(key: str, heading: str, html: str) -> str:
@@ -83,8 +87,23 @@ def _best(result: SearchResult, address: Address) -> str:
     subject = f'<p class="subject">{escape(where)}. Recommended: {_link(first, address)}</p>'
     run = run_of(first.played, question.total_tokens)
     others = [_compared(result), *_rate(first), _memory(first)]
-    others[1:1] = [] if run is None else run_tiles(TrainingRun(phases=(run,)))[:2]
+    run_is_first = question.first in (OBJECTIVES["time_to_train"], OBJECTIVES["run_cost"])
+    of_run = [] if run is None else run_tiles(TrainingRun(phases=(run,)))[:2]
+    if run_is_first:  # its tile is there already
+        of_run = of_run[1:] if question.first is OBJECTIVES["time_to_train"] else of_run[:1]
+    others[1:1] = [*of_run, *_next_setting(result, first)]
     return subject + tiles(_objective(result, first), others)
+
+
+def _next_setting(result: SearchResult, first: Ranked) -> list[Tile]:
+    """Return a tile of the best plan on the next cluster, size or stack; none if there is only one."""
+    others = [one for one in plans_of_settings(result) if one is not first]
+    if not others:
+        return []
+    other, where = others[0], escape(name_of(others[0].played.job, result.question))
+    gap = f"{other.ratio - 1:+.1%} against the best (90 %: {search_reasons.ratio_interval(other)})"
+    about = f"{where}, {gap}" if other.ratio != 1 else where
+    return [("Next best", escape(values_of(result, other)[0]), about)]
 
 
 def _objective(result: SearchResult, first: Ranked) -> Tile:

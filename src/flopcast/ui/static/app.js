@@ -15,7 +15,7 @@ function chooseScheme(button) {
   const names = ['auto', 'light', 'dark'], root = document.documentElement;
   function show() {
     const now = root.dataset.scheme || 'auto';
-    button.textContent = {auto: 'Auto', light: 'Light', dark: 'Dark'}[now];
+    button.textContent = `Colours: ${now}`;
     button.setAttribute('aria-label', `Colours: ${now === 'auto' ? 'as the system' : now}`);
   }
   button.addEventListener('click', () => {
