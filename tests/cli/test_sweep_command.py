@@ -40,7 +40,7 @@ def test_every_scenario_is_what_a_search_of_it_finds(grid):
     ended = flopcast("sweep", grid, "--json", "--top", "20")
 
     scenarios = json.loads(ended.out)["scenarios"]
-    alone = flopcast("search", *WORDS, *FEW, "--objective", "tokens_per_s", "--json")
+    alone = flopcast("search", *WORDS, *FEW, "--objective", "tokens_per_s", "--json", "--top", "20")
     assert ended.code == 0
     assert [(one["model"], one["gpus"]) for one in scenarios] == [
         ("megatron-1.7b", 4),
