@@ -7,6 +7,7 @@ import pytest
 from all_cases import all_cases
 from command_line import flopcast
 
+from flopcast import serving_job
 from flopcast.library import catalog
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
@@ -202,3 +203,9 @@ def test_the_fix_of_an_error_works_when_it_is_applied(model, gpus, plan, traffic
         fixed |= {SHORT.get(name, name): value for name, value in edits}
         gpus = int(devices[0]) if devices else gpus
     raise AssertionError(told.err)
+
+
+def test_python_needs_no_more_than_a_model():
+    made = serving_job("llama-3.1-8b", plan="tp=1")
+    assert (made.engine.name, made.traffic.concurrency) == ("vllm", 16)
+    assert "engine vllm" in made.assumptions

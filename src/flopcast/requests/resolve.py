@@ -54,7 +54,11 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
 
 
 def made_from(
-    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
+    request: JobRequest,
+    make: Callable[[Document, ReadFile], Made],
+    *,
+    assume_cluster: bool = True,
+    serves: bool = False,
 ) -> Made:
     """Return what `make` makes of the document that a request describes.
 
@@ -62,6 +66,7 @@ def made_from(
     ----------
     make : gets the document, and the function that reads the files that it names
     assume_cluster : whether a job without a cluster runs on the usual one
+    serves : whether it serves even if no part of it says so; a training job gets a stack and a batch
 
     Raises
     ------
@@ -99,7 +104,7 @@ def made_from(
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
     try:
-        made = make(_with_defaults(document), read)
+        made = make(document if serves else _with_defaults(document), read)
     except SpecError as error:
         follows = {"plan"} if unsized else set()  # how many devices a plan fills is then no question
         follows |= {"model.adapters.targets"} if untargeted else set()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.inputs import exists
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import edited_document
@@ -52,7 +53,7 @@ def rl_document(request: JobRequest) -> Document | None:
     """
     if len(request.files) != 1 or Path(request.files[0]).suffix not in ENDINGS:
         return None
-    if not Path(request.files[0]).is_file():
+    if not exists(request.files[0]):
         return None
     document = read_yaml(read_file(Path(request.files[0])), request.files[0])
     if not is_rl(document.data):
