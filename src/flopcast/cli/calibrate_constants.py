@@ -141,7 +141,7 @@ generation, precision, family or scale (`cost/constant_transfer.py`).
 
 ## Other numbers of the catalogue that were fitted to runs
 
-No other number of a stack, device, host, cluster or site was fitted to a whole run. Before a validation
+Besides the constants above, only the numbers in this table were fitted to whole runs. Before a validation
 predicts one of these runs, it fits the number again without this run.
 
 | where | what | runs | how |

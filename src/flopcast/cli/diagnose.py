@@ -36,8 +36,8 @@ def command(
     - pauses, and steps that become slower;
     - parts of the step that take longer than predicted, from timers of the log or a trace.
 
-    Without a log and a trace, flopcast examines only the settings. With one, give the --cluster of the run,
-    unless the file names it.
+    Without a log or a trace, flopcast examines only the settings. With either, give the --cluster of the
+    run, unless the file names it.
 
     \b
     flopcast diagnose run.sh --cluster dgx-h100 --gpus 512 --log train.log

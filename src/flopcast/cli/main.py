@@ -109,8 +109,8 @@ def group() -> None:
 def main() -> None:
     """Run the command line; every deliberate error becomes a message and an exit code.
 
-    Always ends the process. Click's own usage errors count as wrong input, 1 instead of its usual 2,
-    which here means that no plan is feasible. A reader who closes the pipe early is no error.
+    Always ends the process. Click's own usage errors exit with 1 (wrong input) instead of Click's usual
+    2, which here means that no plan is feasible. A reader who closes the pipe early is no error.
     """
     collect_rarely()
     # matrices are small: threads only wait for each other

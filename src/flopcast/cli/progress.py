@@ -95,8 +95,8 @@ class OfRuns(Clock):
 
     Calling it with a sequence yields its members and counts them. Inside of `with OfRuns(...) as watch`, an
     interrupt (Ctrl-C) ends the iteration behind the present member, so that what is done can be printed;
-    `interrupted` is then True. A second interrupt ends the command at once. So does the first one with
-    `whole`, where the members that are done have no result by themselves.
+    `interrupted` is then True. A second interrupt ends the command at once. With `whole`, the first
+    interrupt does so too, because finished members have no result of their own.
     """
 
     def __init__(self, total: int = 0, what: str = "runs", *, whole: str = "") -> None:

@@ -90,9 +90,9 @@ if TYPE_CHECKING:
 def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
     """Find the best plans for a model on a cluster, or the best deployments to serve it.
 
-    The search estimates all plans, simulates the best 64 exactly, and ranks these. Plans that are tied with
-    the best, because the 90 % interval of the ratio of both contains 1, are marked "="; the simplest of
-    those within 2 % comes first. Variants that are tied with a plan and differ only in virtual stages, ZeRO
+    The search estimates all plans, simulates the best 64 exactly, and ranks these. A plan is tied with
+    the best, and marked "=", if the 90 % interval of their ratio contains 1. The simplest tied plan within
+    2 % of the best comes first. Variants that are tied with a plan and differ only in virtual stages, ZeRO
     stage or rank order are counted below it. With several clusters, sizes or stacks, the answer contains
     the best plan for each, or the reason why there is none. Use --plan to set fields of the plan, or to
     list the values to try; the search tries all values of the other fields. If a job file contains a plan,

@@ -57,7 +57,7 @@ def names_of_kind(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def of_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return models that begin with a word, or files if one does: any file may hold a job."""
+    """Return models whose names begin with a word; files, if one begins with it or no model does."""
     models = _beginning(catalogue("models"), incomplete) if incomplete else []
     return _files(incomplete) if not models or any(Path().glob(f"{incomplete}*")) else models
 

@@ -72,9 +72,9 @@ def command(
     hardware, plan, software and step time of one run per row; measured steps of vTrain or SimuMax; the
     functional tests of Megatron-LM, which contain the memory allocated after a step; or measured serving.
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
-    --leave-... options fit the constants again without the runs to predict. Predictions of suites use no
-    constants, except with --leave-one-source-out: then they use those of the catalogue, which were fitted
-    on no suite but korthikanti; korthikanti therefore raises an error.
+    --leave-... options fit the constants again without the runs to predict. Suites are predicted without
+    constants. With --leave-one-source-out, the constants of the catalogue are used. These were fitted
+    on the suite korthikanti, which then raises an error, and on no other suite.
 
     --decisions compares plans of the same model on the same machine. It reports whether predictions rank
     the plans in the right order, and how much slower the recommended plan is than the best. Without a

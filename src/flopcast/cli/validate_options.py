@@ -43,7 +43,7 @@ class Judging:
 
     @property
     def ways(self) -> "tuple[Constants, ...]":
-        """Return the ways of judging that the options choose; all of them if they choose none."""
+        """Return the choices of constants that the options select; all of them if they select none."""
         from flopcast.lab.validation.published import WAYS
 
         return ("others",) if self.left_out else self.chosen or WAYS

@@ -28,7 +28,7 @@ LEGEND = {  # heading → what it holds
     "pairs": "number of pairs of plans",
     "right": f"share in the right order, of the pairs that differ by more than {TIED_RATIO - 1.0:.0%}",
     "equal": "number of pairs that are predicted as tied, of all other pairs",
-    "settled wrong": "number of pairs in the wrong order, of the pairs whose predicted interval excludes 1",
+    "settled wrong": "number of pairs in the wrong order among those whose predicted interval excludes 1",
     "in 90 %": "share of pairs whose measured ratio is inside the predicted 90 % interval",
 }
 FREE = {  # what a sweep leaves open → the question that it answers

@@ -66,7 +66,7 @@ def made_from(
     ----------
     make : gets the document, and the function that reads the files that it names
     assume_cluster : whether a job without a cluster runs on the usual one
-    serves : whether it serves even if no part of it says so; a training job gets a stack and a batch
+    serves : whether it serves, even if no part says so
 
     Raises
     ------
@@ -121,7 +121,7 @@ def made_from(
 
 
 def _no_file(path: Path, _: int) -> bytes:
-    """Refuse a file that a document names, because a request must not read files of the server."""
+    """Refuse a file that a document names."""
     allowed, because = "a schedule that is part of the request", "a request cannot read files of the server"
     raise spec_error("plan.schedule", str(path), allowed, because, "use the command line", "request")
 
