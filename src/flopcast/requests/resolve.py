@@ -54,12 +54,9 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
 
 
 def made_from(
-    request: JobRequest,
-    make: Callable[[Document, ReadFile], Made],
-    *,
-    assume_cluster: bool = True,
+    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True,
     serves: bool = False,
-) -> Made:
+) -> Made:  # fmt: skip
     """Return what `make` makes of the document that a request describes.
 
     Parameters
