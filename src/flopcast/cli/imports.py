@@ -116,12 +116,12 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     """Read the files, check the job as far as it is complete, and write it."""
     from flopcast.library.job_yaml import job_text
     from flopcast.requests.job_files import job_of, read_file
-    from flopcast.requests.resolve import made_from
+    from flopcast.requests.resolve import made_from, of_training
     from flopcast.requests.serving_request import serving_job_of
     from flopcast.requests.serving_words import OF_SERVING
 
     check_writable("--out", out)
-    document = made_from(request, lambda document, _: document, assume_cluster=False)
+    document = made_from(request, of_training(lambda document, _: document), assume_cluster=False)
     data = document.data if isinstance(document.data, dict) else {}
     assumptions = data.get("assumptions")
     for note in assumptions if isinstance(assumptions, list) else []:

@@ -50,20 +50,23 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     InfeasibleError
         The request has no plan, and none fits.
     """
-    return made_from(request, job_of, assume_cluster=assume_cluster)
+    return made_from(request, of_training(job_of), assume_cluster=assume_cluster)
+
+
+def of_training(make: Callable[[Document, ReadFile], Made]) -> Callable[[Document, ReadFile], Made]:
+    """Return a function for `made_from` that gives a document the usual stack and batch first."""
+    return lambda document, read: make(_with_defaults(document), read)
 
 
 def made_from(
-    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True,
-    serves: bool = False,
-) -> Made:  # fmt: skip
+    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
+) -> Made:
     """Return what `make` makes of the document that a request describes.
 
     Parameters
     ----------
     make : gets the document, and the function that reads the files that it names
     assume_cluster : whether a job without a cluster runs on the usual one
-    serves : whether it serves, even if no part says so
 
     Raises
     ------
@@ -101,7 +104,7 @@ def made_from(
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
     try:
-        made = make(document if serves else _with_defaults(document), read)
+        made = make(document, read)
     except SpecError as error:
         follows = {"plan"} if unsized else set()  # how many devices a plan fills is then no question
         follows |= {"model.adapters.targets"} if untargeted else set()
@@ -284,9 +287,8 @@ def _with_defaults(document: Document) -> Document:
         document = _with_usual_stack(document)
     if "batch" not in data:
         length = _usual_length(data.get("model"))
-        document = _with_assumed(
-            document, "batch", {"sequence_length": length}, f"sequence_length {length}"
-        )
+        batch = {"sequence_length": length}
+        document = _with_assumed(document, "batch", batch, f"sequence_length {length}")
     return document
 
 

@@ -19,7 +19,7 @@ from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import plan_words
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.resolve import made_from
+from flopcast.requests.resolve import made_from, of_training
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.spec.plan import Plan
@@ -77,7 +77,7 @@ def question_of(request: SearchRequest) -> Question:
     opened = []
     for cluster, stack, limit in product(clusters, stacks, limits):
         one = replace(job, changes=(*changes, *limit), cluster=cluster, stack=stack)
-        opened.append(faults.of(partial(made_from, one, open_job_of), None))
+        opened.append(faults.of(partial(made_from, one, of_training(open_job_of)), None))
     jobs = [each for each in opened if each is not None]
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}

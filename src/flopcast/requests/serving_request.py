@@ -52,7 +52,7 @@ def resolve_serving(request: JobRequest) -> ServingJob:
     ]
     if wrong:
         raise SpecError(wrong)
-    return made_from(request, serving_job_of, serves=True)
+    return made_from(request, serving_job_of)
 
 
 def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
