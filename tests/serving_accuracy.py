@@ -54,6 +54,9 @@ are left out of the fit. `python tests/serving_accuracy.py` writes this page.
 - Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times what its kernels take alone, in ML.ENERGY and in
   aiconfigurator. The cause is not known.
 - Qwen3-32B ran on two RTX PRO 6000 without the engine's own all-reduces; predictions assume these.
+- Lengths of prompts are not printed in ML.ENERGY and MLPerf; those of the predictions are assumed.
+- The priors of the fit (how strongly constants are drawn to kernels alone) were set with the scores of
+  models left out in view. These scores are therefore development scores as far as the priors matter.
 - MLPerf's scenarios with arrivals are bounded by their own rate: rows of "Offline" say more.
 - SGLang's rows of APEX have labels that are known to be wrong (README of the data).
 """

@@ -4,9 +4,9 @@ Source: data/serving/mlperf_inference_v5.1_llm.csv; on GitHub mlcommons/inferenc
 one scenario of one submitted system.
 
 Submitters choose their plans and do not print them: flopcast's own choice of a plan stands in, one instance
-beside the other on all devices. Each number is the best of a submitter's search. Mean lengths of prompts
-are those of MLCommons' posts on each benchmark, of OpenOrca for Llama 2 and Mixtral; mean lengths of
-outputs are the tokens of a second over the queries of a second in the rows with arrivals. "Offline" keeps
+beside the other on all devices. Each number is the best of a submitter's search. The table
+does not print lengths of prompts: their means are assumed, about those of the data sets of the benchmarks.
+Mean lengths of outputs are the tokens of a second over the queries of a second in the rows with arrivals. "Offline" keeps
 every place of the batch taken; other scenarios have random arrivals at the rate of the row. A result is
 therefore at most that rate times the mean length.
 """
@@ -39,7 +39,7 @@ MODELS = {
     "mixtral-8x7b": "mixtral-8x7b",
     "deepseek-r1": "deepseek-v3",
 }
-LENGTHS = {  # mean tokens of prompts and of outputs, by model
+LENGTHS = {  # mean tokens of prompts (assumed) and of outputs, by model
     "llama-2-70b": (294, 292),
     "llama-3.1-405b": (9400, 655),
     "llama-3.1-8b": (778, 128),
