@@ -6,9 +6,9 @@ one scenario of one submitted system.
 Submitters choose their plans and do not print them: flopcast's own choice of a plan stands in, one instance
 beside the other on all devices. Each number is the best of a submitter's search. The table
 does not print lengths of prompts: their means are assumed, about those of the data sets of the benchmarks.
-Mean lengths of outputs are the tokens of a second over the queries of a second in the rows with arrivals. "Offline" keeps
-every place of the batch taken; other scenarios have random arrivals at the rate of the row. A result is
-therefore at most that rate times the mean length.
+Mean lengths of outputs are the tokens of a second over the queries of a second in the rows with arrivals.
+"Offline" keeps every place of the batch taken; other scenarios have random arrivals at the rate of the row.
+A result is therefore at most that rate times the mean length.
 """
 
 from collections.abc import Mapping
