@@ -22,6 +22,7 @@ NAMES = (  # the order of the list
     "check",
     "laws",
     "screen_right",
+    "serving_screen_right",
     "sharded_by_layer",
     "uneven_recompute",
 )
@@ -37,7 +38,7 @@ def main(words: list[str]) -> int:
     if not asks:
         print(f"there is no benchmark {words[0]!r}", file=sys.stderr)
     print(
-        "\n".join(f"{name:18} {first_line(name)}" for name in NAMES),
+        "\n".join(f"{name:20} {first_line(name)}" for name in NAMES),
         file=sys.stdout if asks else sys.stderr,
     )
     return 0 if asks else 1

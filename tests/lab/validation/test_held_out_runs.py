@@ -37,10 +37,10 @@ def test_no_constant_was_fitted_on_a_source_that_is_held_out():
 def test_a_reader_is_told_whether_constants_were_fitted_on_what_is_judged(found):
     source = found.rows[0].run.source
 
-    assert "not on these" in found.constants_sentence
-    assert "on these runs among others" in replace(found, fitted_on=frozenset([source])).constants_sentence
+    assert "fitted on other sources" in found.constants_sentence
+    assert "fitted on these runs too" in replace(found, fitted_on=frozenset([source])).constants_sentence
     assert found.constants_sentence.startswith("Fitted: ")
-    assert "not on these" not in replace(found, constants="none").constants_sentence
+    assert "other sources" not in replace(found, constants="none").constants_sentence
 
 
 def test_rows_are_left_out_only_for_a_batch_or_degrees_that_they_do_not_state(found):

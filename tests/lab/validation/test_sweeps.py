@@ -241,8 +241,8 @@ def test_the_text_says_the_same_as_the_page():
         cell for table in decisions.tables("none", sweeps) for _, found in table.lines for cell in found
     ]
     assert all(cell in text for cell in cells)
-    assert "Which plan and precision?" in text
-    assert "Which plan and global batch?" not in text
+    assert "Choice of plan and precision" in text
+    assert "Choice of plan and global batch" not in text
 
 
 def test_ways_of_judging_are_told_one_after_the_other():
