@@ -9,7 +9,7 @@ from command_line import flopcast
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 
-JOB, SEARCH = "predict llama-3-8b --gpus 8", "search llama-3-8b --gpus 8"
+JOB, SEARCH = "predict llama-3-8b --gpus 8", "search bloom-560m --gpus 2"
 ROWS = {  # the start of a command line → what is wrong behind it
     f"{JOB} --plan": (
         *("zero=5", "precision=int8", "mbs=0", "tp=16", "tp=3", "pp=5", "cp=3", "ep=2", "recompute=maybe"),
@@ -29,7 +29,7 @@ ROWS = {  # the start of a command line → what is wrong behind it
     "predict llama-3-8b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
     SEARCH: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2", "--plan precision=int8"),
     f"{SEARCH} --objective": ("time_to_train",),
-    "search llama-3-8b --gpus": ("64..", "60"),
+    "search bloom-560m --gpus": ("64..", "60"),
     "run llama-3-8b": ("--gpus 8",),
     "predict --gpus 8": ("7b",),
     f"{JOB} --cluster": ("h800",),
