@@ -150,7 +150,7 @@ def _differences(job: ServingJob, found: Document, program: str) -> Iterator[str
     for name, value in mine.items():
         other = theirs.get(name)
         if other != value:
-            yield f"{name} {value} cannot be said by flags of {program}: the commands mean {other}"
+            yield f"{program} has no flag for {name} {value}: the commands use {other}"
 
 
 def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:

@@ -137,7 +137,7 @@ def note_longest(reader: LaunchReader, key: str) -> None:
     if reader.has(key):
         longest = reader.tokens(key)
         reader.assume(
-            f"{key} {longest} is not counted: lengths of requests are those of the traffic, and the cache"
+            f"{key} {longest} is not used: the traffic has the lengths of requests, and the cache"
             " takes what is free",
             key,
         )

@@ -30,7 +30,7 @@ function chooseScheme(button) {
 }
 
 function work() {
-  let asking = null, waiting = null, events = null, edited = null, sliding = false, advising = null;
+  let asking = null, waiting = null, events = null, edited = null, sliding = false, advising = null, last = null;
 
   for (const each of form.querySelectorAll('select[data-picker]')) addPicker(each);
   for (const each of form.querySelectorAll('input[data-stops]')) addSlider(each);
@@ -121,6 +121,7 @@ function work() {
     if (asking) asking.abort();
     if (advising) advising.abort();
     const mine = asking = new AbortController();
+    last = hold || choose ? null : words().toString();
     const query = words(hold ? {hold: '1'} : choose ? {choose: '1'} : {});
     const late = setTimeout(() => state('working…'), 150);
     try {
@@ -214,6 +215,8 @@ function work() {
     form.addEventListener('change', (event) => {
       redeal(event);
       clearTimeout(waiting);
+      // what was typed is answered already: another answer would replace a link that is being clicked
+      if (words().toString() === last) return;
       ask({field: event.target.name});
     });
     form.addEventListener('slide', async () => {  // one question at a time: the last one wins
