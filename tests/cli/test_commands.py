@@ -387,3 +387,10 @@ def test_an_error_has_its_exit_code(capsys, error, code, told):
     said = capsys.readouterr()
     assert said.out == ""
     assert told in said.err
+
+
+def test_the_format_of_a_file_is_refused_where_no_file_is_read():
+    told = flopcast("predict", "llama-3-8b", "--gpus", "8", "--kind", "megatron")
+
+    assert told.code == 1
+    assert "remove --kind megatron, or name a file" in told.err

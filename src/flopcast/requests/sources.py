@@ -45,6 +45,9 @@ def read_source(request: JobRequest) -> JobSource:
     """
     if not request.files:
         refuse_values(request)
+        if request.kind:
+            because, fix = "no file is read", f"remove --kind {request.kind}, or name a file"
+            raise spec_error("--kind", request.kind, "only with a file", because, fix)
         return JobSource(document=Document(COMMAND_LINE, {}, {}))
     commands = [word for word in request.files if is_command(word)]
     if commands and len(request.files) > 1:
