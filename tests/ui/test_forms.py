@@ -19,9 +19,8 @@ from flopcast.ui.form import plan_note
 from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.openapi import described
 from flopcast.ui.page import PAGES, START
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING, packed, unpacked
 from flopcast.ui.responses import fields_of
-from flopcast.ui.serving import OF_SERVING
 
 JOB = {"model": "gpt3-175b", "cluster": "selene", "gpus": "64", "tp": "8", "gbs": "128"}
 

@@ -152,7 +152,7 @@ def _deliver(text: str, out: Path | None, message: str) -> None:
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
-    Supports the decoders that flopcast has layers for. Copy the output under `model:` in a job file.
+    Supports decoders whose layers flopcast knows. Copy the output under `model:` in a job file.
 
     \b
     flopcast import hf config.json

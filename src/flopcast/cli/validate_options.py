@@ -43,7 +43,7 @@ class Judging:
 
     @property
     def ways(self) -> "tuple[Constants, ...]":
-        """Return the choices of constants that the options select; all of them if they select none."""
+        """Return which sets of constants the options ask for; all sets if they ask for none."""
         from flopcast.lab.validation.published import WAYS
 
         return ("others",) if self.left_out else self.chosen or WAYS

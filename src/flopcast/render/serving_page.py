@@ -143,12 +143,10 @@ def _memory(report: ServingReport) -> Section:
 
 def _certainty(report: ServingReport) -> Section:
     """Return the factors that make the interval of an iteration, the largest first."""
-    rows: list[tuple[Cell, ...]] = []
-    for name, factor in report.factors.items():
-        part = report.factor_shares.get(name, 0.0)
-        if (spread := part * factor.log_sigma_factor * 1.6449) > 0:
-            rows.append((in_words(name), share(part), Quantity(spread, f"± {spread:.1%}")))
-    rows.sort(key=lambda row: -getattr(row[2], "value", 0.0))
+    rows: list[tuple[Cell, ...]] = [
+        (in_words(name), share(part), Quantity(spread, f"± {spread:.1%}"))
+        for name, part, spread in report.spreads
+    ]
     caption = "Factors on which the time of an iteration depends."
     return Section(
         key="certainty",

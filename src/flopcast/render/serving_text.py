@@ -223,16 +223,7 @@ def _times(report: ServingReport) -> list[str]:
 
 def _certainty(report: ServingReport) -> list[str]:
     """Return the factors that make the interval, the largest first, and the curves used."""
-    parts = sorted(
-        (
-            (report.factor_shares[name] * factor.log_sigma_factor, name)
-            for name, factor in report.factors.items()
-            if name in report.factor_shares
-        ),
-        reverse=True,
-    )
-    shown = [(part, name) for part, name in parts[:5] if part > 0]
-    rows = [[f"  {in_words(name)}", f"± {1.6449 * part:.1%}"] for part, name in shown]
+    rows = [[f"  {in_words(name)}", f"± {spread:.1%}"] for name, _, spread in report.spreads[:5]]
     borrowed = sorted({each.curve.name for each in report.used if not each.calibrated})
     lines = ["what the uncertainty depends on", *aligned(rows, "<>")]
     if borrowed:

@@ -13,19 +13,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import spec_error
 from flopcast.report.report import Report
-from flopcast.serving.instances import instances_of
+from flopcast.serving.memory import serving_memory
 from flopcast.serving.serve import serve
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.lengths import Lengths
 from flopcast.spec.operations import HOUR_S
 from flopcast.spec.rl_plan import RlPlan
 from flopcast.spec.serving_job import ServingJob
-from flopcast.units import Number
 
+LINK_LOG_SIGMA_FACTOR = 0.2  # of the time of a handoff, assumed: no measurement was found
 ADAPTER_BYTES = 2.0  # of an element: adapters are sent in 16 bits
 ROLLOUT, SCORING, TRAINING, HANDOFF = PHASES = ("rollout", "scoring", "training", "handoff")
 
@@ -66,7 +65,7 @@ def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
     steps = max(math.ceil(plan.answers / training.job.plan.global_batch), 1)
     low, high = (steps * bound for bound in training.bounds_s)
     trained = Estimate(value=steps * training.step_time_s, low=low, high=high)
-    sent_bytes, sent = _handoff(rollout, training, plan, book)
+    sent_bytes, sent = _handoff(rollout, training, plan)
     phases = {
         ROLLOUT: _whole(served),
         SCORING: _whole(scored).times(plan.scorers) if scored else Estimate(value=0.0, low=0.0, high=0.0),
@@ -104,17 +103,10 @@ def _scoring(job: ServingJob) -> ServingJob:
 
 def _whole(report: ServingReport) -> Estimate:
     """Return the time until the last request ends."""
-    return _spread(report.served.end_s, report.log_sigma_factor)
+    return Estimate.log_normal(report.served.end_s, report.log_sigma_factor)
 
 
-def _spread(value: Number, log_sigma_factor: Number) -> Estimate:
-    ratio = math.exp(NINETY_PERCENT * log_sigma_factor)
-    return Estimate(value=value, low=value / ratio, high=value * ratio)
-
-
-def _handoff(
-    rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
-) -> tuple[float, Estimate]:
+def _handoff(rollout: ServingJob, training: Report, plan: RlPlan) -> tuple[float, Estimate]:
     """Return the bytes that each generating device receives, and their time.
 
     Each device gets its part of the weights in the format in which it serves them, over the link between
@@ -122,8 +114,7 @@ def _handoff(
     """
     tiers = rollout.cluster.tiers
     tier = tiers[-1] if plan.apart else tiers[0]
-    memory = instances_of(rollout, book, 2).memory
-    sent = memory.weight_bytes
+    sent = serving_memory(rollout).weight_bytes
     if plan.handoff == "adapter":
         adapters = training.job.model.adapters
         if adapters is None:
@@ -131,7 +122,7 @@ def _handoff(
             raise spec_error("handoff", "adapter", "full, where all weights are trained", because, fix)
         sent = ADAPTER_BYTES * training.job.model.trained_parameters() / rollout.plan.devices
     link = tier.bytes_per_s * tier.attained_fraction
-    return sent, _spread(tier.latency_s + sent / link, 0.2)
+    return sent, Estimate.log_normal(tier.latency_s + sent / link, LINK_LOG_SIGMA_FACTOR)
 
 
 def _together(phases: Mapping[str, Estimate], *, apart: bool) -> Estimate:

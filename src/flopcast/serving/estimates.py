@@ -21,7 +21,6 @@ from flopcast.serving.summary import ServingSummary, summarise
 from flopcast.serving.time_shares import TimeShares
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import SLO_METRICS, Percentile
-from flopcast.units import Number
 
 PERCENTILES = (50.0, 90.0, 99.0)
 INTER_TOKEN = "inter_token"  # single times between tokens, where TPOT is the mean of a request
@@ -55,7 +54,7 @@ def report_of(
 
     tokens_per_s = estimate(lambda each: each.output_tokens_per_s * replicas)
     stated = bool(found[0].objectives)
-    device_w = None if power is None else _spread(power.device_w, power.log_sigma_factor)
+    device_w = None if power is None else Estimate.log_normal(power.device_w, power.log_sigma_factor)
     limits = found[0].limited_by
     return ServingReport(
         job=job,
@@ -104,12 +103,6 @@ def _at(spread: Callable[[ServingSummary], Spread], percentile: Percentile, foun
     return spread(found).at_s(percentile)
 
 
-def _spread(value: Number, log_sigma_factor: Number) -> Estimate:
-    """Return a log-normal number with its interval."""
-    ratio = math.exp(NINETY_PERCENT * log_sigma_factor)
-    return Estimate(value=value, low=value / ratio, high=value * ratio)
-
-
 def _joules(device_w: Estimate | None, tokens_per_s: Estimate, devices: int) -> Estimate | None:
     """Return the joules of all devices for an output token; None without watts or without output.
 
@@ -118,7 +111,7 @@ def _joules(device_w: Estimate | None, tokens_per_s: Estimate, devices: int) -> 
     if device_w is None or tokens_per_s.low <= 0:
         return None
     sigmas = (math.log(each.high / each.low) / 2.0 / NINETY_PERCENT for each in (device_w, tokens_per_s))
-    return _spread(devices * device_w.value / tokens_per_s.value, math.hypot(*sigmas))
+    return Estimate.log_normal(devices * device_w.value / tokens_per_s.value, math.hypot(*sigmas))
 
 
 def _building(job: ServingJob, device_w: Estimate | None, tokens_per_s: Estimate) -> Estimate | None:

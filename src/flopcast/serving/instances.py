@@ -86,7 +86,7 @@ def _most_tokens(job: ServingJob, longest: int) -> int:
 
 
 def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
-    """Return what one group of sequences may hold and do in an iteration."""
+    """Return the limits of one scheduler: sequences, new tokens and KV blocks of an iteration."""
     engine, drafting = job.engine, job.plan.drafting
     return Limits(
         max_sequences=job.most_sequences,

@@ -60,7 +60,7 @@ def device_power(
     if device.board_power_w is None:
         return None
     wait_w, message_w = (drawn_w(kind, device, job.site) for kind in (WAITING, "communication"))
-    # seconds of each stage's device in an iteration, of all passes that are in flight
+    # busy seconds of the device of each stage in one iteration, summed over the passes in flight
     each = job.passes_in_flight / job.plan.pipeline_parallel
     busy_s = used_j = uncertain_j = 0.0
     draws = device.power

@@ -4,10 +4,11 @@ Answers: which numbers come out for a serving job?
 Elsewhere: how they are found (serve.py), how they look (render/serving_text.py).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flopcast.cost.factors import Factor
+from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.item_prices import Used
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.output_mixture import OutputMixture
@@ -25,6 +26,16 @@ class Estimate:
     value: Number
     low: Number
     high: Number
+
+    @classmethod
+    def log_normal(cls, value: Number, log_sigma_factor: Number) -> "Estimate":
+        """Return a log-normal number with its interval.
+
+        >>> Estimate.log_normal(2.0, 0.0).high
+        2.0
+        """
+        ratio = math.exp(NINETY_PERCENT * log_sigma_factor)
+        return cls(value=value, low=value / ratio, high=value * ratio)
 
     def times(self, ratio: Number) -> "Estimate":
         """Return the estimate in another unit."""
@@ -67,6 +78,19 @@ class ServingReport:
     used: tuple[Used, ...]
     pools: Pools | None = None  # where prompts and decoding have instances of their own
     mixture: OutputMixture | None = None  # where outputs are a histogram of several lengths
+
+    @property
+    def spreads(self) -> list[tuple[str, Number, Number]]:
+        """Return the factors that make an iteration's time uncertain, the most important one first.
+
+        Each has its name, its share of the time, and the half-width of the 90 % interval that it causes.
+        """
+        found = (
+            (name, share, NINETY_PERCENT * share * self.factors[name].log_sigma_factor)
+            for name, share in self.factor_shares.items()
+            if name in self.factors
+        )
+        return sorted((each for each in found if each[2] > 0), key=lambda each: -each[2])
 
     @property
     def meets_slo(self) -> bool | None:

@@ -33,7 +33,7 @@ AXES = "pp_inside", "pp"  # of a message inside a scale-up domain, and of one th
 
 
 def blocks_of_stages(blocks: int, stages: int) -> tuple[int, ...]:
-    """Return the blocks of each stage: as even as possible, the last stage with none of the rest.
+    """Return the blocks of each stage, as even as possible; extra blocks never go to the last stage.
 
     The last stage has the head. The stages before it take one block more each, the later ones first
     (vLLM, `get_pp_indices`).

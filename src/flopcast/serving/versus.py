@@ -66,9 +66,7 @@ def serving_versus(first: ServingReport, second: ServingReport) -> ServingCompar
         if one is None or other is None or not (one.value > 0 and other.value > 0):
             continue
         power = max(_power(one, first.log_sigma_factor), _power(other, second.log_sigma_factor))
-        spread = math.exp(NINETY_PERCENT * sigma * power)
-        ratio = other.value / one.value
-        ratios[name] = Estimate(value=ratio, low=ratio / spread, high=ratio * spread)
+        ratios[name] = Estimate.log_normal(other.value / one.value, sigma * power)
     return ServingComparison(first=first, second=second, ratios=ratios)
 
 

@@ -63,7 +63,7 @@ class Drafting(StrictModel):
 def expected_tokens(acceptance_share: float, drafted: int) -> float:
     """Return the tokens that a pass yields if each drafted token is right with the same probability.
 
-    It is the sum of the powers 0 to `drafted` of the probability: (1 - a^(k + 1)) / (1 - a)
+    With acceptance probability a and k drafted tokens, it is 1 + a + ... + a^k = (1 - a^(k + 1)) / (1 - a)
     (arXiv:2211.17192, equation 1).
 
     >>> expected_tokens(0.5, 2), expected_tokens(1.0, 3), expected_tokens(0.9, 0)

@@ -23,8 +23,8 @@ class RlPlan(StrictModel):
         Which weights the generating devices receive after each step: all ("full"), or those of the trained
         adapters ("adapter").
     apart : bool
-        Whether generation has devices of its own. It then runs while the answers before are trained on; on
-        shared devices, the phases follow one another.
+        Whether generation has its own devices. It then overlaps with training on the previous answers. On
+        shared devices, the phases run one after another.
 
     Examples
     --------

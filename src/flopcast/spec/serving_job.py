@@ -52,7 +52,7 @@ class ServingJob(StrictModel):
 
     @property
     def replicas(self) -> int:
-        """Return the instances that share the traffic: as many as fit on the cluster unless stated.
+        """Return the number of instances that share the traffic; by default, as many as fit on the cluster.
 
         Two pools count as one instance.
         """

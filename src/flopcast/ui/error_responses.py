@@ -14,8 +14,7 @@ from flopcast.requests.resolve import without_options
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui.pool import Answer
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
-from flopcast.ui.serving import OF_SERVING
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 
 JSON = "application/json"
 DATA = "api."  # tasks of the API: their answers are data, all others are shown on a page

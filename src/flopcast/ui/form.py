@@ -17,7 +17,7 @@ from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.ui.chosen_plan import CHOSEN
 from flopcast.ui.form_fields import FIELDS, Field
-from flopcast.ui.request_fields import OF_PLAN, OF_SEARCH
+from flopcast.ui.request_fields import OF_DEGREES, OF_FORMATS, OF_LIMITS, OF_PLAN, OF_SEARCH
 
 Fields = Mapping[str, str]
 JOB = ("model", "cluster", "gpus", "gbs", "seq", "stack")
@@ -83,7 +83,7 @@ def serve_form(words: Fields) -> str:
         '<button type="submit">Predict</button>'
         '<button type="submit" name="choose" value="1">Find the best deployment</button>'
     )
-    deployment = ("tp", "dp", "ep", "pp", "replicas", "weights", "cache", "max_sequences", "max_tokens")
+    deployment = (*OF_DEGREES, *OF_FORMATS, *OF_LIMITS)
     return (
         _card("Model and machine", _inputs(("model", "cluster", "gpus", "engine"), words))
         + _card("Traffic", _inputs(("rate", "concurrency", "prompt", "output", "slo"), words))

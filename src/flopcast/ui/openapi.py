@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import flopcast
 from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH
-from flopcast.ui.serving import OF_SERVING
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 OPERATIONS = {

@@ -39,6 +39,13 @@ OF_PLAN = (
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
 OF_SEARCH = ("objectives", "deadline", "budget", "headroom")
+OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
+OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
+OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")
+OF_LIMITS = ("max_sequences", "max_tokens")
+OF_FORMATS = ("weights", "cache")
+OF_DEPLOYMENT = (*OF_DEGREES, *OF_LIMITS, *OF_FORMATS)
+OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT)
 _FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "plan", "log")}
 _FIELD_OF |= {"engine": "engine", "slo": "slo", "traffic": "rate, prompt and output"}
 _FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}

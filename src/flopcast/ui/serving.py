@@ -27,15 +27,19 @@ from flopcast.search.deployments.find import DeploymentResult
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob
-from flopcast.ui.request_fields import Words, check_names, count, text_of
+from flopcast.ui.request_fields import (
+    OF_DEGREES,
+    OF_DEPLOYMENT,
+    OF_FORMATS,
+    OF_LIMITS,
+    OF_SERVING,
+    OF_TRAFFIC,
+    Words,
+    check_names,
+    count,
+    text_of,
+)
 
-OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
-OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
-OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")
-OF_LIMITS = ("max_sequences", "max_tokens")
-OF_FORMATS = ("weights", "cache")
-OF_DEPLOYMENT = (*OF_DEGREES, *OF_LIMITS, *OF_FORMATS)
-OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT)
 LONG_NAMES = {
     "tp": "tensor_parallel",
     "dp": "data_parallel",
@@ -91,9 +95,7 @@ def serve_page(words: Words) -> dict[str, object]:
         f"<h2>{escape(one.heading)}</h2></summary>{one.html}</details>"
         for place, one in enumerate(sections_of(report))
     )
-    used = fields_of(report.job)
-    named = {name: value for name, value in used.items() if words.get(name) in (None, "")}
-    return {"html": answer(report) + parts, "fields": {}, "used": named}
+    return {"html": answer(report) + parts, "fields": {}}
 
 
 def fields_of(job: ServingJob) -> dict[str, str]:

@@ -21,7 +21,7 @@ UNKNOWN = Estimate(value=math.nan, low=math.nan, high=math.nan)
 
 
 def latency(metric: str, unit: str, name: str = "mean") -> Reader:
-    """Return the reader of a mean latency or, named "p50", "p90" or "p99", of a percentile."""
+    """Return a function that reads a latency from a report: its mean, or "p50", "p90" or "p99"."""
     return lambda report: report.latencies[metric][name].times(PER_UNIT[unit])
 
 

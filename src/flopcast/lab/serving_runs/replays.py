@@ -2,7 +2,7 @@
 
 Source: data/serving/vllm_requests_*.csv; on GitHub casys-kaist/LLMServingSim, bench/examples, MIT.
 
-The name of a file says device and model: vllm_requests_DEVICE_MODEL.csv. The settings are those of the
+The file name states the device and the model: vllm_requests_DEVICE_MODEL.csv. The settings are those of the
 `meta.json` beside each run: 128 sequences and 2048 new tokens in a pass, and 16-bit weights. Qwen3-32B ran
 on two devices. The engine ran in the process that sent the requests. The arrivals and lengths of the file
 are replayed; each request is then a row, and the means over all of them and the order of their first tokens

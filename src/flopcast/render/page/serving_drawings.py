@@ -12,6 +12,7 @@ import numpy as np
 from flopcast.render.page.drawing import Axis, figure, grid, legend, line, mark, names, spanning
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, Quantity, rate, seconds, share, table
+from flopcast.render.serving_text import NAMES
 from flopcast.serving.serving_report import ServingReport
 from flopcast.units import Number, show, show_seconds
 
@@ -91,7 +92,7 @@ def percentile_section(report: ServingReport) -> Section:
                 each = found[column]
                 rows.append(
                     (
-                        METRICS[name],
+                        NAMES[name],
                         column,
                         seconds(each.value),
                         seconds(each.low, each.value),
@@ -101,9 +102,6 @@ def percentile_section(report: ServingReport) -> Section:
     headings = ("latency", "of requests", "value", "90 %: from", "to")
     numbers = table("Latencies with their 90 % intervals.", headings, rows)
     return Section(key="latencies", heading="Latencies", html=drawing + numbers)
-
-
-METRICS = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end", "inter_token": "between tokens"}
 
 
 def occupancy_section(report: ServingReport) -> Section:

@@ -106,15 +106,15 @@ def find_deployments(
     say = told or (lambda _: None)
     found: list[Screened] = []
     candidates = 0
+    drawn = requests_of(_shorter(question.jobs[0]).traffic, trace)  # jobs have the same traffic
     for job in question.jobs:
-        requests = requests_of(_shorter(job).traffic, trace)
-        for each in screened(job, question.space, book_of(job.cluster), requests):
+        for each in screened(job, question.space, book_of(job.cluster), drawn):
             candidates += 1
             found += [each] if each is not None else []
             if candidates % 64 == 0:
                 say(Progress(candidates, 0, 0))
     if not found:
-        raise SpecError(_faults(question, trace))
+        raise SpecError(_faults(question, drawn))
     chosen = promising(found, question, simulated)
     ranked: list[RankedDeployment] = []
     partial = False
@@ -128,7 +128,6 @@ def find_deployments(
         partial = True
     kept = _in_order([each for each in ranked if each.kept])
     rest = sorted((each for each in ranked if not each.kept), key=_shortfall)
-    size = requests_of(_shorter(question.jobs[0]).traffic, trace).size
     return DeploymentResult(
         question=question,
         deployments=kept,
@@ -136,7 +135,7 @@ def find_deployments(
         candidates=candidates,
         possible=len(found),
         simulated=len(ranked),
-        requests=size,
+        requests=drawn.size,
         partial=partial,
     )
 
@@ -149,12 +148,11 @@ def _shorter(job: ServingJob) -> ServingJob:
     return job.model_copy(update={"traffic": traffic})
 
 
-def _faults(question: DeploymentQuestion, trace: Requests | None) -> list[Problem]:
+def _faults(question: DeploymentQuestion, requests: Requests) -> list[Problem]:
     """Return why no deployment is possible: what is wrong with the jobs as they stand."""
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
     problems: list[Problem] = []
     for job in question.jobs:
-        requests = requests_of(_shorter(job).traffic, trace)
-        longest = int((requests.prompt_tokens + requests.output_tokens).max())
         problems += [one for one in serving_problems(job, longest) if one not in problems]
     return problems
 
