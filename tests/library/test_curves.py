@@ -202,4 +202,5 @@ def test_a_book_holds_the_curves_of_device_relatives_and_fabrics_and_no_others(n
 
 
 def test_an_owner_without_a_file_has_no_curves():
-    assert load_owner("nobody") == {}
+    for owner in ("nobody", "x" * 300, "../engines/vllm", "zero\0byte", ""):  # a job may name its device so
+        assert load_owner(owner) == {}

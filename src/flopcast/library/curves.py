@@ -89,8 +89,10 @@ def load_owner(owner: str, serving: bool = False) -> dict[tuple[str, str], Curve
     `serving` asks for those that only serving uses. Kept in memory after the first call: callers must not
     change the mapping.
     """
-    place = folder("curves") / file_of(owner, serving)
-    return read_owner(place.read_text(encoding="utf-8"), owner) if place.is_file() else {}
+    file = file_of(owner, serving)
+    if file not in names("curves"):  # a job's own device may have any name, even one that no file can have
+        return {}
+    return read_owner((folder("curves") / file).read_text(encoding="utf-8"), owner)
 
 
 def file_of(owner: str, serving: bool = False) -> str:
