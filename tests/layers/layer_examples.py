@@ -121,6 +121,7 @@ MIXTURES = {
 LATENT = {  # DeepSeek's, small: no two widths are equal
     "latent": latent(q_lora_rank=24),
     "latent_without_queries": latent(),
+    "grouped_latents": latent(q_lora_rank=24, latent_groups=2),
     "latent_dropout": latent(q_lora_rank=24, dropout=0.1),
 }
 TRACED = Traced.model_validate(

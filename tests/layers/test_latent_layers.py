@@ -57,9 +57,10 @@ def account(mixer, hidden, tokens, ranks, sequence_parallel):
         q = linear(gathered(norm(linear(x, mixer.q_lora_rank))), heads * size)
     else:
         q = linear(gathered(x), heads * size)
-    compressed = linear(x, mixer.kv_lora_rank + mixer.qk_rope_head_size)
-    latent = gathered(norm(compressed[:, : mixer.kv_lora_rank]))
-    up = linear(latent, heads * (mixer.qk_nope_head_size + mixer.value_head_size))
+    latents = mixer.latent_groups * mixer.kv_lora_rank
+    compressed = linear(x, latents + mixer.qk_rope_head_size)
+    latent = gathered(norm(compressed[:, :latents]))
+    up = linear(latent[:, : mixer.kv_lora_rank], heads * (mixer.qk_nope_head_size + mixer.value_head_size))
     assert q.shape == (tokens, heads * size)
     assert up.shape[0] == tokens
     linear(np.zeros((tokens, heads * mixer.value_head_size)), hidden)

@@ -24,7 +24,7 @@ DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C. Sharding: `MLASelfAtt
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import CORE
@@ -66,6 +66,9 @@ class LatentAttention(AbstractMixer):
         Elements of a head's queries and keys that are rotated.
     value_head_size : int
         Elements of a head's values and output.
+    latent_groups : int
+        Number of latents of keys and values (grouped latent attention, arXiv:2505.21487). Equal groups of
+        heads have a latent of `kv_lora_rank` elements each; all heads share the rotated part of the keys.
     dropout : float
         Probability of dropout on the attention scores after the softmax.
 
@@ -87,7 +90,23 @@ class LatentAttention(AbstractMixer):
     qk_nope_head_size: int = Field(ge=1)
     qk_rope_head_size: int = Field(ge=1)
     value_head_size: int = Field(ge=1)
+    latent_groups: int = Field(default=1, ge=1)
     dropout: Probability = 0.0
+
+    @field_validator("latent_groups")
+    @classmethod
+    def _equal_groups(cls, value: int, info: ValidationInfo) -> int:
+        """Refuse groups of unequal numbers of heads."""
+        heads = info.data.get("heads", value)
+        if heads % value:
+            because = "equal groups of heads share a latent"
+            raise ValueError(f"a divisor of the {heads} heads; because {because}; fix: set it to 1")
+        return value
+
+    @property
+    def latent_elements(self) -> int:
+        """Return elements of all latents of keys and values of a token."""
+        return self.latent_groups * self.kv_lora_rank
 
     @property
     def out_bias(self) -> bool:
@@ -112,7 +131,7 @@ class LatentAttention(AbstractMixer):
     @property
     def _down_columns(self) -> int:
         """Return columns of the projection down: the latent of keys and values, and the rotated keys."""
-        return self.kv_lora_rank + self.qk_rope_head_size
+        return self.latent_elements + self.qk_rope_head_size
 
     def has_whole_heads(self, hidden: int) -> bool:
         """Return True: sizes of heads are fields of their own."""
@@ -149,7 +168,7 @@ class LatentAttention(AbstractMixer):
         return (
             *query,
             whole_matrix("attention.kv_down", hidden, self._down_columns),
-            replicated("attention.kv_norm", self.kv_lora_rank),
+            replicated("attention.kv_norm", self.latent_elements),
             _cut("kv_up", self.kv_lora_rank, up, cut),
             _cut("out", hidden, inner, cut),
         )
@@ -197,7 +216,7 @@ class LatentAttention(AbstractMixer):
         return [
             _item("kv_down", down, ("in",), "kv_latent"),
             _item("split_latent", cut, ("kv_latent",), "kv_latent"),
-            *self._normed_and_gathered("kv", self.kv_lora_rank, split),
+            *self._normed_and_gathered("kv", self.latent_elements, split),
             _item("kv_up", _linear(split.tokens, width, self.kv_lora_rank, split), ("kv_normed.full",)),
             enter_tensor_parallel(
                 "attention.kv_latent", "attention.enter_rotated", self.qk_rope_head_size, split

@@ -10,6 +10,8 @@ weights, and engines run other kernels than training does.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import SERVED_FORMATS
@@ -47,10 +49,13 @@ class ServedMatmul(AbstractOperator):
         return f"served_gemm.{self.weights}" if self.weights else "served_gemm"
 
     def work(self) -> Work:
-        """Return the work: a multiply and an add per term; each operand moves once in its own format."""
+        """Return the work: a multiply and an add per term; each operand moves once in its own format.
+
+        Without rows there is no product, and no weight is read.
+        """
         served = SERVED_FORMATS[self.weights]
         inputs = self.m * self.k * served.bytes_of_input(self.dtype)
-        weights = self.n * self.k * served.bytes_of_weight(self.dtype)
+        weights = np.where(self.m > 0, self.n * self.k * served.bytes_of_weight(self.dtype), 0.0)
         return Work(
             flop=2 * self.m * self.n * self.k,
             moved_bytes=inputs + weights + self.m * self.n * ELEMENT_BYTES[self.dtype],

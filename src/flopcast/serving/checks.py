@@ -126,7 +126,28 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         whole = whole_degree(job, heads, _has_room)
         fix = f"set plan.tensor_parallel to {whole}"
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
+    yield from _of_latents(job)
     yield from _of_experts(job)
+
+
+def _of_latents(job: ServingJob) -> Iterator[Problem]:
+    """Yield what keeps tensor-parallel ranks from splitting the latents of a model."""
+    plan = job.plan
+    if plan.latents == "replicated":
+        return
+    mixers = [block.mixer for block in job.model.blocks]
+    latents = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
+    because = ""
+    if not latents:
+        because = f"{job.model.name} has no latent attention"
+    elif plan.tensor_parallel == 1:
+        because = "a single rank keeps each latent whole"
+    elif any(mixer.latent_groups > 1 for mixer in latents):
+        because = "groups of heads already have latents of their own, which ranks divide"
+    elif any(mixer.kv_lora_rank % plan.tensor_parallel for mixer in latents):
+        because = f"{plan.tensor_parallel} ranks do not divide the {latents[0].kv_lora_rank} elements"
+    if because:
+        yield Problem("plan.latents", plan.latents, "replicated", because, "set plan.latents to replicated")
 
 
 def _of_adapters(job: ServingJob) -> Iterator[Problem]:

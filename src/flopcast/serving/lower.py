@@ -16,6 +16,7 @@ from flopcast.layers.base import Split, Weight
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.operators.item import Item
 from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.latents import held_weights
 from flopcast.serving.rewrites import SERVING_REWRITES
 from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import Deployment
@@ -51,7 +52,7 @@ def lower_passes(
         )
         for rewrite in SERVING_REWRITES.values():
             items = rewrite(items, seen)
-        weights = layer.weights(model.hidden, split)
+        weights = held_weights(layer.weights(model.hidden, split), deployment)
         layers.append(ServedLayer(kind=layer.kind, count=count, items=items, weights=weights))
     return tuple(layers)
 

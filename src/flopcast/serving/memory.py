@@ -16,11 +16,11 @@ from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.serving.adapters import adapter_bytes
 from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs
 from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.stages import layers_of_stages
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.serving_job import ServingJob
-from flopcast.units import Number
 
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
 UNLIMITED = 10**12  # tokens
@@ -155,7 +155,7 @@ def _block_bytes(job: ServingJob) -> list[float]:
     """Return the bytes that one token caches in one block of each kind, on one device."""
     plan, hidden = job.plan, job.model.hidden
     size = CACHE_BYTES[plan.cache]
-    return [size * _cached_elements(block, hidden, plan.tensor_parallel) for block in job.model.blocks]
+    return [size * _cached_elements(block, hidden, plan) for block in job.model.blocks]
 
 
 def _room(memory: ServingMemory) -> tuple[int, float]:
@@ -182,13 +182,13 @@ def _weight_bytes(name: str, expert: bool, deployment: Deployment) -> float:
     return SERVED_FORMATS[served_format(kept)].bytes_of_weight("bf16")
 
 
-def _cached_elements(block: Block, hidden: int, ranks: Number) -> float:
+def _cached_elements(block: Block, hidden: int, plan: Deployment) -> float:
     """Return the elements that one token keeps in the cache of one layer, on one rank."""
-    mixer = block.mixer
+    mixer, ranks = block.mixer, plan.tensor_parallel
     if isinstance(mixer, Attention):
         return 2.0 * max(mixer.groups / ranks, 1.0) * mixer.size(hidden)
     if isinstance(mixer, LatentAttention):
-        return float(mixer.kv_lora_rank + mixer.qk_rope_head_size)
+        return float(cached_latents_of(mixer, plan).elements)
     return 0.0
 
 

@@ -15,6 +15,7 @@ from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
 CacheFormat = Literal["bf16", "fp8"]
+Latents = Literal["replicated", "split"]
 
 
 class Pool(StrictModel):
@@ -79,6 +80,11 @@ class Deployment(Pool):
         Number format of the weights of routed experts; by default that of the other weights.
     cache : str
         Number format of cached keys and values.
+    latents : str
+        How tensor-parallel ranks keep the latents of latent attention: "replicated" keeps all of them on
+        each rank, which decodes with its own heads. "split" keeps a part of the elements of each latent on
+        each rank, which decodes with its part and all heads (TPLA, arXiv:2508.15881). Prompts are computed
+        as with replicated latents.
     adapter_rank : int or None
         Rank of the low-rank adapters that are loaded beside the model, one for each request; None without
         adapters.
@@ -101,6 +107,7 @@ class Deployment(Pool):
     weights: WeightFormat = "bf16"
     expert_weights: WeightFormat | None = None
     cache: CacheFormat = "bf16"
+    latents: Latents = "replicated"
     adapter_rank: int | None = Field(default=None, ge=1)
     adapter_slots: int | None = Field(default=None, ge=1)
     drafting: Drafting | None = None

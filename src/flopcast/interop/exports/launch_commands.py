@@ -165,7 +165,7 @@ def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
     formats = {"weights": weights, "expert_weights": experts, "cache": plan.get("cache", "bf16")}
     rank = plan.get("adapter_rank")
     slots = (plan.get("adapter_slots") or base.adapter_slots) if rank else 0
-    formats |= {"adapter_rank": rank, "adapter_slots": slots}
+    formats |= {"latents": "replicated", "adapter_rank": rank, "adapter_slots": slots}
     for role in ("prefill", "decode"):
         if role in plan:
             plan[role] = Pool(**plan[role])
@@ -184,6 +184,7 @@ def _formats(job: ServingJob) -> dict[str, object]:
         "weights": plan.weights,
         "expert_weights": plan.format_of_experts,
         "cache": plan.cache,
+        "latents": plan.latents,
         "adapter_rank": plan.adapter_rank,
         "adapter_slots": job.adapter_slots,
         "draft": name,

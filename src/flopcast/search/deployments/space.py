@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from flopcast.layers.experts import Experts
 from flopcast.search.space import Numbers
-from flopcast.spec.deployment import CacheFormat, Deployment, Pool
+from flopcast.spec.deployment import CacheFormat, Deployment, Latents, Pool
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.serving_job import ServingJob
 from flopcast.strict_model import StrictModel
@@ -63,6 +63,9 @@ class DeploymentSpace(StrictModel):
         more devices than its fastest links join.
     weights, expert_weights, cache : tuple of str
         Number formats.
+    latents : tuple of str
+        How ranks keep latents; as in the job if it is empty, because split latents change the answers of a
+        model.
     max_sequences, max_tokens : tuple of int
         Limits of one pass.
     pools : tuple of bool
@@ -83,6 +86,7 @@ class DeploymentSpace(StrictModel):
     weights: Weights = ()
     expert_weights: Weights = ()
     cache: Caches = ()
+    latents: Annotated[tuple[Latents, ...], BeforeValidator(_names)] = ()
     max_sequences: Numbers = ()
     max_tokens: Numbers = ()
     pools: Annotated[tuple[bool, ...], BeforeValidator(_switches)] = (False, True)
@@ -94,8 +98,9 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
         space.weights or (job.plan.weights,),
         space.expert_weights or (job.plan.expert_weights,),
         space.cache or (job.plan.cache,),
+        space.latents or (job.plan.latents,),
     )
-    for (weights, expert_weights, cache), (tensor, groups, experts, stages) in product(
+    for (weights, expert_weights, cache, latents), (tensor, groups, experts, stages) in product(
         formats, tuple(_degrees(job, space))
     ):
         yield Deployment(
@@ -107,6 +112,7 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
             weights=weights,
             expert_weights=expert_weights,
             cache=cache,
+            latents=latents,
         )
 
 
@@ -169,10 +175,7 @@ def pools_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
         return
     degrees = dict.fromkeys(one for one in deployments_of(job, space) if one.pipeline_parallel == 1)
     for senders, receivers in product(degrees, degrees):
-        formats = senders.weights, senders.expert_weights, senders.cache
-        if senders.data_parallel > 1 or formats != (
-            receivers.weights, receivers.expert_weights, receivers.cache,
-        ):  # fmt: skip
+        if senders.data_parallel > 1 or _shared(senders) != _shared(receivers):
             continue
         for prompts, decoding in product(range(1, MOST_INSTANCES + 1), repeat=2):
             if prompts * senders.devices + decoding * receivers.devices > job.cluster.num_devices:
@@ -184,6 +187,11 @@ def pools_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
                     "decode": _pool(receivers, decoding),
                 }
             )
+
+
+def _shared(deployment: Deployment) -> list[object]:
+    """Return what both pools of a deployment have in common, such as number formats."""
+    return [getattr(deployment, name) for name in Deployment.model_fields if name not in Pool.model_fields]
 
 
 def _pool(deployment: Deployment, instances: int) -> Pool:

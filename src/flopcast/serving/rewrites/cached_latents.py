@@ -5,6 +5,10 @@ Answers: which kernels run between the latents and the output projection of a la
 A decoding query is multiplied by the up-projection of keys, and the result of attention by that of values
 ("absorbed", arXiv:2405.04434, section 2.1.2), so that the kernel reads latents alone. For the tokens of
 prompts the latents are projected up instead, which costs less for many queries.
+
+Where ranks split the latents (TPLA), a decoding token has the queries and the outputs of all heads on each
+rank, and the sum over ranks behind the output projection joins what they read. Prompts are computed with
+the heads of the rank, as without the split.
 """
 
 from dataclasses import replace
@@ -16,9 +20,11 @@ from flopcast.operators.item import Item, kernel
 from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.rewrites.cached_attention import CORE_ENDS, prompt_attention
 from flopcast.serving.seen import Seen
 
+OF_HEADS = {"attention.q": "n", "attention.q_up": "n", "attention.out": "k"}  # the side that heads cut
 LEFT_OUT = (  # fused with their neighbours, or views
     "attention.split_latent",
     "attention.enter_q",
@@ -37,12 +43,27 @@ def cached_latents(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     kept: list[Item] = []
     for item in items:
         if item.name == "attention.kv_up" and isinstance(item.work, Matmul):
-            kept.append(replace(item, work=replace(item.work, m=seen.run.prompt_tokens)))
+            kept.append(_of_prompts(item, item.work, seen))
+        elif item.name in OF_HEADS and isinstance(item.work, Matmul) and seen.deployment.latents == "split":
+            kept += _with_all_heads(item, item.work, seen)
         elif item.name == CORE_ENDS:
             kept += _core(mixer, seen)
         elif item.group != "core_attention" and item.name not in LEFT_OUT:
             kept.append(item)
     return tuple(kept)
+
+
+def _with_all_heads(item: Item, work: Matmul, seen: Seen) -> list[Item]:
+    """Return a product over the heads of a rank for prompts, and over all heads for decoding tokens."""
+    side = OF_HEADS[item.name]
+    every = replace(work, m=seen.run.decoded_tokens, **{side: getattr(work, side) * seen.split.tensor})
+    everywhere = replace(item, name=f"{item.name}.all_heads", work=every, component="decode_attention")
+    return [_of_prompts(item, work, seen), everywhere]
+
+
+def _of_prompts(item: Item, work: Matmul, seen: Seen) -> Item:
+    """Return a product over the tokens of prompts alone, with their attention."""
+    return replace(item, work=replace(work, m=seen.run.prompt_tokens), component="prompt_attention")
 
 
 def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
@@ -53,19 +74,19 @@ def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
     """
     split, run = seen.split, seen.run
     heads = mixer.heads / split.tensor
-    rank, dtype = mixer.kv_lora_rank, split.dtype
-    latent = run.new_tokens * (rank + mixer.qk_rope_head_size)
-    written = MemoryBound(kind="copy", elements=latent, dtype=dtype)
-    absorb = Matmul(m=run.decoded_tokens, n=heads * rank, k=constant(mixer.qk_nope_head_size), dtype=dtype)
-    raise_values = Matmul(
-        m=run.decoded_tokens, n=heads * mixer.value_head_size, k=constant(rank), dtype=dtype
+    cached, dtype = cached_latents_of(mixer, seen.deployment), split.dtype
+    written = MemoryBound(kind="copy", elements=run.new_tokens * cached.elements, dtype=dtype)
+    rank, decoding = constant(cached.rank), constant(cached.groups * cached.heads)
+    absorb = Matmul(
+        m=run.decoded_tokens, n=decoding * rank, k=constant(mixer.qk_nope_head_size), dtype=dtype
     )
+    raise_values = Matmul(m=run.decoded_tokens, n=decoding * mixer.value_head_size, k=rank, dtype=dtype)
     decode = LatentDecode(
-        sequences=run.sequences,
-        keys=run.cached_tokens,
-        heads=heads * run.computed_tokens,  # all new tokens of a sequence read its cache together
-        rank=constant(rank),
-        rope_size=constant(mixer.qk_rope_head_size),
+        sequences=run.sequences * cached.groups,
+        keys=run.cached_tokens * cached.groups,
+        heads=constant(cached.heads) * run.computed_tokens,  # new tokens of a sequence read it together
+        rank=rank,
+        rope_size=constant(cached.rope_size),
         dtype=dtype,
         cache=seen.cache,
     )
@@ -73,10 +94,12 @@ def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
     return [
         kernel("attention.write_cache", written, ("attention.q_up",), component="attention"),
         prompt_attention(seen, heads, heads, *sizes),
-        replace(kernel("attention.absorb", absorb, ("attention.q_up",), component="attention"), wide=True),
+        replace(
+            kernel("attention.absorb", absorb, ("attention.q_up",), component="decode_attention"), wide=True
+        ),
         kernel("attention.decode", decode, ("attention.absorb",), component="decode_attention"),
         replace(
-            kernel("attention.values", raise_values, ("attention.decode",), component="attention"),
+            kernel("attention.values", raise_values, ("attention.decode",), component="decode_attention"),
             wide=True,
             output="attention.joined",
         ),
