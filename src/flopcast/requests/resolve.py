@@ -17,19 +17,17 @@ from typing import TypeVar
 from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
-from flopcast.library.edits import edited_document, in_long_names, long_names, merged, placed
+from flopcast.library.edits import edited_document, long_names, merged, placed
 from flopcast.requests.job_files import AUTO, COMMAND_LINE, USUAL, ReadFile, job_of, read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming, read_source, with_model
 from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
+from flopcast.requests.usual_values import stated_cluster, stated_plan, with_defaults, with_usual_stack
 from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 
-LONGEST_USUAL = 8192  # tokens
-TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
-USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 WRITTEN = ("model", "stack", "cluster", "plan", *OF_SERVING)  # parts that options replace
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
@@ -55,7 +53,7 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
 
 def of_training(make: Callable[[Document, ReadFile], Made]) -> Callable[[Document, ReadFile], Made]:
     """Return a function for `made_from` that gives a document the usual stack and batch first."""
-    return lambda document, read: make(_with_defaults(document), read)
+    return lambda document, read: make(with_defaults(document), read)
 
 
 def made_from(
@@ -96,7 +94,7 @@ def made_from(
         document = with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
     gpus = _unsized(document, stated) if request.gpus is None else request.gpus
-    if source.devices is not None and gpus == source.devices and not _cluster(document):
+    if source.devices is not None and gpus == source.devices and not stated_cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
     document = _with_price(document, request.price, anew=False)
@@ -181,44 +179,12 @@ def _with_changed_stack(document: Document, request: JobRequest) -> Document:
     data = document.data if isinstance(document.data, dict) else {}
     names = {change.partition("=")[0] for change in request.changes}
     changed = any(name.startswith("stack.") for name in names) and not names & {"stack", "stack.base"}
-    return _with_usual_stack(document) if changed and "stack" not in data else document
-
-
-def _with_usual_stack(document: Document) -> Document:
-    """Return the document with the usual stack of its devices or of a fine-tune, an assumption."""
-    stack, why = _stack_of_device(document), ""
-    if not stack and _fine_tunes(document):
-        stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
-    stack = stack or USUAL["stack"]
-    return _with_assumed(document, "stack", stack, f"stack {stack}{why}")
-
-
-def _fine_tunes(document: Document) -> bool:
-    """Return whether the document has adapters or samples, and no ZeRO stage that TUNING_STACK lacks."""
-    data = document.data if isinstance(document.data, dict) else {}
-    model, run = data.get("model"), data.get("run")
-    adapted = isinstance(model, dict) and model.get("adapters") is not None
-    tuned = adapted or (isinstance(run, dict) and run.get("samples") is not None)
-    zero = _stated_plan(document).get("zero")
-    return tuned and (zero is None or zero in catalog.stack(TUNING_STACK).sharding.zero_stages)
-
-
-def _stack_of_device(document: Document) -> str:
-    """Return the usual stack of the cluster's devices; "" if they have none of their own."""
-    name = str(_cluster(document).get("base", "")).partition(":")[0]
-    known = name and catalog.known("clusters", name) is not None
-    return catalog.cluster(name).node.device.usual_stack if known else ""
-
-
-def _with_assumed(document: Document, key: str, value: object, note: str) -> Document:
-    """Return the document with a value of a key, and with a note that says so."""
-    data = document.data if isinstance(document.data, dict) else {}
-    return assuming(replace(document, data=data | {key: value}), (note,))
+    return with_usual_stack(document) if changed and "stack" not in data else document
 
 
 def _devices_of_plan(document: Document) -> int | None:
     """Return the product of a plan's degrees if it states its replicas and chooses nothing, else None."""
-    plan = _stated_plan(document)
+    plan = stated_plan(document)
     if "data_parallel" not in plan or AUTO in plan:
         return None
     given = [plan.get(name, 1) for name in DEGREES]
@@ -226,22 +192,12 @@ def _devices_of_plan(document: Document) -> int | None:
     return prod(degrees) if len(degrees) == len(given) else None
 
 
-def _stated_plan(document: Document) -> dict[str, object]:
-    """Return the fields of the document's plan by their long names; none if the plan is faulty."""
-    data = document.data if isinstance(document.data, dict) else {}
-    try:
-        _, plan = in_long_names(document, "plan", data.get("plan"))
-    except SpecError:
-        return {}
-    return plan if isinstance(plan, dict) else {}
-
-
 def _with_price(document: Document, price: object, anew: bool) -> Document:
     """Return the document with the price of a device, whoever names the cluster.
 
     In place of what a file says (`anew`), but not of a later KEY=VALUE.
     """
-    cluster = _cluster(document)
+    cluster = stated_cluster(document)
     if price is None or not isinstance(document.data, dict) or not cluster:
         return document
     if "price" in cluster and not anew:
@@ -278,45 +234,9 @@ def without_options(problem: Problem) -> Problem:
     return replace(problem, where="" if named else where, **words)
 
 
-def _with_defaults(document: Document) -> Document:
-    """Return a training document with defaults for stack and sequence length, which become assumptions."""
-    data = document.data
-    if not isinstance(data, dict) or any(name in data for name in OF_SERVING):
-        return document
-    if "stack" not in data:
-        document = _with_usual_stack(document)
-    if "batch" not in data:
-        length = _usual_length(data.get("model"))
-        batch = {"sequence_length": length}
-        document = _with_assumed(document, "batch", batch, f"sequence_length {length}")
-    return document
-
-
-def _usual_length(model: object) -> int:
-    """Return the default sequence length: that of the model's training, up to 8192."""
-    own = _by_name(model)
-    base = str(own.get("base"))
-    data = merged(catalog.document("models", base).data, own) if catalog.known("models", base) else own
-    known = data if isinstance(data, dict) else {}
-    length = known.get("context_length") or known.get("learned_positions")
-    if isinstance(length, int) and not isinstance(length, bool) and length > 0:
-        return min(length, LONGEST_USUAL)
-    return USUAL_LENGTH
-
-
-def _by_name(noun: object) -> dict[str, object]:
-    """Return a noun of a job as a mapping; a name becomes the `base` of one; anything else is empty."""
-    return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}
-
-
-def _cluster(document: Document) -> dict[str, object]:
-    """Return the cluster as a base with changes; without a base if it is described, or missing."""
-    return _by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
-
-
 def _unsized(document: Document, stated: int | None) -> int | None:
     """Return the devices that a launch script states, if the cluster is named without a size."""
-    cluster = _cluster(document)
+    cluster = stated_cluster(document)
     sized = "base" not in cluster or ":" in str(cluster["base"]) or "nodes" in cluster
     return None if sized else stated
 
@@ -331,7 +251,7 @@ def _with_gpus(document: Document, gpus: object) -> Document:
     fix = "change --gpus or --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
         raise spec_error("--gpus", gpus, "a whole number above 0", "it is a number of devices", fix)
-    cluster = _cluster(document)
+    cluster = stated_cluster(document)
     if "base" not in cluster:
         because = "--gpus needs a cluster whose nodes are known"
         raise spec_error("--gpus", gpus, "a --cluster of the catalogue", because, fix)

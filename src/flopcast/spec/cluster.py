@@ -88,6 +88,9 @@ class Device(StrictModel):
         Name of the device whose measured curves are used; "" for the device itself.
     usual_stack : str
         Name of the stack that jobs on the device run if they name none; "" for the one of GPUs.
+    usual_expert_stack : str
+        Name of the stack that mixtures of experts run on the device if they name none; "" for the one of
+        other models.
     relatives : tuple of str
         Devices whose curves replace missing ones, the most similar first. flopcast uses the efficiency of a
         relative and not its seconds, and converts memory-bound curves (cost/kernels/curve_conversion.py).
@@ -110,6 +113,7 @@ class Device(StrictModel):
     board_power_w: float | None = Field(default=None, gt=0)
     power: Power = Power()
     usual_stack: str = ""
+    usual_expert_stack: str = ""
     curves: str = ""
     relatives: tuple[str, ...] = ()
     source: Sources = ()

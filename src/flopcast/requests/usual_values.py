@@ -1,0 +1,119 @@
+"""What a training job gets that names no stack and no length: usual values, each an assumption.
+
+Answers: which software and which length of sequences does a job have that says neither?
+Elsewhere: what a job without a plan runs (requests/choose.py), what serving fills in (serving_request.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.library import catalog
+from flopcast.library.edits import in_long_names, merged
+from flopcast.requests.job_files import USUAL
+from flopcast.requests.serving_words import OF_SERVING
+from flopcast.requests.sources import assuming
+from flopcast.spec.cluster import Device
+
+LONGEST_USUAL = 8192  # tokens
+USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
+TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
+
+
+def with_defaults(document: Document) -> Document:
+    """Return a training document with defaults for stack and sequence length, which become assumptions."""
+    data = document.data
+    if not isinstance(data, dict) or any(name in data for name in OF_SERVING):
+        return document
+    if "stack" not in data:
+        document = with_usual_stack(document)
+    if "batch" not in data:
+        length = _usual_length(data.get("model"))
+        batch = {"sequence_length": length}
+        document = with_assumed(document, "batch", batch, f"sequence_length {length}")
+    return document
+
+
+def with_usual_stack(document: Document) -> Document:
+    """Return the document with the usual stack of its model and devices, an assumption."""
+    device, why = _device(document), ""
+    stack = device.usual_stack if device else ""
+    if not stack and _fine_tunes(document):
+        stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
+    elif device and device.usual_expert_stack and _has_experts(document):
+        stack, why = device.usual_expert_stack, " (overlaps the exchange of experts' tokens)"
+    stack = stack or USUAL["stack"]
+    return with_assumed(document, "stack", stack, f"stack {stack}{why}")
+
+
+def _fine_tunes(document: Document) -> bool:
+    """Return whether the document has adapters or samples, and no ZeRO stage that TUNING_STACK lacks."""
+    data = document.data if isinstance(document.data, dict) else {}
+    model, run = data.get("model"), data.get("run")
+    adapted = isinstance(model, dict) and model.get("adapters") is not None
+    tuned = adapted or (isinstance(run, dict) and run.get("samples") is not None)
+    zero = stated_plan(document).get("zero")
+    return tuned and (zero is None or zero in catalog.stack(TUNING_STACK).sharding.zero_stages)
+
+
+def _device(document: Document) -> Device | None:
+    """Return the device of a cluster of the catalogue, or None."""
+    name = str(stated_cluster(document).get("base", "")).partition(":")[0]
+    known = name and catalog.known("clusters", name) is not None
+    return catalog.cluster(name).node.device if known else None
+
+
+def _has_experts(document: Document) -> bool:
+    """Return whether a block of the model has experts."""
+    data = document.data if isinstance(document.data, dict) else {}
+    blocks = model_with_base(data.get("model")).get("blocks")
+    parts = (
+        [block.get("feed_forward") for block in blocks if isinstance(block, dict)]
+        if isinstance(blocks, list)
+        else []
+    )
+    return any(isinstance(part, dict) and part.get("num_experts") for part in parts)
+
+
+def _usual_length(model: object) -> int:
+    """Return the default sequence length: that of the model's training, up to 8192."""
+    known = model_with_base(model)
+    length = known.get("context_length") or known.get("learned_positions")
+    if isinstance(length, int) and not isinstance(length, bool) and length > 0:
+        return min(length, LONGEST_USUAL)
+    return USUAL_LENGTH
+
+
+def model_with_base(model: object) -> Mapping[str, object]:
+    """Return the fields of a model, and those of the model of the catalogue that it changes."""
+    own = by_name(model)
+    base = str(own.get("base"))
+    data = merged(catalog.document("models", base).data, own) if catalog.known("models", base) else own
+    return data if isinstance(data, dict) else {}
+
+
+def with_assumed(document: Document, key: str, value: object, note: str) -> Document:
+    """Return the document with a value of a key, and with a note that says so."""
+    data = document.data if isinstance(document.data, dict) else {}
+    return assuming(replace(document, data=data | {key: value}), (note,))
+
+
+def stated_plan(document: Document) -> dict[str, object]:
+    """Return the fields of the document's plan by their long names; none if the plan is faulty."""
+    data = document.data if isinstance(document.data, dict) else {}
+    try:
+        _, plan = in_long_names(document, "plan", data.get("plan"))
+    except SpecError:
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
+def stated_cluster(document: Document) -> dict[str, object]:
+    """Return the cluster as a base with changes; without a base if it is described, or missing."""
+    return by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
+
+
+def by_name(noun: object) -> dict[str, object]:
+    """Return a noun of a job as a mapping; a name becomes the `base` of one; anything else is empty."""
+    return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}
