@@ -144,6 +144,13 @@ def test_a_pipeline_that_cannot_be_is_told(given, field):
     assert [fault.field for fault in told(text, "titan.json", 64)] == [f"parallelism.{field}"]
 
 
+def test_an_unknown_key_in_a_list_of_mappings_is_refused_if_it_may_be_costly():
+    text = small(model_converters={"converters": [{"name": "float8", "num_expert_layers": 3}]})
+
+    (fault,) = told(text, "titan.json", 64)
+    assert fault.field == "model_converters.converters.num_expert_layers"
+
+
 @all_cases(
     ("given", "wanted"),
     [

@@ -93,6 +93,7 @@ def test_a_report_names_the_file_and_holds_the_order(tmp_path):
         ("stage,kind\n0,F\n", 1, "stage,kind"),
         ("stage,kind,micro_batch,colour\n", 1, "stage,kind,micro_batch,colour"),
         ("", 1, ""),
+        (FIRST, 1, None),
         (f"{FIRST}0,F,0\n0,X,0\n", 3, "kind: X"),
         (f"{FIRST}0,F,-1\n", 2, "micro_batch: -1"),
         (f"{FIRST}0,F\n", 2, "0,F"),

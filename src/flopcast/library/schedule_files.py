@@ -51,7 +51,7 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
     rows = tuple(_rows(_text(raw, str(path)), str(path)))
     problems = faults(rows)
     if problems:
-        raise SpecError(problems[:MOST_FAULTS])
+        raise SpecError([replace(each, where=each.where or f"{path}:1") for each in problems[:MOST_FAULTS]])
     return plan | {"schedule": schedule_of_rows(name, rows)}
 
 

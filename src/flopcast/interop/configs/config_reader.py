@@ -288,8 +288,7 @@ class ConfigReader:
 
     def _target(self, key: str, dots: str, name: str) -> str:
         """Return the key that a reference means: one dot for its own section, two for the one above."""
-        parents = key.split(".")[: -len(dots)] if dots else []
-        return ".".join([*parents, name])
+        return ".".join([*(key.split(".")[: -len(dots)] if dots else ()), name])
 
     def _automatic(self, key: str, value: object, default: object, auto: str | None) -> bool:
         """Return whether a value is chosen by another program; its default then becomes a note."""
@@ -307,6 +306,8 @@ class ConfigReader:
             self.fault(value_key, "a value", because, fix, "is a mapping")
             return
         if keys.sets(key):
+            for inner, unknown in keys.weighty_in_list(key, value):
+                self._refuse_unknown(inner, unknown)
             return
         refused, left_out = keys.named_in(key, keys.refused), keys.named_in(key, keys.left_out)
         if refused or left_out:
@@ -318,8 +319,7 @@ class ConfigReader:
             return
         if keys.costs_nothing(key):
             return
-        unknown = keys.judged(key, value, self._values)
-        if unknown.because:
+        if (unknown := keys.judged(key, value, self._values)).because:
             self._refuse_unknown(key, unknown)
         elif covered(key, keys.listed.split()):
             self._unread += [] if keys.asks_for_nothing(key, value) else [key]

@@ -88,6 +88,21 @@ class Keys:
         covering = _covering(key)
         return next((name for name in table if name in covering), None)
 
+    def weighty_in_list(self, key: str, value: object) -> Iterator[tuple[str, UnknownKey]]:
+        """Yield the keys of mappings in a list whose name contains a word for a size or a degree.
+
+        No reader of such a list needs a key with such a name.
+
+        >>> [key for key, _ in Keys(program="A trainer", read="parts").weighty_in_list(
+        ...     "parts", [{"name": "a", "num_expert_layers": 3}])]
+        ['parts.num_expert_layers']
+        """
+        for entry in value if isinstance(value, list) else ():
+            for path, inner in flattened(entry):
+                judged = self.judged(".".join((key, *path)), inner, ())
+                if judged.because:
+                    yield ".".join((key, *path)), judged
+
     def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
         """Return whether an unknown key of a file with these keys is an error or a note.
 
