@@ -51,8 +51,8 @@ def test_experts_run_on_software_that_overlaps_their_exchanges(name):
 
 
 def test_deepseek_v3_takes_as_long_as_its_report_says_and_fits():
-    """arXiv:2412.19437, sections 3.1, 4.2 and table 1: 2.664 M GPU hours for 14.8 T tokens, 16 stages, 64 ranks
-    of experts. Nothing was fitted to the run; the default stack was chosen when it was known."""
+    """arXiv:2412.19437, sections 3.1, 4.2, table 1: 2.664 M GPU hours for 14.8 T tokens; 16 stages, 64
+    ranks of experts. Nothing was fitted to the run, but the default stack was chosen when it was known."""
     plan = "pp=16 ep=64 mbs=1 gbs=15360 recompute=selective:mla_up_proj,mlp precision=fp8_blockwise"
     measured_s = 2.664e6 * 3600 / 2048 / (14.8e12 / (4096 * 15360))
     for settings in (plan, "gbs=15360 precision=fp8_blockwise"):

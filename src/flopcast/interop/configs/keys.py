@@ -99,9 +99,9 @@ class Keys:
         """
         for entry in value if isinstance(value, list) else ():
             for path, inner in flattened(entry):
-                judged = self.judged(".".join((key, *path)), inner, ())
+                judged = self.judged(".".join((key, *map(str, path))), inner, ())
                 if judged.because:
-                    yield ".".join((key, *path)), judged
+                    yield ".".join((key, *map(str, path))), judged
 
     def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
         """Return whether an unknown key of a file with these keys is an error or a note.
