@@ -9,6 +9,7 @@ from flopcast.layers.base import Split
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.experts import Experts
+from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
@@ -168,6 +169,13 @@ LAYERS = {
     ),
     "adapted_head": Adapted(
         kind="head", inner=Head(vocabulary=1000), adapters=Adapters(rank=4, targets=("q",))
+    ),
+    "gated_attention": Attention(heads=8, kv_heads=2, head_size=16, qk_norm="per_head", out_gate=True),
+    "gated_delta": GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
+    "delta_block": Block(
+        mixer=GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
+        feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),
+        norm="rmsnorm",
     ),
     "traced": TRACED,
     "traced_block": Block(mixer=TRACED, feed_forward=NoFeedForward(), norm="rmsnorm"),

@@ -14,9 +14,11 @@ from flopcast.workload.backward import derive_backward
 TENSOR, TOKENS = 4, 2 * 32
 FULL_BYTES = TOKENS * HIDDEN * 2
 INPUTS = {"x", "ids"}  # of a whole layer
-VIEWS = {"attention.k", "attention.v"}  # of the tensor that "attention.split_heads" cuts
+VIEWS = {"attention.k", "attention.v", "attention.gates"}  # of the tensor that "attention.split_heads" cuts
 BY_ITSELF = {  # a block's
     "attention": {"attention.in.full"},
+    "gated_attention": {"attention.in.full"},
+    "gated_delta": {"attention.in.full"},
     "latent_attention": {"attention.in"},
     "mlp": {"mlp.in.full"},
     "experts": {"mlp.in"},

@@ -9,6 +9,7 @@ from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.fused_pass import FusedPass
+from flopcast.operators.gated_delta import DeltaDecode, GatedDelta
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.matmul import Matmul
@@ -92,6 +93,10 @@ def examples(rows=slice(None), dtype="bf16"):
             moved=TOKENS[rows] * HIDDEN[rows], kept=(("x", TOKENS[rows] * INNER[rows]),), dtype=dtype
         ),
     }
+    states = {"sequences": HEADS[rows], "heads": KV_HEADS[rows], "key_heads": KV_HEADS[rows]}
+    states |= {"key_size": HEAD_SIZE[rows], "value_size": 2 * HEAD_SIZE[rows], "dtype": dtype}
+    found["gated_delta"] = GatedDelta(tokens=LENGTH[rows], **states)
+    found["delta_decode"] = DeltaDecode(**states)
     for cache in ("", "fp8"):
         cached = {"sequences": HEADS[rows], "keys": HEADS[rows] * LENGTH[rows], "cache": cache}
         found[f"decode_attention{cache}"] = DecodeAttention(

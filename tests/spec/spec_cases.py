@@ -41,6 +41,13 @@ def traced(**fields):
     return {"hidden": 64, "vocabulary": 512, "blocks": [block]}
 
 
+def linear():
+    """A model of linear attention, which is served and not trained."""
+    mixer = {"kind": "gated_delta", "heads": 8, "key_heads": 8, "key_size": 8, "value_size": 8}
+    block = {"count": 8, "mixer": mixer, "feed_forward": {"ffn_hidden": 256}}
+    return {"hidden": 64, "vocabulary": 512, "blocks": [block]}
+
+
 def parts(**changes):
     """Parts of a job; words that are no part of it change the plan."""
     nouns = {
@@ -50,13 +57,13 @@ def parts(**changes):
 
 
 def decoded(written):
-    """Data of broken_rules.yaml: {small: …}, {mixture: …} and {traced: …} are models of these functions."""
+    """Data of broken_rules.yaml: {small: …} and other words stand for models of these functions."""
     if isinstance(written, list):
         return [decoded(each) for each in written]
     if not isinstance(written, dict):
         return written
     data = {key: decoded(value) for key, value in written.items()}
-    for name, make in (("small", model), ("mixture", mixture), ("traced", traced)):
+    for name, make in (("small", model), ("mixture", mixture), ("traced", traced), ("linear", linear)):
         if name in data:
             return make(**data.pop(name)) | data
     return data

@@ -6,8 +6,9 @@ Heads are cut over tensor-parallel ranks; fewer key/value heads than ranks are r
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `qkv` → `q`, `k`, `v` (heads, tokens,
 head size) → `scores`, `capped`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined`
-(tokens, inner) → `partial` (tokens, hidden). `k` and `v` are views of `qkv`: no item writes them. Where
-queries and keys are normed, `unnormed` stands between `qkv` and `q`.
+(tokens, inner) → `partial` (tokens, hidden). `k`, `v` and `gates` are views of `qkv`: no item writes them.
+Where queries and keys are normed, `unnormed` stands between `qkv` and `q`; where a gate multiplies
+`joined`, `gated` stands behind it.
 """
 
 from typing import ClassVar, Literal
@@ -15,17 +16,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts, Probability, constant
-from flopcast.layers.base import Split, Weight, linear_weights, replicated
+from flopcast.dtypes import Counts, Probability, constant
+from flopcast.layers.base import Split, Weight, linear_weights
 from flopcast.layers.context import Handed, enter_core, leave_core
+from flopcast.layers.head_norms import QkNorm, norm_heads, norms_of_heads
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.windows import WindowKind, mean_keys
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
-from flopcast.operators.messages import AllReduce, Replicate
 
 CORE = "core_attention"  # the group that selective recompute runs again
 
@@ -74,13 +75,16 @@ class Attention(AbstractMixer):
     sinks : bool
         Whether every head has a learned logit in the softmax that belongs to no token (GPT-OSS). It counts
         as a weight and costs no time.
+    out_gate : bool
+        Whether a sigmoid of a projection of the input, as wide as the queries, multiplies the joined heads
+        (Qwen3-Next, Qwen3.5).
 
     References
     ----------
     Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1. Norms of queries
     and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118, section 2.
     Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2. Scaled rotary positions:
-    arXiv:2309.00071, section 3.4.
+    arXiv:2309.00071, section 3.4. Gates: arXiv:2505.06708, section 2.
     """
 
     kind: Literal["attention"] = "attention"
@@ -94,12 +98,13 @@ class Attention(AbstractMixer):
     rotary_scaled: bool = False
     causal: bool = True
     dropout: Probability = 0.0
-    qk_norm: Literal["none", "per_head", "unscaled", "whole"] = "none"
+    qk_norm: QkNorm = "none"
     alibi: bool = False
     softcap: bool = False
     window: int | None = Field(default=None, ge=1)
     window_kind: WindowKind = "sliding"
     sinks: bool = False
+    out_gate: bool = False
 
     @model_validator(mode="after")
     def _windows_are_causal(self) -> "Attention":
@@ -135,8 +140,13 @@ class Attention(AbstractMixer):
         return self.head_size is not None or hidden % self.heads == 0
 
     def linear_elements(self, hidden: int) -> int:
-        """Return elements of the projections of queries, keys, values and the output."""
-        return hidden * (2 * self.heads + 2 * self.groups) * self.size(hidden)
+        """Return elements of the projections of queries, keys, values, gates and the output."""
+        return hidden * (2 * self.heads + 2 * self.groups + self._gates) * self.size(hidden)
+
+    @property
+    def _gates(self) -> int:
+        """Return the heads of the gate that the first projection makes beside queries."""
+        return self.heads if self.out_gate else 0
 
     def pair_flop(self, hidden: int) -> int:
         """Return the FLOP per pair of query and key: two products of two FLOP an element and head."""
@@ -174,8 +184,9 @@ class Attention(AbstractMixer):
         """
         size, inner = self.size(hidden), self.heads * self.size(hidden)
         heads, groups = self.local_heads(split)
-        columns = (self.heads + 2 * self.groups) * size
-        cut = columns / ((heads + 2 * groups) * size)
+        gates = self._gates / split.tensor
+        columns = (self.heads + 2 * self.groups + self._gates) * size
+        cut = columns / ((heads + 2 * groups + gates) * size)
         out = Weight(
             name="attention.out",
             elements=inner * hidden / split.tensor,
@@ -184,18 +195,8 @@ class Attention(AbstractMixer):
         )
         qkv = linear_weights("attention.qkv", hidden, columns, cut, self.qkv_bias)
         sinks = Weight(name="attention.sinks", elements=heads, total=self.heads)
-        return (*qkv, *self._norm_weights(size, heads, groups), *((sinks,) if self.sinks else ()), out)
-
-    def _norm_weights(self, size: int, heads: Counts, groups: Counts) -> tuple[Weight, ...]:
-        """Return scales of the norms of q and k; `heads` and `groups` are those of one rank."""
-        if self.qk_norm in ("none", "unscaled"):
-            return ()
-        if self.qk_norm == "per_head":
-            return replicated("attention.q_norm", size), replicated("attention.k_norm", size)
-        return (
-            Weight(name="attention.q_norm", elements=heads * size, total=self.heads * size),
-            Weight(name="attention.k_norm", elements=groups * size, total=self.groups * size),
-        )
+        norms = norms_of_heads(self.qk_norm, heads, groups, size, (self.heads, self.groups))
+        return (*qkv, *norms, *((sinks,) if self.sinks else ()), out)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from "attention.in.full" to "attention.partial", one rank's share of the sum.
@@ -233,7 +234,7 @@ class Attention(AbstractMixer):
         """
         heads, groups = self.local_heads(split)
         size, tokens, dtype = self.size(hidden), split.tokens, split.dtype
-        width = (heads + 2 * groups) * size
+        width = (heads + 2 * groups + self._gates / split.tensor) * size
         project = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)
         items = [_item("qkv", project, ("in.full",), "qkv")]
         if self.qkv_bias:
@@ -241,7 +242,7 @@ class Attention(AbstractMixer):
             items.append(_item("qkv_bias", bias, ("qkv",), "qkv"))
         split_heads = MemoryBound(kind="split_heads", elements=tokens * width, dtype=dtype)
         items.append(_item("split_heads", split_heads, ("qkv",), "unnormed" if self._norms else "q"))
-        items += self._norm_queries_and_keys(hidden, split)
+        items += norm_heads(self.qk_norm, heads, groups, size, split)
         if self.rotary_fraction:
             turned = tokens * (heads + groups) * size * self.rotary_fraction
             kind = "scaled_rope" if self.rotary_scaled else "rope"
@@ -253,30 +254,6 @@ class Attention(AbstractMixer):
     def _norms(self) -> bool:
         """Return whether queries and keys are normalised."""
         return self.qk_norm != "none"
-
-    def _norm_queries_and_keys(self, hidden: int, split: Split) -> list[Item]:
-        """Return one kernel over q and k together, whose rows are heads or the rank's part of the width.
-
-        A norm over the whole width needs the sums of squares of all ranks, one fp32 number a token for q
-        and one for k; its backward needs as many again. Gradients of scales that all heads share are summed
-        over ranks only with sequence parallelism: the sum of a few hundred numbers is left out otherwise.
-        """
-        if not self._norms:
-            return []
-        heads, groups = self.local_heads(split)
-        size = self.size(hidden)
-        width = heads * size if self.qk_norm == "whole" else constant(size)
-        elements = split.tokens * (heads + groups) * size
-        norm = MemoryBound(kind="rmsnorm", elements=elements, width=width, dtype=split.dtype)
-        items = [_item("qk_norm", norm, ("unnormed",), "q")]
-        if self.qk_norm == "whole":
-            sums_bytes = 2 * split.tokens * ELEMENT_BYTES["fp32"]
-            tensor = "attention.unnormed"
-            total = AllReduce(axis="tp", message_bytes=sums_bytes)
-            used = Replicate(axis="tp", message_bytes=sums_bytes)
-            items.insert(0, blocking("attention.qk_norm.sum", total, tensor, tensor))
-            items.insert(1, blocking("attention.qk_norm.use", used, tensor, tensor))
-        return items
 
     def _attend(self, hidden: int, split: Split) -> list[Item]:
         """Return scores, mask, softmax, dropout, context: the part that selective recompute repeats.
@@ -326,9 +303,12 @@ class Attention(AbstractMixer):
         inner = heads * self.size(hidden)
         copy = _over(split.tokens * inner, "copy", split)
         out = Matmul(m=split.tokens, n=constant(hidden), k=inner, dtype=split.dtype)
+        gate = _over(split.tokens * inner, "sigmoid_gate", split)
+        gated = [_item("gate", gate, ("joined", "gates"), "gated")] if self.out_gate else []
         return [
             _item("join_heads", copy, ("context",), "joined"),
-            _item("out", out, ("joined",), "partial"),
+            *gated,
+            _item("out", out, ("gated" if self.out_gate else "joined",), "partial"),
         ]
 
 

@@ -1,8 +1,8 @@
 """A decoder block: norm, mixer, residual, norm, feed-forward, residual.
 
 Answers: how the two halves share norms, messages, biases, dropout and residual sums.
-Elsewhere: what is inside each half (layers/attention.py, layers/latent_attention.py, layers/mlp.py,
-layers/experts.py).
+Elsewhere: what is inside each half (layers/attention.py, layers/latent_attention.py,
+layers/gated_delta_net.py, layers/mlp.py, layers/experts.py).
 
 Residual orders: "sequential" (GPT-2, Llama), "parallel" (GPT-NeoX: both halves read the same input,
 one sum leaves the tensor-parallel region) and "parallel_shared_norm" (GPT-J, Falcon).
@@ -38,11 +38,14 @@ from flopcast.layers.base import (
     replicated,
 )
 from flopcast.layers.experts import Experts
+from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.traced import NoFeedForward, Traced
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+
+MIXERS_BY_FIELD = {"kv_lora_rank": "latent_attention", "key_heads": "gated_delta"}
 
 
 def _kind_of_feed_forward(value: object) -> str:
@@ -53,15 +56,17 @@ def _kind_of_feed_forward(value: object) -> str:
 
 
 def _kind_of_mixer(value: object) -> str:
-    """Return the kind of a mixer; a mapping without one that names a latent of keys is latent attention."""
+    """Return the kind of a mixer; a mapping without one may have a field that only one other kind has."""
     if not isinstance(value, Mapping):
         return str(getattr(value, "kind", "attention"))
-    return str(value.get("kind", "latent_attention" if "kv_lora_rank" in value else "attention"))
+    usual = next((kind for field, kind in MIXERS_BY_FIELD.items() if field in value), "attention")
+    return str(value.get("kind", usual))
 
 
 Mixer = Annotated[
     Annotated[Attention, Tag("attention")]
     | Annotated[LatentAttention, Tag("latent_attention")]
+    | Annotated[GatedDeltaNet, Tag("gated_delta")]
     | Annotated[Traced, Tag("traced")],
     Discriminator(_kind_of_mixer),
 ]
@@ -76,7 +81,7 @@ class Block(AbstractLayer):
 
     Attributes
     ----------
-    mixer : Attention, LatentAttention or Traced
+    mixer : Attention, LatentAttention, GatedDeltaNet or Traced
         The attention layer.
     feed_forward : Mlp, Experts or NoFeedForward
         The feed-forward layer.

@@ -78,6 +78,11 @@ KINDS: dict[str, Kind] = {
     "copy": Kind(forward=2, backward=2),
     "cast_to_fp32": Kind(forward=3, backward=3, is_loss=True),
     "rope": Kind(forward=2, backward=2),
+    "causal_convolution": Kind(forward=2, backward=3, saves=X),  # a few tokens wide, by channel, and SiLU
+    "gated_rmsnorm": Kind(  # the result is multiplied by SiLU of a gate
+        forward=3, backward=5, reduces=True, saves=(("input:0", 1), ("input:1", 1))
+    ),
+    "sigmoid_gate": Kind(forward=3, backward=5, saves=(("input:0", 1), ("input:1", 1))),
     "scaled_rope": Kind(forward=2, backward=2),  # turned, and scaled by one number
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),
     "add_adapter": Kind(forward=3, passes_on_from=0),  # its gradient passes unchanged

@@ -47,7 +47,7 @@ def _verdict(job: ServingJob, memory: ServingMemory) -> list[str]:
         f" ({show_memory(memory.token_bytes)} each on a device)"
     ]
     if longest := mean_request(job):
-        number = memory.cache_tokens // longest
+        number = memory.whole_requests(longest)
         lines.append(f"requests  {number:,} of {longest:,} tokens (prompt and output) fit at a time")
     return lines
 
@@ -73,6 +73,7 @@ def as_json(job: ServingJob, held: Held) -> dict[str, object]:
                 "reserved_bytes": memory.reserved_bytes,
                 "cache_bytes": memory.cache_bytes,
                 "token_bytes": memory.token_bytes,
+                "state_bytes": memory.state_bytes,
                 "cache_tokens": memory.cache_tokens,
                 "mean_request_tokens": mean_request(kind),
             }

@@ -11,6 +11,7 @@ from flopcast.errors import Problem
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
+from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.serving.adapters import adapted
@@ -72,8 +73,8 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
 
 
 def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    if not isinstance(block.mixer, (Attention, LatentAttention)):
-        yield "mixer", block.mixer.kind, ("attention", "latent_attention")
+    if not isinstance(block.mixer, (Attention, LatentAttention, GatedDeltaNet)):
+        yield "mixer", block.mixer.kind, ("attention", "latent_attention", "gated_delta")
     if not isinstance(block.feed_forward, (Mlp, Experts)):
         yield "feed_forward", block.feed_forward.kind, ("mlp", "experts")
 

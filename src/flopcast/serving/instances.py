@@ -89,7 +89,7 @@ def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
     """Return the limits of one scheduler: sequences, new tokens and KV blocks of an iteration."""
     engine, drafting = job.engine, job.plan.drafting
     return Limits(
-        max_sequences=job.most_sequences,
+        max_sequences=max(min(job.most_sequences, memory.most_sequences), 1),
         max_tokens=_most_tokens(job, longest),
         kv_blocks=memory.cache_tokens // job.passes_in_flight // engine.block_tokens,
         block_tokens=engine.block_tokens,

@@ -11,8 +11,10 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Floats, Integers, constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
+from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.operators.gated_delta import STATE_BYTES
 from flopcast.serving.adapters import adapter_bytes
 from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs
 from flopcast.serving.engine_pass import EnginePass
@@ -25,6 +27,7 @@ from flopcast.spec.serving_job import ServingJob
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
 UNLIMITED = 10**12  # tokens
 CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
+STATE_SHARE = 0.9 / 1.9  # of the room for caches, at most: SGLang's mamba-full-memory-ratio of 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,32 +45,57 @@ class ServingMemory:
     adapter_bytes: float  # of all slots
     window_bytes: float  # caches of layers with a window, of all sequences
     token_bytes: float  # what one more token of a sequence caches, in layers without a window
+    state_bytes: float = 0.0  # what a sequence keeps in layers of linear attention, whatever its length
+    sequences: int = 1  # that the engine would run at once, if states did not limit them
     stage: int = 0
 
     def parts(self) -> dict[str, float]:
         """Return what fills the device, in bytes by name."""
+        states = {"states of linear attention": self.all_states_bytes} if self.state_bytes else {}
         adapters = {"slots of adapters": self.adapter_bytes} if self.adapter_bytes else {}
         return {
             "weights": self.weight_bytes,
             **adapters,
             "activations of the largest pass": self.activation_bytes,
             "graphs, communication, runtime": self.reserved_bytes,
-            "KV cache": self.cache_bytes,
+            **states,
+            "KV cache": self.cache_bytes - self.all_states_bytes,
             "left free by the engine": self.capacity_bytes - self.usable_bytes,
         }
 
     @property
+    def most_sequences(self) -> int:
+        """Return the sequences that run at once: those of the engine, or those whose states have room."""
+        if not self.state_bytes:
+            return self.sequences
+        room_bytes = max(self.cache_bytes - self.window_bytes, 0.0) * STATE_SHARE
+        return min(self.sequences, int(room_bytes / self.state_bytes))
+
+    @property
+    def all_states_bytes(self) -> float:
+        """Return the bytes of the states of all sequences that run at once."""
+        return self.state_bytes * self.most_sequences
+
+    @property
     def cache_bytes(self) -> float:
-        """Return the bytes of the KV cache; below 0 if the weights do not fit."""
+        """Return the bytes of the KV cache and of states; below 0 if the weights do not fit."""
         taken = self.weight_bytes + self.activation_bytes + self.reserved_bytes + self.adapter_bytes
         return self.usable_bytes - taken
 
     @property
     def cache_tokens(self) -> int:
         """Return the tokens that the cache holds, of all sequences together."""
-        if not self.token_bytes:  # a stage of layers with windows alone
-            return 0 if self.cache_bytes < self.window_bytes else UNLIMITED
-        return max(int((self.cache_bytes - self.window_bytes) / self.token_bytes), 0)
+        fixed_bytes = self.window_bytes + self.all_states_bytes
+        if not self.token_bytes:  # a stage of layers with windows or states alone
+            return 0 if self.cache_bytes < fixed_bytes else UNLIMITED
+        return max(int((self.cache_bytes - fixed_bytes) / self.token_bytes), 0)
+
+    def whole_requests(self, tokens: int) -> int:
+        """Return how many requests of so many tokens, prompt and output together, fit with their states."""
+        if not self.state_bytes:
+            return self.cache_tokens // tokens
+        room_bytes = max(self.cache_bytes - self.window_bytes, 0.0)
+        return int(room_bytes / (tokens * self.token_bytes + self.state_bytes))
 
 
 def serving_memory(job: ServingJob) -> ServingMemory:
@@ -92,13 +120,15 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     capacity_bytes = job.cluster.node.device.memory_bytes
     windows = [_window(block) for block in model.blocks]
     every = all(windows)  # then a token counts in the window as well
-    block_bytes = _block_bytes(job)
+    block_bytes, state_bytes = _block_bytes(job), _state_bytes(job)
     last = len(counts) - 1
 
     def memory(stage: int) -> ServingMemory:
         row = counts[stage].tolist()
         held = zip(row[1 : 1 + len(block_bytes)], block_bytes, windows, strict=True)
         cached = [(count * each, window) for count, each, window in held]
+        held_states = zip(row[1 : 1 + len(block_bytes)], state_bytes, strict=True)
+        states = float(sum(count * each for count, each in held_states))
         logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"] if stage == last else 0.0
         return ServingMemory(
             capacity_bytes=capacity_bytes,
@@ -110,6 +140,8 @@ def serving_memory(job: ServingJob) -> ServingMemory:
             adapter_bytes=slots_bytes,
             window_bytes=0.0 if every else sequences * sum(each * (window or 0) for each, window in cached),
             token_bytes=drafted.token_bytes + sum(each for each, window in cached if every or not window),
+            state_bytes=states,
+            sequences=int(sequences),
             stage=stage,
         )
 
@@ -143,11 +175,15 @@ def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
 
 
 def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:
-    """Return the bytes that prompts keep in the cache of one device of each stage, (stages, prompts)."""
+    """Return the bytes that prompts keep in the cache of one device of each stage, (stages, prompts).
+
+    States of linear attention are among them, which are as large for a short prompt as for a long one.
+    """
     counts = layers_of_stages(job.model, job.plan.pipeline_parallel)[:, 1 : 1 + len(job.model.blocks)]
     windows = np.array([_window(block) or np.inf for block in job.model.blocks])
     kept = np.minimum(np.asarray(prompt_tokens, dtype=np.float64), windows[:, None])
-    kept_bytes: Floats = counts @ (np.array(_block_bytes(job))[:, None] * kept)
+    states = np.array(_state_bytes(job))[:, None]
+    kept_bytes: Floats = counts @ (np.array(_block_bytes(job))[:, None] * kept + states)
     return kept_bytes
 
 
@@ -156,6 +192,24 @@ def _block_bytes(job: ServingJob) -> list[float]:
     plan, hidden = job.plan, job.model.hidden
     size = CACHE_BYTES[plan.cache]
     return [size * _cached_elements(block, hidden, plan) for block in job.model.blocks]
+
+
+def _state_bytes(job: ServingJob) -> list[float]:
+    """Return the bytes that a sequence keeps in one block of each kind, on one device, however long it is.
+
+    They are the states in fp32, and the last tokens of the convolution in 16 bits (vLLM and SGLang).
+    Drafted tokens have a state each, until they are accepted.
+    """
+    ranks = job.plan.tensor_parallel
+
+    def of(block: Block) -> float:
+        mixer = block.mixer
+        if not isinstance(mixer, GatedDeltaNet):
+            return 0.0
+        last = mixer.channels * (mixer.convolution - 1) * ELEMENT_BYTES["bf16"]
+        return (mixer.state_elements * STATE_BYTES * job.computed_tokens + last) / ranks
+
+    return [of(block) for block in job.model.blocks]
 
 
 def _room(memory: ServingMemory) -> tuple[int, float]:

@@ -17,6 +17,7 @@ from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
 from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
+from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
 from flopcast.spec.rules_operations import RULES as RULES_OF_OPERATIONS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
 from flopcast.spec.rules_precision import RULES as RULES_OF_PRECISION
@@ -83,6 +84,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_STACKS,
     *RULES_OF_STAGES,
     *RULES_OF_TRACED,
+    *RULES_OF_LINEAR_ATTENTION,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,

@@ -176,6 +176,15 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "decode_attention.window": FallbackClass(name="decode_attention", log_sigma_factor=0.25),
     "decode_attention.window.fp8": FallbackClass(name="decode_attention.window", log_sigma_factor=0.25),
     "latent_decode": FallbackClass(name="decode_attention", log_sigma_factor=0.3),
+    # linear attention. Its steps of decoding move states at 0.56 of the bandwidth of H20, with 128 to 1024
+    # sequences (data/peers/infersim/gdn_decode.csv), where a sum attains 0.9; no other device was measured
+    "delta_decode": FallbackClass(name="residual_add", log_sigma_factor=0.25, time_ratio=1.6),
+    "causal_convolution": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
+    "gated_rmsnorm": FallbackClass(name="layernorm", log_sigma_factor=0.2),
+    "gated_rmsnorm.backward": FallbackClass(name="layernorm.backward", log_sigma_factor=0.25),
+    "sigmoid_gate": FallbackClass(name="gelu", log_sigma_factor=0.1),
+    "sigmoid_gate.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
+    "causal_convolution.backward": FallbackClass(name="residual_add", log_sigma_factor=0.4, time_ratio=2.0),
     "latent_decode.fp8": FallbackClass(name="latent_decode", log_sigma_factor=0.25),
     "flash_attention.latent": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
     "flash_attention.latent.backward": FallbackClass(

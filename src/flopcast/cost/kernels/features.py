@@ -26,14 +26,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from flopcast.cost.kernels.served_operators import (
+    Coordinates,
+    causal_convolution,
+    decode_attention,
+    fused_experts,
+    gated_delta,
+    latent_decode,
+    served_matmul,
+)
 from flopcast.dtypes import Counts, Logs
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.decode_attention import DecodeAttention
-from flopcast.operators.fused_experts import FusedExperts
-from flopcast.operators.latent_decode import LatentDecode
-from flopcast.operators.served_matmul import ServedMatmul
 
-Coordinates = tuple[Counts, ...]
 Term = Callable[[Coordinates, int], Logs]
 BATCHED_TILES = ((128, 128), (256, 128), (128, 256))
 GEMM_TILES = (*BATCHED_TILES, (64, 64), (128, 64), (192, 128), (256, 256))
@@ -243,11 +247,6 @@ GROUPED = KernelFeatures(  # one product for each expert, in one kernel
 )
 
 
-def _served_matmul(kernel: str, shape: Coordinates) -> ServedMatmul:
-    m, n, k = shape
-    return ServedMatmul(m=m, n=n, k=k, dtype="bf16", weights=kernel.partition(".")[2])
-
-
 def _experts_table(shape: Coordinates) -> Coordinates:
     """Return rows of the mean touched expert, elements of one expert, touched experts, tokens a row.
 
@@ -257,61 +256,19 @@ def _experts_table(shape: Coordinates) -> Coordinates:
     return rows / touched, columns * hidden, touched, tokens / rows
 
 
-def _fused_experts(kernel: str, table: Coordinates) -> FusedExperts:
-    """Return experts of one column of weights: bytes of tokens are few beside those of weights."""
-    rows_each, elements, touched, tokens_a_row = table
-    rows = rows_each * touched
-    return FusedExperts(
-        tokens=tokens_a_row * rows,
-        rows=rows,
-        hidden=np.ones_like(rows),
-        inner=elements / 3.0,  # gated
-        touched=touched,
-        imbalance=np.ones_like(rows),
-        dtype="bf16",
-        weights=kernel.partition(".")[2],
-    )
-
-
-SERVED_GEMM = KernelFeatures(table=_as_it_is, powers=(), operator=_served_matmul)
-
-
-def _decode_attention(kernel: str, shape: Coordinates) -> DecodeAttention:
-    """Return attention with one cached head in each of the sequences and heads of the coordinates."""
-    keys, units, size, sharing = shape
-    return DecodeAttention(
-        sequences=units,
-        keys=units * keys,
-        heads=sharing,
-        kv_heads=np.ones_like(sharing),
-        head_size=size,
-        dtype="bf16",
-        cache="fp8" if kernel.endswith(".fp8") else "",
-    )
-
-
-def _latent_decode(kernel: str, shape: Coordinates) -> LatentDecode:
-    """Return absorbed latent attention; of each token a ninth is rotated (DeepSeek: 64 of 576 elements)."""
-    keys, sequences, size, heads = shape
-    return LatentDecode(
-        sequences=sequences,
-        keys=sequences * keys,
-        heads=heads,
-        rank=size * 8.0 / 9.0,
-        rope_size=size / 9.0,
-        dtype="bf16",
-        cache="fp8" if kernel.endswith(".fp8") else "",
-    )
+SERVED_GEMM = KernelFeatures(table=_as_it_is, powers=(), operator=served_matmul)
 
 
 # With one query head for each cached one, kernels on some devices do not split the keys of a sequence, so
 # that two take less time: 63 us in place of 1526 for 65,536 tokens on A100. 64 fill the rows of a tile.
 DECODE_ATTENTION = KernelFeatures(
-    table=_as_it_is, powers=(), operator=_decode_attention, nodes={3: (0.0, 1.0, 3.0, 6.0)}, free=(3,)
+    table=_as_it_is, powers=(), operator=decode_attention, nodes={3: (0.0, 1.0, 3.0, 6.0)}, free=(3,)
 )
-LATENT_DECODE = KernelFeatures(table=_as_it_is, powers=(), operator=_latent_decode)
+GATED_DELTA = KernelFeatures(table=_as_it_is, powers=(), operator=gated_delta)
+CAUSAL_CONVOLUTION = KernelFeatures(table=_as_it_is, powers=(), operator=causal_convolution)
+LATENT_DECODE = KernelFeatures(table=_as_it_is, powers=(), operator=latent_decode)
 FUSED_EXPERTS = KernelFeatures(
-    table=_experts_table, terms={"skew": _skew}, powers=(), operator=_fused_experts
+    table=_experts_table, terms={"skew": _skew}, powers=(), operator=fused_experts
 )
 PLAIN = KernelFeatures(table=_as_it_is)  # streams of bytes have no tiles
 EMBEDDING = KernelFeatures(table=_as_it_is, powers=(1.0, None, 1.0))
@@ -326,6 +283,8 @@ FEATURES: dict[str, KernelFeatures] = {
     "served_gemm": SERVED_GEMM,
     **dict.fromkeys(("decode_attention", "decode_attention.window"), DECODE_ATTENTION),
     "latent_decode": LATENT_DECODE,
+    "gated_delta": GATED_DELTA,
+    "causal_convolution": CAUSAL_CONVOLUTION,
     "fused_experts": FUSED_EXPERTS,
     **dict.fromkeys(
         (

@@ -5,7 +5,8 @@ Sources: data/serving and data/peers; on GitHub aiconfigurator (ai-dynamo/aiconf
 times kernels of vLLM. Products with fewer than 64 rows, and experts with fewer than 128 tokens, stand in
 data/serving, larger ones in data/peers. Both make one curve.
 Elsewhere: what an entry is (peer_tables.py), whole layers of experts (peer_served_experts.py), attention
-(peer_decode.py), the same tables as kernels of training (peer_operators.py, peer_grouped.py), fitting
+(peer_decode.py), linear attention (peer_linear_attention.py), the same
+tables as kernels of training (peer_operators.py, peer_grouped.py), fitting
 (peer_fit.py).
 
 Engines replay recorded launches, and so did the benchmark. The times of 8-bit products with a scale for
@@ -25,6 +26,7 @@ import numpy as np
 
 from flopcast.lab.calibration import peer_tables
 from flopcast.lab.calibration.peer_decode import DECODE_FILES
+from flopcast.lab.calibration.peer_linear_attention import LINEAR_ATTENTION_FILES
 from flopcast.lab.calibration.peer_operators import BLACKWELL, NARROW, SYSTEMS
 from flopcast.lab.calibration.peer_served_experts import EXPERT_FILES
 from flopcast.operators.formats import SERVED_FORMATS
@@ -108,4 +110,5 @@ SERVED_FILES: tuple[peer_tables.PeerFile, ...] = (
     *_products("nvfp4", BLACKWELL, "aiconfigurator/gemm_low_precision.csv.gz"),
     *DECODE_FILES,
     *EXPERT_FILES,
+    *LINEAR_ATTENTION_FILES,
 )

@@ -37,6 +37,7 @@ SAME_SHAPES = {  # models that differ from one of the catalogue in their weights
     "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
     "meta-llama/Llama-3.1-405B-Instruct": "llama-3.1-405b",
     "meta-llama/Llama-3.3-70B-Instruct": "llama-3.1-70b",
+    "Qwen/Qwen3.5-397B-A17B": "qwen3.5-397b-a17b",
     "google/gemma-3-12b-it": "gemma-3-12b",
 }
 

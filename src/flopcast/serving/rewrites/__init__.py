@@ -9,6 +9,7 @@ from flopcast.operators.item import Item
 from flopcast.serving.rewrites.adapter_products import adapter_products
 from flopcast.serving.rewrites.cached_attention import cached_attention
 from flopcast.serving.rewrites.cached_latents import cached_latents
+from flopcast.serving.rewrites.cached_states import cached_states
 from flopcast.serving.rewrites.fused_norms import fused_norms
 from flopcast.serving.rewrites.last_tokens import last_tokens
 from flopcast.serving.rewrites.served_experts import served_experts
@@ -20,6 +21,7 @@ ServingRewrite = Callable[[tuple[Item, ...], Seen], tuple[Item, ...]]
 SERVING_REWRITES: dict[str, ServingRewrite] = {
     "cached_attention": cached_attention,
     "cached_latents": cached_latents,
+    "cached_states": cached_states,
     "served_experts": served_experts,
     "last_tokens": last_tokens,
     "fused_norms": fused_norms,

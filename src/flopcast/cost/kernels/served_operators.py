@@ -1,0 +1,89 @@
+"""Operators of serving kernels at coordinates of their tables.
+
+Answers: which operator stands at a node of a table, so that times can be interpolated between nodes?
+Elsewhere: the tables' coordinates and terms (features.py), the interpolation (between_nodes.py).
+
+Each function takes a kernel's name and coordinates of its table, (rows, 1) each.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.operators.decode_attention import DecodeAttention
+from flopcast.operators.fused_experts import FusedExperts
+from flopcast.operators.gated_delta import GatedDelta
+from flopcast.operators.latent_decode import LatentDecode
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.served_matmul import ServedMatmul
+
+Coordinates = tuple[Counts, ...]
+
+
+def served_matmul(kernel: str, shape: Coordinates) -> ServedMatmul:
+    """Return a product with weights in the format that the kernel's name ends with."""
+    m, n, k = shape
+    return ServedMatmul(m=m, n=n, k=k, dtype="bf16", weights=kernel.partition(".")[2])
+
+
+def fused_experts(kernel: str, table: Coordinates) -> FusedExperts:
+    """Return experts of one column of weights: bytes of tokens are few beside those of weights."""
+    rows_each, elements, touched, tokens_a_row = table
+    rows = rows_each * touched
+    return FusedExperts(
+        tokens=tokens_a_row * rows,
+        rows=rows,
+        hidden=np.ones_like(rows),
+        inner=elements / 3.0,  # gated
+        touched=touched,
+        imbalance=np.ones_like(rows),
+        dtype="bf16",
+        weights=kernel.partition(".")[2],
+    )
+
+
+def decode_attention(kernel: str, shape: Coordinates) -> DecodeAttention:
+    """Return attention with one cached head in each of the sequences and heads of the coordinates."""
+    keys, units, size, sharing = shape
+    return DecodeAttention(
+        sequences=units,
+        keys=units * keys,
+        heads=sharing,
+        kv_heads=np.ones_like(sharing),
+        head_size=size,
+        dtype="bf16",
+        cache="fp8" if kernel.endswith(".fp8") else "",
+    )
+
+
+def latent_decode(kernel: str, shape: Coordinates) -> LatentDecode:
+    """Return absorbed latent attention; of each token a ninth is rotated (DeepSeek: 64 of 576 elements)."""
+    keys, sequences, size, heads = shape
+    return LatentDecode(
+        sequences=sequences,
+        keys=sequences * keys,
+        heads=heads,
+        rank=size * 8.0 / 9.0,
+        rope_size=size / 9.0,
+        dtype="bf16",
+        cache="fp8" if kernel.endswith(".fp8") else "",
+    )
+
+
+def gated_delta(_: str, shape: Coordinates) -> GatedDelta:
+    """Return the delta rule over heads of 128, the size of all that were measured."""
+    tokens, states = shape
+    size = np.full_like(tokens, 128.0)
+    return GatedDelta(
+        sequences=np.ones_like(tokens),
+        tokens=tokens,
+        heads=states,
+        key_heads=states,
+        key_size=size,
+        value_size=size,
+        dtype="bf16",
+    )
+
+
+def causal_convolution(_: str, shape: Coordinates) -> MemoryBound:
+    """Return the convolution that moves the bytes of the coordinates: two bytes of an element, twice."""
+    return MemoryBound(kind="causal_convolution", elements=shape[0] / 4.0, dtype="bf16")

@@ -1,0 +1,171 @@
+"""Gated delta net: linear attention with a state of constant size for each head.
+
+Answers: fields, weights, sharding and forward items of the mixer of Qwen3-Next and Qwen3.5.
+Elsewhere: the core (operators/gated_delta.py), what an engine runs (serving/rewrites/cached_states.py),
+that it serves and does not train yet (spec/rules_linear_attention.py).
+Heads are cut over tensor-parallel ranks; fewer heads of keys than ranks are repeated.
+
+Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `mixed` (queries, keys, values and gates
+side by side) and `decays` → `convolved` → `states` (heads, tokens, value size) → `joined` → `partial`
+(tokens, hidden).
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from flopcast.dtypes import Counts, constant
+from flopcast.layers.base import Split, Weight, linear_weights, replicated
+from flopcast.layers.mixer import AbstractMixer
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.gated_delta import GatedDelta
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+
+
+class GatedDeltaNet(AbstractMixer):
+    """Linear attention by the gated delta rule (arXiv:2412.06464).
+
+    Attributes
+    ----------
+    heads : int
+        Number of heads of values. Each has a state of key_size times value_size elements.
+    key_heads : int
+        Number of heads of queries and keys; each serves heads / key_heads heads of values.
+    key_size : int
+        Elements of a head of queries and keys.
+    value_size : int
+        Elements of a head of values.
+    convolution : int
+        Tokens that the short convolution of queries, keys and values spans.
+
+    Examples
+    --------
+    Qwen3.5-397B-A17B keeps states of 4 MiB for a sequence in each of its 45 layers of this kind:
+
+    >>> mixer = GatedDeltaNet(heads=64, key_heads=16, key_size=128, value_size=128)
+    >>> mixer.state_elements * 4 / 2**20, mixer.channels
+    (4.0, 12288)
+    """
+
+    kind: Literal["gated_delta"] = "gated_delta"
+    in_tensor_region: ClassVar[bool] = True
+    heads: int = Field(ge=1)
+    key_heads: int = Field(ge=1)
+    key_size: int = Field(ge=1)
+    value_size: int = Field(ge=1)
+    convolution: int = Field(default=4, ge=1)
+
+    @property
+    def out_bias(self) -> bool:
+        """Return False: no projection has a bias after the sum."""
+        return False
+
+    @property
+    def groups(self) -> int:
+        """Return the heads of queries and keys."""
+        return self.key_heads
+
+    @property
+    def channels(self) -> int:
+        """Return the channels of the convolution: all queries, keys and values."""
+        return 2 * self.key_heads * self.key_size + self.heads * self.value_size
+
+    @property
+    def state_elements(self) -> int:
+        """Return the elements of the states of a sequence, over all heads."""
+        return self.heads * self.key_size * self.value_size
+
+    def has_whole_heads(self, hidden: int) -> bool:
+        """Return True: sizes of heads are fields of their own."""
+        return hidden > 0
+
+    def linear_elements(self, hidden: int) -> int:
+        """Return elements of the projections; products with states are not among them."""
+        inner = self.heads * self.value_size
+        return hidden * (self.channels + 2 * inner + 2 * self.heads)
+
+    def pair_flop(self, hidden: int) -> int:
+        """Return 0: no token meets another one by itself."""
+        return 0
+
+    def square(self, length: int) -> float:
+        """Return 0, for the same reason."""
+        return 0.0
+
+    def local_heads(self, split: Split) -> tuple[Counts, Counts]:
+        """Return heads of values, and of queries and keys, of one rank: at least one of the latter."""
+        return self.heads / split.tensor, np.maximum(self.key_heads / split.tensor, 1.0)
+
+    def local_channels(self, split: Split) -> Counts:
+        """Return the channels of the convolution on one rank."""
+        heads, key_heads = self.local_heads(split)
+        return 2 * key_heads * self.key_size + heads * self.value_size
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Return projections, convolution, decays and the norm, cut by heads."""
+        inner, channels = self.heads * self.value_size, self.channels
+        cut = channels / self.local_channels(split)
+        inside = constant(inner) / split.tensor
+        return (
+            *linear_weights("attention.qkv", hidden, channels, cut, bias=False),
+            *linear_weights("attention.z", hidden, inner, split.tensor, bias=False),
+            *linear_weights("attention.ba", hidden, 2 * self.heads, split.tensor, bias=False),
+            Weight(
+                name="attention.convolution",
+                elements=channels * self.convolution / cut,
+                total=channels * self.convolution,
+            ),
+            Weight(name="attention.decay", elements=2 * self.heads / split.tensor, total=2 * self.heads),
+            replicated("attention.gated_norm", self.value_size),
+            Weight(
+                name="attention.out",
+                elements=inside * hidden,
+                total=inner * hidden,
+                matrix=(inside, constant(hidden)),
+            ),
+        )
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """Return items from "attention.in.full" to "attention.partial", one rank's share of the sum."""
+        heads, key_heads = self.local_heads(split)
+        tokens, dtype, channels = split.tokens, split.dtype, self.local_channels(split)
+        inner = heads * self.value_size
+
+        def product(columns: Counts, length: Counts) -> Matmul:
+            return Matmul(m=tokens, n=columns, k=length, dtype=dtype)
+
+        core = GatedDelta(
+            sequences=split.sequences,
+            tokens=split.length,
+            heads=heads,
+            key_heads=key_heads,
+            key_size=constant(self.key_size),
+            value_size=constant(self.value_size),
+            dtype=dtype,
+        )
+        convolve = MemoryBound(kind="causal_convolution", elements=tokens * channels, dtype=dtype)
+        norm = MemoryBound(
+            kind="gated_rmsnorm", elements=tokens * inner, width=constant(self.value_size), dtype=dtype
+        )
+        return (
+            _item("mix", product(channels + inner, constant(hidden)), ("in.full",), "mixed"),
+            _item("decays", product(2 * heads, constant(hidden)), ("in.full",), "decays"),
+            _item("convolve", convolve, ("mixed",), "convolved"),
+            _item("delta", core, ("convolved", "decays"), "states"),
+            _item("gated_norm", norm, ("states", "mixed"), "joined"),
+            _item("out", product(constant(hidden), inner), ("joined",), "partial"),
+        )
+
+
+def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str) -> Item:
+    """Return a kernel whose name and tensors get the prefix "attention."."""
+    return kernel(
+        f"attention.{name}",
+        work,
+        tuple(f"attention.{tensor}" for tensor in inputs),
+        f"attention.{output}",
+        component="attention",
+    )

@@ -1,0 +1,138 @@
+"""The gated delta rule: linear attention whose heads keep a matrix of constant size instead of a cache.
+
+Answers: how many FLOP and bytes does its core need over the tokens of prompts, and for one new token of
+each sequence that decodes?
+Elsewhere: projections, convolution and norm around it (layers/gated_delta_net.py), how long it takes
+(cost/).
+
+A head keeps a state S of key size times value size. A token with query q, key k, value v, decay a and
+strength b changes it to a·S + b·k·(v - a·Sᵀk)ᵀ and reads Sᵀq: three products with the state (Gated Delta
+Networks, arXiv:2412.06464, section 3). Prompts are cut into chunks. Inside a chunk, tokens meet by products
+of their queries, keys and values, and the state is read and written once for each chunk (section 3.3;
+arXiv:2406.06484, section 3).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
+STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state
+PRODUCTS = 3.0  # with the state: what it holds for the key, its change, what the query reads
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class GatedDelta(AbstractOperator):
+    """The gated delta rule over whole sequences, chunk by chunk.
+
+    It serves and does not train yet: nothing is kept, and there are no gradients.
+
+    Examples
+    --------
+    A head of 128 by 128 with chunks of 64 tokens needs 98,304 FLOP a token for its state and 81,920 inside
+    the chunk:
+
+    >>> from flopcast.dtypes import constant
+    >>> core = GatedDelta(sequences=constant(2), tokens=constant(4096), heads=constant(16),
+    ...                   key_heads=constant(4), key_size=constant(128), value_size=constant(128),
+    ...                   dtype="bf16")
+    >>> core.work().flop.item() / (2 * 4096 * 16)
+    180224.0
+    """
+
+    sequences: Counts
+    tokens: Counts  # of one sequence
+    heads: Counts  # heads of values, of this rank; each has a state
+    key_heads: Counts  # heads of queries and keys, of this rank
+    key_size: Counts
+    value_size: Counts
+    dtype: str
+
+    @property
+    def kernel(self) -> str:
+        """Return one curve for all of its kernels together."""
+        return "gated_delta"
+
+    def work(self) -> Work:
+        """Return the work.
+
+        Products with the state, and inside a chunk those of keys with keys, queries with keys, and of their
+        results with keys, values and changes. Queries, keys and values are read and results written; each
+        state is read and written once for a sequence.
+        """
+        state = self.key_size * self.value_size
+        inside = CHUNK * (3.0 * self.key_size + 2.0 * self.value_size)
+        computed = self.sequences * self.tokens
+        row = 2.0 * (self.key_heads * self.key_size + self.heads * self.value_size)
+        states_bytes = 2.0 * STATE_BYTES * self.sequences * self.heads * state
+        return Work(
+            flop=2.0 * computed * self.heads * (PRODUCTS * state + inside),
+            moved_bytes=computed * row * ELEMENT_BYTES[self.dtype] + states_bytes,
+            unit=self.dtype,
+        )
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Return the tokens of a sequence, which run one chunk after another, and the states."""
+        return self.tokens, self.sequences * self.heads
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return nothing: it serves and does not train yet."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return nothing: it serves and does not train yet."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class DeltaDecode(AbstractOperator):
+    """The gated delta rule for the new tokens of sequences that decode: `computed_tokens` of each.
+
+    The state of every sequence is read once. It is written after each new token, so that drafted tokens can
+    be taken back. Products with a vector run on no matrix engine, so that only bytes count.
+
+    Examples
+    --------
+    Sixteen heads of 128 by 128 of a sequence have states of 1 MiB, which are read and written:
+
+    >>> from flopcast.dtypes import constant
+    >>> step = DeltaDecode(sequences=constant(32), heads=constant(16), key_heads=constant(4),
+    ...                    key_size=constant(128), value_size=constant(128), dtype="bf16")
+    >>> round(step.work().moved_bytes.item() / 32 / 2**20, 3)
+    2.01
+    """
+
+    sequences: Counts
+    heads: Counts  # heads of values, of this rank
+    key_heads: Counts
+    key_size: Counts
+    value_size: Counts
+    dtype: str
+    computed_tokens: int = 1  # of a sequence
+
+    @property
+    def kernel(self) -> str:
+        """Return one curve."""
+        return "delta_decode"
+
+    def work(self) -> Work:
+        """Return the work: states read and written, queries, keys and values read, results written."""
+        states_bytes = STATE_BYTES * self.sequences * self.heads * self.key_size * self.value_size
+        row = 2.0 * (self.key_heads * self.key_size + self.heads * self.value_size)
+        rows_bytes = self.sequences * self.computed_tokens * row * ELEMENT_BYTES[self.dtype]
+        return Work(
+            flop=ZERO, moved_bytes=states_bytes * (1.0 + self.computed_tokens) + rows_bytes, unit=self.dtype
+        )
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Return bytes moved, as a stream's."""
+        return (self.work().moved_bytes,)
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return nothing: it serves and does not train."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return nothing: it serves and does not train."""
+        return ()

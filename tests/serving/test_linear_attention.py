@@ -1,0 +1,161 @@
+"""Linear attention in an engine, against its recurrence and closed forms of its states."""
+
+import numpy as np
+import pytest
+from all_cases import all_cases
+
+from flopcast import predict_serving, serving_job
+from flopcast.dtypes import constant
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.layers.gated_delta_net import GatedDeltaNet
+from flopcast.library import catalog
+from flopcast.operators.gated_delta import CHUNK, DeltaDecode, GatedDelta
+from flopcast.requests.job_files import job_of
+from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.lower import lower_passes
+from flopcast.serving.memory import bytes_of_prompts, serving_memory
+from flopcast.serving.rewrites.cached_states import prompts_of
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+
+HYBRIDS = ("qwen3.5-397b-a17b", "qwen3-next-80b-a3b")
+SIZES = {"heads": 8, "key_heads": 2, "key_size": 16, "value_size": 24}
+
+
+def core(sequences=1.0, tokens=512.0):
+    sizes = {name: constant(size) for name, size in SIZES.items()}
+    return GatedDelta(sequences=constant(sequences), tokens=constant(tokens), dtype="bf16", **sizes)
+
+
+def multiplied(shapes):
+    """FLOP of products of matrices (rows, inner) and (inner, columns)."""
+    return sum(2 * rows * inner * columns for rows, inner, columns in shapes)
+
+
+def delta_rule(queries, keys, values, strengths):
+    """Results of one head by the recurrence of arXiv:2412.06464, and the FLOP of its products."""
+    state, flop, results = np.zeros((keys.shape[1], values.shape[1])), 0, []
+    for query, key, value, strength in zip(queries, keys, values, strengths, strict=True):
+        change = strength * (value - key @ state)
+        state = state + np.outer(key, change)
+        results.append(query @ state)
+        flop += 3 * 2 * key.size * value.size
+    return np.array(results), flop
+
+
+def chunked(queries, keys, values, strengths, chunk):
+    """The same by chunks, whose tokens meet by products (arXiv:2406.06484, section 3), and their FLOP."""
+    state, flop, results = np.zeros((keys.shape[1], values.shape[1])), 0, []
+    for start in range(0, len(keys), chunk):
+        q, k, v, b = (each[start : start + chunk] for each in (queries, keys, values, strengths))
+        size, wide, narrow = len(k), k.shape[1], v.shape[1]
+        strict = np.tril(b[:, None] * (k @ k.T), -1)
+        solved = np.linalg.inv(np.eye(size) + strict) * b  # a triangular solve: no product is counted
+        change = solved @ v - (solved @ k) @ state
+        results.append(q @ state + np.tril(q @ k.T) @ change)
+        state = state + k.T @ change
+        inside = [(size, wide, size), (size, size, narrow), (size, size, wide), (size, wide, size)]
+        flop += multiplied([*inside, (size, size, narrow)])
+        flop += multiplied([(size, wide, narrow), (size, wide, narrow), (wide, size, narrow)])
+    return np.concatenate(results), flop
+
+
+def test_the_flop_of_the_core_are_those_of_a_chunked_delta_rule_that_equals_the_recurrence():
+    random, tokens = np.random.default_rng(0), 4 * CHUNK
+    keys = random.normal(size=(tokens, 16)) / 4
+    arrays = random.normal(size=(tokens, 16)), keys, random.normal(size=(tokens, 24)), random.random(tokens)
+
+    results, flop = chunked(*arrays, CHUNK)
+
+    np.testing.assert_allclose(results, delta_rule(*arrays)[0], rtol=1e-6, atol=1e-8)
+    assert core(tokens=tokens).work().flop.item() == SIZES["heads"] * flop
+
+
+def test_a_step_of_decoding_moves_two_states_and_one_more_for_each_drafted_token():
+    sizes = {name: constant(size) for name, size in SIZES.items()}
+    state_bytes = SIZES["heads"] * SIZES["key_size"] * SIZES["value_size"] * 4
+    row_bytes = 2 * (2 * SIZES["key_heads"] * SIZES["key_size"] + 2 * SIZES["heads"] * SIZES["value_size"])
+
+    for computed in (1, 4):
+        step = DeltaDecode(sequences=constant(3), dtype="bf16", computed_tokens=computed, **sizes)
+        moved_bytes = step.work().moved_bytes.item()
+        assert moved_bytes == 3 * ((1 + computed) * state_bytes + computed * row_bytes)
+
+
+@all_cases(("name", "total", "active"), [(HYBRIDS[0], 397e9, 17e9), (HYBRIDS[1], 80e9, 3e9)])
+def test_parameters_are_those_in_the_name_of_a_model(name, total, active):
+    model = catalog.model(name)
+    tables = 2 * model.hidden * model.vocabulary
+
+    assert model.parameters() == pytest.approx(total, rel=0.005)
+    assert active * 0.9 < model.active_parameters() - tables < active * 1.2
+
+
+@all_cases("name", HYBRIDS)
+def test_states_are_as_large_after_a_short_prompt_as_after_a_long_one(name):
+    model = catalog.model(name)
+    mixers = [(block.mixer, block.count) for block in model.blocks]
+    states = sum(
+        count * (mixer.heads * mixer.key_size * mixer.value_size * 4 + 3 * mixer.channels * 2)
+        for mixer, count in mixers
+        if isinstance(mixer, GatedDeltaNet)
+    )
+    ((attention, layers),) = [each for each in mixers if not isinstance(each[0], GatedDeltaNet)]
+    token_bytes = 2 * 2 * attention.groups * attention.head_size * layers
+    job = serving_job(name, cluster="dgx-b200", plan="tp=2 weights=nvfp4", traffic="concurrency=8")
+
+    memory = serving_memory(job)
+    kept = bytes_of_prompts(job, np.array([1, 1001])) * 2  # of two ranks
+
+    assert memory.state_bytes * 2 == states
+    assert memory.token_bytes * 2 == token_bytes
+    assert kept.sum(axis=0).tolist() == [states + token_bytes, states + 1001 * token_bytes]
+
+
+def test_sequences_whose_states_have_no_room_wait():
+    traffic = "concurrency=2048 requests=4096"
+    job = serving_job(HYBRIDS[0], cluster="dgx-b200", plan="tp=4 weights=fp8_block", traffic=traffic)
+    memory = serving_memory(job)
+
+    assert memory.most_sequences * memory.state_bytes <= 0.9 / 1.9 * memory.cache_bytes
+    assert memory.most_sequences < 1024
+    assert predict_serving(job).served.limits.max_sequences == memory.most_sequences
+
+
+@all_cases(("number", "length"), [(1, 4096), (4, 512), (64, 17)])
+def test_whole_prompts_are_found_again_from_the_four_numbers_of_a_pass(number, length):
+    tokens, zero = constant(number * length), constant(0)
+    run = EnginePass(
+        new_tokens=tokens, sequences=zero, cached_tokens=zero, pairs=constant(number * length**2 / 2)
+    )
+
+    found = prompts_of(run)
+
+    assert (found.sequences.item(), found.new_tokens.item()) == pytest.approx((number, length))
+
+
+def test_decoding_takes_as_long_with_a_long_context_as_with_a_short_one_in_these_layers():
+    def moved(context):
+        many = constant(16)
+        run = EnginePass(
+            new_tokens=many, sequences=many, cached_tokens=many * context, pairs=many * context
+        )
+        layers = lower_passes(catalog.model(HYBRIDS[0]), Deployment(), Engine(name="vllm"), run)
+        (layer,) = [each for each in layers if each.kind == "block" and each.count == 45]
+        return [
+            (item.name, item.work.work().moved_bytes.item())
+            for item in layer.items
+            if item.component == "decode_attention"
+        ]
+
+    assert [name for name, _ in moved(100.0)] == ["attention.decode_convolution", "attention.decode"]
+    assert moved(100.0) == moved(100_000.0)
+
+
+def test_training_is_refused_with_the_reason():
+    words = {"model": HYBRIDS[1], "cluster": "dgx-h100:4", "batch": {"seq": 4096}}
+    words |= {"stack": "megatron-core", "plan": "dp=32 gbs=64"}
+
+    with pytest.raises(SpecError, match="training of gated delta nets is not supported yet"):
+        job_of(Document("job", words, {}))
