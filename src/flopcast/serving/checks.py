@@ -128,6 +128,7 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         fix = f"set plan.tensor_parallel to {whole}"
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     yield from _of_latents(job)
+    yield from _of_residual(job)
     yield from _of_experts(job)
 
 
@@ -149,6 +150,22 @@ def _of_latents(job: ServingJob) -> Iterator[Problem]:
         because = f"{plan.tensor_parallel} ranks do not divide the {latents[0].kv_lora_rank} elements"
     if because:
         yield Problem("plan.latents", plan.latents, "replicated", because, "set plan.latents to replicated")
+
+
+def _of_residual(job: ServingJob) -> Iterator[Problem]:
+    """Yield what keeps messages from running beside the next half of a block."""
+    plan, blocks, because = job.plan, job.model.blocks, ""
+    if plan.residual == "sequential":
+        return
+    if plan.tensor_parallel == 1:
+        because = "a single rank sends no messages that could run beside other kernels"
+    elif any(block.residual != "sequential" for block in blocks):
+        because = f"both halves of a block of {job.model.name} read the same sum and have one message"
+    elif job.engine.overlap is not None:
+        because = f"{job.engine.name} runs messages beside products already"
+    if because:
+        fix = "set plan.residual to sequential"
+        yield Problem("plan.residual", plan.residual, "sequential", because, fix)
 
 
 def _of_adapters(job: ServingJob) -> Iterator[Problem]:

@@ -46,7 +46,7 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
         return by_stage(price_of(job, book, passes), job.model, job.plan, job.cluster)
 
     sizes = (_most_tokens(job, longest), job.most_sequences, longest)
-    tables = pass_times(price, job.engine, *sizes, job.computed_tokens)
+    tables = pass_times(price, job.engine, *sizes, job.computed_tokens, job.overlap)
     times = staged_times(tables, job.model, job.plan, job.cluster, job.passes_in_flight)
     draft = draft_of(job)
     if draft is None or job.plan.drafting is None:
@@ -56,7 +56,7 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
     def price_draft(passes: EnginePass) -> tuple[PricedPasses]:
         return (price_of(drafter, book, passes, joined_inputs(name, job.plan, passes)),)
 
-    (drafts,) = pass_times(price_draft, without_host(job.engine), *sizes)
+    (drafts,) = pass_times(price_draft, without_host(job.engine), *sizes, overlap=job.engine.overlap)
     first = replace(drafts, computed_tokens=job.computed_tokens)
     return DraftedTimes(verify=times, first=first, further=drafts, drafted=job.plan.drafting.drafted)
 

@@ -1,8 +1,8 @@
-"""Decode attention and messages that run beside the matrix products of the same pass.
+"""Messages, and decode attention in some engines, that run beside the matrix products of the same pass.
 
 Answers: how long does a pass take whose batch is split, so that one part uses memory and network while the
-other computes?
-Elsewhere: which engines do that, with which interference (spec/engine.py), seconds of the parts
+other computes? How long, if each message runs beside the next half of a block?
+Elsewhere: what runs beside what, with which interference (spec/engine.py), seconds of the parts
 (pass_times.py).
 
 A kernel that gets a share of the device takes this share from the products. Decode attention of D seconds
@@ -11,7 +11,6 @@ which a pass is shortest, or does not split it.
 """
 
 from functools import cache
-from itertools import product
 
 import numpy as np
 
@@ -19,20 +18,33 @@ from flopcast.dtypes import Floats
 from flopcast.spec.engine import Overlap
 
 
-def together_s(overlap: Overlap, products_s: Floats, memory_s: Floats, network_s: Floats) -> Floats:
-    """Return the seconds of products, decode attention and messages together; arrays of one shape.
+def together_s(
+    overlap: Overlap, products_s: Floats, memory_s: Floats, network_s: Floats, prompt_s: Floats
+) -> Floats:
+    """Return the seconds of products, of attention that decodes, of messages, and of attention of prompts
+    together; arrays of one shape.
+
+    Where decode attention has no speeds, messages run beside all attention as well. Elsewhere, attention of
+    prompts runs alone.
 
     Examples
     --------
     >>> half = Overlap(given_fraction=(0.5,), memory_ratio=(1.0,), network_ratio=(1.0,), split_ratio=1.0)
-    >>> together_s(half, np.array([4.0]), np.array([1.0]), np.array([1.0])).tolist()
+    >>> one = np.array([1.0])
+    >>> together_s(half, 4 * one, one, one, 0 * one).tolist()
     [5.0]
+    >>> messages = Overlap(given_fraction=(0.0,), network_ratio=(1.0,))
+    >>> together_s(messages, 4 * one, one, one, one).tolist()
+    [6.0]
     """
+    if not overlap.memory_ratio:
+        products_s = products_s + memory_s + prompt_s
+        memory_s = prompt_s = np.zeros_like(memory_s)
     memory_lost, memory_ratio, network_lost, network_ratio = _choices(overlap)
     lost_s = memory_lost * memory_s + network_lost * network_s
     split_s = np.maximum(overlap.split_ratio * products_s + lost_s, memory_s / memory_ratio)
     split_s = np.maximum(split_s, network_s / network_ratio)
-    found_s: Floats = np.minimum(products_s + memory_s + network_s, split_s.min(axis=0))
+    found_s: Floats = np.minimum(products_s + memory_s + network_s, split_s.min(axis=0)) + prompt_s
     return found_s
 
 
@@ -44,9 +56,14 @@ def _choices(overlap: Overlap) -> tuple[Floats, Floats, Floats, Floats]:
     takes alone, and its speed.
     """
     given, pairs = overlap.given_fraction, []
-    for memory, network in product(range(len(given)), repeat=2):
-        if given[memory] + given[network] <= 1.0:
-            fast, sent = overlap.memory_ratio[memory], overlap.network_ratio[network]
-            pairs.append((given[memory] / fast, fast, given[network] / sent, sent))
+    sent = [(share / speed, speed) for share, speed in zip(given, overlap.network_ratio, strict=True)]
+    if not overlap.memory_ratio:
+        pairs = [(0.0, 1.0, *network) for network in sent]
+    for share, speed in zip(given, overlap.memory_ratio, strict=False):
+        pairs += [
+            (share / speed, speed, *network)
+            for other, network in zip(given, sent, strict=True)
+            if share + other <= 1.0
+        ]
     columns = np.array(pairs).T[:, :, None]
     return columns[0], columns[1], columns[2], columns[3]

@@ -21,7 +21,7 @@ from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.overlapped_kernels import together_s
 from flopcast.serving.pass_prices import MESSAGES, ROUNDING, PricedPasses
-from flopcast.spec.engine import EXPERTS, Engine
+from flopcast.spec.engine import EXPERTS, Engine, Overlap
 from flopcast.units import Number
 
 PriceBatch = Callable[[EnginePass], tuple[PricedPasses, ...]]  # of each pipeline stage
@@ -103,7 +103,8 @@ class PassTimes:
     decode: _Table  # sequences, mean context
     prompt: _Table  # tokens of prompts, mean pairs of each
     engine: Engine
-    network: _Table | None = None  # new tokens: messages, where the engine overlaps them with products
+    network: _Table | None = None  # new tokens: messages, where they overlap with products
+    overlap: Overlap | None = None
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
 
@@ -126,16 +127,15 @@ class PassTimes:
         expert_ratio = np.where(decodes, host.expert_ratio, 1.0)
         products_s = ratio * self.linear.over(new, new) + expert_ratio * self.experts.over(new, new)
         decode_s = ratio * self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
-        if self.network is None or self.engine.overlap is None:
-            together = products_s + decode_s
+        prompt_s = self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
+        if self.network is None or self.overlap is None:
+            together = products_s + decode_s + prompt_s
         else:
             network_s = ratio * self.network.over(new, new)
-            together = together_s(self.engine.overlap, products_s, decode_s, network_s)
-        others_s = self.head.over(sequences, sequences) + self.prompt.over(
-            prompts, queries / np.maximum(prompts, 1.0)
-        )
+            together = together_s(self.overlap, products_s, decode_s, network_s, prompt_s)
+        head_s = ratio * self.head.over(sequences, sequences)
         found_s: Floats = self.stretched_ratio * (
-            together + ratio * others_s + host.host_s + host.sequence_s * sequences
+            together + head_s + host.host_s + host.sequence_s * sequences
         )
         return found_s
 
@@ -165,11 +165,13 @@ def pass_times(
     max_sequences: int,
     longest: int,
     computed_tokens: int = 1,
+    overlap: Overlap | None = None,
 ) -> tuple[PassTimes, ...]:
     """Return the tables of each stage of an engine for passes up to these sizes, priced in one batch.
 
     The host's time is part of the first stage, with which a pass begins. `longest` is the longest context
-    of a sequence; larger contexts are extrapolated. `computed_tokens` are those of a decoding sequence.
+    of a sequence; larger contexts are extrapolated. `computed_tokens` are those of a decoding sequence, and
+    `overlap` says which kernels run beside others.
     """
     new = nodes(float(max(max_tokens, max_sequences)))
     sequences = nodes(float(max_sequences), (1.0, 1.5))
@@ -190,7 +192,8 @@ def pass_times(
     others = without_host(engine)
     return tuple(
         replace(
-            _of_one_stage(stage, rows, engine if place == 0 else others), computed_tokens=computed_tokens
+            _of_one_stage(stage, rows, engine if place == 0 else others, overlap),
+            computed_tokens=computed_tokens,
         )
         for place, stage in enumerate(stages)
     )
@@ -203,14 +206,17 @@ def without_host(engine: Engine) -> Engine:
 
 
 def _of_one_stage(
-    priced_stage: PricedPasses, rows: Mapping[str, tuple[Counts, Counts]], engine: Engine
+    priced_stage: PricedPasses,
+    rows: Mapping[str, tuple[Counts, Counts]],
+    engine: Engine,
+    overlap: Overlap | None,
 ) -> PassTimes:
     """Return the tables of a stage from prices at their nodes."""
     priced = priced_stage.by_component()
     total = sum(priced.values())
     component = {name: priced.get(name, np.zeros_like(total)) for name in PARTS}
     component["others"] = total - np.sum(list(component.values()), axis=0)
-    network = priced.get(MESSAGES, np.zeros_like(total)) if engine.overlap is not None else None
+    network = priced.get(MESSAGES, np.zeros_like(total)) if overlap is not None else None
     if network is not None:
         component["others"] = component["others"] - network
     seconds = {
@@ -236,6 +242,7 @@ def _of_one_stage(
         prompt=tables["prompt"],
         engine=engine,
         network=messages,
+        overlap=overlap,
     )
 
 

@@ -16,12 +16,13 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import Instances, price_of
-from flopcast.serving.pass_prices import PricedPasses, has_prompts, ratios_of
+from flopcast.serving.pass_prices import MESSAGES, PricedPasses, has_prompts, ratios_of
 from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
 from flopcast.spec.engine import EXPERTS
 
+DECODE = "decode_attention"
 STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
 DRAFT = "draft"  # time in which tokens are drafted
 KERNELS, PROMPTS = "kernels", "prompts"  # keys of the seconds that constants scale, beside EXPERTS
@@ -62,9 +63,11 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     seconds = {name: float((ratios(name) * part) @ weights) for name, part in priced.by_component().items()}
     seconds["host"] = host_s
     beyond = DRAFT if job.plan.drafting else STAGES
+    numbers = (mean.new_tokens, mean.sequences, mean.cached_tokens, mean.pairs)
+    passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
+    if job.overlap is not None:
+        _hide(seconds, sum(seconds.values()) - passes_s)
     if job.plan.drafting or job.plan.pipeline_parallel > 1:
-        numbers = (mean.new_tokens, mean.sequences, mean.cached_tokens, mean.pairs)
-        passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
         seconds[beyond] = max(passes_s - sum(seconds.values()), 0.0)
     total_s = sum(seconds.values())
     scaled = {name: float(part @ weights) / total_s for name, part in priced.by_factor(ratios).items()}
@@ -79,6 +82,15 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
         constant_s=_constant_s(priced, mean, weights),
         power=device_power(job, priced, ratios, weights, float(table.elapsed_s.sum() / table.passes.sum())),
     )
+
+
+def _hide(seconds: dict[str, float], hidden_s: float) -> None:
+    """Take the time of kernels that run beside others off messages, then off decode attention."""
+    for name in (MESSAGES, DECODE):
+        taken = min(max(hidden_s, 0.0), seconds.get(name, 0.0))
+        hidden_s -= taken
+        if name in seconds:
+            seconds[name] -= taken
 
 
 def _constant_s(priced: PricedPasses, mean: EnginePass, weights: Counts) -> dict[str, float]:

@@ -16,6 +16,7 @@ from flopcast.strict_model import StrictModel
 
 CacheFormat = Literal["bf16", "fp8"]
 Latents = Literal["replicated", "split"]
+Residual = Literal["sequential", "ladder"]
 
 
 class Pool(StrictModel):
@@ -85,6 +86,10 @@ class Deployment(Pool):
         each rank, which decodes with its own heads. "split" keeps a part of the elements of each latent on
         each rank, which decodes with its part and all heads (TPLA, arXiv:2508.15881). Prompts are computed
         as with replicated latents.
+    residual : str
+        What the halves of a block read. With "sequential", each half reads the sum of all halves before it
+        and waits for the all-reduce of the last one. With "ladder", it reads the sum without the last half,
+        so that this all-reduce runs beside it; the model must be trained for that (arXiv:2501.06589).
     adapter_rank : int or None
         Rank of the low-rank adapters that are loaded beside the model, one for each request; None without
         adapters.
@@ -108,6 +113,7 @@ class Deployment(Pool):
     expert_weights: WeightFormat | None = None
     cache: CacheFormat = "bf16"
     latents: Latents = "replicated"
+    residual: Residual = "sequential"
     adapter_rank: int | None = Field(default=None, ge=1)
     adapter_slots: int | None = Field(default=None, ge=1)
     drafting: Drafting | None = None

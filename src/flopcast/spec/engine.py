@@ -6,7 +6,7 @@ Elsewhere: training software (stack.py), how requests are scheduled (serving/sch
 
 from typing import Annotated, Literal
 
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
 from flopcast.spec.deployment import CacheFormat
@@ -64,34 +64,41 @@ class IterationCost(StrictModel):
 
 
 class Overlap(StrictModel):
-    """Kernels that an engine runs beside the matrix products of a split pass, and how they slow each other.
+    """Kernels that run beside others of the same pass, and how they slow each other.
 
-    The three tuples have an entry for each share of the device that a kernel can get.
+    Messages always do. Decode attention runs beside matrix products where it has speeds. The tuples have an
+    entry for each share of the device that such a kernel can get.
 
     Attributes
     ----------
     given_fraction : tuple of float
         Share of the device that decode attention or a message gets, and products lose.
     memory_ratio : tuple of float
-        Speed of decode attention with this share, over its speed alone.
+        Speed of decode attention with this share, over its speed alone; empty where it runs between
+        products as usual.
     network_ratio : tuple of float
         Speed of messages with this share, over their speed alone.
     split_ratio : float
         Time of the products of a pass that is split into parts, over that of the whole pass.
     """
 
-    given_fraction: tuple[Share, ...]
-    memory_ratio: tuple[Share, ...]
+    given_fraction: tuple[Annotated[float, Ge(0), Le(1)], ...]
+    memory_ratio: tuple[Share, ...] = ()
     network_ratio: tuple[Share, ...]
     split_ratio: float = Field(default=1.0, ge=1)
 
     @model_validator(mode="after")
     def _one_entry_for_each_share(self) -> "Overlap":
-        sizes = {len(each) for each in (self.given_fraction, self.memory_ratio, self.network_ratio)}
+        given = (self.given_fraction, self.network_ratio, self.memory_ratio or self.network_ratio)
+        sizes = {len(each) for each in given}
         if len(sizes) > 1:
             because = "each share of the device has a speed of each kernel"
             raise ValueError(f"three lists of one length; because {because}; fix: give equal numbers")
         return self
+
+
+LADDER = Overlap(given_fraction=(0.0,), network_ratio=(1.0,))
+"""Messages of blocks with a ladder residual: small, so that they wait for latency and take no device."""
 
 
 class Engine(StrictModel):

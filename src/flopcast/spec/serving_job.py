@@ -7,7 +7,7 @@ from pydantic import ConfigDict
 
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment, Pool
-from flopcast.spec.engine import Engine
+from flopcast.spec.engine import LADDER, Engine, Overlap
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
 from flopcast.spec.traffic import Slo, Traffic
@@ -89,6 +89,11 @@ class ServingJob(StrictModel):
         if self.plan.pools:
             return math.gcd(*(self.of(pool).engines for pool in self.plan.pools))
         return self.replicas * self.plan.data_parallel * self.passes_in_flight
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """Return what runs beside what in a pass: as the engine does, or as ladder residuals allow."""
+        return LADDER if self.plan.residual == "ladder" else self.engine.overlap
 
     @property
     def adapter_slots(self) -> int:

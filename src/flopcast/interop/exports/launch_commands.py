@@ -165,7 +165,8 @@ def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
     formats = {"weights": weights, "expert_weights": experts, "cache": plan.get("cache", "bf16")}
     rank = plan.get("adapter_rank")
     slots = (plan.get("adapter_slots") or base.adapter_slots) if rank else 0
-    formats |= {"latents": "replicated", "adapter_rank": rank, "adapter_slots": slots}
+    formats |= {"latents": "replicated", "residual": "sequential"}  # no engine has a flag for others
+    formats |= {"adapter_rank": rank, "adapter_slots": slots}
     for role in ("prefill", "decode"):
         if role in plan:
             plan[role] = Pool(**plan[role])
@@ -185,6 +186,7 @@ def _formats(job: ServingJob) -> dict[str, object]:
         "expert_weights": plan.format_of_experts,
         "cache": plan.cache,
         "latents": plan.latents,
+        "residual": plan.residual,
         "adapter_rank": plan.adapter_rank,
         "adapter_slots": job.adapter_slots,
         "draft": name,

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from flopcast.layers.experts import Experts
 from flopcast.search.space import Numbers
-from flopcast.spec.deployment import CacheFormat, Deployment, Latents, Pool
+from flopcast.spec.deployment import CacheFormat, Deployment, Latents, Pool, Residual
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.serving_job import ServingJob
 from flopcast.strict_model import StrictModel
@@ -23,6 +23,7 @@ from flopcast.strict_model import StrictModel
 SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)  # limits that are tried beside the engine's own
 TOKENS = (2048, 8192, 16384)
 EVERY_REPLICA = 16  # up to this many instances each number is tried, and powers of two above
+OF_ANSWERS = ("weights", "expert_weights", "cache", "latents", "residual")  # what they change
 MOST_INSTANCES = 8  # of one pool
 MOST_GROUPS = 64  # of data parallelism: no engine documents more
 
@@ -63,9 +64,9 @@ class DeploymentSpace(StrictModel):
         more devices than its fastest links join.
     weights, expert_weights, cache : tuple of str
         Number formats.
-    latents : tuple of str
-        How ranks keep latents; as in the job if it is empty, because split latents change the answers of a
-        model.
+    latents, residual : tuple of str
+        How ranks keep latents, and what the halves of a block read; as in the job if they are empty,
+        because they change the answers of a model as well.
     max_sequences, max_tokens : tuple of int
         Limits of one pass.
     pools : tuple of bool
@@ -87,6 +88,7 @@ class DeploymentSpace(StrictModel):
     expert_weights: Weights = ()
     cache: Caches = ()
     latents: Annotated[tuple[Latents, ...], BeforeValidator(_names)] = ()
+    residual: Annotated[tuple[Residual, ...], BeforeValidator(_names)] = ()
     max_sequences: Numbers = ()
     max_tokens: Numbers = ()
     pools: Annotated[tuple[bool, ...], BeforeValidator(_switches)] = (False, True)
@@ -94,26 +96,16 @@ class DeploymentSpace(StrictModel):
 
 def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
     """Yield the deployments of one instance, with the limits of the engine; all have `replicas` 0."""
-    formats = product(
-        space.weights or (job.plan.weights,),
-        space.expert_weights or (job.plan.expert_weights,),
-        space.cache or (job.plan.cache,),
-        space.latents or (job.plan.latents,),
-    )
-    for (weights, expert_weights, cache, latents), (tensor, groups, experts, stages) in product(
-        formats, tuple(_degrees(job, space))
-    ):
-        yield Deployment(
+    formats = product(*(getattr(space, name) or (getattr(job.plan, name),) for name in OF_ANSWERS))
+    for chosen, (tensor, groups, experts, stages) in product(formats, tuple(_degrees(job, space))):
+        made = Deployment(
             tensor_parallel=tensor,
             data_parallel=groups,
             expert_parallel=experts,
             pipeline_parallel=stages,
             drafting=job.plan.drafting,
-            weights=weights,
-            expert_weights=expert_weights,
-            cache=cache,
-            latents=latents,
         )
+        yield made.model_copy(update=dict(zip(OF_ANSWERS, chosen, strict=True)))
 
 
 def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int, int, int]]:
