@@ -1,9 +1,9 @@
 """Ladder residuals (arXiv:2501.06589): all-reduces that run beside the next half of a block.
 
 Public facts: Llama 3 70B and 8B in 16 bits on eight H100, prompts of 1,024 tokens and outputs of 512,
-batches of 1, 4, 16 and 64; the authors' script (mayank31398/ladder-residual-inference, scripts/throughput-70B.sh)
-turns on the all-reduce of PyTorch inside a node, which is of the kind that engines have. No interference
-between messages and products is published, and none is assumed. Nothing is fitted.
+batches of 1, 4, 16 and 64. The script of the authors (scripts/throughput-70B.sh of
+mayank31398/ladder-residual-inference) turns on PyTorch's all-reduce inside a node; engines have one too.
+No interference between messages and products is published, and none is assumed. Nothing is fitted.
 """
 
 import pytest
