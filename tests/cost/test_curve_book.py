@@ -172,3 +172,16 @@ def test_every_kernel_class_tells_its_curve_enough_coordinates(kernel, device):
     coordinates = make(*(np.array([2.0**high]) for _, high in ranges)).coordinates()
 
     assert len(coordinates) >= len(found.curve.axes)
+
+
+def test_kernels_of_engines_are_borrowed_of_a_relative_before_those_of_training_of_ones_own():
+    """Products of few rows wait for weights, which curves of training's products do not know."""
+    training, related = ("ours", "gemm"), ("cousin", "served_gemm")
+
+    def found(name, *places):
+        return book_of(*places).find("ours", name, 3e-6, ("cousin",)).curve
+
+    assert found("served_gemm", training, related).owner == "cousin"
+    assert found("served_gemm.fp8", training, related).name == "served_gemm"
+    assert found("served_gemm", training).name == "gemm"
+    assert found("served_gemm.fp8", ("ours", "served_gemm"), ("cousin", "served_gemm.fp8")).owner == "ours"

@@ -11,6 +11,7 @@ p then moves the clock to the whole part of p times the gain.
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -66,6 +67,7 @@ class EngineBatch:
         self.kv_tokens: int = 0  # in the caches of sequences of a decoding pass
         self.prefilling: deque[list[int]] = deque()  # request, computed tokens, tokens in all
         self._prompts: list[int] = requests.prompt_tokens.tolist()
+        self._own: list[int] = list(self._prompts)  # without padding
         self._outputs: list[int] = requests.output_tokens.tolist()
         self._certain: list[int] = requests.cached_tokens.tolist()
         self._keep: list[int] = requests.keep_ids.tolist()
@@ -92,6 +94,13 @@ class EngineBatch:
         self._static: list[int] = []  # requests of a static batch that have ended
 
     # admission
+
+    def pad(self, requests: Iterable[int]) -> None:
+        """Make the prompts of the requests that may join a static batch as long as the longest of them."""
+        joining = list(requests)
+        longest = max((self._own[request] for request in joining), default=0)
+        for request in joining:
+            self._prompts[request] = longest
 
     def wanted(self, request: int) -> Wanted:
         """Return what a waiting request needs."""
@@ -277,15 +286,21 @@ class EngineBatch:
 
     # departure
 
-    def free(self, ended: list[int]) -> None:
-        """Free the blocks of requests that have ended; of a static batch, once all have."""
+    def free(self, ended: list[int], now_s: float) -> list[int]:
+        """Free the blocks of requests that have ended; of a static batch, once all have.
+
+        Returns the requests whose answers are then complete for those who sent them.
+        """
+        together, returned = self.limits.returns_together, ended
         if self.limits.static_batch:
             self._static += ended
             if self.decoding or self.prefilling:
-                return
+                return [] if together else returned
             ended, self._static = self._static, []
         for request in ended:
             self._leave(request, self._keep[request])
+            self.last_token_s[request] = now_s if together else self.last_token_s[request]
+        return ended if together else returned
 
     def preempt_last(self) -> tuple[int, int]:
         """Send back the request that was admitted last: which, and how many blocks move to the host."""

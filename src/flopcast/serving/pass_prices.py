@@ -97,6 +97,15 @@ class PricedPasses:
                 found[name] = found[name] + here
         return dict(found)
 
+    def launches(self) -> Counts:
+        """Return the kernels and messages of each pass that take time, (passes,)."""
+        found = np.zeros(self.size)
+        for layer in self.layers:
+            for item in layer.items:
+                launched = (self.prices[item].alone_s > 0) * item.count * layer.count
+                found = found + np.broadcast_to(launched, (self.size, 1))[:, 0]
+        return found
+
     def seconds(self) -> list[tuple[Item, Floats]]:
         """Return every item with the seconds of all layers that run it, (passes,)."""
         return [

@@ -105,6 +105,7 @@ class PassTimes:
     engine: Engine
     network: _Table | None = None  # new tokens: messages, where they overlap with products
     overlap: Overlap | None = None
+    launches_s: float = 0.0  # of the kernels of a pass that decodes, which it takes at least
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
 
@@ -135,7 +136,7 @@ class PassTimes:
             together = together_s(self.overlap, products_s, decode_s, network_s, prompt_s)
         head_s = ratio * self.head.over(sequences, sequences)
         found_s: Floats = self.stretched_ratio * (
-            together + head_s + host.host_s + host.sequence_s * sequences
+            np.maximum(together + head_s, self.launches_s) + host.host_s + host.sequence_s * sequences
         )
         return found_s
 
@@ -155,7 +156,8 @@ class PassTimes:
         host, experts_s = self.engine.iteration, self.experts.at(new, 1.0)
         if prompts <= ROUNDING * new:
             others_s, experts_s = host.kernel_ratio * others_s, host.expert_ratio * experts_s
-        return self.stretched_ratio * (others_s + experts_s + host.host_s + host.sequence_s * sequences)
+        kernels_s = max(others_s + experts_s, self.launches_s)
+        return self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
 
 
 def pass_times(
@@ -229,6 +231,8 @@ def _of_one_stage(
     tables: dict[str, _Table] = {}
     first, second = rows["linear"]  # the first rows of the batch
     messages = None if network is None else _table(first, second, network[: len(first)])
+    start = len(rows["linear"][0]) + len(rows["experts"][0]) + len(rows["head"][0])  # passes that decode
+    launches_s = engine.launch_s * float(priced_stage.launches()[start])
     start = 0
     for part, (first, second) in rows.items():
         found = seconds[part][start : start + len(first)]
@@ -243,6 +247,7 @@ def _of_one_stage(
         engine=engine,
         network=messages,
         overlap=overlap,
+        launches_s=launches_s,
     )
 
 

@@ -139,6 +139,8 @@ class Limits:
     chunked_prefill: bool = True  # whether a long prompt is split over iterations
     prefill_first: bool = False  # whether prompts run in iterations of their own while decoding waits
     static_batch: bool = False  # whether the next requests begin only when all of a batch have ended
+    returns_together: bool = False  # whether requests of a static batch return when all of them have ended
+    padding: bool = False  # whether prompts of a static batch are as long as the longest of them
     prefix_cache: bool = True  # whether equal beginnings of prompts share their KV blocks
     preemption: Preemption = "recompute"  # "none" reserves the blocks of the whole output on admission
     adapter_slots: int = 0  # adapters in memory at once (max_loras); 0 without adapters

@@ -14,6 +14,7 @@ admitted. The loop uses no random numbers.
 import math
 from array import array
 from collections import deque
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -189,6 +190,8 @@ class EngineLoop:
         limits, batch = self.limits, self.batch
         if limits.static_batch and batch.running:
             return (BATCH if self._waiting else ARRIVALS), 0.0
+        if limits.padding:
+            batch.pad(islice(self._waiting, limits.max_sequences))
         decoding = 0 if self._apart else batch.decoding * limits.computed_tokens
         budget = limits.max_tokens - decoding - batch.prompt_tokens_left()
         passed: list[int] = []  # without a slot for their adapters
@@ -297,10 +300,9 @@ class EngineLoop:
         self._ended(ended)
 
     def _ended(self, requests: list[int]) -> None:
-        """Count requests that have ended, let those arrive that wait for them, and free their blocks."""
+        """Count requests that have ended, free their blocks, and let those arrive that wait for them."""
         if not requests:
             return
-        for request in requests:
-            self.source.ended(request, self._now_s)
         self.left -= len(requests)
-        self.batch.free(requests)
+        for request in self.batch.free(requests, self._now_s):
+            self.source.ended(request, self._now_s)

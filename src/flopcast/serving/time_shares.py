@@ -67,6 +67,8 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
     if job.overlap is not None:
         _hide(seconds, sum(seconds.values()) - passes_s)
+    if job.engine.launch_s:
+        seconds["host"] += max(passes_s - sum(seconds.values()), 0.0)
     if job.plan.drafting or job.plan.pipeline_parallel > 1:
         seconds[beyond] = max(passes_s - sum(seconds.values()), 0.0)
     total_s = sum(seconds.values())

@@ -113,6 +113,18 @@ class Engine(StrictModel):
     prefill : str
         How prompts and decoding sequences share passes: "chunked" mixes parts of prompts into passes that
         decode, "whole" mixes whole prompts into them, and "apart" computes prompts in passes of their own.
+    batching : str
+        When requests join: with "continuous" batching between any two passes, with "static" batching only
+        once all requests of the batch before have ended. A static batch computes those that have ended
+        along, keeps their blocks, and returns all requests at its end.
+    padding : bool
+        Whether the prompts of a static batch are padded to the longest of them: they are then computed and
+        cached as if all were as long.
+    launch_s : float
+        Host time of launching one kernel; 0 where passes run from CUDA graphs. A pass takes at least as
+        long as its launches.
+    own_all_reduce : bool
+        Whether all-reduces run by a kernel of the engine, which is faster than NCCL for small messages.
     max_sequences : int
         Largest number of sequences in one pass.
     max_tokens : int
@@ -147,6 +159,10 @@ class Engine(StrictModel):
     name: str = ""
     era: str = ""
     prefill: Literal["chunked", "whole", "apart"] = "chunked"
+    batching: Literal["continuous", "static"] = "continuous"
+    padding: bool = False
+    launch_s: float = Field(default=0.0, ge=0)
+    own_all_reduce: bool = True
     max_sequences: int = Field(default=256, ge=1)
     max_tokens: int = Field(default=8192, ge=1)
     block_tokens: int = Field(default=16, ge=1)
@@ -161,3 +177,13 @@ class Engine(StrictModel):
     weights: tuple[WeightFormat, ...] = ("bf16",)
     caches: tuple[CacheFormat, ...] = ("bf16",)
     source: Sources = ()
+
+    @model_validator(mode="after")
+    def _batches_are_whole(self) -> "Engine":
+        if self.batching == "static" and self.preemption != "none":
+            because = "nothing preempts a request of a static batch"
+            raise ValueError(f"preemption none; because {because}; fix: set engine.preemption to none")
+        if self.padding and self.batching != "static":
+            because = "only requests of a static batch begin together"
+            raise ValueError(f"padding no; because {because}; fix: set engine.batching to static")
+        return self

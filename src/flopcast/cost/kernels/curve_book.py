@@ -7,6 +7,7 @@ on the device's relative, a plain data-sheet estimate.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 
@@ -70,13 +71,14 @@ class CurveBook:
         >>> CurveBook(curves={}).find("b200", "gemm", launch_s=2e-6).calibrated
         False
         """
-        relatives = tuple(_chain(name))
-        elsewhere = class_of(name).kind.other_device_log_sigma_factor
-        for place, foreign in ((owner, 0.0), *((cousin, elsewhere) for cousin in cousins)):
-            own = self.curves.get((place, name))
-            if own is not None:
-                return CurveMatch(curve=own, device_log_sigma_factor=foreign)
-            for relative in relatives:
+        classes = (FallbackClass(name=name, log_sigma_factor=0.0), *_chain(name))
+        one = class_of(name)
+        elsewhere = one.kind.other_device_log_sigma_factor
+        # kernels of engines on another device are nearer than those of training, which know no few rows
+        serving = tuple(each for each in classes if one.base.serves and class_of(each.name).base.serves)
+        places = ((owner, 0.0), *((cousin, elsewhere) for cousin in cousins))
+        for known, (place, foreign) in product((serving, classes), places):
+            for relative in known:
                 borrowed = self.curves.get((place, relative.name))
                 if borrowed is not None:
                     return CurveMatch(

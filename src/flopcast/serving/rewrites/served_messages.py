@@ -1,4 +1,4 @@
-"""All-reduces by the engine's own kernels; messages that only a backward pass needs are left out."""
+"""All-reduces by the engine's own kernels, if it has any; messages of a backward pass are left out."""
 
 from dataclasses import replace
 
@@ -7,14 +7,14 @@ from flopcast.operators.messages import AllReduce, Replicate, ServedAllReduce
 from flopcast.serving.seen import Seen
 
 
-def served_messages(items: tuple[Item, ...], _: Seen) -> tuple[Item, ...]:
+def served_messages(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace all-reduces, and leave out what sends nothing forward."""
     kept: list[Item] = []
     for item in items:
         work = item.work
         if isinstance(work, Replicate):
             continue
-        if isinstance(work, AllReduce):
+        if isinstance(work, AllReduce) and seen.engine.own_all_reduce:
             served = ServedAllReduce(axis=work.axis, message_bytes=work.message_bytes)
             kept.append(replace(item, work=served))
         else:
