@@ -1,18 +1,21 @@
 """Files and commands of serving engines as jobs, whoever wrote them.
 
 Answers: is this text a launch command, a manifest, or a file of settings, and which job does it start?
-Elsewhere: each kind (launch.py, dynamo.py), job files of our own and of training (requests/sources.py).
+Elsewhere: each kind (launch.py, dynamo.py, aiconfigurator.py), job files of our own and of training
+(requests/sources.py).
 """
 
 from collections.abc import Mapping, Sequence
 
 from flopcast.files.yaml_text import Document
+from flopcast.interop.serving import aiconfigurator
 from flopcast.interop.serving.dynamo import DESCRIPTION, NAME, is_manifest, job_of_manifest
 from flopcast.interop.serving.kinds import KINDS, has_command, kind_of_settings
 from flopcast.interop.serving.launch import ReadText, job_of_settings, launched
 
 DESCRIPTIONS: Mapping[str, str] = {name: one.description for name, one in KINDS.items()} | {
-    NAME: DESCRIPTION
+    NAME: DESCRIPTION,
+    aiconfigurator.NAME: aiconfigurator.DESCRIPTION,
 }
 
 
@@ -34,7 +37,7 @@ def serving_command(
     """
     if not has_command(raw.decode("utf-8", errors="replace").replace("\\\n", " ")):
         return None
-    return launched(raw, name, read, model, arguments, environment, None if kind == NAME else kind)
+    return launched(raw, name, read, model, arguments, environment, kind if kind in KINDS else None)
 
 
 def serving_document(
@@ -54,5 +57,7 @@ def serving_document(
     """
     if is_manifest(document.data) or kind == NAME:
         return job_of_manifest(document, read, model)
+    if kind == aiconfigurator.NAME or (kind is None and aiconfigurator.is_experiments(document.data)):
+        return aiconfigurator.job_of_experiments(document, model)
     kind = kind or kind_of_settings(document)
     return job_of_settings(document, kind, model) if kind else None

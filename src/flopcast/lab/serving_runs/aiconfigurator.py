@@ -20,21 +20,12 @@ import math
 import re
 from collections.abc import Mapping
 
+from flopcast.interop.serving.aiconfigurator import ENGINES, SYSTEMS
 from flopcast.lab.serving_runs.measured import Measured, ServingRun, Teaches
 from flopcast.lab.serving_runs.quantities import latency
 from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
 
 HEADER = ("silicon_ttft_ms", "silicon_tpot_ms", "silicon_data_source")
-SYSTEMS = {
-    "a100_sxm": "dgx-a100",
-    "h100_sxm": "dgx-h100",
-    "h200_sxm": "dgx-h200",
-    "b200_sxm": "dgx-b200",
-    "b300_sxm": "dgx-b300",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-}
-ENGINES = {"trtllm": "tensorrt-llm", "sglang": "sglang", "vllm": "vllm"}
 FORMATS = {
     "": "bf16",
     "bfloat16": "bf16",

@@ -1,0 +1,263 @@
+"""Experiments of AIConfigurator: the YAML file of `aiconfigurator cli exp`.
+
+Answers: which model, machine, engine, traffic and limits does an experiment state?
+Elsewhere: manifests that AIConfigurator writes (dynamo.py), its measured points
+(lab/serving_runs/aiconfigurator.py), the search that an experiment asks for (search/deployments).
+
+An experiment states lists of degrees to search over. A list of one value is a field of the plan; longer
+ones are noted, with the words that search them. The first experiment of `exps` is read.
+
+Source: ai-dynamo/aiconfigurator on GitHub (Apache-2.0), src/aiconfigurator/cli/example.yaml.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.yaml_text import Document, Path
+from flopcast.library import catalog
+from flopcast.units import Number
+
+NAME = "aiconfigurator"
+DESCRIPTION = "experiments of AIConfigurator (YAML of `aiconfigurator cli exp`)"
+SYSTEMS = {
+    "a100_sxm": "dgx-a100",
+    "h100_sxm": "dgx-h100",
+    "h200_sxm": "dgx-h200",
+    "b200_sxm": "dgx-b200",
+    "b300_sxm": "dgx-b300",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+}
+ALIASES = {"gb200_sxm": "gb200", "gb300_sxm": "gb300"}  # of earlier versions
+ENGINES = {"trtllm": "tensorrt-llm", "sglang": "sglang", "vllm": "vllm"}
+GEMMS = {
+    "float16": "bf16",
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "fp8_static": "fp8",
+    "fp8_block": "fp8_block",
+    "nvfp4": "nvfp4",
+    "int4_wo": "int4",
+}
+CACHES = {"float16": "bf16", "bfloat16": "bf16", "fp8": "fp8"}
+PROFILES = {"float16_default": "bf16", "fp8_default": "fp8", "fp8_static": "fp8", "nvfp4_default": "nvfp4"}
+DEGREES = {"tp_list": "tp", "pp_list": "pp", "dp_list": "dp", "moe_ep_list": "ep"}
+WORKERS: Mapping[str, tuple[str, ...]] = {
+    "agg": ("worker_config",),
+    "disagg": ("prefill_worker_config", "decode_worker_config"),
+}
+POOLS = ("prefill", "decode")
+MODES = tuple(WORKERS)
+USUAL_LENGTHS = {"isl": 4000, "osl": 1000}
+USUAL_ENGINE = "trtllm"
+READ = (
+    *("mode", "serving_mode", "model_name", "model_path", "total_gpus", "system_name", "backend_name"),
+    *("isl", "osl", "ttft", "tpot", "config", "profiles"),
+)
+
+
+def is_experiments(data: object) -> bool:
+    """Return whether plain data is a file of experiments.
+
+    >>> is_experiments({"one": {"serving_mode": "agg", "system_name": "h200_sxm"}})
+    True
+    """
+    return bool(_experiments(data))
+
+
+def _experiments(data: object) -> list[str]:
+    """Return the names of the experiments of a file, those that run first in front."""
+    if not isinstance(data, dict):
+        return []
+    found = [
+        name
+        for name, each in data.items()
+        if isinstance(each, dict) and {"serving_mode", "system_name"} <= each.keys()
+    ]
+    listed = data.get("exps")
+    order = [name for name in listed if name in found] if isinstance(listed, list) else []
+    return [*order, *(name for name in found if name not in order)]
+
+
+def job_of_experiments(document: Document, model: str | None = None) -> Document:
+    """Return the job of the first experiment of a file.
+
+    Raises
+    ------
+    SpecError
+        The file has no experiment, or every fault of the first one, each with its line.
+    """
+    names = _experiments(document.data)
+    if not names:
+        because = "an experiment states serving_mode and system_name"
+        fix = "give a file of `aiconfigurator cli exp`"
+        raise spec_error(
+            "exps", None, "an experiment", because, fix, document.where(()), fault="is missing"
+        )
+    return _Experiment(document, names, model).job()
+
+
+class _Experiment:
+    """One experiment that is read: its values, their faults, and notes."""
+
+    def __init__(self, document: Document, names: Sequence[str], model: str | None) -> None:
+        data = document.data if isinstance(document.data, dict) else {}
+        self._document, self._name, self._model = document, names[0], model
+        self._data: Mapping[str, object] = data[names[0]]
+        self._problems: list[Problem] = []
+        self._notes: list[str] = []
+        if names[1:]:
+            self._notes.append(f"the experiment {names[0]} is read, and {', '.join(names[1:])} are not")
+
+    def job(self) -> Document:
+        """Return the job; raise all faults together."""
+        mode = self._choice(("serving_mode",), {name: name for name in MODES}, MODES[0])
+        system = ALIASES.get(str(self._data["system_name"]), self._data["system_name"])
+        cluster = self._choice(("system_name",), SYSTEMS, "", system)
+        engine = self._choice(("backend_name",), ENGINES, ENGINES[USUAL_ENGINE])
+        job: dict[str, object] = {
+            "model": self._model or self._named_model(),
+            "cluster": self._cluster(cluster),
+            "engine": engine,
+            "plan": self._plan(mode),
+            "traffic": {
+                f"{kind}_tokens": self._number((key,), USUAL_LENGTHS[key])
+                for kind, key in (("prompt", "isl"), ("output", "osl"))
+            },
+            "slo": self._limits(),
+        }
+        for key in self._data:
+            if key not in READ:
+                self._notes.append(f"{self._name}.{key} is not used")
+        if self._problems:
+            raise SpecError(self._problems)
+        places: dict[Path, str] = {(part,): self._document.where((self._name,)) for part in job}
+        data = {part: value for part, value in job.items() if value} | {"assumptions": self._notes}
+        return Document(self._document.name, data, dict(self._document.lines), places)
+
+    def _named_model(self) -> str:
+        """Return the model: a name of the hub, or one of AIConfigurator, such as DEEPSEEK_V3."""
+        name = self._data.get("model_path") or self._data.get("model_name")
+        if not name:
+            because = "an experiment serves one model"
+            fix = "add model_path: NAME"
+            self._fault(("model_path",), None, "a name of the Hugging Face hub", because, fix, "is missing")
+            return ""
+        tried = (str(name), str(name).lower().replace("_", "-"), str(name).removesuffix("-FP8"))
+        found = next((entry for each in tried if (entry := catalog.known("models", each))), None)
+        return found or str(name)
+
+    def _cluster(self, name: str) -> dict[str, object]:
+        """Return the cluster with the devices of the experiment."""
+        if not name:
+            return {}
+        each = catalog.cluster(name).node.devices
+        devices = self._number(("total_gpus",), each)
+        if devices < each:
+            return {"base": name, "nodes": 1, "groups": {"0": {"node": {"devices": devices}}}}
+        if devices % each:
+            because = f"jobs on several nodes use whole nodes of {each} devices"
+            fix = f"set total_gpus to {devices // each * each}"
+            self._fault(("total_gpus",), devices, f"a multiple of {each}", because, fix)
+        return {"base": name, "nodes": max(devices // each, 1)}
+
+    def _plan(self, mode: str) -> dict[str, object]:
+        """Return the plan: formats, drafted tokens, and degrees of which only one is stated."""
+        config = self._data.get("config")
+        config = config if isinstance(config, dict) else {}
+        plan = self._formats(WORKERS[mode][-1], config) | self._drafting(config)
+        read = {*WORKERS[mode], "nextn", "nextn_accept_rates"}
+        self._notes += [f"{self._name}.config.{key} is not used" for key in config if key not in read]
+        workers = {key: config[key] for key in WORKERS[mode] if isinstance(config.get(key), dict)}
+        degrees = {key: self._degrees(key, worker) for key, worker in workers.items()}
+        if mode == "agg":
+            return plan | next(iter(degrees.values()), {})
+        if len(degrees) == len(POOLS) and all("tp" in each for each in degrees.values()):
+            return plan | dict(zip(POOLS, degrees.values(), strict=True))
+        self._notes.append(
+            "pools for prompts and decoding are searched by flopcast search --plan pools=yes"
+        )
+        return plan
+
+    def _formats(self, worker: str, config: Mapping[str, object]) -> dict[str, object]:
+        """Return number formats: those of the workers that decode, or of a profile."""
+        given = config.get(worker)
+        given = given if isinstance(given, dict) else {}
+        found: dict[str, object] = {}
+        profiles = self._data.get("profiles")
+        for place, profile in enumerate(profiles if isinstance(profiles, list) else ()):
+            found["weights"] = self._choice(("profiles", place), PROFILES, "bf16", profile)
+        for field, key, formats in (
+            ("weights", "gemm_quant_mode", GEMMS),
+            ("expert_weights", "moe_quant_mode", GEMMS),
+            ("cache", "kvcache_quant_mode", CACHES),
+        ):
+            if key in given:
+                found[field] = self._choice(("config", worker, key), formats, "bf16", given[key])
+        return found
+
+    def _drafting(self, config: Mapping[str, object]) -> dict[str, object]:
+        """Return the tokens that modules of multi-token prediction draft, and how many are accepted.
+
+        Each rate is the probability of a drafted token, given that those before it are right.
+        """
+        drafted, rates = config.get("nextn"), config.get("nextn_accept_rates")
+        if not isinstance(drafted, int) or not drafted:
+            return {}
+        accepted, share = 1.0, 1.0
+        for rate in rates[:drafted] if isinstance(rates, list) else ():
+            share *= float(rate)
+            accepted += share
+        return {"draft": "mtp", "drafted": drafted} | ({"accepted": accepted} if rates else {})
+
+    def _degrees(self, worker: str, given: Mapping[str, object]) -> dict[str, object]:
+        """Return degrees with one value, and note the others."""
+        found: dict[str, object] = {}
+        for key, word in DEGREES.items():
+            values = given.get(key)
+            if isinstance(values, list) and len(values) == 1:
+                found[word] = values[0]
+            elif isinstance(values, list):
+                listed = ",".join(map(str, values))
+                self._notes.append(
+                    f'{worker}.{key} is a list to search: flopcast search FILE --plan "{word}={listed}"'
+                )
+        return found
+
+    def _limits(self) -> dict[str, object]:
+        """Return the limits of latencies, which AIConfigurator gives for the mean and in milliseconds."""
+        limits: dict[str, object] = {}
+        for metric in ("ttft", "tpot"):
+            if metric in self._data:
+                limits[f"{metric}_s"] = f"{self._number((metric,), 0):g} ms"
+                limits[f"{metric}_percentile"] = 50
+        if limits:
+            self._notes.append("limits of the mean latencies are read as limits of their medians")
+        return limits
+
+    def _number(self, path: Path, usual: Number) -> Number:
+        value = self._data.get(str(path[0]), usual)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            return value
+        because, fix = "it counts tokens, devices or milliseconds", f"set {path[0]} to {usual or 1000}"
+        self._fault(path, value, "a number above 0", because, fix)
+        return usual or 1.0
+
+    def _choice(self, path: Path, known: Mapping[str, str], usual: str, value: object = None) -> str:
+        """Return what a word stands for; a fault if it stands for nothing."""
+        given = self._data.get(str(path[0])) if value is None else value
+        if given is None:
+            return usual
+        if str(given) not in known:
+            because = "flopcast has no model of others"
+            fix = f"set {path[-1]} to {next(iter(known))}"
+            self._fault(path, given, f"one of {', '.join(known)}", because, fix)
+            return usual
+        return known[str(given)]
+
+    def _fault(
+        self, path: Path, value: object, allowed: str, because: str, fix: str, fault: str = ""
+    ) -> None:
+        field = ".".join(map(str, (self._name, *path)))
+        where = self._document.where((self._name, *path))
+        self._problems.append(Problem(field, value, allowed, because, fix, where=where, fault=fault))
