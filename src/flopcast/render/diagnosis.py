@@ -37,10 +37,18 @@ def marked_text(found: SlowStep) -> str:
     ]
     if not found.suspects:
         lines += ["", "no suspects: flopcast knows no change that would make this step shorter"]
+    elif len(found.suspects) > 1:
+        lines += ["", "suspects, ordered by their seconds and by how certain these are"]
     for place, suspect in enumerate(found.suspects, 1):
         lines += ["", *_suspect(place, suspect)]
     if found.cleared:
         lines += ["", "not longer than predicted", *(f"  {text}" for text in found.cleared)]
+    if found.negligible:
+        lines += [
+            "",
+            "checked, and worth less than 1% of the step",
+            *(f"  {text}" for text in found.negligible),
+        ]
     if found.advice:
         lines += ["", *(f"next      {text}" for text in found.advice)]
     assumed = assumption_lines(report.assumptions)
@@ -144,5 +152,6 @@ def as_json(found: SlowStep) -> dict[str, object]:
         "inside": found.inside,
         "suspects": [fields_of(suspect) for suspect in found.suspects],
         "as_predicted": list(found.cleared),
+        "negligible": list(found.negligible),
         "advice": list(found.advice),
     }

@@ -29,6 +29,10 @@ class Switches(StrictModel):
         Switch that overlaps tensor-parallel communication with GEMMs.
     overlap_transfers : str
         Switch that overlaps transfers between pipeline stages with compute.
+    overlap_exchanges : str
+        Switch that overlaps the exchange of experts' tokens with another micro-batch's work.
+    dispatcher : str
+        Switch that exchanges tokens by the kernels of DeepEP.
     recompute : str
         Switch that chooses what is recomputed.
     micro_batch : str
@@ -61,6 +65,8 @@ class Switches(StrictModel):
     overlap_gather: str = ""
     overlap_tensor: str = ""
     overlap_transfers: str = ""
+    overlap_exchanges: str = ""
+    dispatcher: str = ""
     recompute: str = ""
     micro_batch: str = ""
     attention_kernel: str = ""

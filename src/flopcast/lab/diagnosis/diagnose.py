@@ -78,7 +78,8 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         report = _read_log(logged.report, log, found, predict, compare=describes_run)
     if trace is not None and describes_run:
         _read_trace(report, trace, found)
-    settings = list(slow_settings(report, predict))
+    negligible: list[str] = []
+    settings = list(slow_settings(report, predict, negligible))
     settings += better_plan(report, predict, settings)
     left_s = _left_s(report, found) if describes_run else 0.0
     possible = list(_possible(report, left_s)) if left_s > 0 else []
@@ -101,6 +102,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         traced_step_s=trace.step_time_s if trace is not None else None,
         suspects=tuple(sorted(suspects, key=lambda one: -one.rank)),
         cleared=tuple(found.cleared),
+        negligible=tuple(negligible),
         advice=tuple(filter(None, (*found.advice, *_does_not_fit(report)))),
     )
 

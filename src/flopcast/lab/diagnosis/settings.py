@@ -9,10 +9,12 @@ the software of the job has no switch (spec/switches.py), is no suspect. A bette
 every degree that the software has is then free, batch, precision and optimizer stay.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flopcast.errors import InfeasibleError, SpecError
+from flopcast.lab.diagnosis.job_edits import difference
 from flopcast.lab.diagnosis.recompute_shown import with_recompute
 from flopcast.lab.diagnosis.suspect import Predict, Suspect
 from flopcast.library.curves import load_book
@@ -81,6 +83,20 @@ def _overlapped_transfers(job: Job) -> tuple[Job, ...]:
     return (_with_stack(job, pipeline=known.model_copy(update={"transfers": "overlapped"})),)
 
 
+def _overlapped_exchanges(job: Job) -> tuple[Job, ...]:
+    known = job.stack.experts
+    if job.plan.expert_parallel == 1 or known.overlaps_exchanges:
+        return ()
+    return (_with_stack(job, experts=known.model_copy(update={"exchange_overlap": "other_micro_batch"})),)
+
+
+def _better_dispatcher(job: Job) -> tuple[Job, ...]:
+    known = job.stack.experts
+    if job.plan.expert_parallel == 1 or not known.sends_every_row:
+        return ()
+    return (_with_stack(job, experts=known.model_copy(update={"dispatcher": "deepep"})),)
+
+
 def _less_recompute(job: Job) -> tuple[Job, ...]:
     less = {"full": ("none", "selective"), "selective": ("none",)}.get(job.plan.recompute, ())
     return tuple(with_recompute(job, mode) for mode in less)
@@ -141,6 +157,18 @@ SETTINGS = (
         changed=_overlapped_transfers,
     ),
     Setting(
+        name="exchanges_not_overlapped",
+        title="The exchange of experts' tokens does not overlap with other work",
+        switch="overlap_exchanges",
+        changed=_overlapped_exchanges,
+    ),
+    Setting(
+        name="dispatcher_slow",
+        title="Tokens are sorted and sent once for each expert, not once for each device",
+        switch="dispatcher",
+        changed=_better_dispatcher,
+    ),
+    Setting(
         name="recompute_not_needed",
         is_of_plan=True,
         title="More activations are recomputed than is necessary to fit into memory",
@@ -175,15 +203,30 @@ SETTINGS = (
 )
 
 
-def slow_settings(report: Report, predict: Predict) -> Iterator[Suspect]:
-    """Yield the settings whose change saves at least LEAST_GAIN of the step and keeps every limit."""
-    known = report.job.stack.switches
+def slow_settings(
+    report: Report, predict: Predict, negligible: list[str] | None = None
+) -> Iterator[Suspect]:
+    """Yield the settings whose change saves at least LEAST_GAIN of the step and keeps every limit.
+
+    A sentence on each other setting that could be changed is added to `negligible`.
+    """
+    known, least_s = report.job.stack.switches, LEAST_GAIN * report.step_time_s
     for setting in (one for one in SETTINGS if known.can(one.switch)):
-        for job in setting.changed(report.job):
-            suspect = _judged(setting, report, job, predict)
-            if suspect is not None:
-                yield suspect
-                break
+        judged = (_judged(setting, report, job, predict) for job in setting.changed(report.job))
+        found = [one for one in judged if one is not None]
+        suspect = next((one for one in found if (one.cost_s or 0.0) >= least_s), None)
+        if suspect is not None:
+            yield suspect
+        elif found and negligible is not None:
+            negligible.append(_negligible(found[0]))
+
+
+def _negligible(suspect: Suspect) -> str:
+    """Return what a change of a setting would save or cost, as a sentence without its full stop."""
+    saved_s = suspect.cost_s or 0.0
+    if saved_s < 0.0:
+        return f"{suspect.edits} would lengthen the step by {show_seconds(-saved_s)}"
+    return f"{suspect.edits} would save {show_seconds(saved_s)}"
 
 
 def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
@@ -238,22 +281,22 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
 
 
 def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Suspect | None:
-    """Return a setting as a suspect; None if its change breaks a rule or saves too little."""
+    """Return a setting as a suspect; None if its change breaks a rule or does not fit."""
     try:
         faster = predict(job)
     except SpecError:
         return None
-    suspect = _faster(report, faster, LEAST_GAIN)
+    suspect = _faster(report, faster, -math.inf)
     if suspect is None:
         return None
-    difference, switch = _difference(report.job, job), job.stack.switches.text(setting.switch)
+    edits, switch = difference(report.job, job), job.stack.switches.text(setting.switch)
     return replace(
         suspect,
         name=setting.name,
         title=setting.title,
-        evidence=_fall(report, faster, difference),
-        change=f"{switch}; in a job file: {difference}" if switch else f"in a job file: {difference}",
-        edits=difference,
+        evidence=_fall(report, faster, edits),
+        change=f"{switch}; in a job file: {edits}" if switch else f"in a job file: {edits}",
+        edits=edits,
     )
 
 
@@ -284,31 +327,3 @@ def _faster(report: Report, faster: Report, least_gain_fraction: float) -> Suspe
 def _fall(report: Report, faster: Report, change: str) -> tuple[str]:
     before, after = (show_seconds(one.step_time_s, like=report.step_time_s) for one in (report, faster))
     return (f"with {change}, the predicted step falls from {before} to {after}",)
-
-
-def _difference(job: Job, changed: Job) -> str:
-    """Return the plan's or the stack's fields that differ, as KEY=VALUE."""
-    for part in ("plan", "stack"):
-        old, new = getattr(job, part), getattr(changed, part)
-        found = [
-            (name, getattr(old, name), getattr(new, name))
-            for name in type(new).model_fields
-            if getattr(old, name) != getattr(new, name)
-        ]
-        if found:
-            return " ".join(f"{part}.{_named(name, before, after)}" for name, before, after in found)
-    return "the same settings"
-
-
-def _named(name: str, before: object, after: object) -> str:
-    fields = getattr(type(after), "model_fields", None)
-    if fields is None:
-        return f"{name}={_text(after)}"
-    inner = [field for field in fields if getattr(before, field) != getattr(after, field)]
-    return " ".join(f"{name}.{field}={_text(getattr(after, field))}" for field in inner)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

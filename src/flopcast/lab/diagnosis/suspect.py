@@ -93,7 +93,8 @@ class SlowStep:
     flopcast cannot predict its sizes: then nothing measured is compared with the prediction. `log` is the
     log of the run, if there is one; `step` summarises its steady steps, None without times in it.
     `traced_step_s` is the step of the trace. `suspects` come in the order of seconds times certainty.
-    `cleared` are sentences on what was compared and is as predicted; `advice` says what to measure next.
+    `cleared` are sentences on what was compared and is as predicted, `negligible` on changes of settings
+    that would save too little; `advice` says what to measure next.
     """
 
     report: Report
@@ -107,6 +108,7 @@ class SlowStep:
     traced_step_s: float | None = None
     suspects: tuple[Suspect, ...]
     cleared: tuple[str, ...] = ()
+    negligible: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
 
     @property

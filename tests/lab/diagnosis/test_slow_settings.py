@@ -1,0 +1,55 @@
+"""Settings that cost time: named with their switch, or listed as checked where they cost little."""
+
+from all_cases import all_cases
+from judged import PREDICTOR
+
+from flopcast.jobs import job
+from flopcast.lab.diagnosis.diagnose import diagnose
+from flopcast.render.diagnosis import as_json, as_text
+
+EXPERTS = {
+    "model": "deepseek-v3",
+    "cluster": "hgx-h800",
+    "gpus": 2048,
+    "seq": 4096,
+    "stack": "megatron-core-2026",
+    "plan": "dp=64 tp=2 ep=64 etp=1 pp=16 mbs=1 gbs=2048 sp zero=1 stage_layers=4x15,1"
+    " recompute=selective:mla_up_proj,mlp",
+}
+SWITCHES = {
+    "exchanges_not_overlapped": "--overlap-moe-expert-parallel-comm",
+    "dispatcher_slow": "--moe-flex-dispatcher-backend deepep",
+}
+
+
+@all_cases("name", SWITCHES)
+def test_the_exchange_of_experts_is_a_suspect_with_its_switch(name):
+    found = diagnose(job(**EXPERTS), PREDICTOR.predict)
+
+    suspect = next(one for one in found.suspects if one.name == name)
+    assert SWITCHES[name] in suspect.change
+    changed = PREDICTOR.predict(job(**EXPERTS, changes=suspect.edits.split()))
+    saved_s = found.report.step_time_s - changed.step_time_s
+    assert abs(saved_s - suspect.cost_s) < 0.01 * found.report.step_time_s
+
+
+def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():
+    one = job("llama-3-8b", gpus=8, stack="megatron-core-2026", plan="dp=4 tp=2 gbs=512 sp zero=1")
+
+    found = diagnose(one, PREDICTOR.predict)
+
+    (checked,) = [text for text in found.negligible if text.startswith("stack.gradients.overlap=true")]
+    assert as_json(found)["negligible"] == list(found.negligible)
+    assert (
+        f"checked, and worth less than 1% of the step\n  {found.negligible[0]}\n" in as_text(found) + "\n"
+    )
+    changed = PREDICTOR.predict(
+        one.model_copy(
+            update={
+                "stack": one.stack.model_copy(
+                    update={"gradients": one.stack.gradients.model_copy(update={"overlap": True})}
+                )
+            }
+        )
+    )
+    assert ("save" in checked) == (changed.step_time_s < found.report.step_time_s)
