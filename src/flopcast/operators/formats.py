@@ -95,6 +95,9 @@ def _both(name: str) -> ServedFormat:
 
 # codes of 4 bits, 8-bit powers of two for 32 of them: OCP Microscaling Formats specification 1.0, table 1
 MXFP4_BYTES = 0.5 + 1.0 / 32
+# shares of zeros in unstructured sparse weights, by format; products stay dense
+SPARSE_FRACTIONS = {"sparse_70": 0.7, "sparse_80": 0.8, "sparse_90": 0.9}
+NONZERO_BYTES = 4.0  # a value and its place in a tile, 16 bits each: arXiv:2309.10285, section 4.3.2
 SERVED_FORMATS: dict[str, ServedFormat] = {
     "": ServedFormat(weight_bytes=0.0),  # weights in the model's dtype
     "fp8": _both("fp8"),
@@ -106,4 +109,8 @@ SERVED_FORMATS: dict[str, ServedFormat] = {
     "mxfp4_mxfp8": ServedFormat(
         weight_bytes=MXFP4_BYTES, input_bytes=FORMATS["mxfp8"].size_bytes, engine="fp8"
     ),
+    **{
+        name: ServedFormat(weight_bytes=NONZERO_BYTES * (1.0 - zeros))
+        for name, zeros in SPARSE_FRACTIONS.items()
+    },
 }

@@ -7,7 +7,18 @@ from typing import Literal
 
 from flopcast.strict_model import StrictModel
 
-WeightFormat = Literal["bf16", "fp8", "fp8_block", "int4", "nvfp4", "mxfp4", "mxfp4_mxfp8"]
+WeightFormat = Literal[
+    "bf16",
+    "fp8",
+    "fp8_block",
+    "int4",
+    "nvfp4",
+    "mxfp4",
+    "mxfp4_mxfp8",
+    "sparse_70",
+    "sparse_80",
+    "sparse_90",
+]
 
 
 class PublishedFormats(StrictModel):

@@ -13,6 +13,8 @@ may have fewer axes than the class has coordinates, never more.
 
 from dataclasses import dataclass
 
+from flopcast.operators.formats import NONZERO_BYTES, SPARSE_FRACTIONS
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FallbackClass:
@@ -81,6 +83,17 @@ SINGLE_PASSES = (  # over plain tensors, as a sum
     "merge_blocks", "merge_gradients.backward", "adam",
 )  # fmt: skip
 
+# Products with sparse weights: a kernel loads 4 bytes for each nonzero, and then builds a dense tile in
+# shared memory: it clears and reads 2 bytes of each element, and writes 2 for each nonzero
+# (arXiv:2309.10285, section 4). A byte of memory takes 9.6 times as long as one of shared memory: 108
+# multiprocessors move 128 bytes in each of 1.41e9 clocks of an A100, whose memory has 2.04 TB/s (its
+# architecture white paper).
+SHARED_MEMORY_SPEED_UP = 108 * 128 * 1.41e9 / 2.039e12
+SPARSE_TIME_RATIOS = {  # of the bytes that are loaded
+    name: 1 + (4 + 2 * (1 - zeros)) / (NONZERO_BYTES * (1 - zeros)) / SHARED_MEMORY_SPEED_UP
+    for name, zeros in SPARSE_FRACTIONS.items()
+}
+
 FALLBACK_CLASSES: dict[str, FallbackClass] = {
     **{
         f"narrow_{base}.{name}": FallbackClass(
@@ -142,6 +155,11 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "served_gemm.int4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
     "served_gemm.mxfp4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
     "served_gemm.mxfp4_mxfp8": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.3),
+    **{
+        f"{kernel}.{name}": FallbackClass(name=kernel, log_sigma_factor=0.3, time_ratio=ratio)
+        for name, ratio in SPARSE_TIME_RATIOS.items()
+        for kernel in ("served_gemm", "fused_experts")
+    },
     "fused_experts": FallbackClass(name="grouped_gemm", log_sigma_factor=0.3),
     "fused_experts.fp8": FallbackClass(name="fused_experts", log_sigma_factor=0.2),
     "fused_experts.fp8_block": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.2),
