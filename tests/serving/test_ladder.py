@@ -10,7 +10,6 @@ import pytest
 import yaml
 from all_cases import all_cases
 from command_line import flopcast
-from conftest import SHARED
 
 from flopcast import predict_serving, serving_job
 from flopcast.library.curves import load_serving_book
@@ -22,8 +21,8 @@ PROMPT, OUTPUT = 1024, 512
 WORDS = ["predict", "llama-3.1-8b", "--engine", "vllm", "--cluster", "dgx-h100:1"]
 
 
-def headline():
-    found = yaml.safe_load((SHARED / "validation" / "headlines.yaml").read_text(encoding="utf-8"))
+def headline(shared):
+    found = yaml.safe_load((shared / "validation" / "headlines.yaml").read_text(encoding="utf-8"))
     return next(row for row in found["headlines"] if row["id"] == "ladder_residual_tp8")
 
 
@@ -53,12 +52,12 @@ def batch_s(residual, model, sequences):
     )
 
 
-def test_ladder_residuals_of_70b_are_as_much_faster_as_published_with_full_batches():
+def test_ladder_residuals_of_70b_are_as_much_faster_as_published_with_full_batches(shared):
     """1.29 with 64 sequences, as published; 1.07 to 1.18 with fewer, whose messages are shorter.
 
     The text that was read does not say which batch the published ratio is of.
     """
-    found = headline()
+    found = headline(shared)
     ratios = {
         sequences: batch_s("sequential", "llama-3.1-70b", sequences)
         / batch_s("ladder", "llama-3.1-70b", sequences)
@@ -70,11 +69,11 @@ def test_ladder_residuals_of_70b_are_as_much_faster_as_published_with_full_batch
     assert ratios[1] > 1.05
 
 
-def test_the_smaller_model_gains_more():
+def test_the_smaller_model_gains_more(shared):
     """1.39 with 64 sequences; a summary of the paper states 1.46 and no batch."""
     small = batch_s("sequential", "llama-3.1-8b", 64) / batch_s("ladder", "llama-3.1-8b", 64)
 
-    assert small == pytest.approx(headline()["results"]["8B_p2p_reported_in_summary"], abs=0.08)
+    assert small == pytest.approx(headline(shared)["results"]["8B_p2p_reported_in_summary"], abs=0.08)
 
 
 @all_cases("ranks", (2, 8))

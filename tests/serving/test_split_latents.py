@@ -10,7 +10,6 @@ import pytest
 import yaml
 from all_cases import all_cases
 from command_line import flopcast
-from conftest import SHARED
 from serving.test_passes import decoding, items_of, prompt, total
 
 from flopcast import serving_job
@@ -28,8 +27,8 @@ LONG = 32768.0
 TRAFFIC = "concurrency=8 prompt=2000 output=200 requests=32"
 
 
-def headline():
-    found = yaml.safe_load((SHARED / "validation" / "headlines.yaml").read_text(encoding="utf-8"))
+def headline(shared):
+    found = yaml.safe_load((shared / "validation" / "headlines.yaml").read_text(encoding="utf-8"))
     return next(row for row in found["headlines"] if row["id"] == "tpla_decode_speedup")
 
 
@@ -84,13 +83,13 @@ def largest_batch(job):
 
 
 @all_cases("model", ("DeepSeek-V3", "Kimi-K2"))
-def test_split_latents_decode_as_much_faster_as_published(model):
+def test_split_latents_decode_as_much_faster_as_published(model, shared):
     """Attention itself: 1.78 and 1.79, published 1.79 and 1.93 within 8 %.
 
     The published layers without experts are said to have a single all-reduce, so that each rank multiplies
     the outputs of all heads. With these projections the ratio is 1.5 and 1.65.
     """
-    found = headline()
+    found = headline(shared)
     kept, rates, whole_rates = {}, {}, {}
     for name, latents in (("MLA", "replicated"), ("TPLA", "split")):
         one = job_of(model.lower(), latents)

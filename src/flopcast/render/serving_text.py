@@ -22,6 +22,7 @@ LABELS = {
     "decode_attention": "attention to cached tokens",
     "prompt_attention": "attention of prompts",
     "communication": "communication between devices",
+    "expert_communication": "communication between groups that share experts",
     "head": "head and sampling",
     "norm": "norms",
     "embedding": "embedding",

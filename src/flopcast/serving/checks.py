@@ -129,6 +129,10 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     yield from _of_latents(job)
     yield from _of_residual(job)
+    if plan.expert_messages == "hidden" and plan.data_parallel == 1:
+        because = "only groups of data-parallel ranks send tokens to experts of others"
+        fix = "set plan.expert_messages to exposed"
+        yield Problem("plan.expert_messages", "hidden", "exposed without dp", because, fix)
     yield from _of_experts(job)
 
 

@@ -46,7 +46,9 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
         return by_stage(price_of(job, book, passes), job.model, job.plan, job.cluster)
 
     sizes = (_most_tokens(job, longest), job.most_sequences, longest)
-    tables = pass_times(price, job.engine, *sizes, job.computed_tokens, job.overlap)
+    tables = pass_times(
+        price, job.engine, *sizes, job.computed_tokens, job.overlap, job.plan.expert_messages == "hidden"
+    )
     times = staged_times(tables, job.model, job.plan, job.cluster, job.passes_in_flight)
     draft = draft_of(job)
     if draft is None or job.plan.drafting is None:

@@ -35,6 +35,7 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 MESSAGES = "communication"
+EXPERT_MESSAGES = "expert_communication"  # between groups of ranks that share experts
 ROUNDING = 1e-9  # of the new tokens of a mean pass: fewer tokens of prompts are none
 Ratios = Callable[[str], Counts]  # of a component of the breakdown, (passes,)
 
@@ -58,7 +59,9 @@ def ratios_of(cost: IterationCost, run: EnginePass) -> Ratios:
 
 def component_of(item: Item) -> str:
     """Return the component of the breakdown that an item belongs to."""
-    return MESSAGES if isinstance(item.work, AbstractMessage) else item.component
+    if not isinstance(item.work, AbstractMessage):
+        return item.component
+    return EXPERT_MESSAGES if item.work.axis == "dp" else MESSAGES
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from flopcast.dtypes import Counts, Floats
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.overlapped_kernels import together_s
-from flopcast.serving.pass_prices import MESSAGES, ROUNDING, PricedPasses
+from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, ROUNDING, PricedPasses
 from flopcast.spec.engine import EXPERTS, Engine, Overlap
 from flopcast.units import Number
 
@@ -105,6 +105,7 @@ class PassTimes:
     engine: Engine
     network: _Table | None = None  # new tokens: messages, where they overlap with products
     overlap: Overlap | None = None
+    expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
     launches_s: float = 0.0  # of the kernels of a pass that decodes, which it takes at least
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
@@ -126,7 +127,10 @@ class PassTimes:
         host, decodes = self.engine.iteration, prompts <= ROUNDING * new
         ratio = np.where(decodes, host.kernel_ratio, 1.0)
         expert_ratio = np.where(decodes, host.expert_ratio, 1.0)
-        products_s = ratio * self.linear.over(new, new) + expert_ratio * self.experts.over(new, new)
+        experts_s = expert_ratio * self.experts.over(new, new)
+        if self.expert_network is not None:
+            experts_s = np.maximum(experts_s, ratio * self.expert_network.over(new, new))
+        products_s = ratio * self.linear.over(new, new) + experts_s
         decode_s = ratio * self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
         prompt_s = self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
         if self.network is None or self.overlap is None:
@@ -141,7 +145,7 @@ class PassTimes:
         return found_s
 
     def _of_one(self, new: Number, sequences: Number, cached: Number, pairs: Number) -> float:
-        if self.network is not None:
+        if self.network is not None or self.expert_network is not None:
             one = (np.array([float(each)]) for each in (new, sequences, cached, pairs))
             return float(self._of_arrays(*one)[0])
         each = self.computed_tokens
@@ -168,12 +172,14 @@ def pass_times(
     longest: int,
     computed_tokens: int = 1,
     overlap: Overlap | None = None,
+    hides_expert_messages: bool = False,
 ) -> tuple[PassTimes, ...]:
     """Return the tables of each stage of an engine for passes up to these sizes, priced in one batch.
 
     The host's time is part of the first stage, with which a pass begins. `longest` is the longest context
     of a sequence; larger contexts are extrapolated. `computed_tokens` are those of a decoding sequence, and
-    `overlap` says which kernels run beside others.
+    `overlap` says which kernels run beside others; with `hides_expert_messages`, those between groups that
+    share experts run beside the kernels of these.
     """
     new = nodes(float(max(max_tokens, max_sequences)))
     sequences = nodes(float(max_sequences), (1.0, 1.5))
@@ -194,7 +200,7 @@ def pass_times(
     others = without_host(engine)
     return tuple(
         replace(
-            _of_one_stage(stage, rows, engine if place == 0 else others, overlap),
+            _of_one_stage(stage, rows, engine if place == 0 else others, overlap, hides_expert_messages),
             computed_tokens=computed_tokens,
         )
         for place, stage in enumerate(stages)
@@ -212,15 +218,21 @@ def _of_one_stage(
     rows: Mapping[str, tuple[Counts, Counts]],
     engine: Engine,
     overlap: Overlap | None,
+    hides_expert_messages: bool,
 ) -> PassTimes:
     """Return the tables of a stage from prices at their nodes."""
     priced = priced_stage.by_component()
     total = sum(priced.values())
     component = {name: priced.get(name, np.zeros_like(total)) for name in PARTS}
     component["others"] = total - np.sum(list(component.values()), axis=0)
-    network = priced.get(MESSAGES, np.zeros_like(total)) if overlap is not None else None
-    if network is not None:
-        component["others"] = component["others"] - network
+    none = np.zeros_like(total)
+    beside_experts = priced.get(EXPERT_MESSAGES, none) if hides_expert_messages else None
+    network = priced.get(MESSAGES, none) if overlap is not None else None
+    if network is not None and not hides_expert_messages:
+        network = network + priced.get(EXPERT_MESSAGES, none)
+    for taken in (beside_experts, network):
+        if taken is not None:
+            component["others"] = component["others"] - taken
     seconds = {
         "linear": component["others"],
         "experts": component[EXPERTS],
@@ -230,7 +242,10 @@ def _of_one_stage(
     }
     tables: dict[str, _Table] = {}
     first, second = rows["linear"]  # the first rows of the batch
-    messages = None if network is None else _table(first, second, network[: len(first)])
+    messages, expert_messages = (
+        None if each is None else _table(first, second, each[: len(first)])
+        for each in (network, beside_experts)
+    )
     start = len(rows["linear"][0]) + len(rows["experts"][0]) + len(rows["head"][0])  # passes that decode
     launches_s = engine.launch_s * float(priced_stage.launches()[start])
     start = 0
@@ -247,6 +262,7 @@ def _of_one_stage(
         engine=engine,
         network=messages,
         overlap=overlap,
+        expert_network=expert_messages,
         launches_s=launches_s,
     )
 

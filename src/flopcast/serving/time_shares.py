@@ -16,7 +16,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import Instances, price_of
-from flopcast.serving.pass_prices import MESSAGES, PricedPasses, has_prompts, ratios_of
+from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, PricedPasses, has_prompts, ratios_of
 from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
@@ -65,7 +65,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     beyond = DRAFT if job.plan.drafting else STAGES
     numbers = (mean.new_tokens, mean.sequences, mean.cached_tokens, mean.pairs)
     passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
-    if job.overlap is not None:
+    if job.overlap is not None or job.plan.expert_messages == "hidden":
         _hide(seconds, sum(seconds.values()) - passes_s)
     if job.engine.launch_s:
         seconds["host"] += max(passes_s - sum(seconds.values()), 0.0)
@@ -88,7 +88,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
 
 def _hide(seconds: dict[str, float], hidden_s: float) -> None:
     """Take the time of kernels that run beside others off messages, then off decode attention."""
-    for name in (MESSAGES, DECODE):
+    for name in (EXPERT_MESSAGES, MESSAGES, DECODE):
         taken = min(max(hidden_s, 0.0), seconds.get(name, 0.0))
         hidden_s -= taken
         if name in seconds:

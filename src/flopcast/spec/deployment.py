@@ -17,6 +17,7 @@ from flopcast.strict_model import StrictModel
 CacheFormat = Literal["bf16", "fp8"]
 Latents = Literal["replicated", "split"]
 Residual = Literal["sequential", "ladder"]
+ExpertMessages = Literal["exposed", "hidden"]
 
 
 class Pool(StrictModel):
@@ -90,6 +91,9 @@ class Deployment(Pool):
         What the halves of a block read. With "sequential", each half reads the sum of all halves before it
         and waits for the all-reduce of the last one. With "ladder", it reads the sum without the last half,
         so that this all-reduce runs beside it; the model must be trained for that (arXiv:2501.06589).
+    expert_messages : str
+        When groups of ranks that share experts send tokens: "exposed" before and after the kernels of
+        experts, "hidden" beside them, tile by tile (COMET, arXiv:2502.19811).
     adapter_rank : int or None
         Rank of the low-rank adapters that are loaded beside the model, one for each request; None without
         adapters.
@@ -114,6 +118,7 @@ class Deployment(Pool):
     cache: CacheFormat = "bf16"
     latents: Latents = "replicated"
     residual: Residual = "sequential"
+    expert_messages: ExpertMessages = "exposed"
     adapter_rank: int | None = Field(default=None, ge=1)
     adapter_slots: int | None = Field(default=None, ge=1)
     drafting: Drafting | None = None

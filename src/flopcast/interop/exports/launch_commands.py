@@ -165,7 +165,8 @@ def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
     formats = {"weights": weights, "expert_weights": experts, "cache": plan.get("cache", "bf16")}
     rank = plan.get("adapter_rank")
     slots = (plan.get("adapter_slots") or base.adapter_slots) if rank else 0
-    formats |= {"latents": "replicated", "residual": "sequential"}  # no engine has a flag for others
+    # no engine has a flag for others
+    formats |= {"latents": "replicated", "residual": "sequential", "expert_messages": "exposed"}
     formats |= {"adapter_rank": rank, "adapter_slots": slots}
     for role in ("prefill", "decode"):
         if role in plan:
@@ -187,6 +188,7 @@ def _formats(job: ServingJob) -> dict[str, object]:
         "cache": plan.cache,
         "latents": plan.latents,
         "residual": plan.residual,
+        "expert_messages": plan.expert_messages,
         "adapter_rank": plan.adapter_rank,
         "adapter_slots": job.adapter_slots,
         "draft": name,

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from flopcast.layers.experts import Experts
 from flopcast.search.space import Numbers
-from flopcast.spec.deployment import CacheFormat, Deployment, Latents, Pool, Residual
+from flopcast.spec.deployment import CacheFormat, Deployment, ExpertMessages, Latents, Pool, Residual
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.serving_job import ServingJob
 from flopcast.strict_model import StrictModel
@@ -23,7 +23,14 @@ from flopcast.strict_model import StrictModel
 SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)  # limits that are tried beside the engine's own
 TOKENS = (2048, 8192, 16384)
 EVERY_REPLICA = 16  # up to this many instances each number is tried, and powers of two above
-OF_ANSWERS = ("weights", "expert_weights", "cache", "latents", "residual")  # what they change
+AS_STATED = (  # by the job, unless the space lists values
+    "weights",
+    "expert_weights",
+    "cache",
+    "latents",
+    "residual",
+    "expert_messages",
+)
 MOST_INSTANCES = 8  # of one pool
 MOST_GROUPS = 64  # of data parallelism: no engine documents more
 
@@ -67,6 +74,8 @@ class DeploymentSpace(StrictModel):
     latents, residual : tuple of str
         How ranks keep latents, and what the halves of a block read; as in the job if they are empty,
         because they change the answers of a model as well.
+    expert_messages : tuple of str
+        Whether messages of experts are hidden; as in the job if it is empty.
     max_sequences, max_tokens : tuple of int
         Limits of one pass.
     pools : tuple of bool
@@ -89,6 +98,7 @@ class DeploymentSpace(StrictModel):
     cache: Caches = ()
     latents: Annotated[tuple[Latents, ...], BeforeValidator(_names)] = ()
     residual: Annotated[tuple[Residual, ...], BeforeValidator(_names)] = ()
+    expert_messages: Annotated[tuple[ExpertMessages, ...], BeforeValidator(_names)] = ()
     max_sequences: Numbers = ()
     max_tokens: Numbers = ()
     pools: Annotated[tuple[bool, ...], BeforeValidator(_switches)] = (False, True)
@@ -96,7 +106,7 @@ class DeploymentSpace(StrictModel):
 
 def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
     """Yield the deployments of one instance, with the limits of the engine; all have `replicas` 0."""
-    formats = product(*(getattr(space, name) or (getattr(job.plan, name),) for name in OF_ANSWERS))
+    formats = product(*(getattr(space, name) or (getattr(job.plan, name),) for name in AS_STATED))
     for chosen, (tensor, groups, experts, stages) in product(formats, tuple(_degrees(job, space))):
         made = Deployment(
             tensor_parallel=tensor,
@@ -105,7 +115,7 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
             pipeline_parallel=stages,
             drafting=job.plan.drafting,
         )
-        yield made.model_copy(update=dict(zip(OF_ANSWERS, chosen, strict=True)))
+        yield made.model_copy(update=dict(zip(AS_STATED, chosen, strict=True)))
 
 
 def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int, int, int]]:

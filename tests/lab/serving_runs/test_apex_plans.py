@@ -1,0 +1,38 @@
+"""The best plans of APEX (arXiv:2411.17651): which one serves each of its traces with the least latency.
+
+Measured runs of vLLM and SGLang on eight H100 (data/serving/apex_h100_mistral.csv; its traces of
+summarization have no arrivals there). No constant was fitted on them. Their energy was not measured.
+"""
+
+from collections import defaultdict
+
+import pytest
+
+from flopcast.lab.serving_runs.score import score_runs
+from flopcast.lab.serving_runs.tables import read_serving_runs
+
+
+@pytest.fixture(scope="module")
+def latencies_s(shared):
+    """Sums of latencies, measured and predicted, by trace, engine and formats, then by degrees."""
+    found = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    for row in score_runs(read_serving_runs(shared / "data" / "serving" / "apex_h100_mistral.csv")).rows:
+        if row.measured.quantity == "sum_latency_s":
+            job = row.run.job
+            trace = job.traffic.trace.split(" of ")[0]
+            degrees = job.plan.tensor_parallel, job.plan.expert_parallel
+            sums = found[trace, job.engine.name, job.plan.weights][degrees]
+            sums[0] += row.measured.value
+            sums[1] += row.predicted.value
+    several = {name: plans for name, plans in found.items() if len(plans) > 1}
+    assert len(several) == 8
+    return several
+
+
+def test_the_best_plan_of_each_trace_is_found_and_all_plans_are_in_the_measured_order(latencies_s):
+    """Regret is 0: four traces of vLLM with three plans each, four of SGLang with two."""
+    for trace, plans in latencies_s.items():
+        measured = sorted(plans, key=lambda plan: plans[plan][0])
+        predicted = sorted(plans, key=lambda plan: plans[plan][1])
+
+        assert predicted == measured, trace
