@@ -143,6 +143,7 @@ def plan_text(job: ServingJob) -> str:
         drafting = plan.drafting
         name = drafting.drafter if drafting.model is None else drafting.model.name
         words += [f"draft={name}", f"drafted={drafting.drafted}", f"accepted={drafting.accepted:.4g}"]
+        words += [f"draft_layers={drafting.layers_at_once}"] if drafting.layers_at_once > 1 else []
     return " ".join(words)
 
 

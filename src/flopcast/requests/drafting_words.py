@@ -14,7 +14,7 @@ from flopcast.requests.job_files import built
 from flopcast.spec.drafting import Drafter, Drafting, expected_tokens
 
 KINDS = tuple(kind for kind in get_args(Drafter) if kind != "model")
-WORDS = ("draft", "drafted", "accepted", "acceptance")
+WORDS = ("draft", "drafted", "accepted", "acceptance", "draft_layers")
 DRAFTED = 3  # tokens, where the plan does not say
 
 
@@ -46,10 +46,21 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
         "drafter": "model" if own else drafter,
         "drafted": drafted,
         "accepted": _accepted(given, drafter, drafted, where),
+        "layers_at_once": _layers(given.get("draft_layers", 1), own, where),
     }
     if own:
         found["model"] = built("model", drafter, document)
     return {**rest, "drafting": Drafting.model_validate(found)}
+
+
+def _layers(value: object, own: bool, where: str) -> int:
+    """Return the attention layers of a smaller model that run side by side."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not whole or (value != 1 and not own):
+        because = "attention layers of a smaller model can run side by side"
+        allowed = "a whole number above 0" if own else "1, or a smaller model that drafts"
+        raise spec_error("plan.draft_layers", value, allowed, because, "write draft_layers=1", where)
+    return int(str(value))
 
 
 def _whole(value: object, where: str) -> int:

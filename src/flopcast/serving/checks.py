@@ -206,6 +206,10 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
         allowed = f"a model whose heads, {min(heads)}, are a multiple of plan.tensor_parallel"
         because = "the draft runs on the same ranks, each with whole heads"
         yield Problem("plan.draft", draft.model.name, allowed, because, "choose another draft")
+    if drafting is not None and drafting.layers_at_once > ranks:
+        because = f"each of them runs on one of {ranks} ranks"
+        fix = f"write draft_layers={ranks}"
+        yield Problem("plan.draft_layers", drafting.layers_at_once, f"at most {ranks}", because, fix)
     sizes = draft.model.vocabulary, job.model.vocabulary
     if not draft.inputs and sizes[0] < 0.9 * sizes[1]:
         because = f"its vocabulary has {sizes[0]} tokens, that of the model {sizes[1]}"

@@ -18,11 +18,12 @@ from flopcast.layers.embedding import Embedding
 from flopcast.layers.experts import Experts
 from flopcast.layers.head import Head
 from flopcast.layers.mlp import Mlp
-from flopcast.operators.item import kernel
+from flopcast.operators.base import AbstractMessage
+from flopcast.operators.item import Item, kernel
 from flopcast.operators.served_matmul import ServedMatmul
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass
-from flopcast.serving.lower import ServedLayer
+from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.pass_times import PassTimes
 from flopcast.serving.stages import StagedTimes
 from flopcast.spec.deployment import Deployment
@@ -30,6 +31,8 @@ from flopcast.spec.drafting import Drafting
 from flopcast.spec.model import Model
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
+
+ATTENTION = "attention."  # names of items and weights of a mixer, its norm included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +98,36 @@ def job_of_draft(job: ServingJob, draft: Draft) -> ServingJob:
     """Return the job of a draft alone: its model on the same ranks, in the same formats."""
     plan = job.plan.model_copy(update={"drafting": None, "adapter_rank": None})
     return job.model_copy(update={"model": draft.model, "plan": plan})
+
+
+def layers_side_by_side(job: ServingJob, run: EnginePass, at_once: int) -> tuple[ServedLayer, ...]:
+    """Return the layers of a draft, `at_once` of whose attention layers run at the same time.
+
+    Each of these is whole on one rank, so that a rank has every so many-th one. One message then adds the
+    results of all ranks. Everything else is cut over all ranks and runs in turn, as without.
+    """
+    alone = job.plan.model_copy(update={"tensor_parallel": 1})
+    cut, whole = (lower_passes(job.model, plan, job.engine, run) for plan in (job.plan, alone))
+    found = []
+    for ours, one in zip(cut, whole, strict=True):
+        steps = -(-ours.count // at_once)
+        attention = tuple(item for item in one.items if _is_attention(item) and not _is_message(item))
+        messages = tuple(item for item in ours.items if _is_attention(item) and _is_message(item))
+        others = tuple(item for item in ours.items if not _is_attention(item))
+        held = tuple(weight for weight in one.weights if weight.name.startswith(ATTENTION))
+        rest = tuple(weight for weight in ours.weights if not weight.name.startswith(ATTENTION))
+        found.append(replace(ours, items=others, weights=rest))
+        if attention:
+            found.append(replace(ours, count=steps, items=(*attention, *messages), weights=held))
+    return tuple(found)
+
+
+def _is_attention(item: Item) -> bool:
+    return item.name.startswith(ATTENTION)
+
+
+def _is_message(item: Item) -> bool:
+    return isinstance(item.work, AbstractMessage)
 
 
 def joined_inputs(draft: Draft, deployment: Deployment, run: EnginePass) -> tuple[ServedLayer, ...]:

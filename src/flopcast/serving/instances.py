@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.serving.adapters import load_s
-from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs
+from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.memory import ServingMemory, serving_memory
@@ -59,8 +59,16 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
         return (price_of(drafter, book, passes, joined_inputs(name, job.plan, passes)),)
 
     (drafts,) = pass_times(price_draft, without_host(job.engine), *sizes, overlap=job.engine.overlap)
-    first = replace(drafts, computed_tokens=job.computed_tokens)
-    return DraftedTimes(verify=times, first=first, further=drafts, drafted=job.plan.drafting.drafted)
+    first, further = replace(drafts, computed_tokens=job.computed_tokens), drafts
+    at_once = job.plan.drafting.layers_at_once
+    if at_once > 1:
+
+        def price_beside(passes: EnginePass) -> tuple[PricedPasses]:
+            layers = layers_side_by_side(drafter, passes, at_once)
+            return (_priced(drafter, book, layers, passes),)
+
+        (further,) = pass_times(price_beside, without_host(job.engine), *sizes, overlap=job.engine.overlap)
+    return DraftedTimes(verify=times, first=first, further=further, drafted=job.plan.drafting.drafted)
 
 
 def price_of(
@@ -74,6 +82,12 @@ def price_of(
         *hops(job.model, job.plan, job.engine, job.cluster, passes),
         *further,
     )
+    return _priced(job, book, layers, passes)
+
+
+def _priced(
+    job: ServingJob, book: CurveBook, layers: tuple[ServedLayer, ...], passes: EnginePass
+) -> PricedPasses:
     size = len(passes.new_tokens)
     return price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
 

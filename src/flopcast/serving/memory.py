@@ -16,7 +16,7 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.operators.gated_delta import STATE_BYTES
 from flopcast.serving.adapters import adapter_bytes
-from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs
+from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.lower import ServedLayer, lower_passes
@@ -161,6 +161,17 @@ def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
     if draft is None:
         return _DraftMemory()
     own = job_of_draft(job, draft)
+    at_once = job.plan.drafting.layers_at_once if job.plan.drafting else 1
+    if at_once > 1:
+        alone = own.model_copy(update={"plan": own.plan.model_copy(update={"tensor_parallel": 1})})
+        counts = [-(-block.count // at_once) for block in own.model.blocks]
+        return _DraftMemory(
+            weight_bytes=sum(
+                layer.count * _layer_bytes(layer, own.plan)
+                for layer in layers_side_by_side(own, largest, at_once)
+            ),
+            token_bytes=sum(count * each for count, each in zip(counts, _block_bytes(alone), strict=True)),
+        )
     layers = lower_passes(own.model, own.plan, own.engine, largest)
     kept = [
         served for served, (layer, _) in zip(layers, own.model.sequence(), strict=True) if draft.owns(layer)

@@ -32,6 +32,10 @@ class Drafting(StrictModel):
     accepted : float
         Tokens that a pass yields for each sequence on average: those drafted tokens that the model agrees
         with, and one of its own. It is from 1 to `drafted` + 1.
+    layers_at_once : int
+        Attention layers of the smaller model that run side by side, each whole on a rank, with the same
+        input (EasySpec, arXiv:2502.02493). The pass that fills its cache with verified tokens runs one
+        layer after the other.
 
     Examples
     --------
@@ -43,6 +47,7 @@ class Drafting(StrictModel):
     model: Model | None = None
     drafted: int = Field(ge=0, le=64)
     accepted: Number = Field(ge=1)
+    layers_at_once: int = Field(default=1, ge=1)
 
     @field_validator("accepted")
     @classmethod

@@ -175,7 +175,7 @@ def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
     return (
         _facts(deployment, base, deployment.replicas)
         | formats
-        | {"draft": draft, "drafted": drafted if draft else None}
+        | {"draft": draft, "drafted": drafted if draft else None, "draft_layers": 1}
     )
 
 
@@ -193,6 +193,7 @@ def _formats(job: ServingJob) -> dict[str, object]:
         "adapter_slots": job.adapter_slots,
         "draft": name,
         "drafted": None if drafting is None else drafting.drafted,
+        "draft_layers": 1 if drafting is None else drafting.layers_at_once,
     }
 
 
