@@ -34,31 +34,34 @@ HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %",
 TEXT = """# Accuracy of serving
 
 Each line compares one measured quantity with predictions. Errors are absolute, relative to the measurement;
-the bias is the median of predicted over measured, less one. "Inside" is the share of measurements in the
+the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements in the
 90 % interval. The last column counts rows that cannot be predicted; `flopcast validate --runs FILE` prints
-why. The constants of engines are fitted on every tenth point of aiconfigurator, so that all other tables
-are left out of the fit. `python tests/serving_accuracy.py` writes this page.
+why. The constants of engines are fitted on every tenth point of aiconfigurator, and no other table
+was used in the fit. `python tests/serving_accuracy.py` writes this page.
 
 {tables}
 ## What is known of the errors
 
-- Some points of DeepSeek-R1 on TensorRT-LLM take half the time per token of others with the same columns.
+- Some points of DeepSeek-R1 on TensorRT-LLM have half the TPOT of other points with identical settings.
   Drafted tokens would explain that, but the table does not say whether there were any.
-- Means of the time to first token may hold a warm-up: some rows of SGLang have 7 to 9 seconds where others
-  of the same model have half a second. What is left of the others is of about the same size for prompts of
-  1,024 and of 8,192 tokens, is largest for models with experts, and does not lengthen the time per token.
-- On H100, times between tokens of ML.ENERGY exceed kernels by 35 to 50 us for each sequence, for models
-  whose published settings sample with top-p, and by nothing up to 96 sequences for gpt-oss, which has no
-  such setting. A sort of the vocabulary for each sequence would explain that; it is not modelled. Above
-  about 10,000 tokens a second, all models there are slower than their kernels.
+- The published mean TTFT may include a warm-up: some rows of SGLang have 7 to 9 s, while other rows of the
+  same model have half a second. In the other rows, the remaining error of TTFT is about equal for prompts
+  of 1,024 and 8,192 tokens, and is largest for models with experts. TPOT has no such error.
+- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time, for
+  models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there is no
+  difference up to 96 sequences. This would be explained if the engine sorted the vocabulary for each
+  sequence, as top-p sampling may do. flopcast does not model such a sort. Above about 10,000 tokens/s, all
+  models in ML.ENERGY take longer than their kernel times explain.
 - Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times what its kernels take alone, in ML.ENERGY and in
   aiconfigurator. The cause is not known.
-- Qwen3-32B ran on two RTX PRO 6000 without the engine's own all-reduces; predictions assume these.
-- Lengths of prompts are not printed in ML.ENERGY and MLPerf; those of the predictions are assumed.
-- The priors of the fit (how strongly constants are drawn to kernels alone) were set with the scores of
-  models left out in view. These scores are therefore development scores as far as the priors matter.
-- MLPerf's scenarios with arrivals are bounded by their own rate: rows of "Offline" say more.
-- SGLang's rows of APEX have labels that are known to be wrong (README of the data).
+- The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions assume
+  it.
+- ML.ENERGY and MLPerf do not publish the lengths of prompts, so the predictions use assumed lengths.
+- We chose the priors of the fit (how strongly constants are pulled towards 1) after seeing the scores of
+  models left out. As far as the priors matter, these scores are development scores.
+- In MLPerf's Server and Interactive scenarios, the request rate is fixed, so the measured throughput says
+  little about the engine. The Offline rows are a better test.
+- Some labels of SGLang rows in APEX are known to be wrong (README of the data).
 """
 
 

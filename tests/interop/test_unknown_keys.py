@@ -37,7 +37,7 @@ def test_every_format_refuses_an_unknown_key_that_speaks_of_a_size_with_its_line
                 (problem,) = reader.problems
                 line = "2" if section else "1"
                 assert (problem.where, problem.fault) == (f"a.yaml:{line}", "is not known"), (kind, name)
-                assert "may change time or memory" in problem.because
+                assert "affects time or memory" in problem.because
 
 
 def test_a_launch_script_and_a_config_of_a_model_refuse_them_too():

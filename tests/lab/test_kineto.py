@@ -291,8 +291,8 @@ def test_a_cut_archive_is_refused(tmp_path):
     ("text", "why"),
     [
         ("", "it is empty"),
-        ("\x89PNG\r\n", "like no JSON object or list"),
-        ("step 1: 3 s", "like no JSON object or list"),
+        ("\x89PNG\r\n", "and JSON with"),
+        ("step 1: 3 s", "and JSON with"),
         ('{"traceEvents": [{"a": 1} {"b" 2}, {"c": 3}], "x": 1}', "not valid JSON near character 2"),
         ('{"traceEvents": []}', "no event of a device kernel"),
         (

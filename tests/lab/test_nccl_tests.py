@@ -226,7 +226,7 @@ def test_marks_between_the_words_and_eaten_hashes_are_read_through():
 
 @pytest.mark.parametrize("text", ["", "a picture, or so", "# nThread 1 nGpus 8\n"])
 def test_a_text_without_a_row_is_refused(text):
-    with pytest.raises(SpecError, match="it has no usable row"):
+    with pytest.raises(SpecError, match="it contains no usable results"):
         nccl_tests_log(text, "none.log")
 
 

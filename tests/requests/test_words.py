@@ -159,7 +159,7 @@ def test_an_import_assumes_no_cluster(tmp_path):
     ended = flopcast("import", "deepspeed", path, "--model", "llama-3-8b", "--gpus", 16)
 
     assert "cluster" not in ended.out
-    assert "without cluster: add --cluster NAME" in ended.err
+    assert "states no cluster: add --cluster NAME" in ended.err
 
 
 def test_a_measured_run_needs_the_cluster_that_it_ran_on(tmp_path):

@@ -268,8 +268,8 @@ def test_the_rules_that_the_nearest_plan_breaks_are_told():
 def test_an_empty_space_says_so_unless_it_was_broken_off():
     empty = {"candidates": 0, "possible": 0, "feasible": 0}
 
-    assert "the space holds no plan" in as_text(found(**empty))
-    assert "the space holds no plan" not in as_text(found(**empty, partial=True))
+    assert "no plan exists" in as_text(found(**empty))
+    assert "no plan exists" not in as_text(found(**empty, partial=True))
 
 
 def test_the_front_is_shown_where_it_is_asked_for():

@@ -158,7 +158,7 @@ def test_where_all_that_fit_are_tight_the_fastest_of_them_is_chosen(world):
 
     assert found.plan == tight
     assert (found.possible, found.fitting, found.tight) == (3, 2, True)
-    assert "2 usual plans that are tight, of 3 possible" in found.sentence()
+    assert "2 of 3 common plans only just fit" in found.sentence()
 
 
 def test_plans_that_break_a_rule_are_not_counted_as_possible(world):
@@ -249,13 +249,13 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
         plan=first, possible=7, fitting=3, tight=False, tied=2, next_best=second, next_ratio=0.99
     )
 
-    more = "; flopcast search compares more plans"
-    assert alone.sentence() == f"plan chosen: the fastest of 1 usual plans that fit, of 7 possible{more}"
+    more = ". flopcast search compares more plans"
+    assert alone.sentence() == f"plan chosen: the fastest one; 1 of 7 common plans fit{more}"
     assert ahead.sentence() == (
-        "plan chosen: the fastest of 3 usual plans that fit, of 7 possible;"
-        f" the next best is {second.short()}, 12.5% slower{more}"
+        "plan chosen: the fastest one; 3 of 7 common plans fit."
+        f" The next best plan, {second.short()}, is 12.5% slower{more}"
     )
     assert behind.sentence() == (
-        "plan chosen: the simplest of 2 tied plans within 2% of the fastest, of 3 usual plans that fit, of"
-        f" 7 possible; the fastest is {second.short()}, 1.0% faster{more}"
+        "plan chosen: the simplest of 2 tied plans within 2% of the fastest; 3 of 7 common plans fit."
+        f" The fastest plan, {second.short()}, is 1.0% faster{more}"
     )

@@ -174,7 +174,7 @@ FAULTS = {
     "draft=eagle acceptance=0.5 accepted=2": ("one of accepted and acceptance",),
     "draft=medusa": ("plan.draft", "eagle"),
     "drafted=3": ("plan.drafted", "without draft"),
-    "draft=mtp": ("without modules of multi-token prediction",),
+    "draft=mtp": ("without multi-token prediction modules",),
     "draft=gpt2 accepted=2": ("plan.draft",),
     "tp=4 pp=2 draft=eagle": ("plan.pipeline_parallel",),
 }

@@ -7,6 +7,7 @@ import yaml
 from command_line import flopcast
 
 from flopcast.api import predict, predict_rl
+from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.requests.rl_request import rl_request
 
@@ -80,3 +81,27 @@ def test_the_command_reads_a_file_and_names_every_fault(tmp_path):
         assert word in wrong.err
     beside = flopcast("predict", str(path), "--gpus", "8")
     assert "training.KEY=VALUE" in beside.err
+
+
+CONTRADICTIONS = {
+    "training.cluster": {"cluster": "dgx-h100:2"},
+    "training.model": {"model": "llama-2-7b"},
+    "training.batch.sequence_length": {"batch": {"sequence_length": 512}},
+}
+
+
+def test_what_both_jobs_contradict_each_other_in_is_told():
+    plan = {"plan": "auto gbs=64"}
+    for field, changes in CONTRADICTIONS.items():
+        with pytest.raises(SpecError) as error:
+            predict_rl({**STEP, "training": STEP["training"] | plan | changes})
+        assert field in [problem.field for problem in error.value.problems]
+
+
+def test_commands_of_one_job_name_the_command_that_takes_a_step(tmp_path):
+    file = tmp_path / "rl.yaml"
+    file.write_text(yaml.safe_dump(STEP), encoding="utf-8")
+    for command in (("search",), ("memory",), ("compare", "plan.tp=2")):
+        ended = flopcast(command[0], str(file), *command[1:])
+        assert ended.code == 1
+        assert f"run flopcast predict {file}" in ended.err

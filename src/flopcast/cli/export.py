@@ -37,7 +37,7 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 
-    A job that serves becomes a script that starts its engine.
+    A serving job is exported as a script that starts the engine.
 
     Describe the job as for `predict`. If the file, read back, would give a different model, plan or batch,
     the export fails and lists every field that differs. Assumptions, and settings that the format cannot

@@ -207,7 +207,8 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
 
 
 def _option(name: str, value: object, allowed: str, because: str) -> Problem:
-    return Problem(name, value, allowed, because, f"change {name}")
+    fix = f"add {name} TIME" if value is None else f"change {name}"
+    return Problem(name, value, allowed, because, fix)
 
 
 def posterior_text(posterior: "Posterior") -> str:

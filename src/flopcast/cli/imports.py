@@ -128,7 +128,8 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
         click.echo(f"note: {note}", err=True)
     missing = [noun for noun in ("model", "cluster") if noun not in data]
     if missing:
-        click.echo(f"note: without {' and '.join(missing)}: add --{missing[0]} NAME", err=True)
+        options = " and ".join(f"--{one} NAME" for one in missing)
+        click.echo(f"note: the file states no {' and no '.join(missing)}: add {options}", err=True)
     elif any(name in data for name in OF_SERVING):
         serving_job_of(document, read_file)
     else:

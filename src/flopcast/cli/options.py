@@ -77,15 +77,13 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
 SERVING: dict[str, Any] = {  # options of a request that serves
     "engine": click.option(
         "--engine",
-        help="A serving engine (vllm, sglang, tensorrt-llm): serving in place of training.",
+        help="Predict serving with this engine instead of training, e.g. vllm, sglang, tensorrt-llm.",
         shell_complete=names_of("engines"),
     ),
     "traffic": click.option(
-        "--traffic", help='Requests that are served, e.g. "rate=4/s prompt=2000 output=300".'
+        "--traffic", help='The requests to serve, e.g. "rate=4/s prompt=2000 output=300".'
     ),
-    "slo": click.option(
-        "--slo", help='Latencies that requests must keep, e.g. "ttft_p99=2s tpot_p99=50ms".'
-    ),
+    "slo": click.option("--slo", help='Latency limits, e.g. "ttft_p99=2s tpot_p99=50ms".'),
 }
 OF_RUN = ("tokens", "epochs", "price")  # matter to the time and cost of a whole run alone
 SAMPLES = click.option(

@@ -91,12 +91,12 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     """Find the best plans for a model on a cluster, or the best deployments to serve it.
 
     The search estimates all plans, simulates the best 64 exactly, and ranks these. A plan is tied with
-    the best, and marked "=", if the 90 % interval of their ratio contains 1. The simplest tied plan within
-    2 % of the best comes first. Variants that are tied with a plan and differ only in virtual stages, ZeRO
-    stage or rank order are counted below it. With several clusters, sizes or stacks, the answer contains
-    the best plan for each, or the reason why there is none. Use --plan to set fields of the plan, or to
-    list the values to try; the search tries all values of the other fields. If a job file contains a plan,
-    the search uses only its global batch, precision and optimizer.
+    the best, and marked "=", if the 90 % interval of its time over the best time contains 1. The simplest
+    tied plan within 2 % of the best comes first. Variants that are tied with a plan and differ only in
+    virtual stages, ZeRO stage or rank order are counted below it. With several clusters, sizes or stacks,
+    the answer contains the best plan for each, or the reason why there is none. Use --plan to set fields
+    of the plan, or to list the values to try; the search tries all values of the other fields. If a job
+    file contains a plan, the search uses only its global batch, precision and optimizer.
 
     \b
     flopcast search llama-3-8b --gpus 64

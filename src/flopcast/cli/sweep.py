@@ -119,7 +119,7 @@ def marked_text(answers: Sequence[Mapping[str, Any]]) -> str:
     for answer in answers:
         row = [str(answer[name]) for name in several]
         if not answer["plans"]:
-            why = next((one["why"] for one in answer["nearest_infeasible"]), "the space holds no plan")
+            why = next((one["why"] for one in answer["nearest_infeasible"]), "no plan exists")
             rows.append([*row, "–", "", "", "", terminal.bad(f"none is feasible: {why}")])
             continue
         best = answer["plans"][0]

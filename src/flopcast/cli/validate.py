@@ -66,15 +66,15 @@ def command(
     sc21         Table 1 of arXiv:2104.04473
     korthikanti  Table 5 of arXiv:2205.05198
     headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
-    memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
+    memory       peak memory of Llama-3 70B and DeepSeek-V2, with fewer layers, on 8 B200
 
     --runs reads CSV tables of published runs, which it recognises by their headers: tables with the model,
     hardware, plan, software and step time of one run per row; measured steps of vTrain or SimuMax; the
     functional tests of Megatron-LM, which contain the memory allocated after a step; or measured serving.
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without
-    constants. With --leave-one-source-out, the constants of the catalogue are used. These were fitted
-    on the suite korthikanti, which then raises an error, and on no other suite.
+    constants, or with those of the catalogue if --leave-one-source-out is given. The suite korthikanti is
+    one of the sources of these constants, so it is rejected with this option; the other suites are not.
 
     --decisions compares plans of the same model on the same machine. It reports whether predictions rank
     the plans in the right order, and how much slower the recommended plan is than the best. Without a

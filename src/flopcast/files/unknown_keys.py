@@ -70,11 +70,11 @@ def unknown_key(
     >>> unknown_key("num_layer", 8, program="X", weighty=["num_layers"]).near
     'num_layers'
     >>> unknown_key("side_expert_size", 8, program="X", weighty=["num_layers"]).because
-    'it is not a known key of X, and its name says that it may change time or memory (expert)'
+    'this key of X is unknown, and its name suggests that it affects time or memory (expert)'
     >>> unknown_key("mascot", "llama", program="X", weighty=["num_layers"]).because
     ''
     >>> unknown_key("mascots", [{"heads": 2}], program="X", weighty=["num_layers"]).because
-    'it is not a known key of X, and heads inside it says that it may change time or memory (head)'
+    'this key of X is unknown, and heads inside it suggests that it affects time or memory (head)'
     """
     nearest = difflib.get_close_matches(key, [*weighty, *others], n=1, cutoff=least_fraction)
     near = nearest[0] if nearest else None
@@ -91,10 +91,8 @@ def unknown_key(
         return UnknownKey(near=near, because=f"{program} has no such key", slip=True)
     if named and value not in NOTHING:
         owner = "its name" if named == key else f"{named} inside it"
-        because = f"{owner} says that it may change time or memory ({costly_part(named)})"
-        return UnknownKey(
-            near=near, because=f"it is not a known key of {program}, and {because}", slip=False
-        )
+        because = f"{owner} suggests that it affects time or memory ({costly_part(named)})"
+        return UnknownKey(near=near, because=f"this key of {program} is unknown, and {because}", slip=False)
     return UnknownKey(near=near, because="", slip=False)
 
 

@@ -87,7 +87,14 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue
         data[f"{metric}_s"] = match[3]
-        if match[2]:
+        if match[2] and not 0 < float(match[2]) < 100:
+            allowed, because = (
+                "a percentile above 0 and below 100",
+                "it is a share of the requests in percent",
+            )
+            fix = f"write {metric}_p99={match[3]}"
+            problems.append(Problem("slo", word, allowed, because, fix, where=where))
+        elif match[2]:
             data[f"{metric}_percentile"] = resolve(match[2])
     if not text.split():
         allowed, because = "at least one limit", "a service-level objective needs a limit"

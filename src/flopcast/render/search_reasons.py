@@ -155,8 +155,8 @@ def reason_no_plan(setting: Setting, result: SearchResult) -> str:
 def reason_empty_space(question: Question, job: Job) -> str:
     """Return why a space holds no plan at all on the cluster of a job."""
     reason = (
-        "the space holds no plan: no degrees that are allowed multiply to the devices of the cluster,"
-        " or no micro-batch and replicas go into the global batch"
+        f"no plan exists: no allowed degrees multiply to {job.cluster.num_devices} devices, or the global"
+        " batch is no multiple of micro-batch times replicas"
     )
     domain, space = job.cluster.scale_up_devices, question.space
     if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:

@@ -63,7 +63,9 @@ def answer(report: ServingReport) -> str:
 def _warnings(report: ServingReport) -> list[str]:
     if report.saturation_per_s is not None:
         most = f"{report.saturation_per_s:.3g} requests/s"
-        return [f"Requests arrive faster than they are served. The largest stable rate is {most}."]
+        return [
+            f"Requests arrive faster than the engine can serve them. The largest stable rate is {most}."
+        ]
     if not report.stable_if_slower:
         slow = "With passes at the slow end of their interval, it does not keep up."
         return [f"The engine is nearly saturated. {slow}"]

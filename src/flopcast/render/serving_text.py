@@ -96,13 +96,14 @@ def _answer(report: ServingReport) -> list[str]:
     lines.append(f"limit     {LIMITS[report.limited_by]}")
     if report.saturation_per_s is not None:
         lines.append(
-            f"warning   requests arrive faster than they are served: the queue grows without end above"
-            f" {report.saturation_per_s:.3g} requests/s, so that latencies depend on how long it grows"
+            "warning   requests arrive faster than the engine can serve them: above"
+            f" {report.saturation_per_s:.3g} requests/s, the queue keeps growing, and the latencies depend"
+            " on the length of the run"
         )
     elif not report.stable_if_slower:
         lines.append(
             "warning   the engine is nearly saturated: with passes at the slow end of their interval, it"
-            " does not keep up, and the queue grows without end"
+            " cannot keep up, and the queue keeps growing"
         )
     return lines
 
@@ -112,8 +113,8 @@ def _mixture(report: ServingReport) -> list[str]:
     if report.mixture is None:
         return []
     return [
-        f"mixture   a request costs {report.mixture.cost_ratio:.0%} of one with an output of"
-        f" {max(report.mixture.tokens)} tokens"
+        f"mixture   on average, a request costs {report.mixture.cost_ratio:.0%} of a request with"
+        f" {max(report.mixture.tokens)} output tokens"
     ]
 
 

@@ -39,7 +39,10 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
     own = drafter not in KINDS
     if own and catalog.known("models", drafter) is None:
         allowed = f"one of {', '.join(KINDS)}, or a model of the catalogue"
-        because, fix = "one of them drafts tokens", "write draft=eagle, or see: flopcast catalog models"
+        because, fix = (
+            f"{drafter} is no way to draft tokens, and no known model",
+            "write draft=eagle, or see: flopcast catalog models",
+        )
         raise spec_error("plan.draft", drafter, allowed, because, fix, where)
     drafted = _whole(given.get("drafted", DRAFTED), where)
     found: dict[str, object] = {

@@ -21,7 +21,7 @@ from flopcast.library.edits import edited_document, long_names, merged, placed
 from flopcast.requests.job_files import AUTO, COMMAND_LINE, USUAL, ReadFile, job_of, read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.serving_words import OF_SERVING
-from flopcast.requests.sources import assuming, read_source, with_model
+from flopcast.requests.sources import assuming, is_step, read_source, with_model
 from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
 from flopcast.requests.usual_values import stated_cluster, stated_plan, with_defaults, with_usual_stack
 from flopcast.requests.words import is_path, with_named_model
@@ -76,11 +76,11 @@ def made_from(
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
+    _refuse_step(document)
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
         document, request = _with_files(document, request)
-    document = _with_options(document, request)
-    stated = source.devices
+    document, stated = _with_options(document, request), source.devices
     if assume_cluster and not _names_cluster(document, request):
         document = _with_usual_cluster(document, request)
         stated = stated or _devices_of_plan(document)
@@ -158,6 +158,15 @@ def _with_options(document: Document, request: JobRequest) -> Document:
         data["batch"] = _others(data.get("batch")) | {"sequence_length": request.seq}
         document = placed(document, ("batch", "sequence_length"), "--seq")
     return replace(document, data=data)
+
+
+def _refuse_step(document: Document) -> None:
+    """Raise SpecError if the document describes a step of reinforcement learning, which has two jobs."""
+    if is_step(document.data):
+        because = "the file describes a step of reinforcement learning, which only flopcast predict reads"
+        fix = f"run flopcast predict {document.name}, or write one of its jobs into a file of its own"
+        allowed, fault = "the keys of one job: model, cluster, plan", "is not a key of a job"
+        raise SpecError([Problem("rollout", None, allowed, because, fix, document.name, fault)])
 
 
 def _names_cluster(document: Document, request: JobRequest) -> bool:
@@ -260,7 +269,9 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         return document  # reported with the other faults of the job
     per_node = catalog.cluster(name).node.devices
     if gpus > per_node and gpus % per_node:
-        allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
+        allowed = (
+            f"a multiple of {per_node} (a node of {name} has {per_node} devices), or fewer than {per_node}"
+        )
         below = gpus // per_node * per_node
         fix = f"set --gpus to {below} or {below + per_node}"
         raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)

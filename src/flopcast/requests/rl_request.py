@@ -4,7 +4,7 @@ Answers: which step does a file describe, and which faults does it have?
 Elsewhere: the jobs themselves (serving_request.py, resolve.py), what a step is (rl/step.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -18,11 +18,11 @@ from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_request import resolve_serving
+from flopcast.requests.sources import OF_STEP, is_step
 from flopcast.spec.job import Job
 from flopcast.spec.rl_plan import RlPlan
 from flopcast.spec.serving_job import ServingJob
 
-JOBS = ("rollout", "training")
 ENDINGS = (".yaml", ".yml", ".json")
 OPTIONS = tuple(
     each.name for each in fields(JobRequest) if each.name not in ("files", "changes", "source", "kind")
@@ -38,11 +38,6 @@ class RlRequest(NamedTuple):
     plan: RlPlan
 
 
-def is_rl(data: object) -> bool:
-    """Return whether a document describes a step of reinforcement learning."""
-    return isinstance(data, Mapping) and all(name in data for name in JOBS)
-
-
 def rl_document(request: JobRequest) -> Document | None:
     """Return the document of a request that names the file of a step; None for any other request.
 
@@ -56,7 +51,7 @@ def rl_document(request: JobRequest) -> Document | None:
     if not exists(request.files[0]):
         return None
     document = read_yaml(read_file(Path(request.files[0])), request.files[0])
-    if not is_rl(document.data):
+    if not is_step(document.data):
         return None
     given = [name for name in OPTIONS if getattr(request, name) not in (None, (), "")]
     because, allowed = "the file describes two jobs", "no option beside the file of a step"
@@ -86,13 +81,44 @@ def rl_request(document: Document) -> RlRequest:
             problems.extend(_inside(each, part) for each in error.problems)
             return None
 
-    own = {name: value for name, value in data.items() if name not in JOBS}
+    own = {name: value for name, value in data.items() if name not in OF_STEP}
     plan = tried(lambda: build(RlPlan, document, own), "")
     rollout = tried(lambda: resolve_serving(_request(document, "rollout")), "rollout.")
     training = tried(lambda: resolve(_request(document, "training")), "training.")
     if plan is None or rollout is None or training is None:
         raise SpecError(problems)
+    if faults := list(_contradictions(rollout, training, plan)):
+        raise SpecError(faults)
     return RlRequest(rollout, training, plan)
+
+
+def _contradictions(rollout: ServingJob, training: Job, plan: RlPlan) -> Iterator[Problem]:
+    """Yield what the two jobs contradict each other in: devices, model, lengths of answers."""
+    devices = [job.cluster.num_devices for job in (rollout, training)]
+    if not plan.apart and devices[0] != devices[1]:
+        allowed, because = f"{devices[0]} devices, those of rollout.cluster", "both run on the same devices"
+        fix = "name clusters of the same size, or set apart to true"
+        yield Problem("training.cluster", f"{devices[1]} devices", allowed, because, fix)
+    shapes = [(job.model.hidden, job.model.num_blocks, job.model.vocabulary) for job in (rollout, training)]
+    if shapes[0] != shapes[1]:
+        allowed, because = (
+            f"a model of the size of {rollout.model.name}",
+            "the trained weights go to the engine",
+        )
+        yield Problem(
+            "training.model", training.model.name, allowed, because, "name the same model in both jobs"
+        )
+    lengths = (rollout.traffic.prompt_tokens, rollout.traffic.output_tokens)
+    whole, known = (
+        round(sum(each.mean for each in lengths if each)),
+        round(training.batch.mean_sequence_tokens),
+    )
+    if whole > known:
+        allowed, because = f"at least {whole} tokens", "a prompt with its mean answer has as many"
+        fix = f"set training.batch.sequence_length to {whole}"
+        yield Problem(
+            "training.batch.sequence_length", training.batch.mean_sequence_tokens, allowed, because, fix
+        )
 
 
 def _request(document: Document, part: str) -> JobRequest:

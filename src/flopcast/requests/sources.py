@@ -23,7 +23,13 @@ from flopcast.requests.words import SCRIPTS, is_command, is_path
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
 OWN = {"plan", "cluster", "stack", "batch", "engine", "traffic"}  # keys of a job of ours
+OF_STEP = ("rollout", "training")  # the jobs of a step of reinforcement learning
 COMMAND = "command"  # the name of a command that stands in no file
+
+
+def is_step(data: object) -> bool:
+    """Return whether a document describes a step of reinforcement learning."""
+    return isinstance(data, Mapping) and all(name in data for name in OF_STEP)
 
 
 def read_source(request: JobRequest) -> JobSource:

@@ -85,16 +85,16 @@ class ChosenPlan:
         words = self.plan.short().split()
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
         start = f"plan completed with {filled}" if fixed and filled else "plan chosen"
-        fit = "that are tight" if self.tight else "that fit"
-        usual = f"{self.fitting} usual plans {fit}, of {self.possible} possible"
+        fit = "only just fit" if self.tight else "fit"
+        usual = f"{self.fitting} of {self.possible} common plans {fit}"
         if self.next_best is None or self.next_ratio >= 1:
-            text = f"{start}: the fastest of {usual}"
+            text = f"{start}: the fastest one; {usual}"
         else:
             simplest = f"the simplest of {self.tied} tied plans within {TIED_RATIO - 1:.0%} of the fastest"
-            text = f"{start}: {simplest}, of {usual}"
+            text = f"{start}: {simplest}; {usual}"
         if self.next_best is not None:
-            text += f"; {self._next()}"
-        return f"{text}; flopcast search compares more plans"
+            text += f". {self._next()}"
+        return f"{text}. flopcast search compares more plans"
 
     def _next(self) -> str:
         """Return how far the next best plan is behind, or the fastest plan ahead."""
@@ -102,7 +102,7 @@ class ChosenPlan:
             return ""
         short, ahead = self.next_best.short(), self.next_ratio < 1
         gap = f"{1 - self.next_ratio:.1%} faster" if ahead else f"{self.next_ratio - 1:.1%} slower"
-        return f"the {'fastest' if ahead else 'next best'} is {short}, {gap}"
+        return f"The {'fastest' if ahead else 'next best'} plan, {short}, is {gap}"
 
 
 class NoPlanFitsError(InfeasibleError):

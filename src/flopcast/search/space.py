@@ -76,6 +76,8 @@ def numbers(given: object) -> object:
             found += steps
         else:
             found += _doubled(int(first), int(last))
+        if dots and int(last) < int(first):
+            raise ValueError(f"a range that rises, such as {last}..{first}; because {word} is empty")
     return tuple(found)
 
 
@@ -296,7 +298,7 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     if num_devices == cluster.num_devices:
         return cluster
     if others or (num_devices > per_node and num_devices % per_node):
-        allowed = f"a multiple of {per_node}, the devices of a node, or less than a node"
+        allowed = f"a multiple of {per_node} (a node has {per_node} devices), or fewer than {per_node}"
         because = "jobs on several nodes use whole nodes"
         fix = f"set gpus to {max(1, round(num_devices / per_node)) * per_node}"
         raise spec_error("space.num_devices", num_devices, allowed, because, fix)

@@ -193,7 +193,7 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
 def _of_draft(job: ServingJob) -> Iterator[Problem]:
     draft, ranks, drafting = draft_of(job), job.plan.tensor_parallel, job.plan.drafting
     if drafting is not None and drafting.drafter == "mtp" and not job.model.mtp:
-        because = f"{job.model.name} was published without modules of multi-token prediction"
+        because = f"{job.model.name} was published without multi-token prediction modules"
         allowed, fix = "eagle, ngram or a smaller model", "write draft=eagle"
         yield Problem("plan.draft", drafting.drafter, allowed, because, fix)
     if draft is None:

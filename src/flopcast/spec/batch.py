@@ -38,7 +38,7 @@ class MicroBatch(StrictModel):
 
 
 class RankBatch(StrictModel):
-    """The micro-batches of a step on some data-parallel ranks, which all run the same.
+    """A group of data-parallel ranks that run the same micro-batches in a step.
 
     Attributes
     ----------

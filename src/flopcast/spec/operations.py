@@ -170,7 +170,7 @@ class Reliability(StrictModel):
     checkpoint_log_sigma_factor : float
         Standard deviation of the logarithm of `checkpoint_s`.
     checkpoint_interval_s : float or None
-        Training time between two checkpoints; None is the interval that loses the least time.
+        Training time between two checkpoints. By default (null), the interval that loses the least time.
 
     References
     ----------

@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _kv_fits),
         allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
-        because="key/value heads are either divided among the ranks or replicated, but not cut",
+        because="each rank has whole key/value heads, which can be replicated",
         fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
     ),
     Rule(

@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.precision",
         holds=lambda c: _has_engine(c, c.structure.precision),
         allowed=lambda c: ", ".join(precisions(c)) or "nothing",
-        because="the device has no such matrix engine",
+        because="the device has no matrix engine for this format",
         fix=lambda c: f"set precision to {next(iter(precisions(c)), 'bf16, on another device')}",
     ),
     Rule(

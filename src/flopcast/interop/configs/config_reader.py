@@ -222,7 +222,7 @@ class ConfigReader:
         """Report a key that requests an unsupported feature."""
         fix = fix or WAY_OUT.format(key)
         because = f"flopcast does not support {what} yet"
-        self.fault(key, f"a file of {self.keys.program} without it", because, fix)
+        self.fault(key, "what flopcast supports, or no such key", because, fix)
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""

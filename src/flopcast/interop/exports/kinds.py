@@ -74,6 +74,8 @@ def kind_named(name: str) -> ExportFormat | LaunchExport:
     every: dict[str, ExportFormat | LaunchExport] = {**KINDS, **SERVING}
     if name in every:
         return every[name]
-    because = "; ".join(f"{known} is {kind.description}" for known, kind in every.items())
-    allowed, fix = ", ".join(every), "choose one of them"
-    raise spec_error("KIND", name, allowed, because, fix)
+    because, fix = (
+        "flopcast cannot write this format",
+        "choose one of them; flopcast export --help says what each is",
+    )
+    raise spec_error("KIND", name, ", ".join(every), because, fix)

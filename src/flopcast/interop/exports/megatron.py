@@ -16,7 +16,7 @@ from flopcast.spec.job import Job
 
 NAME = "run.sh"
 TARGET = "Megatron-LM's flags"
-LAST_TOUCHES = ("learning rate, checkpoints and logs are not in it",)
+LAST_TOUCHES = ("the script sets no learning rate, checkpoints or logs",)
 
 
 def export_megatron(job: Job) -> Exported:

@@ -57,7 +57,7 @@ def export_torchtitan(job: Job) -> Exported:
         f"it names no cluster: read it back with --cluster {job.cluster.name}",
         *([] if job.stack.name in FAMILY else [foreign]),
         *lost,
-        "data, learning rate, checkpoints and logs are not in it",
+        "the file sets no data, learning rate, checkpoints or logs",
     ]
     return text_file(NAME, lines, notes)
 

@@ -114,7 +114,7 @@ def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
         reading.take(number, _INNER.sub(" ", _PREFIX.sub("", line)))
     reading.close()
     if not reading.rows:
-        raise SpecError([*reading.problems, _unusable(name, "it has no usable row of a result table")])
+        raise SpecError([*reading.problems, _unusable(name, "it contains no usable results")])
     return CollectiveLog(rows=tuple(reading.rows), problems=tuple(reading.problems))
 
 

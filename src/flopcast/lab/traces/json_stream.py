@@ -76,7 +76,7 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
     elif opened == "{":
         yield from _members(text)
     else:
-        because = f"it begins with {opened!r}, like no JSON object or list" if opened else "it is empty"
+        because = f"it begins with {opened!r}, and JSON with {{ or [" if opened else "it is empty"
         raise SpecError([fault(name, because, "give the file that the profiler exported", text.line())])
 
 
