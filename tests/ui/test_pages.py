@@ -252,6 +252,16 @@ def test_two_jobs_stand_side_by_side(server):
         assert f'<data value="{compared[side]["step_time_s"]:.9g}">' in text
 
 
+def test_a_comparison_opens_with_two_jobs_that_differ_and_says_where_they_do_not(server):
+    sides = {f"{side}.{name}": value for side in ("a", "b") for name, value in SMALL.items()}
+
+    _, opening, _ = page(server, "/compare")
+    _, _, same = page(server, "/compare", **sides)
+
+    assert (opening.values["a.cluster"], opening.values["b.cluster"]) == ("dgx-h100", "dgx-b200")
+    assert "Both jobs are the same: change a field of B" in same
+
+
 def preview_link(text):
     """The link of an upload's preview to the prediction of its job."""
     return next(link for link in Outline(text).links if link.startswith("/?") and "job=" in link)

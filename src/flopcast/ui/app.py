@@ -115,6 +115,9 @@ async def _page(desk: Desk, name: str, request: Request) -> Response:
     opening = not requested_fields
     if name != "search" and opening:
         requested_fields = {f"{side}{key}": value for side in sides for key, value in page.START.items()}
+        requested_fields |= {
+            f"{side}{key}": value for side in sides[1:] for key, value in page.START_OTHER.items()
+        }
     answer = await desk.page(f"page.{name}", requested_fields)
     made = json.loads(answer.body)
     fields = requested_fields

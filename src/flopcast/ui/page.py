@@ -25,6 +25,7 @@ FILES = {"/report.html": "Whole report", "/report.json": "JSON", "/job.yaml": "J
 MOST_PACKED = 48_000  # characters of an address
 SIDES = ("a.", "b.")  # what fields of the two jobs of a comparison begin with
 START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
+START_OTHER = {"cluster": "dgx-b200"}  # of the second of two jobs
 OF_MACHINE = ("model", "cluster", "gpus", "price")  # fields that pages of training and of serving share
 START_SERVING = {
     "model": "llama-3.1-70b",

@@ -48,6 +48,7 @@ JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "te
 OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
+SAME_JOBS = "Both jobs are the same: change a field of B, such as its cluster or its plan"
 OPENED = ("time", "memory", "pipeline")  # sections that are shown unfolded
 
 
@@ -130,7 +131,7 @@ def _size(model: Model) -> str:
 def compare_page(words: Words, _: OnProgress) -> Made:
     """Return a page that compares two jobs."""
     compared, (first, second) = _compared(words)
-    texts = map(capital, comparison.verdicts(compared))
+    texts = [SAME_JOBS] if first.job == second.job else map(capital, comparison.verdicts(compared))
     verdicts = "".join(f"<p>{escape(text)}.</p>" for text in texts)
     sides = "".join(
         f"<div><h2>{label}</h2>{answer(each)}</div>"
