@@ -208,12 +208,11 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
     precision = np.diag(1.0 / design.prior_log_sigmas**2)
     trust = np.ones(len(design.gaps))
     logs: Logs = np.zeros(len(precision))
-    covariance: Logs = np.diag(design.prior_log_sigmas**2)
     for number in range(ROUNDS):
         each = weights * trust / noise**2
         known = design.shares.T @ (design.shares * each[:, None]) + precision + np.diag(held)
-        covariance = np.linalg.inv(known).astype(np.float64)
-        before, logs = logs, covariance @ (design.shares.T @ (each * design.gaps) + held * least)
+        sums = design.shares.T @ (each * design.gaps) + held * least
+        before, logs = logs, np.linalg.solve(known, sums).astype(np.float64)
         held = np.where(logs < least, HELD, held)
         if number and np.abs(logs - before).max(initial=0.0) < SETTLED:
             break

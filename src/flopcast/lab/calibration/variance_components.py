@@ -27,11 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.constant_transfer import DISTANCES
-from flopcast.dtypes import Counts, Logs
+from flopcast.dtypes import Counts, Flags, Logs
 
 GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # values of s; above 0.08 a constant explains nothing
 START = 0.02
-LARGE = 1e12  # more than any sum of squares of whitened gaps
 ROUNDS = 1  # passes over the kinds of context; each kind is estimated with the others held fixed
 
 
@@ -54,38 +53,47 @@ class Gaps:
 
 def component_log_sigmas(runs: Gaps) -> dict[str, float]:
     """Return the sigma of constants between contexts, by kind; kinds with one context are left out."""
-    together = runs.shares @ runs.shares.T
-    fixed = (runs.shares * runs.prior_log_sigmas**2) @ runs.shares.T + np.diag(runs.noise)
     kinds = [kind for kind in DISTANCES if len(set(runs.contexts[kind])) > 1]
-    spread = {}
-    for kind in kinds:
-        label = np.unique(np.array(runs.contexts[kind]), return_inverse=True)[1]
-        spread[kind] = together * (label[:, None] == label[None, :])
-    log_sigmas = dict.fromkeys(kinds, START)
+    effects = [runs.shares, *(_within(runs.shares, runs.contexts[kind]) for kind in kinds)]
+    owner = np.repeat(np.arange(len(effects)), [each.shape[1] for each in effects])  # 0: the constants
+    whitened = np.hstack(effects) / np.sqrt(runs.noise)[:, None]
+    products, sums = whitened.T @ whitened, whitened.T @ (runs.gaps / np.sqrt(runs.noise))
+    log_sigmas = np.concatenate([runs.prior_log_sigmas, np.full(len(owner) - len(runs.shares.T), START)])
+    found = {}
     for _ in range(ROUNDS):
-        for kind in kinds:
-            others = fixed + sum(
-                (log_sigmas[name] ** 2 * spread[name] for name in kinds if name != kind),
-                np.zeros_like(fixed),
-            )
-            logs = [_log_likelihood(others + sigma**2 * spread[kind], runs.gaps) for sigma in GRID]
-            log_sigmas[kind] = _root_mean_square(np.array(logs))
-    return log_sigmas
+        for number, kind in enumerate(kinds, start=1):
+            found[kind] = _root_mean_square(_log_likelihoods(products, sums, log_sigmas, owner == number))
+            log_sigmas[owner == number] = found[kind]
+    return found
 
 
-def _log_likelihood(covariance: Counts, gaps: Logs) -> float:
-    """Return the log-likelihood, up to a constant, of gaps that are normal around 0.
+def _within(shares: Counts, contexts: Sequence[str]) -> Counts:
+    """Return shares with a column for each constant in each context, (runs, columns), where any is not 0."""
+    label = np.unique(np.array(contexts), return_inverse=True)[1]
+    blocks = [shares * (label == one)[:, None] for one in range(label.max() + 1)]
+    columns = np.hstack(blocks)
+    return np.asarray(columns[:, columns.any(axis=0)])
 
-    The last row of the Cholesky factor of [[covariance, gaps], [gapsᵀ, any large number]] holds the gaps
-    whitened by the factor of the covariance, so that no triangular system is solved.
+
+def _log_likelihoods(products: Counts, sums: Logs, log_sigmas: Logs, free: Flags) -> Logs:
+    """Return log-likelihoods, up to a constant, of the gaps if effects that are `free` have a sigma of GRID.
+
+    `products` are of all effects, whitened by the noise, and `sums` their products with the whitened gaps.
+    The covariance of whitened gaps is I + E·diag(sigma²)·Eᵀ for effects E, so its determinant and inverse
+    follow from matrices of the size of the effects (Sylvester's and Woodbury's identities). Eigenvectors of
+    the free effects, given all others, then serve every sigma of the grid.
     """
-    runs = len(gaps)
-    bordered = np.empty((runs + 1, runs + 1))
-    bordered[:runs, :runs], bordered[runs, :runs], bordered[:runs, runs] = covariance, gaps, gaps
-    bordered[runs, runs] = LARGE
-    root = np.linalg.cholesky(bordered)
-    whitened = root[runs, :runs]
-    return -float(whitened @ whitened) / 2.0 - float(np.log(np.diag(root)[:runs]).sum())
+    fixed = ~free
+    scale = log_sigmas[fixed]
+    inner = np.eye(len(scale)) + scale[:, None] * products[np.ix_(fixed, fixed)] * scale
+    beside = scale[:, None] * np.column_stack([products[np.ix_(fixed, free)], sums[fixed]])
+    known = beside.T @ np.linalg.solve(inner, beside)
+    left, gaps = products[np.ix_(free, free)] - known[:-1, :-1], sums[free] - known[:-1, -1]
+    values, vectors = np.linalg.eigh(left)
+    squares, variances = (vectors.T @ gaps) ** 2, np.array(GRID)[:, None] ** 2
+    grown = 1.0 + variances * np.maximum(values, 0.0)  # eigenvalues of the free effects' covariance
+    found: Logs = ((variances * squares / grown) - np.log(grown)).sum(axis=1) / 2.0
+    return found
 
 
 def _root_mean_square(log_likelihoods: Logs) -> float:
