@@ -9,6 +9,7 @@ trained router follows its data, and what falls on an expert in one batch is les
 """
 
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -17,6 +18,7 @@ from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
 
 DRAWS, SEED = 24, 1  # of a power law
+MOST_LOADS = 16384  # kept; the measured tables of expert layers hold 6,000 different ones in 81,000 rows
 
 
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
@@ -179,26 +181,33 @@ def _largest_of_normal(ranks: int) -> float:
 
 def _drawn_load(tokens: Counts, top_k: int, experts: int, ranks: int, skew: Counts) -> RankLoad:
     """Return the mean over DRAWS seeded draws of a power law; equal tokens have equal loads."""
-    uniform = np.random.default_rng(SEED).random((DRAWS, experts))
     distinct_tokens, place = np.unique(tokens, return_inverse=True)
-    means = np.array([_drawn(float(each), top_k, ranks, skew, uniform) for each in distinct_tokens])
+    exponent = float(skew.item())
+    means = np.array([_drawn(each, top_k, experts, ranks, exponent) for each in distinct_tokens.tolist()])
     rows, touched, most = (means[place.ravel(), part].reshape(tokens.shape) for part in range(3))
     return RankLoad(rows=rows, touched=touched, imbalance=np.maximum(most * touched / rows, 1.0))
 
 
+@cache
+def _uniform(experts: int) -> Counts:
+    """Return the numbers between 0 and 1 that all draws start from, (DRAWS, experts)."""
+    return np.random.default_rng(SEED).random((DRAWS, experts))
+
+
+@lru_cache(maxsize=MOST_LOADS)
 def _drawn(
-    num_tokens: float, top_k: int, ranks: int, skew: Counts, uniform: Counts
+    num_tokens: float, top_k: int, experts: int, ranks: int, exponent: float
 ) -> tuple[float, float, float]:
     """Return the rows and touched experts of the fullest rank, and the rows of its fullest expert."""
-    picks, exponent = num_tokens * top_k, float(skew.item())
-    low, high = (1.0, max(0.8 * num_tokens, 1.001)) if picks > uniform.shape[1] else (0.01, 2.0)
+    picks = num_tokens * top_k
+    low, high = (1.0, max(0.8 * num_tokens, 1.001)) if picks > experts else (0.01, 2.0)
     ends = high ** (1.0 - exponent), low ** (1.0 - exponent)
-    drawn = ((ends[0] - ends[1]) * uniform + ends[1]) ** (1.0 / (1.0 - exponent))
+    drawn = ((ends[0] - ends[1]) * _uniform(experts) + ends[1]) ** (1.0 / (1.0 - exponent))
     shares = picks * drawn / drawn.sum(axis=1, keepdims=True)
     rounded = np.round(shares)
     missing = picks - rounded.sum(axis=1, keepdims=True)
     order = np.argsort(np.argsort(-shares, axis=1), axis=1)  # 0 is the fullest expert of a draw
-    rounded += np.maximum(np.ceil((missing - order) / uniform.shape[1]), 0.0) + np.where(
+    rounded += np.maximum(np.ceil((missing - order) / experts), 0.0) + np.where(
         order == 0, np.minimum(missing, 0.0), 0.0
     )
     kept = np.minimum(rounded, num_tokens)  # a token goes to an expert once
