@@ -10,29 +10,30 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 
 JOB, SEARCH = "predict llama-3-8b --gpus 8", "search bloom-560m --gpus 2"
+SETTLED = "dp=8 mbs=1 gbs=8"  # where the plan is not at fault, little is left to choose
+WHOLE_JOB, FEW_PLANS = f"{JOB} --plan '{SETTLED} zero=1'", f"{SEARCH} --plan 'mbs=1 gbs=16 cp=1 zero=1'"
 ROWS = {  # the start of a command line → what is wrong behind it
     f"{JOB} --plan": (
-        *("zero=5", "precision=int8", "mbs=0", "tp=16", "tp=3", "pp=5", "cp=3", "ep=2", "recompute=maybe"),
-        *(
-            "schedule=foo",
-            "optimizer=foo",
-            "sp=maybe",
-            "offload=foo",
-            "'dp=8 foo=3'",
-            "gbs=x",
-            "'dp=3 tp=2'",
-        ),
+        *("mbs=0", "tp=16", "tp=3", "pp=5", "cp=3", "ep=2", "'dp=8 foo=3'", "gbs=x", "'dp=3 tp=2'"),
         *("'mbs=3 gbs=8'", "'cp=2 tp=2 pp=2 dp=2'"),
+        *(
+            f"'{SETTLED} {wrong}'"
+            for wrong in ("zero=5", "precision=int8", "recompute=maybe", "schedule=foo")
+        ),
+        *(f"'{SETTLED} {wrong}'" for wrong in ("optimizer=foo", "sp=maybe", "offload=foo")),
     ),
-    f"{JOB} --tokens": ("2TB", "0", "many"),
-    JOB: ("--samples x", "--samples 52k --epochs 0", "batch.sequence_length=0", "--price x", "--lora 0"),
+    f"{WHOLE_JOB} --tokens": ("2TB", "0", "many"),
+    WHOLE_JOB: (
+        *("--samples x", "--samples 52k --epochs 0", "batch.sequence_length=0", "--price x", "--lora 0"),
+        "--cluster h800",
+    ),
     "predict llama-3-8b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
-    SEARCH: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2", "--plan precision=int8"),
-    f"{SEARCH} --objective": ("time_to_train",),
+    FEW_PLANS: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2"),
+    f"{SEARCH} --plan": ("'mbs=1 gbs=16 cp=1 zero=1 precision=int8'",),
+    f"{FEW_PLANS} --objective": ("time_to_train",),
     "search bloom-560m --gpus": ("64..", "60"),
     "run llama-3-8b": ("--gpus 8",),
     "predict --gpus 8": ("7b",),
-    f"{JOB} --cluster": ("h800",),
     "explain llama-3-8b --gpus 8": ("nothing",),
     "explain step_time_s": ("llama-3-8b --gpus 8",),
     "catalog": ("foo",),

@@ -5,7 +5,8 @@ from all_cases import all_cases
 from flopcast import job, predict
 from flopcast.library import catalog
 
-SETUP = {"model": "llama-3-8b", "seq": 2048, "plan": "gbs=64"}
+SETUP = {"model": "llama-3-8b", "seq": 2048}
+WHOLE = {8: {"plan": "dp=8 mbs=1 gbs=64"}, 64: {"plan": "dp=64 mbs=1 gbs=64"}}  # nothing is left to choose
 CLUSTERS = {
     "gcp-v5e": "maxtext",
     "gcp-v5p": "maxtext",
@@ -19,7 +20,7 @@ CLUSTERS = {
 
 @all_cases("cluster", CLUSTERS)
 def test_a_job_without_a_stack_runs_on_one_that_its_devices_have(cluster):
-    made = job(cluster=cluster, gpus=64, **SETUP)
+    made = job(cluster=cluster, gpus=64, **SETUP, **WHOLE[64])
 
     assert made.stack.name == CLUSTERS[cluster]
     assert f"stack {CLUSTERS[cluster]}" in made.assumptions
@@ -64,8 +65,8 @@ def test_deepseek_v3_takes_as_long_as_its_report_says_and_fits():
 
 
 def test_on_a_tpu_attention_is_a_flash_kernel_without_a_word_of_the_user():
-    silent = job(cluster="gcp-v5e", gpus=64, **SETUP)
-    named = job(cluster="gcp-v5e", gpus=64, stack="megatron-core", **SETUP)
+    silent = job(cluster="gcp-v5e", gpus=64, **SETUP, **WHOLE[64])
+    named = job(cluster="gcp-v5e", gpus=64, stack="megatron-core", **SETUP, **WHOLE[64])
 
     assert silent.stack.attention_kernel == "flash"
     assert named.stack.name == "megatron-core"
@@ -82,8 +83,8 @@ TUNED = {
 
 @all_cases("name", TUNED)
 def test_a_fine_tune_without_a_stack_runs_in_pytorch_and_says_so(name):
-    tuned = job(cluster="dgx-h100", gpus=8, **SETUP, **TUNED[name])
-    named = job(cluster="dgx-h100", gpus=8, **SETUP, **TUNED[name], stack="megatron-core")
+    tuned = job(cluster="dgx-h100", gpus=8, **SETUP, **WHOLE[8], **TUNED[name])
+    named = job(cluster="dgx-h100", gpus=8, **SETUP, **WHOLE[8], **TUNED[name], stack="megatron-core")
 
     assert tuned.stack.name == "torch-fsdp2"
     assert "stack torch-fsdp2 (PyTorch, as most fine-tunes)" in tuned.assumptions
@@ -91,8 +92,11 @@ def test_a_fine_tune_without_a_stack_runs_in_pytorch_and_says_so(name):
 
 
 def test_other_jobs_keep_their_stack():
-    assert job(cluster="dgx-h100", gpus=8, tokens="1T", **SETUP).stack.name == "megatron-core"
-    assert (
-        job(cluster="dgx-h100", gpus=8, lora=16, **SETUP | {"plan": "zero=1"}).stack.name == "megatron-core"
-    )
-    assert job(cluster="gcp-v5e", gpus=8, lora=16, **SETUP).stack.name == "maxtext"
+    others = {
+        "tokens": {"tokens": "1T"},
+        "a stage of ZeRO": {"lora": 16, "plan": "dp=8 mbs=1 gbs=64 zero=1"},
+    }
+    for told, words in others.items():
+        made = job(cluster="dgx-h100", gpus=8, **SETUP | WHOLE[8] | words)
+        assert made.stack.name == "megatron-core", told
+    assert job(cluster="gcp-v5e", gpus=8, **SETUP, **WHOLE[8], lora=16).stack.name == "maxtext"

@@ -16,6 +16,7 @@ import numpy as np
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
+from flopcast.units import Number
 
 DRAWS, SEED = 24, 1  # of a power law
 MOST_LOADS = 16384  # kept; the measured tables of expert layers hold 6,000 different ones in 81,000 rows
@@ -182,8 +183,8 @@ def _largest_of_normal(ranks: int) -> float:
 def _drawn_load(tokens: Counts, top_k: int, experts: int, ranks: int, skew: Counts) -> RankLoad:
     """Return the mean over DRAWS seeded draws of a power law; equal tokens have equal loads."""
     distinct_tokens, place = np.unique(tokens, return_inverse=True)
-    exponent = float(skew.item())
-    means = np.array([_drawn(each, top_k, experts, ranks, exponent) for each in distinct_tokens.tolist()])
+    exact: Number = skew.item()
+    means = np.array([_drawn(each, top_k, experts, ranks, exact) for each in distinct_tokens.tolist()])
     rows, touched, most = (means[place.ravel(), part].reshape(tokens.shape) for part in range(3))
     return RankLoad(rows=rows, touched=touched, imbalance=np.maximum(most * touched / rows, 1.0))
 
@@ -196,13 +197,13 @@ def _uniform(experts: int) -> Counts:
 
 @lru_cache(maxsize=MOST_LOADS)
 def _drawn(
-    num_tokens: float, top_k: int, experts: int, ranks: int, exponent: float
+    num_tokens: float, top_k: int, experts: int, ranks: int, skew: Number
 ) -> tuple[float, float, float]:
     """Return the rows and touched experts of the fullest rank, and the rows of its fullest expert."""
     picks = num_tokens * top_k
     low, high = (1.0, max(0.8 * num_tokens, 1.001)) if picks > experts else (0.01, 2.0)
-    ends = high ** (1.0 - exponent), low ** (1.0 - exponent)
-    drawn = ((ends[0] - ends[1]) * _uniform(experts) + ends[1]) ** (1.0 / (1.0 - exponent))
+    ends = high ** (1.0 - skew), low ** (1.0 - skew)
+    drawn = ((ends[0] - ends[1]) * _uniform(experts) + ends[1]) ** (1.0 / (1.0 - skew))
     shares = picks * drawn / drawn.sum(axis=1, keepdims=True)
     rounded = np.round(shares)
     missing = picks - rounded.sum(axis=1, keepdims=True)

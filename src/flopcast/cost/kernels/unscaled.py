@@ -18,7 +18,7 @@ from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.narrow_results import with_results
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_seconds
 from flopcast.cost.kernels.sustained import busy_ratio
-from flopcast.dtypes import Flags, Floats, Logs
+from flopcast.dtypes import Counts, Flags, Floats, Logs
 from flopcast.operators.base import AbstractOperator
 from flopcast.spec.cluster import Device
 
@@ -153,4 +153,11 @@ def broadcast_flat(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Fl
     if all(array.shape == shape for array in arrays):
         return shape, [array.ravel() for array in arrays]
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
-    return shape, [np.broadcast_to(array, shape).ravel() for array in arrays]
+    return shape, [array.ravel() if array.shape == shape else _filled(array, shape) for array in arrays]
+
+
+def _filled(values: Counts, shape: tuple[int, ...]) -> Floats:
+    """Return an array flattened in a larger shape; an assignment is faster than `np.broadcast_to`."""
+    filled = np.empty(shape, dtype=values.dtype)
+    filled[...] = values
+    return filled.ravel()

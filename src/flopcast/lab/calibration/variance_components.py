@@ -68,7 +68,7 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
 
 
 def _within(shares: Counts, contexts: Sequence[str]) -> Counts:
-    """Return shares with a column for each constant in each context, (runs, columns), where any is not 0."""
+    """Return shares with a column for each constant in each context that has any, (runs, columns)."""
     label = np.unique(np.array(contexts), return_inverse=True)[1]
     blocks = [shares * (label == one)[:, None] for one in range(label.max() + 1)]
     columns = np.hstack(blocks)
@@ -76,7 +76,7 @@ def _within(shares: Counts, contexts: Sequence[str]) -> Counts:
 
 
 def _log_likelihoods(products: Counts, sums: Logs, log_sigmas: Logs, free: Flags) -> Logs:
-    """Return log-likelihoods, up to a constant, of the gaps if effects that are `free` have a sigma of GRID.
+    """Return log-likelihoods, up to a constant, of the gaps for each sigma of GRID of the `free` effects.
 
     `products` are of all effects, whitened by the noise, and `sums` their products with the whitened gaps.
     The covariance of whitened gaps is I + E·diag(sigma²)·Eᵀ for effects E, so its determinant and inverse
