@@ -99,7 +99,7 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
         allowed = f"{len(columns)} cells"
         return [
             schedule_problem(
-                where, ",".join(cells), allowed, "every cell needs a column", "change this row"
+                where, ",".join(cells), allowed, "every cell needs a column", f"write {allowed} in this row"
             )
         ]
     named = {"chunk": "0"} | dict(zip(columns, cells, strict=True))
@@ -109,7 +109,7 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
             f"{name}: {text}",
             "a whole number from 0",
             "the setting is a whole number",
-            f"change {name}",
+            f"set {name} to 0, or to another whole number",
         )
         for name, text in named.items()
         if name != "kind" and not _is_count(text)
@@ -117,7 +117,9 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
     if named["kind"] not in KINDS:
         because = "forward, backward (or its half for the input), and weight gradients"
         problems.append(
-            schedule_problem(where, f"kind: {named['kind']}", ", ".join(KINDS), because, "change kind")
+            schedule_problem(
+                where, f"kind: {named['kind']}", ", ".join(KINDS), because, "set kind to F, B or W"
+            )
         )
     if problems:
         return problems

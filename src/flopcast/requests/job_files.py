@@ -293,7 +293,7 @@ def _with_blocks(base: object, changes: dict[str, object], document: Document) -
             changes["num_layers"],
             "only where all blocks of the base are equal",
             "otherwise it is unclear which block to repeat",
-            "change blocks instead",
+            "set the count of a block instead, such as model.blocks.0.count",
             document.where(("model", "num_layers")),
         )
     rest = {name: value for name, value in changes.items() if name != "num_layers"}

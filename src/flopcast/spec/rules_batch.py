@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{sum(c.batch.documents)} tokens",
         allowed=lambda c: f"lengths that add up to sequence_length = {c.batch.sequence_length}",
         because="documents must fill the sequence; count padding as a document",
-        fix="change documents",
+        fix=lambda c: f"change documents to [{c.batch.sequence_length}], or to lengths with this sum",
     ),
     Rule(
         field="batch.documents",
@@ -141,7 +141,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{sum(ranks.count for ranks in c.batch.ranks)} ranks",
         allowed=lambda c: f"counts that add up to data_parallel = {first(c.plans.data_parallel)}",
         because="the counts must add up to the number of data-parallel ranks",
-        fix="change count",
+        fix=lambda c: f"change counts until their sum is {first(c.plans.data_parallel)}",
     ),
     Rule(
         field="batch.sequence_length",

@@ -12,7 +12,7 @@ from flopcast.dtypes import Counts
 from flopcast.layers.block import Block
 from flopcast.layers.mlp import Mlp
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.divisors import divisors, listed
+from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
 
 def _heads(case: Case) -> int:
@@ -83,6 +83,12 @@ def _groups_divide(block: Block, _: Case) -> bool:
     return block.mixer.heads % block.mixer.groups == 0
 
 
+def _nearest(case: Case) -> int:
+    """Return the number of key/value heads that is nearest to that of the first wrong block."""
+    mixer = case.model.blocks[_wrong(case, _groups_divide)].mixer
+    return nearest_divisor(mixer.heads, mixer.groups)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
@@ -111,7 +117,11 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.blocks[_wrong(c, _heads_divide)].mixer.heads,
         allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
         because="without head_size, a head has hidden / heads elements",
-        fix="change heads, or give head_size",
+        fix=lambda c: (
+            "set heads to"
+            f" {nearest_divisor(c.model.hidden, c.model.blocks[_wrong(c, _heads_divide)].mixer.heads)},"
+            " or give head_size"
+        ),
     ),
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _groups_divide)}].mixer.kv_heads",
@@ -122,6 +132,6 @@ RULES: tuple[Rule, ...] = (
             f"{listed(divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
         ),
         because="every key/value head has the same number of query heads",
-        fix="change kv_heads",
+        fix=lambda c: f"set kv_heads to {_nearest(c)}",
     ),
 )

@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.num_blocks,
         allowed=f"at most {MOST_LAYERS:,} layers",
         because="no known model is deeper",
-        fix="change the number of layers",
+        fix=f"choose a model of at most {MOST_LAYERS:,} layers",
     ),
     Rule(
         field="batch.sequence_length",

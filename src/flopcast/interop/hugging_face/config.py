@@ -35,6 +35,7 @@ from flopcast.interop.hugging_face.families import FAMILIES, ConfigFact, Family
 from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPINGS, SILENT
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
 from flopcast.interop.hugging_face.windows import runs
+from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.model import Model
 
 TYPES = {  # other names of a family
@@ -171,12 +172,16 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
         and not {hidden, heads} & set(reader.problems)
     ):
         allowed = f"a divisor of {hidden} = {decoder.hidden}"
-        reader.fault(heads, allowed, "all heads have the same size", f"change {heads} or {hidden}")
+        reader.fault(
+            heads,
+            allowed,
+            "all heads have the same size",
+            f"set {heads} to {nearest_divisor(decoder.hidden, decoder.heads)}",
+        )
     if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
         allowed = f"a divisor of {heads} = {decoder.heads}"
-        reader.fault(
-            groups, allowed, "every key/value head has the same number of query heads", f"change {groups}"
-        )
+        fix = f"set {groups} to {nearest_divisor(decoder.heads, decoder.kv_heads)}"
+        reader.fault(groups, allowed, "every key/value head has the same number of query heads", fix)
 
 
 def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:

@@ -81,7 +81,7 @@ def _without_noop(builder: JobBuilder, stages: int, chunks: int) -> None:
             builder.layers,
             allowed,
             "all chunks have the same number of layers",
-            "change it",
+            f"set {args.first(*LAYERS)} to {max(each, 1) * stages * chunks}",
         )
     elif stages * chunks > 1:
         held = [
@@ -156,7 +156,7 @@ def _layout(builder: JobBuilder, stages: int) -> None:
             f"{len(held)} chunks",
             f"a multiple of {stages}",
             because,
-            "change the bars of the layout",
+            f"move the bars so that they end {len(held) // stages * stages or stages} chunks",
         )
     else:
         builder.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
