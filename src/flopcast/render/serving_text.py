@@ -29,6 +29,7 @@ LABELS = {
     "host": "host",
     "draft": "drafting",
     "adapters": "adapters",
+    "fetch": "waiting for weights of other devices",
     "stages": "waiting for a busy pipeline stage",
 }
 LIMITS = {

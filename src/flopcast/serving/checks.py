@@ -17,7 +17,7 @@ from flopcast.layers.mlp import Mlp
 from flopcast.serving.adapters import adapted
 from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import fitting_change, whole_degree
-from flopcast.serving.memory import serving_memory
+from flopcast.serving.memory import fetched_bytes, serving_memory
 from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
@@ -30,7 +30,7 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     ----------
     longest : tokens of the longest request, prompt and output together
     """
-    of_job = (_of_model, _of_devices, _of_adapters, _of_formats)
+    of_job = (_of_model, _of_devices, _of_adapters, _of_formats, _of_peers)
     problems = [problem for rule in of_job for problem in rule(job)]
     problems += _of_kinds(job, _of_plan)
     return problems or [*_of_kinds(job, lambda kind: _of_memory(kind, longest)), *_of_context(job, longest)]
@@ -170,6 +170,24 @@ def _of_residual(job: ServingJob) -> Iterator[Problem]:
     if because:
         fix = "set plan.residual to sequential"
         yield Problem("plan.residual", plan.residual, "sequential", because, fix)
+
+
+def _of_peers(job: ServingJob) -> Iterator[Problem]:
+    """Yield what keeps weights from lying in the memory of devices next to those that serve."""
+    plan, spare, because = job.plan, job.cluster.num_devices - job.devices, ""
+    if not plan.peer_weight_fraction:
+        return
+    room_bytes = spare * job.cluster.node.device.memory_bytes * job.engine.memory_fraction
+    needed_bytes = job.replicas * plan.devices * fetched_bytes(job)
+    if plan.pools or plan.pipeline_parallel > 1:
+        because = "instances with stages or pools are not modelled with weights of peers"
+    elif spare < 1 or job.devices >= job.cluster.scale_up_devices:
+        because = f"all {job.cluster.num_devices} devices serve, or none is joined by the fastest links"
+    elif needed_bytes > room_bytes:
+        because = f"{show_memory(needed_bytes)} are more than {spare} spare devices hold"
+    if because:
+        fix = "set plan.peer_weight_fraction to 0"
+        yield Problem("plan.peer_weight_fraction", plan.peer_weight_fraction, "0", because, fix)
 
 
 def _of_adapters(job: ServingJob) -> Iterator[Problem]:

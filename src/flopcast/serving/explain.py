@@ -20,11 +20,11 @@ from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.instances import price_of
 from flopcast.serving.pass_prices import PricedPasses, component_of, ratios_of
 from flopcast.serving.serving_report import ServingReport
-from flopcast.serving.time_shares import STAGES, mean_passes
+from flopcast.serving.time_shares import FETCH, STAGES, mean_passes
 from flopcast.units import show, show_memory, show_seconds
 
 Thunk = Callable[[], Explanation]
-OTHERS = ("host", STAGES)  # components of an iteration that are no kernels and no messages
+OTHERS = ("host", STAGES, FETCH)  # components of an iteration that are no kernels and no messages
 OF_ENGINE = "the engine's constants, fitted to measured runs (flopcast catalog engines NAME)"
 
 

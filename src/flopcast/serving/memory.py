@@ -4,6 +4,7 @@ Answers: how many tokens fit into the cache of an engine, and what fills the res
 Elsewhere: how blocks of the cache are handed out (kv_blocks.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,12 +130,12 @@ def serving_memory(job: ServingJob) -> ServingMemory:
         cached = [(count * each, window) for count, each, window in held]
         held_states = zip(row[1 : 1 + len(block_bytes)], state_bytes, strict=True)
         states = float(sum(count * each for count, each in held_states))
+        own_bytes = sum(count * each for count, each in zip(row, by_layer, strict=True))
         logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"] if stage == last else 0.0
         return ServingMemory(
             capacity_bytes=capacity_bytes,
             usable_bytes=capacity_bytes * engine.memory_fraction,
-            weight_bytes=drafted.weight_bytes
-            + sum(count * each for count, each in zip(row, by_layer, strict=True)),
+            weight_bytes=drafted.weight_bytes + own_bytes - _fetched_bytes(job, row, by_layer),
             activation_bytes=6.0 * model.hidden * tokens * ELEMENT_BYTES["bf16"] + logits,
             reserved_bytes=engine.reserved_bytes,
             adapter_bytes=slots_bytes,
@@ -146,6 +147,22 @@ def serving_memory(job: ServingJob) -> ServingMemory:
         )
 
     return min((memory(stage) for stage in range(last + 1)), key=_room)
+
+
+def _fetched_bytes(job: ServingJob, counts: Sequence[float], by_layer: Sequence[float]) -> float:
+    """Return the bytes of blocks on a stage that lie on a peer, less the room for those of one block."""
+    share, blocks = job.plan.peer_weight_fraction, slice(1, 1 + len(job.model.blocks))
+    held = sum(count * each for count, each in zip(counts[blocks], by_layer[blocks], strict=True))
+    return share * max(held - max(by_layer[blocks]), 0.0)
+
+
+def fetched_bytes(job: ServingJob) -> float:
+    """Return the bytes that one device fetches from a peer in each pass of an instance of one stage."""
+    one = constant(1.0)
+    least = EnginePass(new_tokens=one, sequences=one, cached_tokens=one, pairs=one)
+    layers = lower_passes(job.model, job.plan, job.engine, least)[1 : 1 + len(job.model.blocks)]
+    held = sum(layer.count * _layer_bytes(layer, job.plan) for layer in layers)
+    return job.plan.peer_weight_fraction * held
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -106,7 +106,7 @@ class PassTimes:
     network: _Table | None = None  # new tokens: messages, where they overlap with products
     overlap: Overlap | None = None
     expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
-    launches_s: float = 0.0  # of the kernels of a pass that decodes, which it takes at least
+    least_s: float = 0.0  # of a pass: its launches, or what it fetches from other devices
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
 
@@ -140,7 +140,7 @@ class PassTimes:
             together = together_s(self.overlap, products_s, decode_s, network_s, prompt_s)
         head_s = ratio * self.head.over(sequences, sequences)
         found_s: Floats = self.stretched_ratio * (
-            np.maximum(together + head_s, self.launches_s) + host.host_s + host.sequence_s * sequences
+            np.maximum(together + head_s, self.least_s) + host.host_s + host.sequence_s * sequences
         )
         return found_s
 
@@ -160,7 +160,7 @@ class PassTimes:
         host, experts_s = self.engine.iteration, self.experts.at(new, 1.0)
         if prompts <= ROUNDING * new:
             others_s, experts_s = host.kernel_ratio * others_s, host.expert_ratio * experts_s
-        kernels_s = max(others_s + experts_s, self.launches_s)
+        kernels_s = max(others_s + experts_s, self.least_s)
         return self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
 
 
@@ -263,7 +263,7 @@ def _of_one_stage(
         network=messages,
         overlap=overlap,
         expert_network=expert_messages,
-        launches_s=launches_s,
+        least_s=launches_s,
     )
 
 

@@ -24,6 +24,7 @@ from flopcast.spec.engine import EXPERTS
 
 DECODE = "decode_attention"
 STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
+FETCH = "fetch"  # time in which a pass waits for weights of a peer
 DRAFT = "draft"  # time in which tokens are drafted
 KERNELS, PROMPTS = "kernels", "prompts"  # keys of the seconds that constants scale, beside EXPERTS
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
@@ -67,8 +68,9 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
     if job.overlap is not None or job.plan.expert_messages == "hidden":
         _hide(seconds, sum(seconds.values()) - passes_s)
-    if job.engine.launch_s:
-        seconds["host"] += max(passes_s - sum(seconds.values()), 0.0)
+    if job.engine.launch_s or job.plan.peer_weight_fraction:
+        waits = FETCH if job.plan.peer_weight_fraction else "host"
+        seconds[waits] = seconds.get(waits, 0.0) + max(passes_s - sum(seconds.values()), 0.0)
     if job.plan.drafting or job.plan.pipeline_parallel > 1:
         seconds[beyond] = max(passes_s - sum(seconds.values()), 0.0)
     total_s = sum(seconds.values())

@@ -94,6 +94,10 @@ class Deployment(Pool):
     expert_messages : str
         When groups of ranks that share experts send tokens: "exposed" before and after the kernels of
         experts, "hidden" beside them, tile by tile (COMET, arXiv:2502.19811).
+    peer_weight_fraction : float
+        Share of the weights of blocks that lie in the memory of spare devices next to those that serve
+        (peer-memory pooling, arXiv:2209.02341). Every pass fetches them over the fastest links, ahead of
+        the layer that needs them. Spare devices are not counted as devices of the deployment.
     adapter_rank : int or None
         Rank of the low-rank adapters that are loaded beside the model, one for each request; None without
         adapters.
@@ -119,6 +123,7 @@ class Deployment(Pool):
     latents: Latents = "replicated"
     residual: Residual = "sequential"
     expert_messages: ExpertMessages = "exposed"
+    peer_weight_fraction: float = Field(default=0.0, ge=0, lt=1)
     adapter_rank: int | None = Field(default=None, ge=1)
     adapter_slots: int | None = Field(default=None, ge=1)
     drafting: Drafting | None = None

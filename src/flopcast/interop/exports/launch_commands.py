@@ -167,6 +167,7 @@ def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
     slots = (plan.get("adapter_slots") or base.adapter_slots) if rank else 0
     # no engine has a flag for others
     formats |= {"latents": "replicated", "residual": "sequential", "expert_messages": "exposed"}
+    formats["peer_weight_fraction"] = 0.0
     formats |= {"adapter_rank": rank, "adapter_slots": slots}
     for role in ("prefill", "decode"):
         if role in plan:
@@ -189,6 +190,7 @@ def _formats(job: ServingJob) -> dict[str, object]:
         "latents": plan.latents,
         "residual": plan.residual,
         "expert_messages": plan.expert_messages,
+        "peer_weight_fraction": plan.peer_weight_fraction,
         "adapter_rank": plan.adapter_rank,
         "adapter_slots": job.adapter_slots,
         "draft": name,

@@ -114,6 +114,7 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
             expert_parallel=experts,
             pipeline_parallel=stages,
             drafting=job.plan.drafting,
+            peer_weight_fraction=job.plan.peer_weight_fraction,
         )
         yield made.model_copy(update=dict(zip(AS_STATED, chosen, strict=True)))
 
