@@ -202,7 +202,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "gated_rmsnorm.backward": FallbackClass(name="layernorm.backward", log_sigma_factor=0.25),
     "sigmoid_gate": FallbackClass(name="gelu", log_sigma_factor=0.1),
     "sigmoid_gate.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
-    "causal_convolution.backward": FallbackClass(name="residual_add", log_sigma_factor=0.4, time_ratio=2.0),
+    "causal_convolution.backward": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
     "latent_decode.fp8": FallbackClass(name="latent_decode", log_sigma_factor=0.25),
     "flash_attention.latent": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
     "flash_attention.latent.backward": FallbackClass(
