@@ -15,6 +15,7 @@ from flopcast.errors import SpecError
 from flopcast.interop.exports.kinds import KINDS
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.predictor import Predictor
 
 STACKS = ("megatron-core", "megatron-2022", "gpt-neox-deepspeed", "deepspeed-zero", "torch-fsdp2")
 AWKWARD = [  # plans of 16 ranks whose fields mean more, or less, than they seem to
@@ -53,10 +54,13 @@ OF_EXPERTS = [
 WRITTEN = {"megatron": 78, "deepspeed": 35, "torchtitan": 31, "megatron-bridge": 90}  # of all, at least
 
 
+PREDICTOR = Predictor()
+
+
 @cache
 def told(job):
     """Numbers of a report that no other job would have, all of them; of equal jobs once."""
-    report = predict(job, load_book(job.cluster))
+    report = PREDICTOR.predict(job)
     metrics, memory = report.metrics, report.memory
     return (
         report.step_time_s,

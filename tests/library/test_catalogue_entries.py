@@ -315,10 +315,10 @@ NEITHER = {  # GPT-NeoX predicts one token, and gives a trillion parameters of 6
 
 SERVED = ("qwen3-next-80b-a3b", "qwen3.5-397b-a17b")  # no stack trains linear attention yet
 TRAINED = [name for name in catalog.names("models") if name not in SERVED]
-DEALT = [  # every model to three stacks, every stack a seventh of the models
+DEALT = [  # every model to two stacks, every stack a tenth of the models
     (model, stack)
     for at, stack in enumerate(catalog.names("stacks"))
-    for model in TRAINED[at % 7 :: 7]
+    for model in TRAINED[at % 10 :: 10]
     if (stack, model) not in NEITHER
 ]
 
