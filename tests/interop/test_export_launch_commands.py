@@ -90,7 +90,9 @@ NOTES = (  # what an engine has no word for → the field of its note
 def test_a_value_that_an_engine_cannot_take_is_a_note(kind, model, plan, change, field):
     notes = SERVING[kind].export(job_of(kind, model, plan, change)).notes
 
-    assert [note for note in notes if f" has no flag for {field}: the commands use " in note]
+    assert [
+        note for note in notes if f" has no flag for {field.replace(' ', '=')}; the commands use " in note
+    ]
 
 
 @all_cases("kind", ("vllm", "sglang"))

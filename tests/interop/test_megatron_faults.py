@@ -294,7 +294,7 @@ def test_a_script_that_trains_nothing_is_told_so(text):
     problem = only(text)
 
     assert problem.field == "training command"
-    assert problem.fault.startswith("is not found among")
+    assert problem.fault.startswith("is not in the file")
     assert problem.where == "run.sh"
 
 

@@ -51,6 +51,14 @@ def test_experts_run_on_software_that_overlaps_their_exchanges(name):
     assert any(one.startswith(f"stack {stack}") for one in made.assumptions)
 
 
+@all_cases("plan", ["gbs=64 recompute=full", "gbs=64 zero=2", "ep=8"])
+def test_a_plan_that_such_software_cannot_run_keeps_the_usual_stack(plan):
+    made = job("mixtral-8x7b", cluster="dgx-h100", gpus=64, seq=2048, plan=plan)
+
+    assert made.stack.name == ("megatron-bridge-26.06" if plan == "ep=8" else "megatron-core")
+    assert predict(made).step_time_s > 0
+
+
 def test_deepseek_v3_takes_as_long_as_its_report_says_and_fits():
     """arXiv:2412.19437, sections 3.1, 4.2, table 1: 2.664 M GPU hours for 14.8 T tokens; 16 stages, 64
     ranks of experts. Nothing was fitted to the run, but the default stack was chosen when it was known."""

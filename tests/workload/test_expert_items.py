@@ -168,12 +168,12 @@ def test_one_forward_and_one_backward_of_a_step_have_no_partner_that_hides_their
             assert {item.overlapped for item in run} == {turn != alone}
 
 
-def report(exchange_overlap, **changes):
+def report(exchange_overlap, batch=32, **changes):
     stack = {"base": "megatron-bridge", "contention": {"kernel_share": 0.0}}
     stack["experts"] = {"exchange_overlap": exchange_overlap, "waits_for_counts": False} | changes
     job = make_job(
-        model=mixture().model_dump(), cluster="dgx-h100:1", stack=stack, plan="dp=8 ep=8 zero=1 gbs=32",
-        batch={"sequence_length": 4096},
+        model=mixture().model_dump(), cluster="dgx-h100:1", stack=stack,
+        plan=f"dp=8 ep=8 zero=1 gbs={batch}", batch={"sequence_length": 4096},
     )  # fmt: skip
     return predict(job, load_book(job.cluster))
 
@@ -185,6 +185,12 @@ def test_hidden_exchanges_leave_the_longer_of_kernels_and_exchanges():
     computed = waited.step_time_s - exchanged
     assert max(exchanged, computed) <= hidden.step_time_s * 1.001
     assert hidden.step_time_s < waited.step_time_s
+
+
+def test_one_micro_batch_has_no_other_that_would_hide_its_exchanges():
+    alone, none = report("other_micro_batch", batch=8), report("none", batch=8)
+
+    assert alone.step_time_s == pytest.approx(none.step_time_s, rel=1e-12)
 
 
 def test_one_expert_s_products_are_launched_one_by_one():

@@ -217,7 +217,7 @@ def posterior_text(posterior: "Posterior") -> str:
         f"{check.name:14}{show_seconds(check.observed_s)} observed,"
         f" {show_seconds(check.predicted_s)} predicted"
         f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} sigmas off),"
-        f" {show_seconds(check.updated_s)} after"
+        f" {show_seconds(check.updated_s)} after calibration"
         for check in posterior.checks
     ]
     moved = [one for one in posterior.factors if abs(one.ratio - 1) > 0.001]

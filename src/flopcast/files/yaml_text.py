@@ -262,4 +262,6 @@ def resolve(text: str) -> object:
 
 def refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
     """Return a fault of the text itself; reading ends with the first, as the rest cannot be trusted."""
-    return spec_error(field, value, allowed, "only plain data is read", fix, where=f"{name}:{line}")
+    return spec_error(
+        field, value, allowed, "only plain YAML and JSON data are read", fix, where=f"{name}:{line}"
+    )

@@ -29,7 +29,7 @@ OTHERS = {  # mean absolute percentage errors by split
     "boosted trees on time over bound": {RANDOM: 0.023, UNSEEN: 0.028, EXTRAPOLATION: 0.072},
 }
 MEANING = {
-    RANDOM: "rows like those fitted: a fifth, drawn at random",
+    RANDOM: "a random fifth of the rows",
     UNSEEN: "a model of a width that was left out, inside the range; several in turn",
     EXTRAPOLATION: "the 30 % of rows with the most work, from the others",
     OTHER_SOURCE: "what another source measured on the same device, by the curve of the first",

@@ -41,7 +41,7 @@ def with_usual_stack(document: Document) -> Document:
     stack = device.usual_stack if device else ""
     if not stack and _fine_tunes(document):
         stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
-    elif device and device.usual_expert_stack and _has_experts(document):
+    elif device and _has_experts(document) and _overlaps_exchanges(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the exchange of experts' tokens)"
     stack = stack or USUAL["stack"]
     return with_assumed(document, "stack", stack, f"stack {stack}{why}")
@@ -53,8 +53,19 @@ def _fine_tunes(document: Document) -> bool:
     model, run = data.get("model"), data.get("run")
     adapted = isinstance(model, dict) and model.get("adapters") is not None
     tuned = adapted or (isinstance(run, dict) and run.get("samples") is not None)
+    return tuned and _shards(document, TUNING_STACK)
+
+
+def _shards(document: Document, stack: str) -> bool:
+    """Return whether a stack has the ZeRO stage that the document's plan states, if it states one."""
     zero = stated_plan(document).get("zero")
-    return tuned and (zero is None or zero in catalog.stack(TUNING_STACK).sharding.zero_stages)
+    return zero is None or zero in catalog.stack(stack).sharding.zero_stages
+
+
+def _overlaps_exchanges(document: Document, stack: str) -> bool:
+    """Return whether a stack, if there is one, can overlap exchanges under the document's plan."""
+    full = str(stated_plan(document).get("recompute", "")).startswith("full")
+    return bool(stack) and not full and _shards(document, stack)
 
 
 def _device(document: Document) -> Device | None:

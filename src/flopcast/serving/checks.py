@@ -89,7 +89,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         allowed, stated = f"at most {devices} devices in all", max(plan.pools[-1].replicas, 1)
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
     elif job.replicas * plan.devices > devices:
-        because = f"{job.replicas} x {plan.devices} devices are more than the cluster has"
+        because = f"the plan needs {job.replicas} x {plan.devices} devices, and the cluster has {devices}"
         allowed = f"at most {devices} devices in all"
         most = max(devices // plan.devices, 0)
         needed = job.replicas * plan.devices
@@ -110,7 +110,7 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
         because, fix = (
-            "drafting beside pipeline stages is not supported yet",
+            "speculative decoding with pipeline stages is not supported yet",
             "set plan.pipeline_parallel to 1",
         )
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, "1 with a draft", because, fix)

@@ -99,8 +99,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
-        allowed=lambda c: f"1, or tensor_parallel = {first(c.plans.tensor_parallel)}",
-        because="any other number of ranks for an expert is not supported yet",
+        allowed=lambda c: f"1, or the value of tensor_parallel, {first(c.plans.tensor_parallel)}",
+        because="experts on other numbers of ranks than one or tensor_parallel are not supported yet",
         fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
     ),
     Rule(
@@ -147,18 +147,6 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda _: ", ".join((AUTO, *SCHEDULES)),
         because=lambda c: c.structure.order_rule.unsupported_because,
         fix="set schedule to auto",
-    ),
-    Rule(
-        field="stack.experts.exchange_overlap",
-        about_steps=True,
-        holds=lambda c: (
-            (c.stack.experts.exchange_overlap == "none")
-            | (c.plans.expert_parallel == 1)
-            | (c.plans.num_micro_batches > 1)
-        ),
-        allowed="none with one micro-batch",
-        because="exchanges overlap with the kernels of another micro-batch",
-        fix="change stack.experts.exchange_overlap to none, or lower micro_batch",
     ),
     Rule(
         field="stack.experts.exchange_overlap",

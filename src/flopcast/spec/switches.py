@@ -11,9 +11,8 @@ from flopcast.strict_model import StrictModel
 class Switches(StrictModel):
     """The flags and keys of one training software; "" where the software has no such switch.
 
-    `flopcast diagnose` names them. If a software has no switch at all here, flopcast knows nothing of its
-    switches and names only the fields of a job file. If it has some, flopcast suggests no change for which
-    it has no switch.
+    `flopcast diagnose` names them. If all switches of a software are empty, it names only the fields of a
+    job file. Otherwise, it suggests no change for which the software has no switch.
 
     Attributes
     ----------

@@ -222,7 +222,7 @@ class ConfigReader:
         """Report a key that requests an unsupported feature."""
         fix = fix or WAY_OUT.format(key)
         because = f"flopcast does not support {what} yet"
-        self.fault(key, "what flopcast supports, or no such key", because, fix)
+        self.fault(key, "a file without this key, or a value that flopcast supports", because, fix)
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""
@@ -266,7 +266,7 @@ class ConfigReader:
             self.fault("world size", allowed, because, fix, "is not in the file")
             return share
         if devices % share:
-            allowed = f"a divisor of {devices} devices as tensor · pipeline · context parallel"
+            allowed = f"tensor · pipeline · context parallel that divides the {devices} devices"
             because = f"a replica needs {share} ranks, and every rank belongs to a replica"
             fix = f"use a multiple of {share} devices, --gpus N"
             self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"multiply to {share}")

@@ -60,8 +60,8 @@ def export_deepspeed(job: Job) -> Exported:
     lost = checked(job, text.encode("utf-8"), _read, TARGET, LEFT_OPEN)
     foreign = f"the stack {job.stack.label} is not DeepSpeed: the engine behaves as deepspeed-zero"
     notes = [
-        f"it names no model, sequence and cluster: read it back with --model {job.model.name}"
-        f" --seq {job.batch.sequence_length} --cluster {job.cluster.name}",
+        "the file contains neither model, sequence length nor cluster: to read it back, add"
+        f" --model {job.model.name} --seq {job.batch.sequence_length} --cluster {job.cluster.name}",
         *_beside(job.plan),
         *([] if job.stack.name in FAMILY else [foreign]),
         *lost,
@@ -79,7 +79,9 @@ def _beside(plan: Plan) -> list[str]:
             text = plan.recompute_word if name == "recompute" else json.dumps(value).strip('"')
             stated.append(f"plan.{name}={text}")
     words = " ".join(stated)
-    return [f"the program that calls the engine decides the rest: beside it give {words}"] if stated else []
+    return (
+        [f"{TARGET} does not contain these settings: to read the file back, add {words}"] if stated else []
+    )
 
 
 def _read(text: bytes, devices: int) -> Document:

@@ -77,7 +77,7 @@ class LaunchExport:
             *notes_of(job),
         ]
         if job.engine.name != self.engine:
-            notes.append(f"the job is one of {job.engine.name}: what the flags start is another engine")
+            notes.append(f"the job uses {job.engine.name}, but these commands start {program}")
         if found is not None:
             notes += _differences(job, found, program)
         return text_file(NAME, text.splitlines(), notes)
@@ -150,7 +150,7 @@ def _differences(job: ServingJob, found: Document, program: str) -> Iterator[str
     for name, value in mine.items():
         other = theirs.get(name)
         if other != value:
-            yield f"{program} has no flag for {name} {value}: the commands use {other}"
+            yield f"{program} has no flag for {name}={value}; the commands use {name}={other}"
 
 
 def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:

@@ -43,7 +43,7 @@ def export_megatron(job: Job) -> Exported:
     text = _script(job).encode("utf-8")
     lost = checked(job, text, _read, TARGET)
     data = "its data are made up (--mock-data): give your own" if _is_current(job) else "data are not in it"
-    foreign = f"the stack {job.stack.label} is not Megatron-LM's: what the flags start is another software"
+    foreign = f"the job uses {job.stack.label}, but these flags start Megatron-LM"
     notes = [
         f"no flag names the cluster: read it back with --cluster {job.cluster.name}",
         *([] if job.stack.name in FAMILY else [foreign]),

@@ -99,7 +99,7 @@ def export_megatron_bridge(job: Job) -> Exported:
     lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
     foreign = f"the stack {job.stack.label} is not Megatron-Bridge: the overrides run {BASE}"
     notes = [
-        f"it names no cluster: read it back with --cluster {job.cluster.name}",
+        f"the file contains no cluster: to read it back, add --cluster {job.cluster.name}",
         *([] if job.stack.name == BASE else [foreign]),
         *lost,
         "it is merged over a recipe of the same family of models, whose data, learning rate and logs stay",

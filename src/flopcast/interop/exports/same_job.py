@@ -118,8 +118,8 @@ def _what_is_lost(stack: Stack, reread: Stack, lost: tuple[Difference, ...], tar
     known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
     named = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"
     return (
-        f"{target} does not name the release {stack.label}: alone, the file is taken for {reread.label},"
-        f" with {'; '.join(fields[:MANY])}{more}. Beside it give {named}"
+        f"{target} cannot name the stack {stack.label}: to read the file back, add {named}. Otherwise,"
+        f" flopcast assumes {reread.label}, with {'; '.join(fields[:MANY])}{more}"
     )
 
 

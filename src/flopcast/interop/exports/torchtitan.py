@@ -54,7 +54,7 @@ def export_torchtitan(job: Job) -> Exported:
     lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
     foreign = f"the stack {job.stack.label} is not torchtitan: the settings run torch-fsdp2"
     notes = [
-        f"it names no cluster: read it back with --cluster {job.cluster.name}",
+        f"the file contains no cluster: to read it back, add --cluster {job.cluster.name}",
         *([] if job.stack.name in FAMILY else [foreign]),
         *lost,
         "the file sets no data, learning rate, checkpoints or logs",

@@ -225,7 +225,13 @@ class Arguments:
         fix = f"remove {flag}, or describe the job in YAML"
         if replaced:
             because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
-        self.fault(flag, self.text(flag) or True, "no such flag", because, fix)
+        self.fault(
+            flag,
+            self.text(flag) or True,
+            "a script without this flag, or a value that flopcast supports",
+            because,
+            fix,
+        )
 
     def _unknown(self, flag: str) -> None:
         """Report a flag that no release has: an error if it may change time or memory, else a note."""

@@ -78,9 +78,9 @@ def _no_training(script: Script) -> Problem:
         where=script.name,
         field="training command",
         value=number,
-        fault=f"is not found among {number}",
+        fault=f"is not in the file, which has {number}",
         allowed="a command with Megatron-LM's flags: torchrun pretrain_gpt.py --num-layers …",
-        because="; ".join(["a job is read off the flags of the program that trains", *elsewhere]),
+        because="; ".join(["flopcast reads the job from the flags of the training command", *elsewhere]),
         fix="give the script that starts the training, not one that calls it",
     )
 

@@ -258,8 +258,8 @@ def _surprised(check: Check) -> str:
     """Return the first things to check if a run is far from its prediction."""
     ratio = check.observed_s / check.predicted_s
     return (
-        f"{check.name}: observed is {ratio:.2f} times predicted, {check.surprise_ratio:.1f} sigmas off:"
-        " wrong inputs (model, plan, batch, stack, units) are likelier than a machine that differs so much"
+        f"{check.name}: observed is {ratio:.2f} times predicted, {check.surprise_ratio:.1f} sigmas off."
+        " Check the inputs (model, plan, batch, stack, units): a machine is unlikely to differ so much"
     )
 
 
