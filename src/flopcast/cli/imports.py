@@ -19,6 +19,7 @@ from flopcast.cli.options import (
     with_all,
     writing,
 )
+from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
@@ -122,7 +123,11 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
 
     check_writable("--out", out)
     document = made_from(request, of_training(lambda document, _: document), assume_cluster=False)
-    data = document.data if isinstance(document.data, dict) else {}
+    if not isinstance(document.data, dict):
+        allowed, because = "a job, or a file of a known program", "it contains no keys and no command"
+        fix = "give a script, a configuration or a job file; flopcast import --help lists the programs"
+        raise spec_error("file", document.name, allowed, because, fix)
+    data = document.data
     assumptions = data.get("assumptions")
     for note in assumptions if isinstance(assumptions, list) else []:
         click.echo(f"note: {note}", err=True)

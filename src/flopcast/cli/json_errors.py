@@ -95,7 +95,9 @@ def _usual(parameter: click.Parameter) -> str:
     if isinstance(kind, click.Choice):
         return str(kind.choices[0])
     if isinstance(kind, (click.IntRange, click.FloatRange)):
-        return str(kind.min if kind.min is not None else kind.max)
+        if kind.min is None:
+            return str(kind.max)
+        return str(kind.min + 1 if kind.min_open else kind.min)
     return "1" if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)) else ""
 
 
@@ -117,7 +119,7 @@ def _allowed(parameter: click.Parameter) -> str:
     if isinstance(kind, click.Choice):
         return ", ".join(map(str, kind.choices))
     if isinstance(kind, (click.IntRange, click.FloatRange)):
-        low = "" if kind.min is None else f" of at least {kind.min}"
+        low = "" if kind.min is None else f" {'above' if kind.min_open else 'of at least'} {kind.min}"
         high = "" if kind.max is None else f" of at most {kind.max}"
         return f"one number{low}{' and' if low and high else ''}{high}"
     return f"one {kind.name}"

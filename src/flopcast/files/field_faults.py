@@ -177,10 +177,15 @@ def _choice(value: object, allowed: str, usual: str) -> str:
 
 
 def _meaning(owner: type[BaseModel] | None, field: str) -> str:
-    """Return what a field means, from its noun's docstring or its description; "" if neither says it."""
+    """Return what a field means, from its noun's docstring or its description; "" if neither says it.
+
+    A description of what happens without the field is none.
+    """
     if owner is None:
         return ""
     text = re.split(r"(?<=[^.][.;]) ", field_text(owner, field))[0].rstrip(".;:")
+    if text.lower().startswith(("left out:", "default:")):
+        return ""
     if text[1:2].islower():
         text = text[0].lower() + text[1:]  # but no abbreviation
     return f'{field} means "{text}"' if text else ""

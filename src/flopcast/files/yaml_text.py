@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import yaml
 
-from flopcast.errors import SpecError, spec_error
+from flopcast.errors import Problem, SpecError, spec_error
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40
@@ -110,7 +110,10 @@ def read_yaml(raw: bytes, name: str) -> Document:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         because = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise refuse(name, line, "text", because, "well-formed YAML or JSON", "correct the line") from None
+        allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{line}"
+        raise SpecError(
+            [Problem("text", None, allowed, because, "correct the line", where, fault)]
+        ) from None
     return Document(name, builder.result, builder.lines or {(): 1})
 
 

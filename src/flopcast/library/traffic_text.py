@@ -5,6 +5,7 @@ Elsewhere: what the fields mean and which values they take (spec/traffic.py), wo
 (library/edits.py).
 """
 
+import difflib
 import re
 
 from flopcast.errors import Problem, SpecError
@@ -53,6 +54,13 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     return words_of("traffic", text, "traffic has one value for each field", where)
 
 
+def _meant(word: str) -> str:
+    """Return the limit that a word without a known metric probably means, as the fix of its fault."""
+    name, _, time = word.partition("=")
+    near = difflib.get_close_matches(name.partition("_")[0], _METRICS, n=1)
+    return f"write {near[0]}_p99={time or '2s'}" if near else "write ttft_p99=2s"
+
+
 def slo_of(text: str, where: str = "--slo") -> Slo:
     """Return the objectives that a text means: a metric, a percentile and a time in each word.
 
@@ -76,7 +84,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         if match is None or f"{metric}_s" in data:
             allowed = f"each of {', '.join(_METRICS)} once, as METRIC_pPERCENTILE=TIME"
             because = "a limit has one metric, one percentile and one time"
-            fix = f"keep one limit of {metric}" if match else "write ttft_p99=2s"
+            fix = f"keep one limit of {metric}" if match else _meant(word)
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue
         try:

@@ -179,7 +179,7 @@ class ConfigReader:
         if text not in values:
             near = difflib.get_close_matches(text, values, n=1)
             fix = f"did you mean {(near or list(values))[0]}?"
-            self.fault(key, ", ".join(values), "flopcast knows no other value", fix)
+            self.fault(key, ", ".join(filter(None, values)), "flopcast knows no other value", fix)
             return default
         return values[text]
 
