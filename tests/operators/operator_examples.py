@@ -16,6 +16,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.operators.quantise import Quantise
+from flopcast.operators.row_sort import RowSort
 from flopcast.operators.served_matmul import ServedMatmul
 
 PLANS = 3
@@ -97,6 +98,7 @@ def examples(rows=slice(None), dtype="bf16"):
     states |= {"key_size": HEAD_SIZE[rows], "value_size": 2 * HEAD_SIZE[rows], "dtype": dtype}
     found["gated_delta"] = GatedDelta(tokens=LENGTH[rows], **states)
     found["delta_decode"] = DeltaDecode(**states)
+    found["row_sort"] = RowSort(rows=TOKENS[rows], columns=HIDDEN[rows], dtype=dtype)
     for cache in ("", "fp8"):
         cached = {"sequences": HEADS[rows], "keys": HEADS[rows] * LENGTH[rows], "cache": cache}
         found[f"decode_attention{cache}"] = DecodeAttention(

@@ -46,6 +46,7 @@ class PlainLoop:
         self.preemptions, self.largest, self.now, self.clock, self.passes = 0, 0, 0.0, 0, 0
         self.waiting, self.running, self.due, self.pending = [], [], [], []
         self.apart = limits.prefill_first or limits.static_batch
+        self.blind = 0  # decoding passes until the next look for requests
         self.closed = requests.concurrency > 0
         for s in self.sequences:
             if s.after < 0 and self.closed and len(self.due) == requests.concurrency:
@@ -67,8 +68,10 @@ class PlainLoop:
 
     def iterate(self):
         self.due.sort(key=lambda pair: (pair[0], pair[1].name))
-        while self.due and self.due[0][0] <= self.now:
-            self.waiting.append(self.due.pop(0)[1])
+        if self.blind == 0 or not self.running:
+            self.blind = self.limits.receive_interval
+            while self.due and self.due[0][0] <= self.now:
+                self.waiting.append(self.due.pop(0)[1])
         if not self.running and not self.waiting:
             self.now = self.due[0][0]
             return
@@ -125,6 +128,7 @@ class PlainLoop:
 
     def run_pass(self, swap):
         prompts = [s for s in self.running if not s.decodes]
+        self.blind = 0 if prompts else self.blind - 1
         decoding = [] if prompts and self.apart else [s for s in self.running if s.decodes]
         each = self.limits.computed_tokens
         taken = self.chunks(prompts, self.limits.max_tokens - len(decoding) * each)

@@ -191,3 +191,21 @@ def test_more_to_do_never_takes_less_time(name):
     for run in (decoding([1, 2, 4, 8, 16, 32, 64, 128, 256]), prompt([256, 512, 1024, 2048, 4096, 8192])):
         taken = seconds(run)
         assert (np.diff(taken) >= -1e-3 * taken[:-1]).all()
+
+
+def test_a_sorted_vocabulary_adds_the_kernels_of_a_radix_sort_for_each_sequence():
+    # four digits of eight bits; for each, keys of 4 bytes are read, and moved with places of 8 bytes
+    name, sequences = "llama-3.1-8b", 24.0
+    padded = -(-catalog.model(name).vocabulary // 128) * 128
+    sorts, none = (
+        [
+            item.work
+            for item, _ in items_of(name, decoding(sequences), engine=Engine(name="vllm", sampling=how))
+            if item.name == "head.sort"
+        ]
+        for how in ("sorted", "greedy")
+    )
+
+    assert none == []
+    assert sorts[0].work().moved_bytes.item() == sequences * padded * 4 * (4 + 2 * 12)
+    assert sorts[0].in_turn().item() == sequences * 4 * 3

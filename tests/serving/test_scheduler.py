@@ -36,6 +36,9 @@ KINDS = {  # a name for the case → what differs from ENGINE
     "drafted": {"yielded_tokens": 2.6, "computed_tokens": 4},
     "drafted, few blocks": {"yielded_tokens": 2.6, "computed_tokens": 4, "kv_blocks": 120},
     "blocks of one token": {"block_tokens": 1, "kv_blocks": 2000},
+    "looks seldom": {"receive_interval": 7},
+    "looks seldom, prompts first": {"receive_interval": 30, "prefill_first": True},
+    "looks seldom, few blocks": {"receive_interval": 5, "kv_blocks": 120},
     "large blocks": {"block_tokens": 64, "kv_blocks": 40},
 }  # fmt: skip
 
@@ -231,3 +234,20 @@ def test_a_hundred_thousand_requests_take_a_few_seconds():
         return time.process_time() - start
 
     assert any(measured() <= 5.0 for _ in range(3))
+
+
+def test_a_request_waits_for_half_an_interval_of_passes_on_average():
+    """Requests arrive seldom and at random beside a long one, and are seen after the next interval."""
+    interval, number = 40, 400
+    gaps = np.random.default_rng(0).integers(100, 300, number)
+    arrival = np.concatenate([[0.0], 0.5 + np.cumsum(gaps)])
+    outputs = np.concatenate([[100_000], np.full(number, 2)])
+    requests = independent_requests(arrival, np.full(number + 1, 10), outputs)
+
+    waits = [
+        run(requests, Limits(**ENGINE | {"kv_blocks": 10_000, "receive_interval": each}), flat)
+        for each in (1, interval)
+    ]
+
+    seldom, always = (served.first_token_s[1:] - arrival[1:] for served in reversed(waits))
+    assert (seldom - always).mean() == pytest.approx((interval - 1) / 2, rel=0.1)

@@ -23,6 +23,8 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import SLO_METRICS, Percentile
 
 PERCENTILES = (50.0, 90.0, 99.0)
+TTFT = "ttft"
+TINY = 1e-12
 INTER_TOKEN = "inter_token"  # single times between tokens, where TPOT is the mean of a request
 Plays = tuple[Served, Served, Served]  # as predicted, with faster passes, with slower ones
 
@@ -89,6 +91,7 @@ def _latencies(
 ) -> dict[str, dict[str, Estimate]]:
     """Return the mean and percentiles of each latency, those of the objectives among them."""
     found = {}
+    beyond = job.engine.iteration.request_log_sigma_factor
     for metric in (*SLO_METRICS, INTER_TOKEN):
         spread = attrgetter(metric)
         stated = getattr(job.slo, f"{metric}_percentile", PERCENTILES[0])
@@ -96,7 +99,19 @@ def _latencies(
             f"p{percentile:g}": estimate(partial(_at, spread, percentile))
             for percentile in sorted({*PERCENTILES, stated})
         }
+        if metric == TTFT:
+            found[metric] = {name: _wider(each, beyond) for name, each in found[metric].items()}
     return found
+
+
+def _wider(estimate: Estimate, log_sigma_factor: float) -> Estimate:
+    """Return an estimate whose interval has another uncertainty in addition to its own, in quadrature."""
+    more = NINETY_PERCENT * log_sigma_factor
+    low, high = (
+        math.exp(math.hypot(math.log(max(ratio, 1.0)), more))
+        for ratio in (estimate.value / max(estimate.low, TINY), estimate.high / max(estimate.value, TINY))
+    )
+    return Estimate(value=estimate.value, low=estimate.value / low, high=estimate.value * high)
 
 
 def _at(spread: Callable[[ServingSummary], Spread], percentile: Percentile, found: ServingSummary) -> float:

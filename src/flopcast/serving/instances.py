@@ -131,6 +131,7 @@ def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
         padding=engine.padding,
         prefix_cache=engine.prefix_cache,
         preemption=engine.preemption,
+        receive_interval=engine.receive_interval,
         adapter_slots=job.adapter_slots,
         adapter_load_s=load_s(job),
         yielded_tokens=1.0 if drafting is None else drafting.accepted,

@@ -143,6 +143,7 @@ class Limits:
     padding: bool = False  # whether prompts of a static batch are as long as the longest of them
     prefix_cache: bool = True  # whether equal beginnings of prompts share their KV blocks
     preemption: Preemption = "recompute"  # "none" reserves the blocks of the whole output on admission
+    receive_interval: int = 1  # decoding passes after which the engine looks for new requests
     adapter_slots: int = 0  # adapters in memory at once (max_loras); 0 without adapters
     adapter_load_s: float = 0.0  # seconds to load one from the host
     swap_s: float = 0.0  # seconds to move one KV block to or from the host, for preemption="swap"

@@ -138,6 +138,7 @@ class EngineLoop:
         self._rows = array("d")
         # whether passes with prompts hold no decoding sequences
         self._apart = limits.prefill_first or limits.static_batch
+        self._unseen = limits.receive_interval  # decoding passes since the last look for requests
 
     @property
     def next_s(self) -> float:
@@ -156,8 +157,10 @@ class EngineLoop:
 
     def iterate(self) -> None:
         """Play the next iteration, or several that differ only by their caches, or wait for an arrival."""
-        self._waiting.extend(self.source.arrived(self._now_s))
         batch = self.batch
+        if self._unseen >= self.limits.receive_interval or not batch.running:
+            self._waiting.extend(self.source.arrived(self._now_s))
+            self._unseen = 0
         if not batch.running and not self._waiting:
             self._now_s = max(self.source.next_s(), self._now_s)
             if self._now_s == math.inf:
@@ -227,6 +230,7 @@ class EngineLoop:
     def _pass_with_prompts(self, swap_s: float, waiting: int, running: int, limited_by: int) -> None:
         """Play one iteration that computes tokens of prompts."""
         batch, each = self.batch, self.limits.computed_tokens
+        self._unseen = self.limits.receive_interval
         decoding = 0 if self._apart else batch.decoding
         budget = self.limits.max_tokens - decoding * each
         passes, done = batch.equal_chunks(budget, decoding > 0)
@@ -285,13 +289,16 @@ class EngineLoop:
         passes = 1 if preempted else batch.passes_until_change()
         until_s = math.inf
         room = batch.running < limits.max_sequences and not limits.static_batch
-        if limited_by in (ARRIVALS, ADAPTERS) and room:
+        if limits.receive_interval > 1:
+            passes = min(passes, limits.receive_interval - self._unseen)
+        elif limited_by in (ARRIVALS, ADAPTERS) and room:
             until_s = self.source.next_s() - self._now_s - swap_s
         sequences, before = batch.padded, batch.kv_tokens
         new = sequences * limits.computed_tokens
         growth = sequences * limits.yielded_tokens
         passes, seconds = self._decode_times.run(sequences, before + new, growth, passes, until_s)
         start_s = self._now_s
+        self._unseen += passes
         self._now_s += seconds + swap_s
         yielded, ended = batch.advance(passes, self._now_s)
         kv = before + new + growth * (passes - 1) / 2

@@ -42,6 +42,8 @@ class IterationCost(StrictModel):
         serves in between.
     log_sigma_factor : float
         Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
+    request_log_sigma_factor : float
+        Uncertainty of the time to first token beyond that of iterations: the sigma of its logarithm.
     """
 
     kernel_ratio: float = Field(default=1.0, gt=0)
@@ -51,6 +53,7 @@ class IterationCost(StrictModel):
     request_s: float = Field(default=0.0, ge=0)
     request_tpot_ratio: float = Field(default=0.0, ge=0)
     log_sigma_factor: float = Field(default=0.2, ge=0)
+    request_log_sigma_factor: float = Field(default=0.4, ge=0)
 
     def ratio_of(self, component: str, *, has_prompts: bool) -> float:
         """Return the ratio of the kernels of one component of the breakdown.
@@ -140,6 +143,13 @@ class Engine(StrictModel):
         sequence is preempted: a request is admitted only if the blocks of its whole output are free.
     prefix_cache : bool
         Whether blocks of equal prompts are shared by default.
+    sampling : str
+        How the next token is found: as the most likely one or by a kernel that needs no order ("greedy"),
+        or by sorting the vocabulary for each sequence, as PyTorch's sampler does for top-p and top-k
+        ("sorted").
+    receive_interval : int
+        Decoding passes after which the engine looks for new requests; a pass with prompts is followed by a
+        look as well. With 1, new requests can be part of the next pass.
     adapter_slots : int
         Low-rank adapters that fit into memory at once by default.
     fused_norms : bool
@@ -170,6 +180,8 @@ class Engine(StrictModel):
     reserved_bytes: float = Field(default=3e9, ge=0)
     preemption: Literal["recompute", "none"] = "recompute"
     prefix_cache: bool = False
+    sampling: Literal["greedy", "sorted"] = "greedy"
+    receive_interval: int = Field(default=1, ge=1)
     adapter_slots: int = Field(default=1, ge=1)
     fused_norms: bool = True
     overlap: Overlap | None = None

@@ -129,7 +129,9 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
     "fused_experts": KernelBase(kind=SERVED_EXPERTS, serves=True),
     "gated_delta": KernelBase(kind=ATTENTION, serves=True),
-    **dict.fromkeys(("causal_convolution", "delta_decode"), KernelBase(kind=MEMORY, serves=True)),
+    **dict.fromkeys(
+        ("causal_convolution", "delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)
+    ),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),
 }

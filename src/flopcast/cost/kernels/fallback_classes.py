@@ -203,6 +203,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "sigmoid_gate": FallbackClass(name="gelu", log_sigma_factor=0.1),
     "sigmoid_gate.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
     "causal_convolution.backward": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
+    "row_sort": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=1.3),  # an estimate
     "latent_decode.fp8": FallbackClass(name="latent_decode", log_sigma_factor=0.25),
     "flash_attention.latent": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
     "flash_attention.latent.backward": FallbackClass(

@@ -123,6 +123,9 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
         reader.assume(f"{size} {usual}, SGLang's default, is that of all {groups} groups")
     if reader.has("max-prefill-tokens") and reader.raw(size) != -1:
         reader.assume("max-prefill-tokens is not counted: chunked-prefill-size limits a pass")
+    if reader.has("scheduler-recv-interval"):
+        interval = "scheduler-recv-interval"
+        reader.put(("engine", "receive_interval"), reader.count(interval), interval)
     if reader.has("page-size"):
         reader.put(("engine", "block_tokens"), reader.count("page-size"), "page-size")
     if reader.has("disable-radix-cache"):
@@ -176,6 +179,8 @@ def written(job: ServingJob, role: str) -> Launch:
     ]
     if engine.block_tokens != kept.block_tokens:
         flags.append(f"--page-size {engine.block_tokens}")
+    if engine.receive_interval != kept.receive_interval:
+        flags.append(f"--scheduler-recv-interval {engine.receive_interval}")
     flags += ["--disable-radix-cache"] * (not engine.prefix_cache)
     flags += ["--enable-mixed-chunk"] * (engine.prefill == "chunked")
     if plan.drafting is not None:

@@ -6,10 +6,12 @@ Apache-2.0. One row is one benchmark of one deployment.
 What a row does not say follows the engine: TensorRT-LLM runs checkpoints whose cache is in 8 bits, the
 others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest, and multiplies them by
 8-bit activations on Blackwell. "fp8" of models that are published with scales of blocks means these. Rows
-do not say whether tokens were drafted, which halves the time per token of some. Where experts are spread
+do not say whether tokens were drafted, which halves the time per token of some: the published launches of
+InferenceX say it (published_servers.py, published_sweeps.py). Where experts are spread
 over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
 that their ids name. The concurrency is that of the whole instance, which `silicon_data_source` repeats.
-Rows with pools for prompts and decoding that do not say how many instances there are cannot be predicted.
+Rows with pools for prompts and decoding that do not say how many instances there are have those of the
+deployment of InferenceX with the same degrees and concurrency; others cannot be predicted.
 
 InferenceMAX sends ten times as many requests as are open at once, with lengths drawn between 0.8 of the
 stated ones and these, without a shared prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows with
@@ -22,8 +24,12 @@ from collections.abc import Mapping
 
 from flopcast.interop.serving.aiconfigurator import ENGINES, SYSTEMS
 from flopcast.lab.serving_runs.measured import Measured, ServingRun, Teaches
+from flopcast.lab.serving_runs.published_servers import drafted_tokens, receive_interval, server_of
+from flopcast.lab.serving_runs.published_sweeps import Swept, of_row
 from flopcast.lab.serving_runs.quantities import latency
 from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+from flopcast.library.acceptance_lengths import measured_acceptance
+from flopcast.spec.drafting import Drafting
 
 HEADER = ("silicon_ttft_ms", "silicon_tpot_ms", "silicon_data_source")
 FORMATS = {
@@ -56,7 +62,11 @@ def run_of(row: Mapping[str, str]) -> ServingRun:
     }
     measured = tuple(
         Measured(
-            quantity=name, unit="ms", value=float(row[name]), read=latency(metric, "ms"), teaches=teaches
+            quantity=name,
+            unit="ms",
+            value=float(row[name]),
+            read=latency(metric, "ms"),
+            teaches="" if _may_have_drafted(row) else teaches,
         )
         for name, metric, teaches in COLUMNS
         if row[name]
@@ -75,7 +85,10 @@ def _unsupported(row: Mapping[str, str]) -> str:
         return f"system = {row['system']} is not in the catalogue"
     if _has_pools(row):
         missing = [name for name in POOLS if not row[f"{name}_num_workers"]]
-        return f"{missing[0]}_num_workers, the number of instances, is missing" if missing else ""
+        if missing and _swept(row) is None:
+            number = f"{missing[0]}_num_workers, the number of instances"
+            return f"{number}, is missing, and no published sweep has the deployment"
+        return ""
     if not row["batch_size"]:
         return "batch_size, the concurrency, is missing"
     return ""
@@ -87,12 +100,23 @@ def _has_pools(row: Mapping[str, str]) -> bool:
 
 def _facts(row: Mapping[str, str]) -> RowFacts:
     instances: dict[str, object]
-    if _has_pools(row):
+    concurrency, interval, drafted = _concurrency(row), 1, 0
+    cache = "fp8" if row["backend"] == "trtllm" else "bf16"
+    swept = _swept(row) if _has_pools(row) and not _has_numbers(row) else None
+    if swept is not None:
+        drafted = swept.drafted
+        instances = {"prefill": swept.prefill.fields(), "decode": swept.decode.fields()}
+    elif _has_pools(row):
         instances = {name: _pool(row, name) for name in POOLS}
     else:
         instances = {"replicas": 1, **_degrees(row)}
+        drafted = drafted_tokens(row, _ranks(row), concurrency)
+        if _lengths_vary(row):
+            interval = receive_interval(row, _ranks(row)[1], concurrency)
+            server = server_of(row)
+            if server is not None:
+                instances["max_tokens"], cache = server.max_tokens, server.cache
     weights, experts = _formats(row)
-    concurrency = _concurrency(row)
     return RowFacts(
         model=row["model_path"],
         cluster=SYSTEMS[row["system"]],
@@ -101,8 +125,10 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             **instances,
             "weights": weights,
             "expert_weights": experts,
-            "cache": "fp8" if row["backend"] == "trtllm" else "bf16",
+            "cache": cache,
+            "drafting": _drafting(drafted),
         },
+        receive_interval=interval,
         traffic={
             "concurrency": concurrency,
             "prompt_tokens": _lengths(row, int(row["isl"])),
@@ -124,9 +150,38 @@ def _formats(row: Mapping[str, str]) -> tuple[str, str]:
 
 def _lengths(row: Mapping[str, str], tokens: int) -> str | int:
     """Return the lengths of requests whose longest has so many tokens."""
-    if (int(row["isl"]), int(row["osl"])) not in INFERENCE_MAX:
+    if not _lengths_vary(row):
         return tokens
     return f"uniform({int(SHORTEST_SHARE * tokens)},{tokens})"
+
+
+def _lengths_vary(row: Mapping[str, str]) -> bool:
+    """Return whether a row has lengths of InferenceMAX, which draws those of each request."""
+    return (int(row["isl"]), int(row["osl"])) in INFERENCE_MAX
+
+
+def _has_numbers(row: Mapping[str, str]) -> bool:
+    """Return whether a row with pools says how many instances each has."""
+    return all(row[f"{name}_num_workers"] for name in POOLS)
+
+
+def _swept(row: Mapping[str, str]) -> Swept | None:
+    """Return the published deployment of a row with pools; of several, the first without a draft."""
+    return next(iter(of_row(row, _concurrency(row))), None)
+
+
+def _may_have_drafted(row: Mapping[str, str]) -> bool:
+    """Return whether published deployments with and without a draft fit a row: it teaches no constants."""
+    if not _has_pools(row) or _has_numbers(row):
+        return False
+    return len({swept.drafted > 0 for swept in of_row(row, _concurrency(row))}) > 1
+
+
+def _drafting(drafted: int) -> Drafting | None:
+    """Return how tokens are drafted by the model's own modules; None if none are."""
+    if not drafted:
+        return None
+    return Drafting(drafter="mtp", drafted=drafted, accepted=measured_acceptance("mtp", drafted) or 1.0)
 
 
 def _pool(row: Mapping[str, str], name: str) -> dict[str, int]:
@@ -167,6 +222,6 @@ def _concurrency(row: Mapping[str, str]) -> int:
     stated = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
     if stated:
         return int(stated[1])
-    if _has_pools(row):
-        return int(float(row["decode_batch_size"])) * int(float(row["decode_num_workers"]))
-    return int(float(row["batch_size"])) * _ranks(row)[1]
+    if _has_pools(row) and row["decode_batch_size"]:
+        return int(float(row["decode_batch_size"])) * int(float(row["decode_num_workers"] or 1))
+    return int(float(row["batch_size"] or 1)) * _ranks(row)[1]

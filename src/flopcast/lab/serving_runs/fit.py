@@ -6,9 +6,9 @@ Elsewhere: the constants (spec/engine.py, IterationCost), scoring with them (sco
 The time of an iteration is a ratio times that of its kernels, another one times that of kernels of experts,
 plus `host_s`, plus `sequence_s` for each sequence. The measured time per token is that of a mean iteration
 times a number that the scheduler gives, which small changes of the constants leave as it is. So constants
-follow from a linear fit of relative errors; absolute errors count, not their squares, so that a few odd
-rows do not decide. None is below its least value. What a request waits for beside the passes follows from
-times to the first token in the same way.
+follow from a linear fit of relative errors. Twice and half of what was measured count alike, and absolute
+errors count, not their squares, so that a few odd rows do not decide. None is below its least value. What a
+request waits for beside the passes follows from times to the first token in the same way.
 
 All engines are fitted together first, and then each by itself from there: an engine that was measured with
 experts alone says nothing of other kernels.
@@ -35,9 +35,10 @@ OF_REQUESTS = ("request_s", "request_tpot_ratio")
 LEAST = {"kernel_ratio": 0.7, "expert_ratio": 0.5}  # 0 for all others
 PRIOR = IterationCost(host_s=5e-4, sequence_s=5e-6, request_s=0.03, request_tpot_ratio=3.0)
 # how many rows the prior of a constant weighs: engines run most kernels of benchmarks as they are
-PRIOR_ROWS = {"kernel_ratio": 20.0, "expert_ratio": 3.0, "request_s": 2.0, "request_tpot_ratio": 2.0}
+PRIOR_ROWS = {"kernel_ratio": 20.0, "expert_ratio": 3.0}
 FEW_PRIOR_ROWS = 0.5  # of the others
-LONGEST_WAIT = 3.0  # of a measured time to first token, in seconds; longer ones are queues or warm-up
+LEAST_RATIO = 0.05  # of predicted over measured: smaller ones count as this
+SPREADS = {OF_ITERATIONS: "log_sigma_factor", OF_REQUESTS: "request_log_sigma_factor"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -50,8 +51,8 @@ class Observed:
     measured_s: float
 
 
-def observed(row: ComparedServing, report: ServingReport) -> Observed | None:
-    """Return what a measured row says of the constants of its engine; None if it says nothing."""
+def observed(row: ComparedServing, report: ServingReport) -> Observed:
+    """Return what a measured row says of the constants of its engine."""
     measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
     if row.measured.teaches == "iterations":
@@ -62,8 +63,6 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed | None:
         )
     cost = report.job.engine.iteration
     engine_s = report.latencies["ttft"]["mean"].value - cost.request_s - cost.request_tpot_ratio * tpot_s
-    if max(measured_s, engine_s) > LONGEST_WAIT:
-        return None
     parts = np.array([1.0, tpot_s])
     return Observed(names=OF_REQUESTS, parts=parts, known_s=engine_s, measured_s=measured_s)
 
@@ -80,7 +79,7 @@ def fit(rows: Iterable[Observed], prior: IterationCost = PRIOR) -> IterationCost
 
 
 def _fit(rows: Sequence[Observed], names: tuple[str, ...], prior: IterationCost) -> dict[str, float]:
-    """Return the constants of these names, and the spread of iterations that they leave."""
+    """Return the constants of these names, and the spread of times that they leave."""
     measured_s = np.array([row.measured_s for row in rows])
     matrix = np.array([row.parts for row in rows]) / measured_s[:, None]
     known = np.array([row.known_s for row in rows]) / measured_s
@@ -89,21 +88,23 @@ def _fit(rows: Sequence[Observed], names: tuple[str, ...], prior: IterationCost)
     least = np.array([LEAST.get(name, 0.0) for name in names])
     values = _least_absolute(matrix * usual, 1.0 - known, least / usual, weights) * usual
     found = {name: float(f"{value:.3g}") for name, value in zip(names, values.tolist(), strict=True)}
-    if names == OF_ITERATIONS:
-        left = np.abs(np.log(np.maximum(matrix @ values + known, 1e-9)))
-        found["log_sigma_factor"] = round(float(np.quantile(left, 0.9)) / 1.6449, 3)
+    left = np.abs(np.log(np.maximum(matrix @ values + known, LEAST_RATIO)))
+    found[SPREADS[names]] = round(float(np.quantile(left, 0.9)) / 1.6449, 3)
     return found
 
 
 def _least_absolute(matrix: Counts, wanted: Counts, least: Counts, prior_rows: Counts) -> Counts:
     """Return coefficients of least absolute errors, by reweighted least squares.
 
-    Each coefficient is drawn to 1, its prior, as by so many rows, and held at its least value.
+    An error is the distance of a ratio r of predicted over measured to 1, over the root of r. Each
+    coefficient is drawn to 1, its prior, as by so many rows, and held at its least value.
     """
     found: Counts = np.ones(matrix.shape[1])
     drawn = prior_rows / USUAL_ERROR
     for _ in range(ROUNDS):
-        weights = 1.0 / np.maximum(np.abs(matrix @ found - wanted), SMALLEST_ERROR)
+        error = matrix @ found - wanted
+        scale = 1.0 / np.maximum(1.0 + error, LEAST_RATIO)
+        weights = scale / np.maximum(np.abs(error) * np.sqrt(scale), SMALLEST_ERROR)
         left = matrix * weights[:, None]
         solved = np.linalg.solve(matrix.T @ left + np.diag(drawn), left.T @ wanted + drawn)
         found = np.maximum(solved, least)
@@ -114,9 +115,7 @@ def by_engine(pairs: Iterable[tuple[ComparedServing, ServingReport]]) -> dict[st
     """Return the constants of each engine that has rows enough."""
     groups: dict[str, list[Observed]] = {}
     for row, report in pairs:
-        said = observed(row, report)
-        if said is not None:
-            groups.setdefault(row.run.groups["engine"], []).append(said)
+        groups.setdefault(row.run.groups["engine"], []).append(observed(row, report))
     together = fit(row for rows in groups.values() for row in rows)
     if together is None:
         return {}

@@ -22,6 +22,7 @@ PROMPTS = {"gpqa": 300, "lm-arena-chat": 400, "sourcegraph-fim": 1500}  # mean t
 PROMPT_SIGMA, OUTPUT_SIGMA = 0.8, 0.7  # of the logarithm of lengths, assumed
 MAX_TOKENS = 8192
 ROUNDS = 4  # requests of each place of the batch; the first and the last are not judged
+UNSORTED = ("openai/",)  # publish no top-p and no top-k; vLLM samples as generation_config.json says
 BLOCK_SCALES = ("Qwen/", "deepseek-ai/")  # publish 8-bit weights with a scale for each block
 
 
@@ -86,6 +87,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "output_tokens": f"lognormal({float(row['avg_output_len']):.0f},{OUTPUT_SIGMA})",
             "requests": ROUNDS * sequences,
         },
+        sampling="greedy" if row["model_id"].startswith(UNSORTED) else "sorted",
     )
 
 

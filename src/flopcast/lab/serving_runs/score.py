@@ -31,11 +31,20 @@ JUDGED: Mapping[Constants, str] = {
 Reports = dict[str, ServingReport]  # by job
 
 
-def score_runs(runs: Sequence[ServingRun], constants: Constants = "catalogue") -> ServingScores:
-    """Predict every run that has a job; runs of equal jobs are predicted once."""
-    if constants in ("catalogue", "none"):
-        return _scored(runs, None if constants == "catalogue" else NO_CONSTANTS, {})
-    reports: Reports = {}
+def score_runs(
+    runs: Sequence[ServingRun], constants: Constants = "catalogue", known: Reports | None = None
+) -> ServingScores:
+    """Predict every run that has a job; runs of equal jobs are predicted once.
+
+    Parameters
+    ----------
+    known : reports by job with the constants of the catalogue, which are not made again; new ones are added
+    """
+    reports: Reports = {} if known is None else known
+    if constants == "none":
+        return _scored(runs, NO_CONSTANTS, {})
+    if constants == "catalogue":
+        return _scored(runs, None, reports)
     first = _scored(runs, None, reports)
     pairs = [
         (row, reports[_key(row.run.job)])

@@ -8,6 +8,7 @@ from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather
+from flopcast.operators.row_sort import RowSort
 from flopcast.serving.seen import Seen
 
 
@@ -15,7 +16,7 @@ def last_tokens(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Compute the logits of one token for each sequence, or of all drafted ones, gather them, and sample.
 
     Sampling casts all logits of the vocabulary to fp32 and reads them once more for the best of them, on
-    every rank.
+    every rank. Some engines sort them before.
     """
     if not isinstance(seen.layer, Head):
         return items
@@ -28,10 +29,13 @@ def last_tokens(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     best = MemoryBound(
         kind="top_k", elements=logits, width=product.work.n * seen.split.tensor, dtype="fp32"
     )
+    sort = RowSort(rows=rows, columns=product.work.n * seen.split.tensor, dtype="fp32")
+    ordered = kernel("head.sort", sort, ("logits.fp32",), "logits.fp32", component="head")
     gathered = AllGather(axis="tp", message_bytes=logits * ELEMENT_BYTES[dtype])
     return (
         replace(product, work=replace(product.work, m=rows)),
         blocking("head.gather", gathered, "logits", "logits.full"),
         kernel("head.cast", cast, ("logits.full",), "logits.fp32", component="head"),
+        *([ordered] if seen.engine.sampling == "sorted" else []),
         kernel("head.sample", best, ("logits.fp32",), "token", component="head"),
     )

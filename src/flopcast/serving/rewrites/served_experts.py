@@ -4,7 +4,9 @@ Answers: what do the experts of a layer run in one pass, on one rank?
 
 Ranks of one group hold the same tokens. Each multiplies the rows of its own experts, or of its share of
 each expert, and one all-reduce adds the results of all ranks, those of shared experts included. Groups that
-share experts gather the tokens of all groups before, and scatter the sums after.
+share experts gather the tokens of all groups before, and scatter the sums after. Where experts are spread
+over more ranks than a node of eight, engines send a token only to the ranks of its experts (DeepEP; the
+all-to-all over NVLink of TensorRT-LLM).
 """
 
 from dataclasses import replace
@@ -23,6 +25,7 @@ from flopcast.operators.messages import AllGather, ReduceScatter
 from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
 
+NODE_RANKS = 8
 ROUTER = ("experts.router", "experts.pick")  # one kernel makes scores of logits, limits groups, and picks
 
 
@@ -35,9 +38,9 @@ def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     for item in items:
         name = item.name
         if name == "experts.unpermute":
-            kept += _among_groups("gather", AllGather, seen)
+            kept += _among_groups("gather", AllGather, experts.top_k, seen)
             kept.append(_experts(experts, seen))
-            kept += _among_groups("scatter", ReduceScatter, seen)
+            kept += _among_groups("scatter", ReduceScatter, experts.top_k, seen)
         elif (name.startswith("experts.") and name not in ROUTER) or name == "shared.leave":
             continue
         else:
@@ -48,14 +51,26 @@ def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     return tuple(kept)
 
 
-def _among_groups(name: str, message: type[AllGather] | type[ReduceScatter], seen: Seen) -> list[Item]:
+def _among_groups(
+    name: str, message: type[AllGather] | type[ReduceScatter], top_k: int, seen: Seen
+) -> list[Item]:
     """Return the message between groups of ranks that share the experts; none of a single group."""
     groups = seen.deployment.data_parallel
     if groups == 1:
         return []
-    sent_bytes = seen.run.new_tokens * groups * seen.hidden * seen.split.element_bytes
+    reached = reached_share(seen.deployment.expert_parallel, top_k)
+    sent_bytes = reached * seen.run.new_tokens * groups * seen.hidden * seen.split.element_bytes
     work = message(axis="dp", message_bytes=sent_bytes)
     return [blocking(f"experts.{name}", work, "mlp.in", "mlp.in")]
+
+
+def reached_share(ranks: int, top_k: int) -> float:
+    """Return the share of the ranks that a token is sent to, by chance.
+
+    >>> reached_share(8, 8), round(reached_share(32, 8), 3)
+    (1.0, 0.224)
+    """
+    return 1.0 if ranks <= NODE_RANKS else 1.0 - (1.0 - 1.0 / ranks) ** top_k
 
 
 def _experts(experts: Experts, seen: Seen) -> Item:
