@@ -44,6 +44,18 @@ def test_a_change_is_answered_as_the_api_and_python_answer(browser, server):
     assert page.complaints == []
 
 
+def test_other_settings_are_those_of_the_command_line(server):
+    plain, drafting, wrong = (
+        data(server, "serve", SMALL | ({"settings": words} if words else {}))
+        for words in ("", "draft=eagle drafted=3", "colour=red")
+    )
+
+    means = [answer["latencies_s"]["tpot"]["mean"]["value"] for _, answer in (plain, drafting)]
+    assert means[1] < means[0]
+    assert wrong[0] == 400
+    assert "colour" in str(wrong[1])
+
+
 def test_the_best_deployment_is_chosen_into_the_form(browser, server):
     asked = {name: value for name, value in SMALL.items() if name != "tp"} | {"slo": "tpot_p99=5ms"}
     page = opened(browser, server, f"/serve?{urlencode(asked)}")

@@ -83,7 +83,7 @@ def serve_form(words: Fields) -> str:
         '<button type="submit">Predict</button>'
         '<button type="submit" name="choose" value="1">Find the best deployment</button>'
     )
-    deployment = (*OF_DEGREES, *OF_FORMATS, *OF_LIMITS)
+    deployment = (*OF_DEGREES, *OF_FORMATS, *OF_LIMITS, "settings")
     return (
         _card("Model and machine", _inputs(("model", "cluster", "gpus", "engine"), words))
         + _card("Traffic", _inputs(("rate", "concurrency", "prompt", "output", "slo"), words))

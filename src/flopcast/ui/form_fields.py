@@ -155,6 +155,12 @@ WRITTEN = {
         about="Other words of the plan, as --plan of the command line takes them.",
         wide=True,
     ),
+    "settings": Field(
+        "Other settings",
+        "such as draft=eagle drafted=3",
+        about="Other words of the deployment, as --plan of the command line takes them with --engine.",
+        wide=True,
+    ),
     "changes": Field(
         "Other fields",
         "such as stack.attention_kernel=flash",

@@ -63,7 +63,8 @@ def serving_job_from(words: Words) -> ServingJob:
     stated = {name: text_of(words, name) for name in OF_SERVING}
     if stated["model"] is not None and catalog.known("models", stated["model"]) is None:
         raise SpecError([catalog.unknown_name("models", stated["model"], "model", "request")])
-    plan = " ".join(f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None)
+    words_of_plan = [f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None]
+    plan = " ".join([*words_of_plan, *([stated["settings"]] if stated["settings"] else [])])
     # field by field, as a text could name further fields of a traffic: a trace is a path
     traffic = {name: resolve(value) for name in OF_TRAFFIC if (value := stated[name]) is not None}
     source = JobSource(document=Document("request", {}, {}))
