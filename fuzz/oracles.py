@@ -33,12 +33,13 @@ NO_FILE = ("plan", "changes", *JOBS)  # kinds whose words are no file of their o
 PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
 NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # YAML that holds no value
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
-    "it has no usable row of a result table",
+    "it contains no usable results",
+    "it contains no keys and no command",
     "none of its",
     "command line: batch.sequence_length",  # a model that contradicts itself
     "no event of a device kernel",
     "a header and nothing below it",
-    "is not found among",
+    "training command is not in the file",
     "a table lists the tasks of every stage",  # the plan has another number of them
     "usable rows of at least one class",
 )

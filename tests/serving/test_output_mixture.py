@@ -46,6 +46,6 @@ def test_the_report_says_what_a_mixture_costs():
 
     shown, found = flopcast(*WORDS, *traffic).out, json.loads(flopcast(*WORDS, *traffic, "--json").out)
 
-    assert "of one with an output of 400 tokens" in shown
+    assert "of a request with 400 output tokens" in shown
     mean = (3 * 50 + 400) / 4  # most of the time goes into outputs
     assert found["output_mixture"]["cost_ratio"] == pytest.approx(mean / 400, rel=0.1)
