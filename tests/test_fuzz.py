@@ -40,7 +40,7 @@ def test_a_short_run_finds_no_failure(fuzzed):
 
 
 def test_guidance_reaches_as_many_branches_as_changes_of_the_examples_alone(fuzzed):
-    """More of them in runs of ten minutes (docs/laws.md); in a short run, chance is worth up to half a percent."""
+    """More in runs of ten minutes (docs/laws.md); in a short one, chance is worth up to half a percent."""
     _, found, err = fuzzed
 
     assert found["branches"] > 0.99 * found["unguided_branches"], err
