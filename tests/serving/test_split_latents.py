@@ -163,7 +163,7 @@ def test_split_latents_serve_and_are_printed_searched_and_noted_as_unknown_to_en
     space = DeploymentSpace(tp="8", latents="replicated,split")
 
     assert "latents=split" in text
-    assert "no flag for latents split" in exported.out + exported.err
+    assert "no flag for latents=split" in exported.out + exported.err
     assert {each.latents for each in deployments_of(split, space)} == {"replicated", "split"}
 
 
