@@ -82,7 +82,7 @@ def test_two_ways_of_judging_at_once_are_refused(swept_table):
     ended = flopcast("validate", "--runs", swept_table, "--decisions", "--no-constants", "--leave-out", "a")
 
     assert ended.code == 1
-    assert "judged in two ways" in ended.err
+    assert "chosen twice" in ended.err
 
 
 def test_ways_of_judging_need_a_table():

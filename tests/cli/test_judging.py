@@ -2,6 +2,7 @@
 
 import pytest
 from all_cases import all_cases
+from command_line import flopcast
 
 from flopcast.cli.validate_options import OPTIONS, Judging
 from flopcast.errors import SpecError
@@ -66,3 +67,10 @@ def test_suites_are_judged_without_constants_and_as_left_out():
 
 def test_without_a_table_and_without_options_nothing_is_refused():
     judging().refuse()
+
+
+def test_suites_are_predicted_with_one_choice_of_constants():
+    ended = flopcast("validate", "--suite", "paper", "--leave-one-source-out", "--no-constants")
+
+    assert ended.code == 1
+    assert "constants = 'chosen twice' is not allowed" in ended.err

@@ -204,3 +204,13 @@ def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
     progress.OfSweep(1, 10).clear()
 
     assert shown.getvalue() == ""
+
+
+def test_faults_of_keys_and_of_scenarios_are_told_together(tmp_path):
+    file = tmp_path / "grid.yaml"
+    file.write_text('model: llama-9\ngpus: "64..6x"\ncolour: red\nobjective: happiness\n', encoding="utf-8")
+
+    told = flopcast("sweep", str(file)).err
+
+    for text in ("grid.yaml:3: colour is not a key", "llama-9", "set gpus to 64", "happiness"):
+        assert text in told

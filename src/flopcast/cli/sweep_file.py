@@ -5,7 +5,7 @@ Elsewhere: the command (sweep.py), the settings of one search (requests/search_r
 (executors.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -52,8 +52,8 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
 
 def scenarios_in(document: Document) -> tuple[Scenario, ...]:
     """Return the scenarios of a document, as `scenarios_of` does for a file."""
-    axes, alone = _read(document)
-    scenarios, problems = [], list[Problem]()
+    axes, alone, problems = _read(document)
+    scenarios = []
     for values in product(*(axes[name] for name in AXES)):
         words = dict(zip(AXES, values, strict=True))
         try:
@@ -68,12 +68,19 @@ def scenarios_in(document: Document) -> tuple[Scenario, ...]:
     return tuple(scenarios)
 
 
-def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, object]]:
-    """Return the values of every axis, and the settings that all scenarios share."""
+def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, object], list[Problem]]:
+    """Return the values of every axis, the settings that all scenarios share, and faults of unknown keys.
+
+    Raises
+    ------
+    SpecError
+        The values of an axis make no scenarios; with the faults of unknown keys.
+    """
     if not isinstance(document.data, dict):
         raise SpecError([_fault(document, "grid", document.data, "a mapping", "a grid has named axes", "")])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
-    problems = [_unknown(document, key) for key in data if key not in (*AXES, *ALONE)]
+    unknown = [_unknown(document, key, data) for key in data if key not in (*AXES, *ALONE)]
+    problems: list[Problem] = []
     axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
     for name in AXES:
         if name in data:
@@ -86,8 +93,8 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         allowed, fix = f"{MOST} scenarios at most", "split the grid into several files"
         problems.append(_fault(document, "grid", f"{size} scenarios", allowed, "each one is a search", fix))
     if problems:
-        raise SpecError(problems)
-    return axes, {name: data.get(name) for name in ALONE}
+        raise SpecError([*unknown, *problems])
+    return axes, {name: data.get(name) for name in ALONE}, unknown
 
 
 def _values(name: str, given: object) -> Sequence[object]:
@@ -139,13 +146,16 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
         key = option if option in OF_JOB else FIELDS.get(word, word)
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
-        yield replace(problem, where=document.where((written,)))
+        fix = problem.fix.replace("set --", "set ")
+        yield replace(problem, where=document.where((written,)), fix=fix)
 
 
-def _unknown(document: Document, key: str) -> Problem:
+def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:
     from difflib import get_close_matches
 
-    near = get_close_matches(str(key), (*AXES, *ALONE), n=1)
+    near = get_close_matches(
+        str(key), [name for name in (*AXES, *ALONE) if name not in given], n=1, cutoff=0.75
+    )
     fix = f"write {near[0]}" if near else "remove it"
     problem = _fault(document, str(key), None, ", ".join((*AXES, *ALONE)), "nothing reads this key", fix)
     return replace(problem, fault="is not a key of a grid")

@@ -129,6 +129,7 @@ def print_comparison(
     of_memory = [path for path in runs if holds_functional_tests(path)]
     published = [path for path in runs if path not in of_memory]
     if not published:
+        judging.check()
         judging.refuse(of_suites=any(name in SUITES for name in suites))
     with OfRuns(sum(rows_of_suite(name, of_memory=name in OF_MEMORY) for name in chosen)) as watch:
         tables: Tables = {name: (validate_memory(name, watch), {}) for name in chosen if name in OF_MEMORY}

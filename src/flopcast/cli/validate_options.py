@@ -78,8 +78,8 @@ class Judging:
         """
         if len((*self.sources, *self.chosen)) > 1:
             raise spec_error(
-                field="--runs",
-                value="judged in two ways",
+                field="constants",
+                value="chosen twice",
                 allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out,"
                 " --leave-one-model-out and --no-constants",
                 because="each of them chooses the constants for all runs",
