@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 from all_cases import all_cases
+from command_line import flopcast
 
 import flopcast
 from flopcast.errors import SpecError
@@ -127,3 +128,11 @@ def test_jobs_that_train_and_jobs_that_serve_have_kinds_of_their_own():
     with pytest.raises(SpecError, match="the job trains"):
         flopcast.export_job(trained, "vllm")
     assert b"vllm serve" in flopcast.export_job(served, "vllm").files[0][1]
+
+
+def test_a_training_job_is_told_to_be_one_instead_of_each_of_its_keys():
+    ended = flopcast("export", "vllm", "llama-3-8b", "--gpus", "8", "--plan", "dp=8 mbs=1 gbs=64")
+
+    assert ended.code == 1
+    assert "the job trains" in ended.err
+    assert "is not a known key" not in ended.err

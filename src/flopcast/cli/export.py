@@ -1,6 +1,7 @@
 """`flopcast export`."""
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -19,12 +20,15 @@ from flopcast.cli.options import (
 )
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
+from flopcast.files.validate import UNKNOWN_KEY
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
 
 if TYPE_CHECKING:
     from flopcast.files.exported import Exported
+    from flopcast.spec.job import Job
+    from flopcast.spec.serving_job import ServingJob
 
 USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "perfetto", "chrome",
          "vllm", "sglang", "trtllm")  # fmt: skip
@@ -64,19 +68,37 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
     from flopcast.interop.exports.kinds import SERVING as ENGINES
     from flopcast.interop.exports.kinds import exported, kind_named
     from flopcast.render.assumption_lines import with_option
-    from flopcast.requests.serving_request import resolve_serving
 
     kind_named(target)
     if output is not None and not output.is_dir():
         check_writable("--output", output)
-    if target in ENGINES and not serves(request):
-        request = replace(request, engine=ENGINES[target].engine)
-    job = resolve_serving(request) if serves(request) else resolve(request)
+    job = _job(request, ENGINES[target].engine if target in ENGINES else None)
     made = exported(job, target)
     assumed = [text for text in job.assumptions if target not in ENGINES or "traffic " not in text]
     for note in (*(f"assumed {with_option(text)}" for text in assumed), *made.notes):
         click.echo(f"note: {note}", err=True)
     _write(made, output)
+
+
+def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
+    """Return the job of a request; one that names no engine is served by `engine`, if that is given.
+
+    A request all of whose faults are keys of training gives a training job, which no engine can serve.
+    """
+    from flopcast.errors import InfeasibleError, SpecError
+    from flopcast.requests.serving_request import resolve_serving
+
+    if serves(request):
+        return resolve_serving(request)
+    if engine is None:
+        return resolve(request)
+    try:
+        return resolve_serving(replace(request, engine=engine))
+    except SpecError as error:
+        if all(problem.fault == UNKNOWN_KEY for problem in error.problems):
+            with suppress(SpecError, InfeasibleError):
+                return resolve(request)
+        raise
 
 
 def _write(made: "Exported", output: Path | None) -> None:

@@ -17,6 +17,7 @@ from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, Path
 from flopcast.units import parse_quantity, units_of
 
+UNKNOWN_KEY = "is not a known key"
 Noun = TypeVar("Noun", bound=BaseModel)
 
 
@@ -138,7 +139,7 @@ def _unknown_key(key: str, value: object, known: Iterable[str], field: str, wher
     near = nearest(key, names, least_ratio=0.6)
     because = "an unknown key raises an error, so that no setting is silently ignored"
     fix = f"did you mean {near[0]}?" if near else f"remove {key}"
-    return Problem(field, value, ", ".join(names), because, fix, where=where, fault="is not a known key")
+    return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
 
 
 def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
