@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from all_cases import all_cases
-from command_line import flopcast
+from command_line import flopcast as command
 
 import flopcast
 from flopcast.errors import SpecError
@@ -131,7 +131,7 @@ def test_jobs_that_train_and_jobs_that_serve_have_kinds_of_their_own():
 
 
 def test_a_training_job_is_told_to_be_one_instead_of_each_of_its_keys():
-    ended = flopcast("export", "vllm", "llama-3-8b", "--gpus", "8", "--plan", "dp=8 mbs=1 gbs=64")
+    ended = command("export", "vllm", "llama-3-8b", "--gpus", "8", "--plan", "dp=8 mbs=1 gbs=64")
 
     assert ended.code == 1
     assert "the job trains" in ended.err
