@@ -216,3 +216,11 @@ def test_a_text_without_keys_or_commands_is_no_job(tmp_path):
 
     assert ended.code == 1
     assert "it contains no keys and no command" in ended.err
+
+
+def test_a_range_of_devices_that_falls_or_begins_with_none_is_refused():
+    for written, right in (("64..32", "32..64"), ("0..7", "1..7")):
+        ended = flopcast("search", "llama-3-8b", "--gpus", written)
+
+        assert ended.code == 1
+        assert right in ended.err

@@ -93,7 +93,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 @click.option("--site", type=FILE, help="Write a site file for predict --site.")
 @click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
 @click.option(
-    "--reference", type=FILE, help="Measurements on a reference host, to compare the speed of the host."
+    "--reference", type=FILE, help="Measurements on a reference host, with which this host is compared."
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)

@@ -73,7 +73,7 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         yield _not_fitting(published)
         yield PrintedTable(
             title="FLOP as printed",
-            caption="Rows that state both FLOP/s and tokens/s, by the formula that explains their FLOP.",
+            caption="Runs that state both FLOP/s and tokens/s, by how their authors counted FLOP.",
             first="formula",
             headings=("rows",),
             lines=tuple((name, [str(number)]) for name, number in formulas(published.rows).items()),

@@ -27,8 +27,8 @@ class Sustained(StrictModel):
         Time of a GEMM on a busy device over the time that its curve gives.
     long_kernel_share : float
         Share of the logarithm of `ratio` that applies to GEMMs of 2 ms and more. These reach the power
-        limit while a benchmark times them, so a device's own curve contains the rest. The share is 1 where
-        the curve belongs to another device, which has more power for each FLOP.
+        limit while a benchmark times them, so a device's own curve contains the rest. The share is 1 if the
+        curve was measured on another device, which had more power for each FLOP.
     log_sigma_factor : float
         Standard deviation of the logarithm of `ratio`.
     """

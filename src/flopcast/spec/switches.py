@@ -11,8 +11,8 @@ from flopcast.strict_model import StrictModel
 class Switches(StrictModel):
     """The flags and keys of one training software; "" where the software has no such switch.
 
-    `flopcast diagnose` names them. If all switches of a software are empty, it names only the fields of a
-    job file. Otherwise, it suggests no change for which the software has no switch.
+    `flopcast diagnose` names them, and suggests only changes for which the training software has a switch.
+    If the software has no switches here, `flopcast diagnose` names only the fields of a job file.
 
     Attributes
     ----------
