@@ -55,7 +55,7 @@ def job(
     cluster : name, by default dgx-h100; NAME:NODES for a part of it
     gpus : devices of the cluster to use
     plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
-    stack : name, by default megatron-core
+    stack : name; the default depends on the device, on experts and on adapters (megatron-core for most)
     seq : tokens of a sequence; the default is the model's training length
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs

@@ -81,7 +81,7 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
 
 
 def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
-    """Return the job of a request; one that names no engine is served by `engine`, if that is given.
+    """Return the job of a request. If it names no engine, `engine` serves it, where one is given.
 
     A request all of whose faults are keys of training gives a training job, which no engine can serve.
     """

@@ -1,6 +1,6 @@
-"""What a training job gets that names no stack and no length: usual values, each an assumption.
+"""The default stack and sequence length of a training job, which become assumptions.
 
-Answers: which software and which length of sequences does a job have that says neither?
+Answers: which software and which sequence length does a job have if it states neither?
 Elsewhere: what a job without a plan runs (requests/choose.py), what serving fills in (serving_request.py).
 """
 

@@ -34,7 +34,8 @@ def test_the_exchange_of_experts_is_a_suspect_with_its_switch(name):
 
 
 def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():
-    one = job("llama-3-8b", gpus=8, stack="megatron-core-2026", plan="dp=4 tp=2 gbs=512 sp zero=1")
+    words = {"gpus": 8, "stack": "megatron-core-2026", "plan": "dp=4 tp=2 gbs=512 sp zero=1"}
+    one = job("llama-3-8b", **words)
 
     found = diagnose(one, PREDICTOR.predict)
 
@@ -43,13 +44,5 @@ def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():
     assert (
         f"checked, and worth less than 1% of the step\n  {found.negligible[0]}\n" in as_text(found) + "\n"
     )
-    changed = PREDICTOR.predict(
-        one.model_copy(
-            update={
-                "stack": one.stack.model_copy(
-                    update={"gradients": one.stack.gradients.model_copy(update={"overlap": True})}
-                )
-            }
-        )
-    )
+    changed = PREDICTOR.predict(job("llama-3-8b", **words, changes=["stack.gradients.overlap=true"]))
     assert ("save" in checked) == (changed.step_time_s < found.report.step_time_s)

@@ -91,7 +91,7 @@ class Keys:
     def weighty_in_list(self, key: str, value: object) -> Iterator[tuple[str, UnknownKey]]:
         """Yield the keys of mappings in a list whose name contains a word for a size or a degree.
 
-        No reader of such a list needs a key with such a name.
+        No known key in such a list has a name of this kind.
 
         >>> [key for key, _ in Keys(program="A trainer", read="parts").weighty_in_list(
         ...     "parts", [{"name": "a", "num_expert_layers": 3}])]

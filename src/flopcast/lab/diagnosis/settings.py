@@ -212,13 +212,16 @@ def slow_settings(
     """
     known, least_s = report.job.stack.switches, LEAST_GAIN * report.step_time_s
     for setting in (one for one in SETTINGS if known.can(one.switch)):
-        judged = (_judged(setting, report, job, predict) for job in setting.changed(report.job))
-        found = [one for one in judged if one is not None]
-        suspect = next((one for one in found if (one.cost_s or 0.0) >= least_s), None)
-        if suspect is not None:
-            yield suspect
-        elif found and negligible is not None:
-            negligible.append(_negligible(found[0]))
+        little: Suspect | None = None
+        for job in setting.changed(report.job):
+            suspect = _judged(setting, report, job, predict)
+            if suspect is not None and (suspect.cost_s or 0.0) >= least_s:
+                yield suspect
+                break
+            little = little or suspect
+        else:
+            if little is not None and negligible is not None:
+                negligible.append(_negligible(little))
 
 
 def _negligible(suspect: Suspect) -> str:
