@@ -109,16 +109,12 @@ def _contradictions(rollout: ServingJob, training: Job, plan: RlPlan) -> Iterato
             "training.model", training.model.name, allowed, because, "name the same model in both jobs"
         )
     lengths = (rollout.traffic.prompt_tokens, rollout.traffic.output_tokens)
-    whole, known = (
-        round(sum(each.mean for each in lengths if each)),
-        round(training.batch.mean_sequence_tokens),
-    )
+    whole = round(sum(each.mean for each in lengths if each))
+    known = round(training.batch.mean_sequence_tokens)
     if whole > known:
         allowed, because = f"at least {whole} tokens", "a prompt with its mean answer has as many"
         fix = f"set training.batch.sequence_length to {whole}"
-        yield Problem(
-            "training.batch.sequence_length", training.batch.mean_sequence_tokens, allowed, because, fix
-        )
+        yield Problem("training.batch.sequence_length", known, allowed, because, fix)
 
 
 def _request(document: Document, part: str) -> JobRequest:

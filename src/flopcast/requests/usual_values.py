@@ -1,7 +1,7 @@
 """The default stack and sequence length of a training job, which become assumptions.
 
 Answers: which software and which sequence length does a job have if it states neither?
-Elsewhere: what a job without a plan runs (requests/choose.py), what serving fills in (serving_request.py).
+Elsewhere: what a job without a plan runs (missing_plan.py), what serving fills in (serving_request.py).
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def with_defaults(document: Document) -> Document:
     if "batch" not in data:
         length = _usual_length(data.get("model"))
         batch = {"sequence_length": length}
-        document = with_assumed(document, "batch", batch, f"sequence_length {length}")
+        document = _with_assumed(document, "batch", batch, f"sequence_length {length}")
     return document
 
 
@@ -44,7 +44,7 @@ def with_usual_stack(document: Document) -> Document:
     elif device and _has_experts(document) and _overlaps_exchanges(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the exchange of experts' tokens)"
     stack = stack or USUAL["stack"]
-    return with_assumed(document, "stack", stack, f"stack {stack}{why}")
+    return _with_assumed(document, "stack", stack, f"stack {stack}{why}")
 
 
 def _fine_tunes(document: Document) -> bool:
@@ -78,33 +78,29 @@ def _device(document: Document) -> Device | None:
 def _has_experts(document: Document) -> bool:
     """Return whether a block of the model has experts."""
     data = document.data if isinstance(document.data, dict) else {}
-    blocks = model_with_base(data.get("model")).get("blocks")
-    parts = (
-        [block.get("feed_forward") for block in blocks if isinstance(block, dict)]
-        if isinstance(blocks, list)
-        else []
-    )
-    return any(isinstance(part, dict) and part.get("num_experts") for part in parts)
+    blocks = _model_with_base(data.get("model")).get("blocks")
+    parts = [_by_name(block).get("feed_forward") for block in blocks] if isinstance(blocks, list) else []
+    return any(_by_name(part).get("num_experts") for part in parts)
 
 
 def _usual_length(model: object) -> int:
     """Return the default sequence length: that of the model's training, up to 8192."""
-    known = model_with_base(model)
+    known = _model_with_base(model)
     length = known.get("context_length") or known.get("learned_positions")
     if isinstance(length, int) and not isinstance(length, bool) and length > 0:
         return min(length, LONGEST_USUAL)
     return USUAL_LENGTH
 
 
-def model_with_base(model: object) -> Mapping[str, object]:
+def _model_with_base(model: object) -> Mapping[str, object]:
     """Return the fields of a model, and those of the model of the catalogue that it changes."""
-    own = by_name(model)
+    own = _by_name(model)
     base = str(own.get("base"))
     data = merged(catalog.document("models", base).data, own) if catalog.known("models", base) else own
     return data if isinstance(data, dict) else {}
 
 
-def with_assumed(document: Document, key: str, value: object, note: str) -> Document:
+def _with_assumed(document: Document, key: str, value: object, note: str) -> Document:
     """Return the document with a value of a key, and with a note that says so."""
     data = document.data if isinstance(document.data, dict) else {}
     return assuming(replace(document, data=data | {key: value}), (note,))
@@ -122,9 +118,9 @@ def stated_plan(document: Document) -> dict[str, object]:
 
 def stated_cluster(document: Document) -> dict[str, object]:
     """Return the cluster as a base with changes; without a base if it is described, or missing."""
-    return by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
+    return _by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
 
 
-def by_name(noun: object) -> dict[str, object]:
+def _by_name(noun: object) -> dict[str, object]:
     """Return a noun of a job as a mapping; a name becomes the `base` of one; anything else is empty."""
     return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}
