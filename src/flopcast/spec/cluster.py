@@ -10,6 +10,7 @@ from typing import ClassVar
 from pydantic import ConfigDict, Field, model_validator
 
 from flopcast.operators.exchanges import OF_LIBRARIES
+from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Sources
 from flopcast.spec.operations import Facility, Power, Price, Reliability
 from flopcast.strict_model import FractionByName, PositiveByName, StrictModel, nameable
@@ -223,6 +224,10 @@ class Node(StrictModel):
         Number of accelerators in a node.
     host : Host
         The processor that launches kernels.
+    memory : HostMemory or None
+        The main memory of the node, for states that a plan places on the host.
+    nvme : Storage or None
+        The drives of the node, for states and checkpoints.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("device", "host"))
@@ -230,6 +235,8 @@ class Node(StrictModel):
     device: Device
     devices: int = Field(ge=1)
     host: Host
+    memory: HostMemory | None = None
+    nvme: Storage | None = None
 
 
 class NodeGroup(StrictModel):
@@ -290,6 +297,10 @@ class Cluster(StrictModel):
         Power that is drawn in addition to the devices.
     reliability : Reliability
         How often a run is interrupted, and the time that interruptions and checkpoints take.
+    file_system : Storage or None
+        The parallel file system that all nodes share.
+    object_store : Storage or None
+        The object store that all nodes share.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("price"))
@@ -301,6 +312,8 @@ class Cluster(StrictModel):
     price: Price | None = None
     facility: Facility = Facility()
     reliability: Reliability = Reliability()
+    file_system: Storage | None = None
+    object_store: Storage | None = None
     source: Sources = ()
 
     @property

@@ -22,6 +22,7 @@ from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
+from flopcast.spec.offload import Offload, offload_word
 from flopcast.spec.plan_fields import (
     Numbers,
     RankOrder,
@@ -99,8 +100,8 @@ class Plan(StrictModel):
         32, "nvfp4" by blocks of 16 in 4 bits; everything else then stays in bf16.
     optimizer : str
         Optimizer: AdamW, AdamW with 8-bit moments, Adafactor, or SGD (spec/optimizers.py).
-    offload : bool
-        Whether states move to host memory. Not supported: true raises an error.
+    offload : tuple of Placement
+        States that are placed outside the devices: "optimizer:host,activations:nvme:0.5" (spec/offload.py).
     rank_order : str
         Order of the axes in the numbering of ranks, the fastest first; Megatron-LM's is tp-cp-dp-pp.
 
@@ -139,7 +140,7 @@ class Plan(StrictModel):
     partition_activations: bool = False
     precision: Precision = "bf16"
     optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
-    offload: bool = False
+    offload: Offload = ()
     rank_order: RankOrder = "tp-cp-dp-pp"
 
     @model_validator(mode="before")
@@ -191,6 +192,8 @@ class Plan(StrictModel):
             usual = self.tensor_parallel if name == "expert_tensor_parallel" else field.default
             if isinstance(value, bool):
                 modes += [word] if value else []
+            elif name == "offload":
+                modes += [f"{word}={offload_word(value)}"] if value else []
             elif value != usual or name in ALWAYS_SHOWN:
                 text = with_runs(value) if isinstance(value, tuple) else value
                 (degrees if name in NUMERIC else modes).append(f"{word}={text}")

@@ -228,13 +228,6 @@ RULES: tuple[Rule, ...] = (
         fix="describe one group",
     ),
     Rule(
-        field="plan.offload",
-        holds=lambda c: not c.structure.offload,
-        allowed="False",
-        because="offload is not supported yet",
-        fix="leave offload at False",
-    ),
-    Rule(
         field="plan.recompute",
         holds=lambda c: not (c.structure.order_rule.splits_backward and _recomputes_linears(c)),
         allowed="none, or selective with modules that hold no linear layer",

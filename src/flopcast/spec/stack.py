@@ -15,6 +15,7 @@ from pydantic import Field
 from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.model import Sources
+from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.spec.plan_fields import RankOrder
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.switches import Switches
@@ -274,6 +275,8 @@ class Stack(StrictModel):
         GEMM time in training over the time of the same GEMM in a benchmark.
     narrow : NarrowProducts
         Settings for training in 8 and 4 bits.
+    offload : OffloadSoftware
+        Settings for states that are placed outside the devices.
     switches : Switches
         Flags and keys of the software, which `flopcast diagnose` names.
 
@@ -305,6 +308,7 @@ class Stack(StrictModel):
     memory: Memory = Memory()
     derate: Derate = Derate()
     narrow: NarrowProducts = NarrowProducts()
+    offload: OffloadSoftware = OffloadSoftware()
     switches: Switches = Switches()
     source: Sources = ()
 

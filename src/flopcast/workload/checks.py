@@ -18,6 +18,7 @@ from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
+from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
 from flopcast.spec.rules_operations import RULES as RULES_OF_OPERATIONS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
 from flopcast.spec.rules_precision import RULES as RULES_OF_PRECISION
@@ -75,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_EXPERTS,
     *RULES_OF_ADAPTERS,
     *RULES_OF_RECOMPUTE,
+    *RULES_OF_OFFLOAD,
     *RULES_OF_OPERATIONS,
     *RULES_OF_OPTIMIZERS,
     *RULES_OF_PRECISION,

@@ -1,0 +1,155 @@
+"""The placement of a plan's states outside the devices: "optimizer:host,activations:nvme:0.5".
+
+Answers: which kinds of state can be placed where, and how is that written in one word?
+Elsewhere: whether a stack, a cluster and a plan allow it (rules_offload.py), the copies that follow
+(workload/offload.py), the memory of each tier (memory/tiers.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field
+
+from flopcast.strict_model import StrictModel
+
+Kind = Literal["optimizer", "gradients", "parameters", "activations"]
+TierName = Literal["host", "nvme", "file_system"]
+KINDS: tuple[str, ...] = get_args(Kind)
+TIERS: tuple[str, ...] = get_args(TierName)
+STRIDE = "stride"
+PATTERN = rf"^({'|'.join(KINDS)})[:=].+$"
+
+
+class Placement(StrictModel):
+    """One kind of state, or a fraction of it, in a memory outside the device.
+
+    Attributes
+    ----------
+    kind : str
+        What is placed. "optimizer": main weights and moments, which the host then updates. "gradients":
+        summed gradients; where the optimizer is placed, they go with it unless they have a place of their
+        own. "parameters": the shards of weights (ZeRO-3). "activations": what layers keep for the backward
+        pass.
+    tier : str
+        Where it is placed: in the memory of the "host", on the "nvme" drives of the node, or in the
+        "file_system" of the cluster.
+    fraction : float
+        Fraction that is placed there. One kind may have fractions in several tiers; the rest stays on the
+        device.
+    stride : int
+        With the optimizer on the host: each of so many subgroups is moved to the device and updated there
+        (Deep Optimizer States). 0 updates all on the host.
+    """
+
+    kind: Kind
+    tier: TierName
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    stride: int = Field(default=0, ge=0)
+
+    def word(self) -> str:
+        """Return the placement as one word, as plans are written.
+
+        >>> Placement(kind="optimizer", tier="host", fraction=0.8, stride=2).word()
+        'optimizer:host:0.8:stride2'
+        """
+        part = f":{self.fraction:g}" if self.fraction < 1 else ""
+        every = f":{STRIDE}{self.stride}" if self.stride else ""
+        return f"{self.kind}:{self.tier}{part}{every}"
+
+
+def offload_word(placements: tuple[Placement, ...]) -> str:
+    """Return all placements as one word; empty if nothing is placed outside the devices."""
+    return ",".join(placement.word() for placement in placements)
+
+
+def _placements(given: object) -> object:
+    """Return placements as a file, a plan's text or Python writes them, each as a mapping.
+
+    Raises
+    ------
+    ValueError
+        A truth value, or a word of another form.
+    """
+    if isinstance(given, bool):
+        raise ValueError(
+            "what is placed where, such as optimizer:host, and neither true nor false"
+            if given
+            else "nothing, or placements such as optimizer:host, and not false"
+        )
+    if isinstance(given, str):
+        words = [word.strip() for word in given.split(",")]
+        return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
+    if isinstance(given, Mapping):
+        return tuple(_of_entries(given))
+    if isinstance(given, (list, tuple)):
+        return tuple(_of_word(each) if isinstance(each, str) else each for each in given)
+    return given
+
+
+def _of_word(word: str) -> dict[str, object]:
+    kind, *rest = word.replace("=", ":").split(":")
+    if not rest:
+        raise ValueError(f"a kind of state and a memory, such as optimizer:host, and not {word!r}")
+    found: dict[str, object] = {"kind": kind, "tier": rest[0]}
+    for more in rest[1:]:
+        if more.startswith(STRIDE):
+            found["stride"] = more.removeprefix(STRIDE)
+        elif more.endswith("%"):
+            found["fraction"] = _percent(more)
+        else:
+            found["fraction"] = more
+    return found
+
+
+def _percent(text: str) -> object:
+    try:
+        return float(text.removesuffix("%")) / 100
+    except ValueError:
+        return text
+
+
+def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
+    """Yield the placements of a mapping by kind: {"optimizer": "host"}."""
+    for kind, place in given.items():
+        if isinstance(place, str):
+            yield from (_of_word(f"{kind}:{word.strip()}") for word in place.split(","))
+        elif isinstance(place, Mapping):
+            yield {"kind": kind, **place}
+        else:
+            raise ValueError(f"a memory for {kind}, such as host, and not {place!r}")
+
+
+def _or_word(schema: dict[str, Any]) -> None:
+    """Make the schema accept a list of placements, a text, or a mapping by kind."""
+    array = {key: schema.pop(key) for key in ("type", "items")}
+    by_kind = {
+        "type": "object",
+        "properties": {kind: {"anyOf": [{"type": "string"}, {"type": "object"}]} for kind in KINDS},
+        "additionalProperties": False,
+    }
+    schema["anyOf"] = [array, {"type": "string", "examples": ["optimizer:host"]}, by_kind]
+
+
+Offload = Annotated[
+    tuple[Placement, ...], BeforeValidator(_placements), Field(json_schema_extra=_or_word)
+]
+
+
+def fraction_in(placements: tuple[Placement, ...], kind: str, tier: str = "") -> float:
+    """Return the fraction of a kind of state that is in a tier, or in any tier outside the device.
+
+    Gradients without a place of their own are where the optimizer is.
+
+    >>> placed = (Placement(kind="optimizer", tier="nvme", fraction=0.5),)
+    >>> fraction_in(placed, "optimizer"), fraction_in(placed, "gradients", "host")
+    (0.5, 0.0)
+    """
+    own = [one for one in placements if one.kind == kind]
+    if kind == "gradients" and not own:
+        own = [one for one in placements if one.kind == "optimizer"]
+    return sum(one.fraction for one in own if tier in ("", one.tier))
+
+
+def stride_of(placements: tuple[Placement, ...]) -> int:
+    """Return the stride of the optimizer's update; 0 if the host updates all that is placed."""
+    return max((one.stride for one in placements if one.kind == "optimizer"), default=0)

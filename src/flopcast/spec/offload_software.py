@@ -1,0 +1,38 @@
+"""Settings of training software for states that are placed outside the devices.
+
+Answers: which placements does the software have, how are gradients copied, does anything overlap?
+Elsewhere: the rest of a stack (stack.py), the placements of a plan (offload.py).
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.strict_model import StrictModel
+
+
+class OffloadSoftware(StrictModel):
+    """The placement of states outside the devices, as a software does it.
+
+    Attributes
+    ----------
+    places : tuple of str
+        Placements that the software has: a kind of state and a memory, such as "optimizer:host".
+    gradient_copies : str
+        Memory on the host that gradients are copied to. Copies to "pageable" memory are slower than copies
+        to "pinned" memory.
+    gradient_flush : str
+        When gradients are copied to the host. "blocking": the backward pass waits for each copy.
+        "overlapped": copies run during the backward pass. "before_update": in one copy before the update.
+    strides : bool
+        Whether some subgroups of the optimizer can be updated on the device while the host updates the
+        others.
+    window_layers : int
+        Layers whose activations or parameters are on the device at the same time while they are copied.
+    """
+
+    places: tuple[str, ...] = ()
+    gradient_copies: Literal["pageable", "pinned"] = "pinned"
+    gradient_flush: Literal["blocking", "overlapped", "before_update"] = "before_update"
+    strides: bool = False
+    window_layers: int = Field(default=2, ge=1)

@@ -1,0 +1,151 @@
+"""The rules about states that are placed outside the devices.
+
+Answers: which placements go with a stack, a cluster and the rest of a plan; why, and which edit mends it?
+Elsewhere: how placements are written (offload.py), whether a tier holds what is placed there
+(memory/tiers.py), what a rule is (checks.py).
+"""
+
+from flopcast.spec.checks import Case, Rule
+from flopcast.spec.offload import KINDS, Placement, fraction_in, offload_word, stride_of
+from flopcast.spec.memory_tiers import HostMemory, Storage
+
+FIELDS = {"host": "memory", "nvme": "nvme", "file_system": "file_system"}  # of a node, or of the cluster
+
+
+def _placed(case: Case) -> tuple[Placement, ...]:
+    return case.structure.offload
+
+
+def _word(one: Placement) -> str:
+    return f"{one.kind}:{one.tier}"
+
+
+def _unknown_to_stack(case: Case) -> list[Placement]:
+    """Return the placements that the stack does not have."""
+    return [one for one in _placed(case) if _word(one) not in case.stack.offload.places]
+
+
+def _without(case: Case, wrong: list[Placement]) -> str:
+    """Return the edit that leaves some placements out."""
+    rest = tuple(one for one in _placed(case) if one not in wrong)
+    return f"set offload to {offload_word(rest) or 'none'}"
+
+
+def tier_of(case: Case, name: str) -> HostMemory | Storage | None:
+    """Return the description of a tier, or None if the cluster has none."""
+    owner = case.cluster if name == "file_system" else case.cluster.node
+    found: HostMemory | Storage | None = getattr(owner, FIELDS[name])
+    return found
+
+
+def _undescribed(case: Case) -> list[str]:
+    """Return the names of tiers that the plan uses and the cluster does not describe."""
+    names = dict.fromkeys(one.tier for one in _placed(case))
+    if any(name != "host" for name in names):
+        names = dict.fromkeys(("host", *names))  # everything passes through the host
+    return [name for name in names if tier_of(case, name) is None]
+
+
+def _field_of(name: str) -> str:
+    """Return the field that describes a tier."""
+    return "cluster.file_system" if name == "file_system" else f"cluster.groups[0].node.{FIELDS[name]}"
+
+
+def _too_much(case: Case) -> list[str]:
+    """Return the kinds of state of which more than all is placed."""
+    return [kind for kind in KINDS if fraction_in(_placed(case), kind) > 1 + 1e-9]
+
+
+def _scaled(case: Case) -> str:
+    """Return the edit that scales the fractions of overfull kinds to 1."""
+    total = {kind: max(fraction_in(_placed(case), kind), 1.0) for kind in KINDS}
+    scaled = (
+        one.model_copy(update={"fraction": int(one.fraction / total[one.kind] * 1e4) / 1e4})
+        for one in _placed(case)
+    )
+    return f"set offload to {offload_word(tuple(scaled))}"
+
+
+def _has(case: Case, kind: str) -> bool:
+    return any(one.kind == kind for one in _placed(case))
+
+
+def _only(case: Case, *kinds: str) -> list[Placement]:
+    return [one for one in _placed(case) if one.kind in kinds]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.offload",
+        holds=lambda c: not _unknown_to_stack(c),
+        value=lambda c: offload_word(tuple(_unknown_to_stack(c))),
+        allowed=lambda c: ", ".join(c.stack.offload.places) or f"nothing with the stack {c.stack.name}",
+        because="the stack has no other placements outside the devices",
+        fix=lambda c: f"{_without(c, _unknown_to_stack(c))}, or choose another stack",
+    ),
+    Rule(
+        field=lambda c: _field_of(_undescribed(c)[0]),
+        holds=lambda c: not _undescribed(c),
+        value=lambda _: "missing",
+        fault=lambda c: f"is missing, and the plan places states there ({offload_word(_placed(c))})",
+        allowed="its capacity_bytes and rates",
+        because="states that leave the devices are copied to a memory of known size and rates",
+        fix=lambda c: f"describe {_field_of(_undescribed(c)[0])}, or choose another cluster",
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: not _too_much(c),
+        value=lambda c: offload_word(_placed(c)),
+        allowed="fractions of each kind of state that add up to 1 or less",
+        because="each state has one place",
+        fix=_scaled,
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: c.structure.zero == 3 or not _has(c, "parameters"),
+        value=lambda c: offload_word(_placed(c)),
+        allowed="parameters outside the devices with zero: 3",
+        because="only shards of parameters are copied to a device before they are gathered",
+        fix="set zero to 3",
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: _has(c, "optimizer") or not _has(c, "gradients"),
+        value=lambda c: offload_word(_placed(c)),
+        allowed="gradients outside the devices where the optimizer is, too",
+        because="gradients are copied to where the optimizer reads them",
+        fix=lambda c: _without(c, _only(c, "gradients")),
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: stride_of(_placed(c)) == 0 or c.stack.offload.strides,
+        value=lambda c: offload_word(_placed(c)),
+        allowed="no stride with this stack",
+        because="it updates every state where it is placed",
+        fix=lambda c: f"set offload to {offload_word(_without_strides(c))}, or choose another stack",
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: all(one.stride == 0 or _may_have_stride(one) for one in _placed(c)),
+        value=lambda c: offload_word(_placed(c)),
+        allowed="a stride of 2 or more, of an optimizer on the host",
+        because="one subgroup in so many is updated on the device",
+        fix=lambda c: f"set offload to {offload_word(_without_strides(c))}",
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: not (c.structure.order_rule.splits_backward and _has(c, "activations")),
+        value=lambda c: offload_word(_placed(c)),
+        allowed="no activations outside the devices with zero bubble schedules",
+        because="activations that return twice, for separate weight gradients, are not supported yet",
+        fix=lambda c: _without(c, _only(c, "activations")),
+    ),
+)
+
+
+def _may_have_stride(one: Placement) -> bool:
+    return one.kind == "optimizer" and one.tier == "host" and one.stride >= 2
+
+
+def _without_strides(case: Case) -> tuple[Placement, ...]:
+    return tuple(one.model_copy(update={"stride": 0}) for one in _placed(case))
