@@ -19,12 +19,13 @@ import numpy as np
 from flopcast.cost.placement import Group, axis_group
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
+from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, of_equal_split, of_rows
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-Work = AbstractOperator | AbstractMessage | HostWork
+Work = AbstractOperator | AbstractMessage | HostWork | TierCopy | HostUpdate
 
 
 @dataclass(frozen=True, eq=False, slots=True)

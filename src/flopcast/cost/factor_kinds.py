@@ -122,6 +122,18 @@ KINDS: Mapping[str, FactorKind] = {
         meaning="deviation of whole steps that no other factor explains; affects only the interval",
         is_lever=False,
     ),
+    "host_link": FactorKind(
+        label="speed of copies between device and host", rests_on="prior: the usual difference between hosts"
+    ),
+    "host_link_pageable": FactorKind(
+        label="speed of copies to memory that is not pinned", rests_on="copies of gradients on three machines"
+    ),
+    "host_update": FactorKind(
+        label="speed of the optimizer on the host", rests_on="updates of the optimizer on three machines"
+    ),
+    "storage": FactorKind(
+        label="speed of the storage", rests_on="prior: the usual difference from data sheets"
+    ),
     "failures": FactorKind(label="failures of devices"),
     "restart": FactorKind(label="time of a restart"),
     "checkpoint": FactorKind(label="time of writing a checkpoint"),

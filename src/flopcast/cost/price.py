@@ -32,11 +32,13 @@ from flopcast.cost.kernels.kernel_factors import kernel_factors
 from flopcast.cost.kernels.unscaled import UnscaledTimes, broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.cost.pricing import PricedItem, Pricing, place_of
+from flopcast.cost.tier_copies import price_copies
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant, distinct
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
+from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
 
@@ -126,6 +128,8 @@ def price_all(once: PricedOnce, state: Pricing) -> None:
             by_kernel[work.kernel].append(item)
         elif isinstance(work, AbstractMessage):
             by_message[work.collective, work.axis, narrow].append(item)
+        elif isinstance(work, TierCopy | HostUpdate):
+            state.price([item], price_copies)
         else:
             state.price([item], _price_host)
     for kernel, group in by_kernel.items():

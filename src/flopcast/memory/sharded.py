@@ -16,6 +16,7 @@ What each ZeRO stage keeps: arXiv:1910.02054, section 5. Two units at once: arXi
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
+from flopcast.spec.offload import fraction_in
 from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.program import Layer, Programs
 from flopcast.workload.reductions import reduction_times
@@ -31,12 +32,15 @@ def parameter_shards(programs: Programs) -> Floats:
     whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
     trained = trained_shard(programs)
     kept = float(programs.stack.sharding.keeps_low_precision)
-    return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations]
+    here = 1.0 - fraction_in(plans.structure.offload, "parameters")
+    return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations] * here
 
 
 def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all."""
     stack, shard = programs.stack, trained_shard(programs)
+    if stack.offload.gradient_flush != "before_update":  # they leave layer by layer
+        shard = shard * (1.0 - fraction_in(programs.plans.structure.offload, "gradients"))
     whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
     return np.where(
         _reduced_at_once(programs) > 0, shard * ELEMENT_BYTES[stack.sharding.gradient_dtype], whole_bytes

@@ -9,13 +9,14 @@ expected need is, and *does not fit* if the expected need is larger than the dev
 """
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats
 
 Verdict = Literal["fits", "tight", "does not fit"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # from the best to the worst
 
 ALLOCATED_LOG_SIGMA = 0.033
 """Standard deviation of ln(measured / predicted) for what the framework allocates at its peak.

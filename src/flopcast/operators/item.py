@@ -3,7 +3,8 @@
 Answers: what runs, in which order, on which stream, and which tensors stay for the backward pass?
 Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.
 
-Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", and "host". "gathered"
+Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", "host", and one for each
+link between memories (operators/tier_copies.py). "gathered"
 holds no work but moments: when a unit of parameters that were sharded has come together. An item starts
 when its own stream and every stream of `waits` have finished what was put on them before it. A
 blocking collective waits for "compute", and what needs its result waits for its stream in turn.
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from flopcast.dtypes import ONE, Counts, Floats
 from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
+from flopcast.operators.tier_copies import LINKS, HostUpdate, TierCopy
 
-EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "gathered")
+EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "gathered", *LINKS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +44,7 @@ class Item:
     """
 
     name: str
-    work: AbstractOperator | AbstractMessage | HostWork
+    work: AbstractOperator | AbstractMessage | HostWork | TierCopy | HostUpdate
     component: str
     inputs: tuple[str, ...] = ()
     output: str = ""

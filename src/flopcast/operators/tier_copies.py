@@ -5,12 +5,13 @@ Elsewhere: where states are placed (spec/offload.py), when copies run (workload/
 (cost/tier_copies.py).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.dtypes import Counts, Floats
 
 Link = Literal["to_device", "to_host", "disk_read", "disk_write"]
+LINKS: tuple[Link, ...] = ("to_device", "to_host", "disk_read", "disk_write")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -28,16 +29,24 @@ class TierCopy:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class HostUpdate:
-    """The optimizer's update of the parameters of every rank, on the processors of its node.
+class StorageTraffic:
+    """What one rank reads from and writes to a storage during its update."""
 
-    `moved_bytes` are those of the states that pass through the memory of the host, for one rank.
-    `storage_bytes` are read from and written to each storage meanwhile, in both directions together.
-    With a `stride`, one subgroup in so many is updated on the device.
+    tier: str
+    read_bytes: Floats
+    written_bytes: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class HostUpdate:
+    """The optimizer's update of a rank's parameters on the processors of its node, beside other ranks'.
+
+    `moved_bytes` of states and gradients pass through the memory of the host, for one rank; those of
+    `storage` are read and written meanwhile. With a `stride`, one subgroup in so many is updated on the
+    device.
     """
 
     parameters: Counts
     moved_bytes: Floats
     stride: int = 0
-    nvme_bytes: Floats = field(default_factory=lambda: ZERO)
-    file_system_bytes: Floats = field(default_factory=lambda: ZERO)
+    storage: tuple[StorageTraffic, ...] = ()

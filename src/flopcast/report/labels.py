@@ -33,6 +33,7 @@ COMPONENTS: Mapping[str, str] = {
     "cp_communication": "exposed CP communication",
     "ep_communication": "exposed EP communication",
     "dp_communication": "exposed DP communication",
+    "offload": "states outside the devices",
     "pp_communication": "exposed PP communication",
 }
 MEMORY: Mapping[str, str] = {

@@ -14,7 +14,8 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
 from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
-from flopcast.memory.verdict import Verdict, verdict
+from flopcast.memory.tiers import TierMemory, tier_memories
+from flopcast.memory.verdict import VERDICTS, Verdict, verdict
 from flopcast.spec.cluster import Cluster
 from flopcast.units import show_memory
 from flopcast.workload.program import Programs
@@ -50,7 +51,8 @@ class MemoryReport:
     buffers. `expected_bytes` cannot be freed: the allocations and the driver's own memory. `low_bytes` and
     `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
     sums to `allocated_bytes`. `per_stage` is worked out when it is first read, from `programs`, the
-    memory of their stage classes, `peaks`, and what the driver shows of it, `seen_bytes`.
+    memory of their stage classes, `peaks`, and what the driver shows of it, `seen_bytes`. `tiers` hold the
+    states that the plan places outside the devices.
     """
 
     allocated_bytes: float
@@ -65,6 +67,7 @@ class MemoryReport:
     programs: Programs = field(repr=False, compare=False)
     peaks: PeakMemory = field(repr=False, compare=False)
     seen_bytes: Floats = field(repr=False, compare=False)
+    tiers: tuple[TierMemory, ...] = ()
 
     @cached_property
     def per_stage(self) -> tuple[StageMemory, ...]:
@@ -77,8 +80,9 @@ class MemoryReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Return "fits", "tight" or "does not fit" (memory/verdict.py)."""
-        return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
+        """Return the worst verdict of the device and the tiers: "fits", "tight" or "does not fit"."""
+        device = verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
+        return max((device, *(tier.verdict for tier in self.tiers)), key=VERDICTS.index)
 
     @property
     def fits(self) -> bool:
@@ -131,6 +135,7 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
         programs=programs,
         peaks=memory,
         seen_bytes=seen,
+        tiers=tuple(tier_memories(programs, cluster)),
     )
 
 

@@ -27,6 +27,8 @@ class OffloadSoftware(StrictModel):
     strides : bool
         Whether some subgroups of the optimizer can be updated on the device while the host updates the
         others.
+    buffer_bytes : float
+        Memory of the host, for each rank, through which states on drives and file systems pass.
     window_layers : int
         Layers whose activations or parameters are on the device at the same time while they are copied.
     """
@@ -35,4 +37,5 @@ class OffloadSoftware(StrictModel):
     gradient_copies: Literal["pageable", "pinned"] = "pinned"
     gradient_flush: Literal["blocking", "overlapped", "before_update"] = "before_update"
     strides: bool = False
+    buffer_bytes: float = Field(default=0.0, ge=0)
     window_layers: int = Field(default=2, ge=1)

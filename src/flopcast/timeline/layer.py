@@ -15,15 +15,16 @@ from flopcast.cost.item_prices import ItemPrice, Priced
 from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
+from flopcast.operators.tier_copies import LINKS
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
 from flopcast.timeline.max_plus import Paths, unit
 from flopcast.timeline.shared_links import Period, QueueLoss, SharedLinkLoss, shared_links
 from flopcast.workload.program import WHEN
 
-BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
+BLOCKING = ("compute", "tp", "ep", "cp", "host", *LINKS)  # streams whose end is the program's end
 SLOWED = "slowed"  # compute, including the loss that is charged to the stage (contention.py, `ends_stage`)
-STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", SLOWED)
+STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", *LINKS, SLOWED)
 EVERYWHERE, NOWHERE = np.ones((1, 1, 1), dtype=bool), np.zeros((1, 1, 1), dtype=bool)
 LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after another, and all others
 

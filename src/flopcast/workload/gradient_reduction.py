@@ -31,6 +31,7 @@ from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
+from flopcast.workload.offload import gradients_leave, update_outside, updated_outside
 from flopcast.workload.parameters import elements, is_expert, is_tied, update_bytes
 from flopcast.workload.reductions import (
     bucket_of,
@@ -98,6 +99,8 @@ def micro_batch_items(
                 passes = (_over_gradients(stack, n, whole, phase="backward", when=when) for n in copies)
                 items += [replace(one, count=share) for one in passes]
                 items += _beside(stack, plans, (name, axis), here, (when, on_stage))
+        shard = updated_parameters(plans, held, experts if len(by_axis) > 1 else None)
+        items += gradients_leave(stack, plans, shard)
     return tuple(items)
 
 
@@ -271,12 +274,14 @@ def update_items(
     """
     shard = updated_parameters(plans, parameters, experts)
     size_bytes = moved_bytes(plans.structure.optimizer, stack.optimizer)
-    update = OptimizerUpdate(parameters=shard, bytes_per_parameter=constant(size_bytes), dtype="fp32")
-    copy = MemoryBound(kind="cast_to_fp32", elements=shard, dtype=stack.gradients.dtype)
+    here = shard * (1.0 - updated_outside(plans.structure))
+    update = OptimizerUpdate(parameters=here, bytes_per_parameter=constant(size_bytes), dtype="fp32")
+    copy = MemoryBound(kind="cast_to_fp32", elements=here, dtype=stack.gradients.dtype)
     items = [
         *([_step_kernel("main_gradients", copy, "optimizer")] if copies_gradients(stack) else []),
-        _over_gradients(stack, "scale_gradient", shard, "unscale", "optimizer"),
+        _over_gradients(stack, "scale_gradient", here, "unscale", "optimizer"),
         _step_kernel("update", update, "optimizer"),
+        *update_outside(stack, plans, shard),
     ]
     overlaps = stack.gradients.overlaps(plans.structure.zero)
     if plans.structure.zero in (1, 2) and not stack.gradients.overlap_gather:

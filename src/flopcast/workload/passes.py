@@ -23,6 +23,7 @@ from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item
+from flopcast.spec.offload import fraction_in
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import (
     WHOLE_LAYER,
@@ -37,6 +38,7 @@ from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.gradient_reduction import micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
+from flopcast.workload.offload import activations_leave, activations_return
 from flopcast.workload.program import Accounting, Layer, Workload
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
@@ -140,6 +142,23 @@ def _checkpoint(layer: Layer, software: Software) -> Layer:
     return replace(layer, forward=forward, backward=backward)
 
 
+def _activations_outside(layer: Layer, software: Software) -> Layer:
+    """Copy what a block keeps to its place outside the device, and back."""
+    plan = software.workload.plans.structure
+    share = fraction_in(plan.offload, "activations")
+    if not share or layer.kind != "block":
+        return layer
+    window = software.stack.offload.window_layers
+    return replace(
+        layer,
+        forward=(*layer.forward, *activations_leave(plan, layer.kept_bytes)),
+        backward=(*activations_return(plan, layer.kept_bytes), *layer.backward),
+        kept_bytes=layer.kept_bytes * (1.0 - share),
+        outside_bytes=layer.kept_bytes * share,
+        working_bytes=layer.working_bytes + layer.kept_bytes * share * window,
+    )
+
+
 def _reductions(layer: Layer, software: Software) -> Layer:
     """Add up and reduce gradients behind a layer's backward."""
     stack, plans = software.stack, software.workload.plans
@@ -181,6 +200,7 @@ BEHIND_REWRITES: dict[str, Pass] = {
     "quantise": Pass(run=_quantise),
     "backward": Pass(run=_backward, keeps_flop=False),
     "checkpoint": Pass(run=_checkpoint),
+    "activations_outside": Pass(run=_activations_outside),
 }
 BEHIND_BACKWARD: dict[str, Pass] = {
     "reductions": Pass(run=_reductions),

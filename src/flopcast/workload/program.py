@@ -116,6 +116,7 @@ class Layer:
     kept_bytes: Floats = field(default_factory=lambda: ZERO)  # from a micro-batch's forward to its backward
     working_bytes: Floats = field(default_factory=lambda: ZERO)  # in addition, while the backward pass runs
     waiting_bytes: Floats = field(default_factory=lambda: ZERO)
+    outside_bytes: Floats = field(default_factory=lambda: ZERO)  # kept outside the device instead
     low_precision_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # copies beside 16-bit weights
     spared_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # 16-bit weights that nothing keeps
 

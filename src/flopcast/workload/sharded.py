@@ -35,6 +35,7 @@ from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, Replicate
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
+from flopcast.workload.offload import parameters_return
 from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_tied, update_bytes
 from flopcast.workload.program import Segment
 from flopcast.workload.reductions import Times, bucket_elements
@@ -268,6 +269,8 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
             continue
         bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
         size_bytes = bucket * update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
+        shards = plans.expert_state_shards if of_experts else plans.state_shards
+        found += (copies := parameters_return(plans, count / shards, how.phase, how.when))
         found.append(
             Item(
                 name=f"parameters.gather{name}",
@@ -276,7 +279,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
                 phase=how.phase,
                 when=how.when,
                 stream="dp",
-                waits=("compute", "host"),
+                waits=("compute", "host", *(copy.stream for copy in copies)),
                 count=count / np.maximum(bucket, 1.0),
                 overlapped=ahead,
             )

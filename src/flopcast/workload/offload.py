@@ -1,0 +1,188 @@
+"""States outside the devices: the copies that bring them, and the updates that the host makes.
+
+Answers: which items does a placement add to a layer, to a gather of parameters, and to the end of a step?
+Elsewhere: placements themselves (spec/offload.py), what a stack can place and how it copies
+(spec/offload_software.py), seconds (cost/tier_copies.py), what each memory holds (memory/tiers.py).
+
+Copies run on streams of their own, one for each link and direction, beside compute. Activations of one
+layer leave the device while the next layer computes, and return while the layer before it in the backward
+pass does: so many layers take the longer of both. Offload changes no FLOP.
+
+References
+----------
+ZeRO-Offload: arXiv:2101.06840. ZeRO-Infinity: arXiv:2104.07857. Subgroups that the device updates: Deep
+Optimizer States, arXiv:2410.21316. Activations: SSDTrain, arXiv:2408.10013.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.operators.item import Item
+from flopcast.operators.messages import Replicate
+from flopcast.operators.tier_copies import HostUpdate, Link, StorageTraffic, TierCopy
+from flopcast.spec.offload import Placement, fraction_in, stride_of
+from flopcast.spec.optimizers import FP32_BYTES, state_bytes
+from flopcast.spec.plan import Plan, Plans
+from flopcast.spec.stack import Stack
+
+COMPONENT = "offload"
+OUT: tuple[Link, ...] = ("to_host", "disk_write")
+BACK: tuple[Link, ...] = ("disk_read", "to_device")
+
+
+def _copies(
+    name: str,
+    links: Iterable[Link],
+    one: Placement,
+    size_bytes: Floats,
+    *,
+    phase: str,
+    when: str = "every",
+    after: tuple[str, ...] = (),
+    pinned: bool = True,
+) -> tuple[Item, ...]:
+    """Return the copies of a placement's fraction of `size_bytes`, over one link after the other.
+
+    The first waits for the streams `after`. Between device and host there is one link.
+    """
+    found: list[Item] = []
+    for link in links:
+        if one.tier == "host" and link in ("disk_read", "disk_write"):
+            continue
+        size = size_bytes * one.fraction
+        work = TierCopy(link=link, tier=one.tier, size_bytes=size, pinned=pinned)
+        found.append(
+            Item(
+                name=f"{name}.{link}",
+                work=work,
+                component=COMPONENT,
+                phase=phase,
+                when=when,
+                stream=link,
+                waits=(found[-1].stream,) if found else after,
+            )
+        )
+    return tuple(found)
+
+
+def _placed(plan: Plan, kind: str) -> Sequence[Placement]:
+    """Return the placements of a kind of state; gradients without any are where the optimizer is."""
+    own = [one for one in plan.offload if one.kind == kind]
+    return own if own or kind != "gradients" else _placed(plan, "optimizer")
+
+
+def wait_for_copies(stream: str) -> Item:
+    """Return an item without work: compute waits until all that was put on a stream of copies is done."""
+    nothing = Replicate(axis="dp", message_bytes=ZERO)
+    return Item(
+        name=f"{stream}.wait", work=nothing, component=COMPONENT, stream="compute", waits=("compute", stream)
+    )
+
+
+def activations_leave(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
+    """Return the copies of what a layer has kept, for the forward pass."""
+    placed = _placed(plan, "activations")
+    name = "activations"
+    return tuple(c for one in placed for c in _copies(name, OUT, one, kept_bytes, phase="forward"))
+
+
+def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
+    """Return the copies that bring the activations of the next layer of a backward pass.
+
+    They begin with the layer that computes; the next one waits for them.
+    """
+    found: list[Item] = []
+    for one in _placed(plan, "activations"):
+        back = _copies("activations", BACK, one, kept_bytes, phase="backward", after=("compute",))
+        found += [*(wait_for_copies(item.stream) for item in back[-1:]), *back]
+    return tuple(found)
+
+
+def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
+    """Return the copies of a layer's reduced gradients during the last backward pass, in fp32."""
+    how = stack.offload
+    if how.gradient_flush == "before_update" or plans.structure.zero < 2:
+        return ()
+    found: list[Item] = []
+    for one in _placed(plans.structure, "gradients"):
+        found += _copies(
+            "gradients",
+            OUT,
+            one,
+            shard * FP32_BYTES,
+            phase="backward",
+            when="last",
+            after=("compute", "dp"),
+            pinned=how.gradient_copies == "pinned",
+        )
+        if how.gradient_flush == "blocking":
+            found.append(wait_for_copies(found[-1].stream))
+    return tuple(found)
+
+
+def parameters_return(plans: Plans, shard: Counts, phase: str, when: str) -> tuple[Item, ...]:
+    """Return the copies of a rank's shard of a unit, before the unit is gathered."""
+    size_bytes = shard * ELEMENT_BYTES[plans.structure.activations]
+    found: list[Item] = []
+    for one in _placed(plans.structure, "parameters"):
+        found += _copies("parameters", BACK, one, size_bytes, phase=phase, when=when)
+    return tuple(found)
+
+
+def updated_outside(plan: Plan) -> float:
+    """Return the fraction of a rank's parameters that its host updates."""
+    return fraction_in(plan.offload, "optimizer")
+
+
+def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
+    """Return the update of the placed fraction of a rank's shard, (plans, stage classes).
+
+    Gradients that have not left during the backward pass do so first. The states of AdamW, 12 bytes a
+    parameter, are read and written, and 4 bytes of gradients are read. Then 16-bit parameters return to the
+    device, unless their place is outside it, too.
+    """
+    plan, placed = plans.structure, _placed(plans.structure, "optimizer")
+    if not placed:
+        return ()
+    found: list[Item] = []
+    how = stack.offload
+    if how.gradient_flush == "before_update" or plan.zero < 2:
+        pinned = how.gradient_copies == "pinned"
+        for one in _placed(plan, "gradients"):
+            found += _copies("gradients", OUT, one, shard * FP32_BYTES, phase="step", pinned=pinned)
+    states = shard * state_bytes(plan.optimizer, stack.optimizer)
+    updated = shard * updated_outside(plan)
+    found.append(
+        Item(
+            name="optimizer.update_on_host",
+            work=HostUpdate(
+                parameters=updated,
+                moved_bytes=(2 * states + shard * FP32_BYTES) * updated_outside(plan),
+                stride=stride_of(plan.offload),
+                storage=_storage_traffic(plan, states, shard * FP32_BYTES),
+            ),
+            component=COMPONENT,
+            phase="step",
+            stream="host",
+        )
+    )
+    new_bytes = shard * ELEMENT_BYTES[plan.activations]
+    elsewhere = fraction_in(plan.offload, "parameters")
+    for one in placed:
+        on_device = one.model_copy(update={"tier": "host"})  # from there, wherever the states are
+        found += _copies("parameters", BACK, on_device, new_bytes * (1 - elsewhere), phase="step")
+    for one in _placed(plan, "parameters"):
+        written = one.model_copy(update={"fraction": one.fraction * updated_outside(plan)})
+        found += _copies("parameters", OUT[1:], written, new_bytes, phase="step")
+    return tuple(found)
+
+
+def _storage_traffic(plan: Plan, states_bytes: Floats, gradient_bytes: Floats) -> tuple[StorageTraffic, ...]:
+    """Return what an update reads and writes of each storage."""
+    tiers = dict.fromkeys(one.tier for one in plan.offload if one.tier != "host")
+    found = []
+    for tier in tiers:
+        states = states_bytes * fraction_in(plan.offload, "optimizer", tier)
+        gradients = gradient_bytes * fraction_in(plan.offload, "gradients", tier)
+        found.append(StorageTraffic(tier=tier, read_bytes=states + gradients, written_bytes=states))
+    return tuple(found)
