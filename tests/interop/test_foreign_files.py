@@ -20,6 +20,7 @@ PLANS = {
     "deepspeed/zero1_fp16_tabs.json": "dp=8 mbs=2 gbs=256 zero=1 precision=fp16",
     "deepspeed/zero2_auto.json": "dp=8 mbs=8 gbs=64 zero=2",
     "deepspeed/zero3_bf16.json": "dp=8 mbs=4 gbs=128 zero=3",
+    "deepspeed/zero3_offload.json": "dp=8 mbs=1 gbs=64 zero=3 offload=optimizer:host,parameters:nvme",
     "gpt-neox/gpt_125m.yml": "dp=8 mbs=4 gbs=32 zero=1 recompute=full precision=fp16",
     "gpt-neox/gpt_1_3b.yml": "dp=8 mbs=4 gbs=32 zero=1 recompute=full precision=fp16",
     "gpt-neox/gpt_6_7b.yml": "dp=8 mbs=1 gbs=16 zero=1 recompute=full precision=fp16",
@@ -123,14 +124,13 @@ REFUSED = {
         (10, "model.model_config.moe_config"),
         (17, "optimizer.zero_stage"),
     ],
-    "deepspeed/zero3_offload.json": [(7, "plan.offload")],
     "deepspeed/zeropp_curriculum.json": [
         (7, "zero_optimization.zero_quantized_weights"),
         (9, "zero_optimization.zero_quantized_gradients"),
         (12, "curriculum_learning.enabled"),
     ],
     "axolotl/dpo_unknown_model.yml": [(1, "base_model"), (5, "rl"), (8, "load_in_8bit"), (15, "deepspeed")],
-    "axolotl/llama3_70b_qlora_offload.yaml": [(20, "plan.offload"), (21, "plan.zero")],
+    "axolotl/llama3_70b_qlora_offload.yaml": [(21, "plan.zero")],
     "torchtune/qwen2_7b_qlora.yaml": [(2, "plan.zero")],  # on one device it is planned
     "torchtune/llama32_kd_vision.yaml": [
         (4, "teacher_model._component_"),

@@ -341,13 +341,14 @@ def test_context_and_tensor_ranks_take_no_batch_of_their_own():
     assert plan["global_batch"] == 2 * 2 * 4
 
 
+BOTH_ON_HOST = "optimizer:host,parameters:host"
 HIDDEN_IN_NAMES = {  # a published file of DeepSpeed's settings → what its name does not tell
-    ("axolotl", "deepspeed_configs/zero2.json"): {"offload": True},
-    ("axolotl", "deepspeed_configs/zero2_torch_compile.json"): {"offload": True},
+    ("axolotl", "deepspeed_configs/zero2.json"): {"offload": "optimizer:host"},
+    ("axolotl", "deepspeed_configs/zero2_torch_compile.json"): {"offload": "optimizer:host"},
     ("axolotl", "deepspeed_configs/zero1.json"): {},
-    ("axolotl", "deepspeed_configs/zero3_bf16_cpuoffload_params.json"): {"offload": True},
+    ("axolotl", "deepspeed_configs/zero3_bf16_cpuoffload_params.json"): {"offload": BOTH_ON_HOST},
     ("llama-factory", "examples/deepspeed/ds_z2_config.json"): {},
-    ("llama-factory", "examples/deepspeed/ds_z3_offload_config.json"): {"offload": True},
+    ("llama-factory", "examples/deepspeed/ds_z3_offload_config.json"): {"offload": BOTH_ON_HOST},
 }
 
 

@@ -409,7 +409,7 @@ def test_method_layers_and_modules_of_recompute_are_read(flags, word):
         ("--zero-stage 2", "dp=8 mbs=2 gbs=16"),
         ("--ds-sequence-parallel-size 2", "dp=4 cp=2 mbs=2 gbs=16 context_exchange=all_to_all"),
         ("--use-tp-pp-dp-mapping", "dp=8 mbs=2 gbs=16 rank_order=tp-cp-pp-dp"),
-        ("--optimizer-cpu-offload", "dp=8 mbs=2 gbs=16 offload"),
+        ("--optimizer-cpu-offload", "dp=8 mbs=2 gbs=16 offload=optimizer:host"),
         ("--fp8-format hybrid", "dp=8 mbs=2 gbs=16 precision=fp8"),
         ("--fp8-hybrid", "dp=8 mbs=2 gbs=16 precision=fp8"),
         ("--fp8-format e4m3 --fp8-recipe tensorwise", "dp=8 mbs=2 gbs=16 precision=fp8_current"),

@@ -10,6 +10,7 @@ from flopcast.operators.item import EVERY_STREAM, HostWork, blocking, host_work,
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, SendReceive
+from flopcast.operators.tier_copies import LINKS
 
 EIGHT = constant(8)
 
@@ -126,7 +127,7 @@ def test_a_drained_device_has_finished_every_stream():
     item = host_work("synchronise", "backward")
 
     assert isinstance(item.work, HostWork)
-    streams = {"compute", "tp", "ep", "cp", "dp", "pp", "gathered", "host"}
+    streams = {"compute", "tp", "ep", "cp", "dp", "pp", "gathered", "host", *LINKS}
     assert set(item.waits) == set(EVERY_STREAM) == streams
     assert (item.work.kind, item.stream, item.phase) == ("synchronise", "host", "backward")
     assert (item.name, item.component) == ("host.synchronise", "host")

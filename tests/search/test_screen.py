@@ -252,7 +252,7 @@ def test_schedules_and_modes_that_are_not_built_are_impossible_not_wrong():
         {"schedule": "zb_h1", "recompute": "full"},
         {"zero": 3},
         {"precision": "fp8"},
-        {"offload": True},
+        {"offload": "optimizer:host"},
         {"cp": 2, "dp": 4},
     ]
 

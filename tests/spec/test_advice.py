@@ -92,7 +92,7 @@ def test_whoever_follows_the_advice_arrives_at_a_valid_job():
         global_batch=7,
         schedule="gpipe",
         zero=2,
-        offload=True,
+        offload="optimizer:host",
         precision="fp8",
         data_shard=4,
     )

@@ -30,7 +30,7 @@ WRONG = {  # values of one field that may break a plan which is right without it
     "recompute_modules": (("core_attention",),),
     "stage_layers": ((3, 4), (8,), (2, 2, 2, 2)),
     "partition_activations": (True,),
-    "offload": (True,),
+    "offload": (Plan(offload="optimizer:host").offload,),
 }
 
 

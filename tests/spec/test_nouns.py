@@ -14,7 +14,10 @@ from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained, Tier
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
+from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Model, Source
+from flopcast.spec.offload import Placement
+from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
@@ -57,6 +60,10 @@ EXAMPLES = {
     NarrowProducts: NarrowProducts(),
     Node: CLUSTER.node,
     NodeGroup: GROUP,
+    HostMemory: HostMemory(capacity_bytes=1e12, bytes_per_s=2e11),
+    OffloadSoftware: OffloadSoftware(places=("optimizer:host",)),
+    Placement: Placement(kind="optimizer", tier="host"),
+    Storage: Storage(capacity_bytes=1e13, read_bytes_per_s=1e10, write_bytes_per_s=5e9),
     Optimizer: Optimizer(),
     Pipeline: Pipeline(),
     Plan: JOB.plan,

@@ -16,6 +16,8 @@ from flopcast.spec.plan import Plan
 from flopcast.workload.checks import RULES, check
 
 ONE_NODE = {"node": {"device": "a100-sxm4-80gb", "devices": 8, "host": "epyc-7763"}, "count": 1}
+MEMORY = {"capacity_bytes": "1 TB", "bytes_per_s": "200 GB/s"}
+WITH_MEMORY = {"base": "dgx-a100", "groups": [{"count": 1, "node": ONE_NODE["node"] | {"memory": MEMORY}}]}
 TWO = [{"seq": 512}, {"seq": 1024}]  # micro-batches of one rank
 UNEQUAL_RANKS = [{"count": 4, "micro_batches": TWO}, {"count": 4, "micro_batches": TWO[::-1]}]
 BROKEN = {  # (field, because) → the job that breaks this rule alone, its value, a part of what is allowed
@@ -87,7 +89,7 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
         },
         {"zero": 2, "schedule": "zb_h2", "stack": "megatron-core"},
         {"schedule": "zb_h1", "recompute": "full"},
-        {"offload": True},
+        {"schedule": "zb_h1", "stack": "generic", "cluster": WITH_MEMORY, "offload": "activations:host"},
         {
             "batch": {"seq": 1024, "documents": [24, 1000]},
             "stack": "megatron-core",
@@ -140,7 +142,7 @@ def test_all_faults_of_a_job_are_told_at_once():
         sequence_parallel=True,
         global_batch=17,
         zero=2,
-        offload=True,
+        offload="optimizer:host",
         schedule="interleaved_1f1b",
         partition_activations=True,
     )

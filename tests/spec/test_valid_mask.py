@@ -35,7 +35,7 @@ MODES = [
     {"schedule": "interleaved_1f1b"},
     {"precision": "fp8"},
     {"precision": "mxfp8"},
-    {"offload": True},
+    {"offload": "optimizer:host"},
 ]
 JOB = make_job(model=model(blocks=12, heads=12, kv_heads=4, ffn_hidden=6144), plan="dp=8 mbs=1 gbs=16")
 

@@ -123,10 +123,12 @@ KINDS: Mapping[str, FactorKind] = {
         is_lever=False,
     ),
     "host_link": FactorKind(
-        label="speed of copies between device and host", rests_on="prior: the usual difference between hosts"
+        label="speed of copies between device and host",
+        rests_on="prior: the usual difference between hosts",
     ),
     "host_link_pageable": FactorKind(
-        label="speed of copies to memory that is not pinned", rests_on="copies of gradients on three machines"
+        label="speed of copies to memory that is not pinned",
+        rests_on="copies of gradients on three machines",
     ),
     "host_update": FactorKind(
         label="speed of the optimizer on the host", rests_on="updates of the optimizer on three machines"

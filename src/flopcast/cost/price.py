@@ -32,8 +32,8 @@ from flopcast.cost.kernels.kernel_factors import kernel_factors
 from flopcast.cost.kernels.unscaled import UnscaledTimes, broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.cost.pricing import PricedItem, Pricing, place_of
-from flopcast.cost.tier_copies import price_copies
 from flopcast.cost.single_groups import Single, single_groups, to_price
+from flopcast.cost.tier_copies import price_copies
 from flopcast.dtypes import ZERO, Floats, constant, distinct
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator

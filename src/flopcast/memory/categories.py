@@ -30,6 +30,7 @@ from flopcast.memory.communicators import communicators_opened
 from flopcast.memory.sharded import (
     gathered_parameters,
     gradient_shards,
+    on_device,
     parameter_shards,
     trained_shard,
     unreduced_gradients,
@@ -40,7 +41,6 @@ from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
-from flopcast.spec.offload import fraction_in
 from flopcast.workload.optimizer import main_gradient_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
 from flopcast.workload.reductions import bucket_elements
@@ -87,7 +87,7 @@ def gradients(programs: Programs) -> Floats:
 
 def optimizer_states(programs: Programs) -> Floats:
     """Return master weights and moments of the rank's shard; experts are sharded over their replicas."""
-    return optimizer_state_bytes(programs) * _on_device(programs, "optimizer")
+    return optimizer_state_bytes(programs) * on_device(programs, "optimizer")
 
 
 def workspace(programs: Programs) -> Floats:
@@ -139,11 +139,6 @@ def activations(programs: Programs) -> Floats:
     return _over_layers(programs, [layer.kept_bytes for layer in programs.layers])
 
 
-def activations_outside(programs: Programs) -> Floats:
-    """Return what the layers of a chunk keep of one micro-batch outside the device."""
-    return _over_layers(programs, [layer.outside_bytes for layer in programs.layers])
-
-
 def stage_outputs(programs: Programs) -> Floats:
     """Return what a pipeline engine has sent and keeps until the backward of the micro-batch."""
     sent_bytes = programs.stack.memory.stage_outputs * _sent_bytes(programs)
@@ -180,13 +175,13 @@ def gradient_buckets(programs: Programs) -> Floats:
 
 def update(programs: Programs) -> Floats:
     """Return temporaries of the optimizer: copies of the rank's shard."""
-    updated = trained_shard(programs) * _on_device(programs, "optimizer")
-    return updated * programs.stack.memory.update_bytes
+    each_bytes = programs.stack.memory.update_bytes * on_device(programs, "optimizer")
+    return trained_shard(programs) * each_bytes
 
 
 def main_gradients(programs: Programs) -> Floats:
     """Return fp32 copies of the shard's 16-bit gradients, which exist until the next step begins."""
-    return main_gradient_bytes(programs) * _on_device(programs, "optimizer")
+    return main_gradient_bytes(programs) * on_device(programs, "optimizer")
 
 
 def context(programs: Programs) -> Floats:
@@ -317,11 +312,6 @@ def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
     return sum(
         (held[..., part] * size[:, :, None] for part, size in enumerate(of_layers)), ZERO[:, :, None]
     )
-
-
-def _on_device(programs: Programs, kind: str) -> float:
-    """Return the fraction of a kind of state that is on the device."""
-    return 1.0 - fraction_in(programs.plans.structure.offload, kind)
 
 
 def _holds_any(programs: Programs) -> Counts:

@@ -32,7 +32,7 @@ def parameter_shards(programs: Programs) -> Floats:
     whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
     trained = trained_shard(programs)
     kept = float(programs.stack.sharding.keeps_low_precision)
-    here = 1.0 - fraction_in(plans.structure.offload, "parameters")
+    here = on_device(programs, "parameters")
     return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations] * here
 
 
@@ -40,7 +40,7 @@ def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all."""
     stack, shard = programs.stack, trained_shard(programs)
     if stack.offload.gradient_flush != "before_update":  # they leave layer by layer
-        shard = shard * (1.0 - fraction_in(programs.plans.structure.offload, "gradients"))
+        shard = shard * on_device(programs, "gradients")
     whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
     return np.where(
         _reduced_at_once(programs) > 0, shard * ELEMENT_BYTES[stack.sharding.gradient_dtype], whole_bytes
@@ -83,6 +83,11 @@ def built_whole(programs: Programs) -> Floats:
     if plans.structure.zero < 3 or not here:
         return ZERO
     return programs.parameters * ELEMENT_BYTES[plans.structure.activations]
+
+
+def on_device(programs: Programs, kind: str) -> float:
+    """Return the fraction of a kind of state that is on the device (spec/offload.py)."""
+    return 1.0 - fraction_in(programs.plans.structure.offload, kind)
 
 
 def trained_shard(programs: Programs) -> Counts:

@@ -15,7 +15,6 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Flags, Floats
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
-from flopcast.memory.categories import activations_outside
 from flopcast.memory.sharded import trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.spec.cluster import Cluster
@@ -73,10 +72,13 @@ def outside_bytes(programs: Programs, tier: str) -> dict[str, Floats]:
 def _most_activations(programs: Programs) -> Floats:
     """Return the most bytes of activations that a rank keeps outside its device, (plans, stage classes)."""
     plans, none = programs.plans, {"": ZERO[:, :, None]}
-    shape = CategoryBytes.of(programs).shape
-    weights = CategoryBytes(
-        in_flight={"activations": activations_outside(programs)}, waiting=none, at_work=none, shape=shape
+    held = programs.stages.chunk_counts[:, None]
+    of_layers = (
+        held[..., part] * each.outside_bytes[:, :, None] for part, each in enumerate(programs.layers)
     )
+    flying = {"activations": sum(of_layers, ZERO[:, :, None])}
+    shape = CategoryBytes.of(programs).shape
+    weights = CategoryBytes(in_flight=flying, waiting=none, at_work=none, shape=shape)
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
     return fullest_bytes(programs, weights, np.arange(shape[0]), micro_batches[:, 0])
 
@@ -113,13 +115,14 @@ def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
 
 
 def outside_ratio(programs: Programs, cluster: Cluster) -> Floats:
-    """Return the high end of what the fullest tier holds over its capacity, (plans, 1); 0 if none is used."""
-    most: Floats = np.zeros((programs.plans.size, 1))
+    """Return the high end of what the fullest tier holds over its capacity, (plans, 1); 0 for no tier."""
+    most_ratio: Floats = np.zeros((programs.plans.size, 1))
     for tier in TIERS if programs.plans.structure.offload else ():
         capacity_bytes, ranks = _capacity_and_ranks(tier, cluster)
         held = sum(outside_bytes(programs, tier).values(), ZERO).max(axis=1, keepdims=True)
-        most = np.maximum(most, held * ranks * OUTSIDE_HIGH_RATIO / capacity_bytes)
-    return most
+        ratio = held * ranks * OUTSIDE_HIGH_RATIO / capacity_bytes
+        most_ratio = np.maximum(most_ratio, ratio)
+    return most_ratio
 
 
 def tiers_hold(programs: Programs, cluster: Cluster) -> Flags:

@@ -124,15 +124,19 @@ def _or_word(schema: dict[str, Any]) -> None:
     array = {key: schema.pop(key) for key in ("type", "items")}
     by_kind = {
         "type": "object",
-        "properties": {kind: {"anyOf": [{"type": "string"}, {"type": "object"}]} for kind in KINDS},
+        "properties": {
+            kind: {
+                "description": f"where {kind} are placed",
+                "anyOf": [{"type": "string"}, {"type": "object"}],
+            }
+            for kind in KINDS
+        },
         "additionalProperties": False,
     }
     schema["anyOf"] = [array, {"type": "string", "examples": ["optimizer:host"]}, by_kind]
 
 
-Offload = Annotated[
-    tuple[Placement, ...], BeforeValidator(_placements), Field(json_schema_extra=_or_word)
-]
+Offload = Annotated[tuple[Placement, ...], BeforeValidator(_placements), Field(json_schema_extra=_or_word)]
 
 
 def fraction_in(placements: tuple[Placement, ...], kind: str, tier: str = "") -> float:
@@ -147,7 +151,7 @@ def fraction_in(placements: tuple[Placement, ...], kind: str, tier: str = "") ->
     own = [one for one in placements if one.kind == kind]
     if kind == "gradients" and not own:
         own = [one for one in placements if one.kind == "optimizer"]
-    return sum(one.fraction for one in own if tier in ("", one.tier))
+    return sum((one.fraction for one in own if tier in ("", one.tier)), 0.0)
 
 
 def stride_of(placements: tuple[Placement, ...]) -> int:

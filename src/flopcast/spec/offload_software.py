@@ -24,6 +24,9 @@ class OffloadSoftware(StrictModel):
     gradient_flush : str
         When gradients are copied to the host. "blocking": the backward pass waits for each copy.
         "overlapped": copies run during the backward pass. "before_update": in one copy before the update.
+    updates_on : str
+        Where an optimizer that is placed outside the devices is updated: on the "host", or on the "device",
+        to which its states are copied and from which they return.
     strides : bool
         Whether some subgroups of the optimizer can be updated on the device while the host updates the
         others.
@@ -36,6 +39,7 @@ class OffloadSoftware(StrictModel):
     places: tuple[str, ...] = ()
     gradient_copies: Literal["pageable", "pinned"] = "pinned"
     gradient_flush: Literal["blocking", "overlapped", "before_update"] = "before_update"
+    updates_on: Literal["host", "device"] = "host"
     strides: bool = False
     buffer_bytes: float = Field(default=0.0, ge=0)
     window_layers: int = Field(default=2, ge=1)

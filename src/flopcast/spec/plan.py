@@ -193,7 +193,7 @@ class Plan(StrictModel):
             if isinstance(value, bool):
                 modes += [word] if value else []
             elif name == "offload":
-                modes += [f"{word}={offload_word(value)}"] if value else []
+                modes += [f"{word}={offload_word(self.offload)}"] if value else []
             elif value != usual or name in ALWAYS_SHOWN:
                 text = with_runs(value) if isinstance(value, tuple) else value
                 (degrees if name in NUMERIC else modes).append(f"{word}={text}")

@@ -6,8 +6,8 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 """
 
 from flopcast.spec.checks import Case, Rule
-from flopcast.spec.offload import KINDS, Placement, fraction_in, offload_word, stride_of
 from flopcast.spec.memory_tiers import HostMemory, Storage
+from flopcast.spec.offload import KINDS, Placement, fraction_in, offload_word, stride_of
 
 FIELDS = {"host": "memory", "nvme": "nvme", "file_system": "file_system"}  # of a node, or of the cluster
 
@@ -40,6 +40,8 @@ def tier_of(case: Case, name: str) -> HostMemory | Storage | None:
 
 def _undescribed(case: Case) -> list[str]:
     """Return the names of tiers that the plan uses and the cluster does not describe."""
+    if _unknown_to_stack(case):
+        return []  # another rule says so
     names = dict.fromkeys(one.tier for one in _placed(case))
     if any(name != "host" for name in names):
         names = dict.fromkeys(("host", *names))  # everything passes through the host

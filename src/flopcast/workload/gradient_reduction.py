@@ -244,15 +244,14 @@ def update_items(
 ) -> tuple[Item, ...]:
     """Return items from the synchronisation to the next step; (plans, stage classes).
 
-    ZeRO-1 and 2: each rank updates its share of the parameters and all gather the result, here or under
-    the next forward. ZeRO-3 keeps shares.
+    With ZeRO-1 and 2, ranks update shares and gather the result, here or under the next forward.
 
     Parameters
     ----------
     parameters : array of shape (plans, stage classes)
         Elements that a rank holds, its share or not.
     experts : array of shape (plans, stage classes), or None
-        Those of them that are experts'.
+        Those that are experts'.
     tensors : array of shape (plans, stage classes), or None
         How many tensors they are; needed where ranks broadcast those that they have updated.
     narrow : pair of arrays of shape (plans, stage classes)
@@ -269,16 +268,16 @@ def update_items(
     >>> items = update_items(Stack(name="any"), one_plan(Plan(dp=4, zero=1)), constant(1e6))
     >>> [item.name for item in items]
     ['optimizer.unscale', 'optimizer.update', 'gradients.gather_parameters']
-    >>> items[1].work.parameters.tolist()
-    [[250000.0]]
+    >>> items[1].work.parameters.item()
+    250000.0
     """
     shard = updated_parameters(plans, parameters, experts)
-    size_bytes = moved_bytes(plans.structure.optimizer, stack.optimizer)
-    here = shard * (1.0 - updated_outside(plans.structure))
-    update = OptimizerUpdate(parameters=here, bytes_per_parameter=constant(size_bytes), dtype="fp32")
+    here = shard * (1.0 - updated_outside(stack, plans.structure))
+    size_bytes = constant(moved_bytes(plans.structure.optimizer, stack.optimizer))
+    update = OptimizerUpdate(parameters=here, bytes_per_parameter=size_bytes, dtype="fp32")
     copy = MemoryBound(kind="cast_to_fp32", elements=here, dtype=stack.gradients.dtype)
-    items = [
-        *([_step_kernel("main_gradients", copy, "optimizer")] if copies_gradients(stack) else []),
+    items = [_step_kernel("main_gradients", copy, "optimizer")] if copies_gradients(stack) else []
+    items += [
         _over_gradients(stack, "scale_gradient", here, "unscale", "optimizer"),
         _step_kernel("update", update, "optimizer"),
         *update_outside(stack, plans, shard),

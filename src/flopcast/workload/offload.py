@@ -28,6 +28,7 @@ from flopcast.spec.stack import Stack
 COMPONENT = "offload"
 OUT: tuple[Link, ...] = ("to_host", "disk_write")
 BACK: tuple[Link, ...] = ("disk_read", "to_device")
+ROUND = (*BACK, *OUT)
 
 
 def _copies(
@@ -75,7 +76,11 @@ def wait_for_copies(stream: str) -> Item:
     """Return an item without work: compute waits until all that was put on a stream of copies is done."""
     nothing = Replicate(axis="dp", message_bytes=ZERO)
     return Item(
-        name=f"{stream}.wait", work=nothing, component=COMPONENT, stream="compute", waits=("compute", stream)
+        name=f"{stream}.wait",
+        work=nothing,
+        component=COMPONENT,
+        stream="compute",
+        waits=("compute", stream),
     )
 
 
@@ -129,35 +134,37 @@ def parameters_return(plans: Plans, shard: Counts, phase: str, when: str) -> tup
     return tuple(found)
 
 
-def updated_outside(plan: Plan) -> float:
+def updated_outside(stack: Stack, plan: Plan) -> float:
     """Return the fraction of a rank's parameters that its host updates."""
-    return fraction_in(plan.offload, "optimizer")
+    return fraction_in(plan.offload, "optimizer") if stack.offload.updates_on == "host" else 0.0
 
 
 def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
     """Return the update of the placed fraction of a rank's shard, (plans, stage classes).
 
-    Gradients that have not left during the backward pass do so first. The states of AdamW, 12 bytes a
-    parameter, are read and written, and 4 bytes of gradients are read. Then 16-bit parameters return to the
-    device, unless their place is outside it, too.
+    Where the software updates on the device, the states are copied there and back, beside the update of all
+    parameters. Otherwise gradients that have not left during the backward pass do so first. The states of
+    AdamW, 12 bytes a parameter, are read and written, and 4 bytes of gradients are read. Then 16-bit
+    parameters return to the device, unless their place is outside it, too.
     """
-    plan, placed = plans.structure, _placed(plans.structure, "optimizer")
+    plan, placed, how = plans.structure, _placed(plans.structure, "optimizer"), stack.offload
     if not placed:
         return ()
     found: list[Item] = []
-    how = stack.offload
     if how.gradient_flush == "before_update" or plan.zero < 2:
         pinned = how.gradient_copies == "pinned"
         for one in _placed(plan, "gradients"):
             found += _copies("gradients", OUT, one, shard * FP32_BYTES, phase="step", pinned=pinned)
     states = shard * state_bytes(plan.optimizer, stack.optimizer)
-    updated = shard * updated_outside(plan)
+    if how.updates_on == "device":
+        return tuple(c for one in placed for c in _copies("states", ROUND, one, states, phase="step"))
+    updated = shard * updated_outside(stack, plan)
     found.append(
         Item(
             name="optimizer.update_on_host",
             work=HostUpdate(
                 parameters=updated,
-                moved_bytes=(2 * states + shard * FP32_BYTES) * updated_outside(plan),
+                moved_bytes=(2 * states + shard * FP32_BYTES) * updated_outside(stack, plan),
                 stride=stride_of(plan.offload),
                 storage=_storage_traffic(plan, states, shard * FP32_BYTES),
             ),
@@ -172,12 +179,14 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
         on_device = one.model_copy(update={"tier": "host"})  # from there, wherever the states are
         found += _copies("parameters", BACK, on_device, new_bytes * (1 - elsewhere), phase="step")
     for one in _placed(plan, "parameters"):
-        written = one.model_copy(update={"fraction": one.fraction * updated_outside(plan)})
+        written = one.model_copy(update={"fraction": one.fraction * updated_outside(stack, plan)})
         found += _copies("parameters", OUT[1:], written, new_bytes, phase="step")
     return tuple(found)
 
 
-def _storage_traffic(plan: Plan, states_bytes: Floats, gradient_bytes: Floats) -> tuple[StorageTraffic, ...]:
+def _storage_traffic(
+    plan: Plan, states_bytes: Floats, gradient_bytes: Floats
+) -> tuple[StorageTraffic, ...]:
     """Return what an update reads and writes of each storage."""
     tiers = dict.fromkeys(one.tier for one in plan.offload if one.tier != "host")
     found = []

@@ -262,7 +262,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
     """
     stack, plans = how.stack, how.plans
     held, experts = unit_elements(weights, stack, plans), elements(weights, is_expert)
-    found = []
+    found: list[Item] = []
     for name, axis, count in (("", "dp", held - experts), ("_experts", "expert_dp", experts)):
         of_experts = bool(name)
         if of_experts and not any(weight.expert for weight in weights):

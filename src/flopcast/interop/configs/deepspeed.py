@@ -123,14 +123,25 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
     group = reader.count(f"{section}.mics_shard_size", -1, least=-1)
     if group > 0:
         reader.put(("plan", "data_shard"), max(group // sequence, 1), f"{section}.mics_shard_size")
-    devices = {"none": "", "cpu": "cpu", "nvme": "nvme"}
-    moved = [f"{section}.{part}.device" for part in ("offload_optimizer", "offload_param")]
-    old = [f"{section}.cpu_offload", f"{section}.cpu_offload_params"]
-    offloaded = [name for name in moved if reader.choice(name, devices, "")]
-    offloaded += [name for name in old if reader.flag(name)]
-    if offloaded:
-        reader.put(("plan", "offload"), True, *offloaded)
+    _placements(reader, section)
     return stage
+
+
+def _placements(reader: ConfigReader, section: str) -> None:
+    """Put the states that DeepSpeed keeps outside the devices into the plan, by its new or its old keys."""
+    placed: dict[str, str] = {}
+    keys = []
+    for kind, part, old in (
+        ("optimizer", "offload_optimizer", "cpu_offload"),
+        ("parameters", "offload_param", "cpu_offload_params"),
+    ):
+        device, before = f"{section}.{part}.device", f"{section}.{old}"
+        tier = reader.choice(device, {"none": "", "cpu": "host", "nvme": "nvme"}, "")
+        if tier := tier or ("host" if reader.flag(before) else ""):
+            placed[kind] = tier
+            keys += [device, before]
+    if placed:
+        reader.put(("plan", "offload"), ",".join(f"{kind}:{tier}" for kind, tier in placed.items()), *keys)
 
 
 def put_stage(reader: ConfigReader, stage: int, precision: str, key: str) -> int:

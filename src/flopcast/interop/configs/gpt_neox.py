@@ -183,7 +183,7 @@ def _optimizer(reader: ConfigReader) -> None:
     elif name not in OPTIMIZERS:
         reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
     if name.startswith("cpu"):
-        reader.put(("plan", "offload"), True, key)
+        reader.put(("plan", "offload"), "optimizer:host", key)
     kind = OPTIMIZERS.get(name, "adamw")
     kind = IN_8_BITS.get(kind, kind) if reader.flag("use_bnb_optimizer") else kind
     reader.put_optimizer(kind, "use_bnb_optimizer", key)

@@ -150,7 +150,7 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
     if zero:
         _groups(reader, replicas, strategy)
     if reader.flag("fsdp_config.cpu_offload"):
-        reader.put(("plan", "offload"), True, "fsdp_config.cpu_offload")
+        reader.put(("plan", "offload"), "optimizer:host,parameters:host", "fsdp_config.cpu_offload")
     if reader.flag("fsdp_config.activation_checkpointing"):
         reader.put(("plan", "recompute"), "full", "fsdp_config.activation_checkpointing")
     reduced = reader.choice(MIXED, REDUCTIONS, "fp32")

@@ -188,10 +188,13 @@ def _modes(reader: ConfigReader) -> None:
     dtype = reader.choice("dtype", TYPES, "bf16")
     reader.put(("plan", "precision"), narrow or dtype, "quantization" if narrow else "dtype")
     reader.put_optimizer(reader.choice("opt_type", OPTIMIZERS, "adamw"), "opt_type")
-    offloaded = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
-    moved = [key for key in offloaded if reader.flag(key)]
+    offloaded = {
+        "optimizer_memory_host_offload": "optimizer:host",
+        "parameter_memory_host_offload": "parameters:host",
+    }
+    moved = {key: placed for key, placed in offloaded.items() if reader.flag(key)}
     if moved:
-        reader.put(("plan", "offload"), True, *moved)
+        reader.put(("plan", "offload"), ",".join(moved.values()), *moved)
 
 
 def _override(reader: ConfigReader) -> None:

@@ -76,7 +76,8 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
         "deepspeed",
     )
     if offloads:
-        reader.put(("plan", "offload"), True, "deepspeed")
+        placed = "optimizer:host,parameters:host" if stage == 3 else "optimizer:host"
+        reader.put(("plan", "offload"), placed, "deepspeed")
     wire = precision_bytes(precision)
     reader.put(("plan", "zero"), deepspeed.put_stage(reader, stage, wire, "deepspeed"), "deepspeed")
     gradients: dict[str, object] = {"dtype": wire, "overlap": published.get("overlap", True)}

@@ -170,7 +170,7 @@ def _modes(reader: ConfigReader) -> None:
     reader.put(("plan", "precision"), _precision(reader), "model.converters", "model_converters.converters")
     reader.put_optimizer(reader.choice("optimizer.name", OPTIMIZERS, "adamw"), "optimizer.name")
     if reader.flag("training.enable_cpu_offload"):
-        reader.put(("plan", "offload"), True, "training.enable_cpu_offload")
+        reader.put(("plan", "offload"), "optimizer:host,parameters:host", "training.enable_cpu_offload")
 
 
 def _recompute(reader: ConfigReader) -> None:

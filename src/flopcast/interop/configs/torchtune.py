@@ -117,7 +117,7 @@ def _degrees(reader: ConfigReader) -> int:
         reader.put(("plan", "data_shard"), group, REPLICATE, SHARD)
     offload = reader.first("fsdp_cpu_offload", "fsdp.cpu_offload")
     if reader.flag(offload):
-        reader.put(("plan", "offload"), True, offload)
+        reader.put(("plan", "offload"), "optimizer:host,parameters:host", offload)
     return replicas
 
 

@@ -244,7 +244,7 @@ def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
     if group and group < replicas:
         reader.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
     if reader.flag(offload) or "offload" in words:
-        reader.put(("plan", "offload"), True, offload, "fsdp")
+        reader.put(("plan", "offload"), "optimizer:host,parameters:host", offload, "fsdp")
     return kind in KEEPING or (kind != "no_shard" and reader.raw(again) is False)
 
 

@@ -31,6 +31,8 @@ LEFT_OPEN = (
     "expert_tensor_parallel",
 )
 OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "Adam8bit", "sgd_momentum": "SGD", "adafactor": "Adafactor"}
+OFFLOADED = {"optimizer": "offload_optimizer", "parameters": "offload_param"}
+DEVICES = {"host": "cpu", "nvme": "nvme"}
 FAMILY = ("deepspeed-zero", "megatron-deepspeed", "gpt-neox-deepspeed")
 
 
@@ -118,6 +120,10 @@ def _sharding(job: Job) -> dict[str, object]:
     }
     if plan.zero == 3 and job.stack.sharding.prefetch_units == 0:
         sharding["stage3_prefetch_bucket_size"] = 0
+    for one in plan.offload:
+        key = OFFLOADED.get(one.kind)
+        if key and one.tier in DEVICES:
+            sharding[key] = {"device": DEVICES[one.tier]}
     if plan.zero and 0 < plan.data_shard < plan.data_parallel:
         sharding["mics_shard_size"] = plan.data_shard * plan.context_parallel
     return sharding

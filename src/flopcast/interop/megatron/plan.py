@@ -127,13 +127,25 @@ def _modes(builder: JobBuilder, tensor: int) -> None:
     if args.has("--sequence-parallel") and tensor > 1:  # Megatron-LM switches it off for one rank
         builder.put(("plan", "sequence_parallel"), True, "--sequence-parallel")
     _zero(builder)
-    offloading = ("--optimizer-cpu-offload", "--cpu-optimizer", "--checkpoint-in-cpu")
-    if args.has(*offloading) or args.count("--cpu-offloading-num-layers", 0, least=0):
-        builder.put(("plan", "offload"), True, *offloading, "--cpu-offloading-num-layers")
+    _placements(builder)
     if args.has("--use-tp-pp-dp-mapping"):
         builder.put(("plan", "rank_order"), "tp-cp-pp-dp", "--use-tp-pp-dp-mapping")
     if args.has("--optimizer"):
         builder.put(("plan", "optimizer"), plan_optimizer(args), "--optimizer")
+
+
+def _placements(builder: JobBuilder) -> None:
+    """Read states that are placed on the host: the optimizer's, and activations of all or some layers."""
+    args = builder.arguments
+    optimizer, checkpoints = ("--optimizer-cpu-offload", "--cpu-optimizer"), "--checkpoint-in-cpu"
+    number = "--cpu-offloading-num-layers"
+    placed = ["optimizer:host"] if args.has(*optimizer) else []
+    offloaded = args.count(number, 0, least=0)
+    if args.has(checkpoints) or offloaded:
+        share = min(1.0, offloaded / args.count("--num-layers", offloaded)) if offloaded else 1.0
+        placed.append("activations:host" + (f":{share:g}" if share < 1 else ""))
+    if placed:
+        builder.put(("plan", "offload"), ",".join(placed), *optimizer, checkpoints, number)
 
 
 def _zero(builder: JobBuilder) -> None:

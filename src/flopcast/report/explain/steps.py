@@ -18,6 +18,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
+from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.report.explain.explanation import Explanation, Input
 from flopcast.report.explain.kernels import (
     element_at,
@@ -28,6 +29,7 @@ from flopcast.report.explain.kernels import (
     source_of,
 )
 from flopcast.report.explain.messages import formula_of, message_inputs
+from flopcast.report.explain.outside import outside_inputs
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
 from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
@@ -200,6 +202,8 @@ def _execution(
     elif isinstance(item.work, AbstractMessage):
         inputs = message_inputs(item.work, priced, book, row, column)
         formula = formula_of(item.work, priced, row)
+    elif isinstance(item.work, TierCopy | HostUpdate):
+        formula, inputs = outside_inputs(item.work, priced.cluster, column)
     else:
         formula = "what the stack states / speed of the host × factors"
         field = HOST_KINDS[item.work.kind]

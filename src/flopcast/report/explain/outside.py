@@ -1,0 +1,65 @@
+"""The numbers behind the seconds of copies between memories, and of updates on the host.
+
+Answers: which bytes and which rates give these seconds?
+Elsewhere: the rates (cost/tier_copies.py), all other items (steps.py).
+"""
+
+from flopcast.cost.tier_copies import (
+    device_rate,
+    host_memory,
+    interleaved_ratio,
+    storage_rates,
+    update_rate,
+)
+from flopcast.dtypes import Floats
+from flopcast.operators.tier_copies import HostUpdate, TierCopy
+from flopcast.report.explain.explanation import Input
+from flopcast.report.explain.kernels import element_at
+from flopcast.spec.cluster import Cluster
+from flopcast.units import show
+
+
+def outside_inputs(
+    work: TierCopy | HostUpdate, cluster: Cluster, column: int
+) -> tuple[str, tuple[Input, ...]]:
+    """Return the formula of a copy or of an update on the host, and the numbers in it."""
+    if isinstance(work, TierCopy):
+        amount, speed = _amount("bytes", work.size_bytes, column), _copy_rate(work, cluster)
+        return "bytes / rate of one device while all devices of its node copy", (amount, speed)
+    ranks, memory = cluster.node.devices, host_memory(cluster)
+    formula = "bytes of states and gradients / rate of one rank on the host"
+    inputs = [_amount("bytes", work.moved_bytes, column), _rate("rate", update_rate(memory, ranks) / ranks)]
+    if work.stride:
+        formula += " × interleaved"
+        ratio = interleaved_ratio(work.stride)
+        inputs.append(
+            Input(name="interleaved", text=f"{ratio:.3g}", source=f"stride {work.stride}", number=ratio)
+        )
+    for traffic in work.storage:
+        tier = traffic.tier
+        formula += f", or bytes / rates of {tier}, if that is longer"
+        read, write = storage_rates(cluster, tier)
+        inputs += [
+            _amount(f"{tier} reads", traffic.read_bytes, column),
+            _rate(f"{tier} read rate", read),
+            _amount(f"{tier} writes", traffic.written_bytes, column),
+            _rate(f"{tier} write rate", write),
+        ]
+    return formula, tuple(inputs)
+
+
+def _copy_rate(work: TierCopy, cluster: Cluster) -> Input:
+    if work.link in ("to_device", "to_host"):
+        memory = "pinned memory" if work.pinned else "memory that is not pinned"
+        return _rate("rate", device_rate(cluster, work.pinned), f"{memory} of the host")
+    read, write = storage_rates(cluster, work.tier)
+    return _rate("rate", read if work.link == "disk_read" else write, work.tier)
+
+
+def _amount(name: str, size_bytes: Floats, column: int) -> Input:
+    size = element_at(size_bytes, 0, column)
+    return Input(name=name, text=show(size, "B"), source="of one rank", number=size)
+
+
+def _rate(name: str, bytes_per_s: float, source: str = "of one rank") -> Input:
+    return Input(name=name, text=show(bytes_per_s, "B/s"), source=source, number=bytes_per_s)
