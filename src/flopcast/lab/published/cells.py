@@ -63,6 +63,7 @@ _PORTS = re.compile(r"^\s*(\d+) ?x ")
 _PER_DEVICE = re.compile(r"(per|/) ?(gpu|device|rank|accelerator)|each gpu", re.IGNORECASE)
 _BITS = {"Gb": 1e9 / 8, "Tb": 1e12 / 8, "GB": 1e9}  # bytes/s
 NO_WORDS = ("", "none", "false", "no", "off", "0")
+OFFLOAD_WORDS = {"params+grads+optimizer to cpu": "optimizer:host,parameters:host"}
 FULL_WORDS = ("true", "yes", "full", "on", "all", "block", "full block", "gradient checkpointing")
 EVERY_SECOND = "full:every:2"
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
@@ -94,6 +95,16 @@ def precision_word(printed: str) -> str:
     """
     small = printed.strip().lower()
     return PRECISIONS.get(small, small)
+
+
+def offload_word(text: str) -> str:
+    """Return the placements that a cell states; a text of another form is returned for a rule to refuse.
+
+    >>> offload_word("params+grads+optimizer to CPU"), offload_word("false")
+    ('optimizer:host,parameters:host', 'none')
+    """
+    small = text.lower()
+    return "none" if small in NO_WORDS else OFFLOAD_WORDS.get(small, small)
 
 
 def recompute_word(printed: str) -> str:

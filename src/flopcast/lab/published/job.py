@@ -89,7 +89,7 @@ def _printed_plan(run: Run) -> dict[str, object]:
         "recompute": cells.recompute_word(printed.recompute) if printed.recompute else None,
         "precision": cells.precision_word(printed.precision) if printed.precision else None,
         "schedule": _schedule(run),
-        "offload": printed.offload if printed.offload.lower() not in cells.NO_WORDS else None,
+        "offload": cells.offload_word(printed.offload) if printed.offload else None,
     }
     return plan | {name: word for name, word in words.items() if word is not None} | cells.sharding(run)
 
