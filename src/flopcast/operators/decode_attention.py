@@ -14,6 +14,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.formats import CACHED_FORMATS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -21,9 +22,9 @@ class DecodeAttention(AbstractOperator):
     """`softmax(q @ K.T) @ V` for one query token of each sequence and every head of this rank.
 
     `keys` are the tokens read from the cache over all sequences. With a window (`windowed`) they are those
-    inside it, and engines run another kernel. `cache` is "" where keys and values have the elements of
-    `dtype`, or "fp8", which the products then have too where the device can. It serves and does not train:
-    nothing is kept, and there are no gradients.
+    inside it, and engines run another kernel. `cache` is the format of keys and values
+    (`CACHED_FORMATS`), "" where they have the elements of `dtype`; products have those of "fp8" too where
+    the device can. It serves and does not train: nothing is kept, and there are no gradients.
 
     Examples
     --------
@@ -48,8 +49,8 @@ class DecodeAttention(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for caches of the elements of queries, one for caches of 8 bits; others for
-        windows.
+        """Return one curve for caches of the elements of queries, one for each narrower format; others
+        for windows.
         """
         name = "decode_attention.window" if self.windowed else "decode_attention"
         return f"{name}.{self.cache}" if self.cache else name
@@ -61,8 +62,9 @@ class DecodeAttention(AbstractOperator):
         queries = self.sequences * self.heads * self.head_size
         return Work(
             flop=4 * self.keys * self.heads * self.head_size,
-            moved_bytes=cached * ELEMENT_BYTES[self.cache or self.dtype] + 2 * queries * size,
-            unit=self.cache or self.dtype,
+            moved_bytes=cached * CACHED_FORMATS[self.cache].bytes_of_element(self.dtype)
+            + 2 * queries * size,
+            unit=CACHED_FORMATS[self.cache].engine_of(self.dtype),
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

@@ -9,6 +9,7 @@ scales and are dtypes (dtypes.py).
 Serving engines keep weights in more formats than training multiplies (`SERVED_FORMATS`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.dtypes import ELEMENT_BYTES
@@ -95,6 +96,45 @@ def _both(name: str) -> ServedFormat:
 
 # codes of 4 bits, 8-bit powers of two for 32 of them: OCP Microscaling Formats specification 1.0, table 1
 MXFP4_BYTES = 0.5 + 1.0 / 32
+# matrix engines of 8 and 4 bits; a device without one widens the elements
+NARROW_ENGINES = ("fp8", "fp4", "int8", "int4")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixedEngine:
+    """Matrix engines that multiply different blocks of one product, and how long their sums are.
+
+    `shares` are engines and the parts of all terms that they multiply. After `sum_terms` terms, the fp32
+    units convert and scale a sum, which takes `scale_instructions` instructions, beside the products.
+    """
+
+    shares: tuple[tuple[str, float], ...]
+    sum_terms: int
+    scale_instructions: int
+
+    def flop_per_s(self, peaks: Mapping[str, float], fp32_flop_per_s: float) -> float:
+        """Return the FLOP/s of the slower of the engines, one after another, and the fp32 units.
+
+        >>> mixed = MixedEngine(shares=(("int4", 0.5), ("int8", 0.5)), sum_terms=128, scale_instructions=3)
+        >>> round(mixed.flop_per_s({"int4": 1200e12, "int8": 600e12}, 20e12) / 1e12)
+        800
+        """
+        products_flop_per_s = 1.0 / sum(share / peaks[engine] for engine, share in self.shares)
+        sums_per_s = fp32_flop_per_s / 2.0 / self.scale_instructions
+        return min(products_flop_per_s, sums_per_s * 2.0 * self.sum_terms)
+
+
+# Blocks of 128 channels of activations have 4 bits, those with outliers 8 (COMET, arXiv:2410.12168,
+# sections 3 and 4). An estimate: 16 % of the blocks have 8 bits. To scale a sum of integers, it is
+# converted (an addition and a subtraction) and added to the result in fp32.
+OUTLIER_FRACTION = 0.16
+MIXED_ENGINES = {
+    "int4_int8": MixedEngine(
+        shares=(("int4", 1.0 - OUTLIER_FRACTION), ("int8", OUTLIER_FRACTION)),
+        sum_terms=128,
+        scale_instructions=3,
+    )
+}
 # shares of zeros in unstructured sparse weights, by format; products stay dense
 SPARSE_FRACTIONS = {"sparse_70": 0.7, "sparse_80": 0.8, "sparse_90": 0.9}
 NONZERO_BYTES = 4.0  # a value and its place in a tile, 16 bits each: arXiv:2309.10285, section 4.3.2
@@ -109,8 +149,54 @@ SERVED_FORMATS: dict[str, ServedFormat] = {
     "mxfp4_mxfp8": ServedFormat(
         weight_bytes=MXFP4_BYTES, input_bytes=FORMATS["mxfp8"].size_bytes, engine="fp8"
     ),
+    # 4 bits on both sides but for outliers of activations; 16-bit scales for 128 of them
+    "w4a4": ServedFormat(
+        weight_bytes=0.5 + 2.0 / 128,
+        input_bytes=0.5 * (1.0 + OUTLIER_FRACTION) + 2.0 / 128,
+        engine="int4_int8",
+    ),
     **{
         name: ServedFormat(weight_bytes=NONZERO_BYTES * (1.0 - zeros))
         for name, zeros in SPARSE_FRACTIONS.items()
     },
+}
+
+
+def engines_of(name: str) -> tuple[str, ...]:
+    """Return the matrix engines that a format of weights needs; none if its products have 16 bits.
+
+    >>> engines_of("nvfp4"), engines_of("int4"), engines_of("w4a4")
+    (('fp4',), (), ('int4', 'int8'))
+    """
+    engine = SERVED_FORMATS[name].engine if name in SERVED_FORMATS else ""
+    if (mixed := MIXED_ENGINES.get(engine)) is not None:
+        return tuple(each for each, _ in mixed.shares)
+    return (engine,) if engine else ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CachedFormat:
+    """How an engine keeps keys and values.
+
+    `element_bytes` are those of one element with its share of scales; 0 stands for those of the queries.
+    `engine` is the matrix engine that multiplies them, "" for that of the queries.
+    """
+
+    element_bytes: float
+    engine: str = ""
+
+    def bytes_of_element(self, dtype: str) -> float:
+        """Return the bytes of one element beside queries of a dtype."""
+        return self.element_bytes or ELEMENT_BYTES[dtype]
+
+    def engine_of(self, dtype: str) -> str:
+        """Return the matrix engine that multiplies them by queries of a dtype."""
+        return self.engine or dtype
+
+
+CACHED_FORMATS: dict[str, CachedFormat] = {
+    "": CachedFormat(element_bytes=0.0),
+    "fp8": CachedFormat(element_bytes=1.0, engine="fp8"),
+    # a 16-bit scale and zero point for a head of 128, products in 16 bits: arXiv:2405.04532, section 4.2
+    "int4": CachedFormat(element_bytes=0.5 + 4.0 / 128),
 }

@@ -16,6 +16,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.formats import CACHED_FORMATS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -23,9 +24,9 @@ class LatentDecode(AbstractOperator):
     """`softmax(q @ [C, R].T) @ C` for one query token of each sequence and every head of this rank.
 
     C are the cached latents, R the rotated keys. `keys` are the tokens read from the cache over all
-    sequences. `cache` is "" where latents have the elements of `dtype`, or "fp8", which the products then
-    have too where the device can. It serves and does not train: nothing is kept, and there are no
-    gradients.
+    sequences. `cache` is the format of latents (`CACHED_FORMATS`), "" where they have the elements of
+    `dtype`; products have those of "fp8" too where the device can. It serves and does not
+    train: nothing is kept, and there are no gradients.
 
     Examples
     --------
@@ -50,7 +51,8 @@ class LatentDecode(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for caches of the elements of queries, one for caches of 8 bits."""
+        """Return one curve for caches of the elements of queries, one for each narrower
+        format."""
         return f"latent_decode.{self.cache}" if self.cache else "latent_decode"
 
     def work(self) -> Work:
@@ -58,10 +60,11 @@ class LatentDecode(AbstractOperator):
         size = ELEMENT_BYTES[self.dtype]
         wide = self.rank + self.rope_size
         queries = self.sequences * self.heads * (wide + self.rank)  # and results
+        kept = CACHED_FORMATS[self.cache]
         return Work(
             flop=2 * self.keys * self.heads * (wide + self.rank),
-            moved_bytes=self.keys * wide * ELEMENT_BYTES[self.cache or self.dtype] + queries * size,
-            unit=self.cache or self.dtype,
+            moved_bytes=self.keys * wide * kept.bytes_of_element(self.dtype) + queries * size,
+            unit=kept.engine_of(self.dtype),
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

@@ -14,6 +14,7 @@ from flopcast.layers.experts import Experts
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.operators.formats import engines_of
 from flopcast.serving.adapters import adapted
 from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import fitting_change, whole_degree
@@ -266,8 +267,7 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
                 f"plan.{field}", value, f"one of {', '.join(known)}", because, f"set it to {known[0]}"
             )
     for field, value in (("weights", plan.weights), ("expert_weights", plan.format_of_experts)):
-        unit = {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "mxfp4_mxfp8": "fp8"}.get(value)
-        if unit is not None and unit not in device.peak_flop_per_s:
+        for unit in [each for each in engines_of(value) if each not in device.peak_flop_per_s][:1]:
             because = f"{device.name} has no {unit} matrix engine"
             allowed = "bf16, int4 or mxfp4, whose products are in 16 bits"
             yield Problem(f"plan.{field}", value, allowed, because, f"set plan.{field} to bf16")

@@ -14,7 +14,7 @@ from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
-from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.operators.formats import CACHED_FORMATS, SERVED_FORMATS
 from flopcast.operators.gated_delta import STATE_BYTES
 from flopcast.serving.adapters import adapter_bytes
 from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs, layers_side_by_side
@@ -27,7 +27,6 @@ from flopcast.spec.serving_job import ServingJob
 
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
 UNLIMITED = 10**12  # tokens
-CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
 STATE_SHARE = 0.9 / 1.9  # of the room for caches, at most: SGLang's mamba-full-memory-ratio of 0.9
 
 
@@ -218,7 +217,7 @@ def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:
 def _block_bytes(job: ServingJob) -> list[float]:
     """Return the bytes that one token caches in one block of each kind, on one device."""
     plan, hidden = job.plan, job.model.hidden
-    size = CACHE_BYTES[plan.cache]
+    size = CACHED_FORMATS[served_format(plan.cache)].bytes_of_element("bf16")
     return [size * _cached_elements(block, hidden, plan) for block in job.model.blocks]
 
 

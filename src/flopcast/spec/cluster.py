@@ -10,6 +10,7 @@ from typing import ClassVar
 from pydantic import ConfigDict, Field, model_validator
 
 from flopcast.operators.exchanges import OF_LIBRARIES
+from flopcast.operators.formats import MIXED_ENGINES, NARROW_ENGINES
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Sources
 from flopcast.spec.operations import Facility, Power, Price, Reliability
@@ -123,10 +124,14 @@ class Device(StrictModel):
         """Return dense FLOP/s of a dtype; if unlisted, of the dtype that its products have then.
 
         Elements of 8 and 4 bits are widened to 16 before. All others count as fp32, or as the slowest
-        listed dtype where that is not listed either.
+        listed dtype where that is not listed either. Products in several formats at once have a rate of
+        their own (`MIXED_ENGINES`).
         """
         peaks = self.peak_flop_per_s
-        wider = ("bf16", "fp16") if dtype in ("fp8", "fp4") else ()
+        if (mixed := MIXED_ENGINES.get(dtype)) is not None:
+            rates = {engine: self.peak(engine) for engine, _ in mixed.shares}
+            return mixed.flop_per_s(rates, self.peak("fp32"))
+        wider = ("bf16", "fp16") if dtype in NARROW_ENGINES else ()
         for name in (dtype, *wider):
             if name in peaks:
                 return peaks[name]

@@ -14,7 +14,7 @@ from flopcast.spec.drafting import Drafting
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.strict_model import StrictModel
 
-CacheFormat = Literal["bf16", "fp8"]
+CacheFormat = Literal["bf16", "fp8", "int4"]
 Latents = Literal["replicated", "split"]
 Residual = Literal["sequential", "ladder"]
 ExpertMessages = Literal["exposed", "hidden"]
@@ -77,7 +77,7 @@ class Deployment(Pool):
     ----------
     weights : str
         Number format of the weights of linear layers. Products with "int4" and "mxfp4" weights multiply in
-        16 bits.
+        16 bits, those with "w4a4" in 4 bits, but for outliers of the inputs in 8 bits.
     expert_weights : str
         Number format of the weights of routed experts; by default that of the other weights.
     cache : str

@@ -15,6 +15,7 @@ WeightFormat = Literal[
     "nvfp4",
     "mxfp4",
     "mxfp4_mxfp8",
+    "w4a4",
     "sparse_70",
     "sparse_80",
     "sparse_90",

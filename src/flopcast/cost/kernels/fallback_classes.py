@@ -154,6 +154,8 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "served_gemm.nvfp4": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.2),
     "served_gemm.int4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
     "served_gemm.mxfp4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
+    # both operands in 4 bits, which were measured as neither: as 16-bit products of the shape
+    "served_gemm.w4a4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
     "served_gemm.mxfp4_mxfp8": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.3),
     **{
         f"{kernel}.{name}": FallbackClass(name=kernel, log_sigma_factor=0.3, time_ratio=ratio)
@@ -166,6 +168,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "fused_experts.nvfp4": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.2),
     "fused_experts.int4": FallbackClass(name="fused_experts", log_sigma_factor=0.3),
     "fused_experts.mxfp4": FallbackClass(name="fused_experts.int4", log_sigma_factor=0.3),
+    "fused_experts.w4a4": FallbackClass(name="fused_experts", log_sigma_factor=0.3),
     "fused_experts.mxfp4_mxfp8": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.3),
     # reductions over tokens
     **dict.fromkeys(
@@ -189,8 +192,11 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "flash_attention.backward": FallbackClass(
         name="flash_attention", log_sigma_factor=0.06, time_ratio=1.27
     ),
-    # caches of 8 bits, windows, latents as one cached head: guesses, beside their own curves on ten devices
+    # caches of 8 and 4 bits, windows, latents as one cached head: guesses, beside own curves on ten
+    # devices
     "decode_attention.fp8": FallbackClass(name="decode_attention", log_sigma_factor=0.25),
+    "decode_attention.int4": FallbackClass(name="decode_attention", log_sigma_factor=0.3),
+    "decode_attention.window.int4": FallbackClass(name="decode_attention.window", log_sigma_factor=0.3),
     "decode_attention.window": FallbackClass(name="decode_attention", log_sigma_factor=0.25),
     "decode_attention.window.fp8": FallbackClass(name="decode_attention.window", log_sigma_factor=0.25),
     "latent_decode": FallbackClass(name="decode_attention", log_sigma_factor=0.3),
@@ -204,6 +210,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "sigmoid_gate.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
     "causal_convolution.backward": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
     "row_sort": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=1.3),  # an estimate
+    "latent_decode.int4": FallbackClass(name="latent_decode", log_sigma_factor=0.3),
     "latent_decode.fp8": FallbackClass(name="latent_decode", log_sigma_factor=0.25),
     "flash_attention.latent": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
     "flash_attention.latent.backward": FallbackClass(

@@ -10,6 +10,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.operators.decode_attention import DecodeAttention
+from flopcast.operators.formats import CACHED_FORMATS
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.gated_delta import GatedDelta
 from flopcast.operators.latent_decode import LatentDecode
@@ -41,6 +42,12 @@ def fused_experts(kernel: str, table: Coordinates) -> FusedExperts:
     )
 
 
+def _cache_of(kernel: str) -> str:
+    """Return the format of the cache that the kernel's name ends with, "" for that of queries."""
+    last = kernel.rpartition(".")[2]
+    return last if last in CACHED_FORMATS else ""
+
+
 def decode_attention(kernel: str, shape: Coordinates) -> DecodeAttention:
     """Return attention with one cached head in each of the sequences and heads of the coordinates."""
     keys, units, size, sharing = shape
@@ -51,7 +58,7 @@ def decode_attention(kernel: str, shape: Coordinates) -> DecodeAttention:
         kv_heads=np.ones_like(sharing),
         head_size=size,
         dtype="bf16",
-        cache="fp8" if kernel.endswith(".fp8") else "",
+        cache=_cache_of(kernel),
     )
 
 
@@ -65,7 +72,7 @@ def latent_decode(kernel: str, shape: Coordinates) -> LatentDecode:
         rank=size * 8.0 / 9.0,
         rope_size=size / 9.0,
         dtype="bf16",
-        cache="fp8" if kernel.endswith(".fp8") else "",
+        cache=_cache_of(kernel),
     )
 
 
