@@ -44,6 +44,7 @@ TYPES = {  # other names of a family
     "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
     "qwen3_vl": "qwen3", "qwen3_vl_text": "qwen3", "qwen3_vl_moe": "qwen3_moe",
     "qwen3_vl_moe_text": "qwen3_moe", "glm4v": "glm4", "glm4v_text": "glm4", "glm4v_moe": "glm4_moe",
+    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
     "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
 }  # fmt: skip
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")

@@ -92,7 +92,8 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     ]
     refused += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
     kinds = reader.raw("layer_types")
-    if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= {*FULL, *LOCAL}:
+    built = {*FULL, *LOCAL} | ({"linear_attention"} if "linear" in FAMILIES[name].facts else set())
+    if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= built:
         refused.append(("layer_types", "only layers of full or of windowed attention are built"))
     if refused:
         raise SpecError(

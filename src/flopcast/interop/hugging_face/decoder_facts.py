@@ -28,7 +28,8 @@ class DecoderFacts:
     Neach follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
     MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
     they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
-    all layers but the `dense_layers`; `latent` sizes make latent attention of all.
+    all layers but the `dense_layers`; `latent` sizes make latent attention of all, and `linear` sizes gated
+    delta nets of the `linear_layers`.
     """
 
     hidden: int
@@ -71,16 +72,20 @@ class DecoderFacts:
     experts: dict[str, object] | None = None
     dense_layers: tuple[int, ...] = ()
     latent: dict[str, object] | None = None
+    linear: dict[str, object] | None = None
+    linear_layers: tuple[int, ...] = ()
+    out_gate: bool = False
     mtp: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
-    """Whether a layer has experts, a window, rotary positions; equal layers are equal here."""
+    """Whether a layer has experts, a window, rotary positions, linear attention; equal layers are equal."""
 
     sparse: bool
     local: bool
     turned: bool
+    linear: bool
 
 
 def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
@@ -90,11 +95,14 @@ def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
         sparse=decoder.experts is not None and layer not in decoder.dense_layers,
         local=windowed and (decoder.local is None or layer in decoder.local),
         turned=layer not in decoder.unturned,
+        linear=layer in decoder.linear_layers,
     )
 
 
 def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
-    """Return attention, with latents or without; sizes that follow from others are omitted."""
+    """Return attention, with latents or without, or linear; sizes that follow from others are omitted."""
+    if kind.linear and decoder.linear is not None:
+        return {"kind": "gated_delta"} | decoder.linear
     if decoder.latent is not None:
         whole = {"kind": "latent_attention", "heads": decoder.heads, "dropout": decoder.attention_dropout}
         return whole | decoder.latent
@@ -113,6 +121,7 @@ def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
         "window": decoder.window if kind.local else None,
         "window_kind": decoder.window_kind if kind.local else "sliding",
         "sinks": decoder.sinks,
+        "out_gate": decoder.out_gate,
         "rotary_scaled": decoder.rotary_scaled,
     }
 

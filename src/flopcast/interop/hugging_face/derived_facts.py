@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from flopcast.interop.hugging_face.values import Reader
 from flopcast.interop.hugging_face.windows import listed_as_local
+from flopcast.spec.divisors import nearest_divisor
 
 
 def switch(key: str, default: bool, on: object, off: object) -> Callable[[Reader], object]:
@@ -106,12 +107,30 @@ def latent_attention(q_lora_rank: int) -> Callable[[Reader], dict[str, object]]:
     return rule
 
 
+def gated_delta_net(read: Reader) -> dict[str, object]:
+    """Return sizes of a gated delta net, with the defaults of Qwen3-Next."""
+    read.used.add("mamba_ssm_dtype")  # of states, which engines keep in fp32
+    heads, key_heads = read.count("linear_num_value_heads", 32), read.count("linear_num_key_heads", 16)
+    if heads % key_heads:
+        because = "every head of keys has the same number of heads of values"
+        fix = f"set linear_num_key_heads to {nearest_divisor(heads, key_heads)}"
+        allowed = f"a divisor of linear_num_value_heads = {heads}"
+        read.fault("linear_num_key_heads", allowed, because, fix)
+    return {
+        "heads": heads,
+        "key_heads": key_heads,
+        "key_size": read.count("linear_key_head_dim", 128),
+        "value_size": read.count("linear_value_head_dim", 128),
+        "convolution": read.count("linear_conv_kernel_dim", 4),
+    }
+
+
 def further_predictions(read: Reader) -> int:
     """Return the number of multi-token prediction modules of the model, 0 if no key gives it.
 
-    `num_mtp_layers` is the key of transformers 5.
+    `num_mtp_layers` is the key of transformers 5, `mtp_num_hidden_layers` that of Qwen3.5.
     """
-    key = "num_nextn_predict_layers"
-    if read.raw(key) is None:
-        key = "num_mtp_layers"
+    keys = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+    read.used.add("mtp_use_dedicated_embeddings")
+    key = next((key for key in keys if read.raw(key) is not None), keys[0])
     return read.count(key, 1) if read.raw(key) not in (None, 0) else 0

@@ -68,12 +68,14 @@ def experts(
     return rule
 
 
-def qwen2_experts(read: Reader) -> dict[str, object]:
-    """Return experts of their own width, and a shared one with a gate; defaults of Qwen1.5-MoE-A2.7B."""
-    fields = experts(60, 4, 1408, width_key="moe_intermediate_size", shared_experts=1, shared_gate=True)(
-        read
+def gated_shared_experts(number: int, top_k: int, width: int, shared_width: int) -> Rule:
+    """Return the rule of experts of their own width, and a shared one with a gate; these are defaults."""
+    own = experts(
+        number, top_k, width, width_key="moe_intermediate_size", shared_experts=1, shared_gate=True
     )
-    return fields | {"shared_hidden": read.count("shared_expert_intermediate_size", 5632)}
+    return lambda read: (
+        own(read) | {"shared_hidden": read.count("shared_expert_intermediate_size", shared_width)}
+    )
 
 
 def deepseek_v2_experts(read: Reader) -> dict[str, object]:

@@ -139,7 +139,8 @@ class Reader:
         ----------
         kind : one of ALLOWED
         keys : all of them count as used
-        default : used, and recorded as an assumption, if no key is given; None is not recorded
+        default : used, and recorded as an assumption, if no key is given; None is not recorded. Of several
+            for one fact, the first counts.
         optional : whether null is a value
         zero_is_none : whether 0 means the same as null
         agree : whether further keys must have the same value
@@ -152,9 +153,7 @@ class Reader:
         given = [key for key in keys if key in self.values]
         self.used.update(given)
         if not given:
-            if default is not None:
-                self.defaults[keys[0]] = default
-            return default
+            return default if default is None else self.defaults.setdefault(keys[0], default)
         key = next((key for key in given if self.values[key][1] is not None), given[0])
         value = self.values[key][1]
         if optional and (value is None or (zero_is_none and value == 0 and not isinstance(value, bool))):

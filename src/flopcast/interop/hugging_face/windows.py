@@ -37,6 +37,18 @@ def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Laye
     return layers
 
 
+def linear_layers(read: Reader) -> Layers:
+    """Return layers with linear attention: those of `layer_types`, else all but every fourth."""
+    number, kinds = read.size("layers", 1), ("linear_attention", "full_attention")
+    allowed = f"a list of {number}: {' or '.join(kinds)}"
+    listed = read.entries("layer_types", kinds.__contains__, allowed, number)
+    read.used.add("full_attention_interval")
+    if listed is None:
+        step = read.count("full_attention_interval", 4)
+        return tuple(layer for layer in range(number) if (layer + 1) % step)
+    return tuple(layer for layer, kind in enumerate(listed) if kind == kinds[0])
+
+
 def every(read: Reader) -> Layers:
     """Return all layers (Mistral, Phi-3, StarCoder2)."""
     return tuple(range(read.size("layers", 32)))
