@@ -93,12 +93,12 @@ def on_device(**factors: float) -> Change:
             old = getattr(device, field)
             is_number = isinstance(old, (int, float))
             new[field] = old * factor if is_number else type(old)({k: v * factor for k, v in old.items()})
-        return _with_node(cluster, device=device.model_copy(update=new))
+        return with_node(cluster, device=device.model_copy(update=new))
 
     return on_cluster(change_of)
 
 
-def _with_node(cluster: Cluster, **update: object) -> Cluster:
+def with_node(cluster: Cluster, **update: object) -> Cluster:
     """The cluster with something of its nodes changed."""
     groups = tuple(
         group.model_copy(update={"node": group.node.model_copy(update=update)}) for group in cluster.groups
@@ -111,7 +111,7 @@ def host_speed(factor: float) -> Change:
 
     def change_of(cluster: Cluster) -> Cluster:
         host = cluster.node.host
-        return _with_node(cluster, host=host.model_copy(update={"speed_ratio": host.speed_ratio * factor}))
+        return with_node(cluster, host=host.model_copy(update={"speed_ratio": host.speed_ratio * factor}))
 
     return on_cluster(change_of)
 

@@ -6,12 +6,23 @@ from all_cases import all_cases
 
 from benchmarks.changes import split_blocks
 from benchmarks.laws import violations
+from benchmarks.offload_laws import ALL, placed_jobs
 from benchmarks.random_jobs import random_jobs
 
 
 def test_random_jobs_keep_every_law():
     broken = [
         (one.law, one.step_s, one.changed_s) for job in islice(random_jobs(1), 3) for one in violations(job)
+    ]
+
+    assert not broken
+
+
+def test_random_jobs_with_states_outside_their_devices_keep_every_law():
+    broken = [
+        (one.law, one.step_s, one.changed_s)
+        for job in islice(placed_jobs(1), 4)
+        for one in violations(job, ALL)
     ]
 
     assert not broken

@@ -28,12 +28,16 @@ def parameter_shards(programs: Programs) -> Floats:
 
     Frozen weights have no such state, so that their 16-bit shard is the only one.
     """
+    return all_parameter_shards(programs) * on_device(programs, "parameters")
+
+
+def all_parameter_shards(programs: Programs) -> Floats:
+    """Return the same, with what is placed outside the device."""
     plans = programs.plans
     whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
     trained = trained_shard(programs)
     kept = float(programs.stack.sharding.keeps_low_precision)
-    here = on_device(programs, "parameters")
-    return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations] * here
+    return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations]
 
 
 def gradient_shards(programs: Programs) -> Floats:

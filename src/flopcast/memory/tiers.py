@@ -13,15 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Flags, Floats
+from flopcast.dtypes import ZERO, Flags, Floats
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
-from flopcast.memory.sharded import trained_shard
+from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.offload import TIERS, fraction_in
 from flopcast.spec.optimizers import FP32_BYTES
 from flopcast.spec.orders import filled_after
-from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.optimizer import optimizer_state_bytes
 from flopcast.workload.program import Programs
 
@@ -53,13 +52,11 @@ def outside_bytes(programs: Programs, tier: str) -> dict[str, Floats]:
     """Return what one rank keeps in a tier, by category; (plans, stage classes)."""
     plan, stack = programs.plans.structure, programs.stack
     shard = trained_shard(programs)
-    held = updated_parameters(programs.plans, programs.parameters, programs.expert_parameters)
     shares = {kind: fraction_in(plan.offload, kind, tier) for kind in ("optimizer", "gradients")}
     found = {
         "optimizer_states": optimizer_state_bytes(programs) * shares["optimizer"],
         "gradients": shard * FP32_BYTES * shares["gradients"],
-        "parameters": held
-        * (ELEMENT_BYTES[plan.activations] * fraction_in(plan.offload, "parameters", tier)),
+        "parameters": all_parameter_shards(programs) * fraction_in(plan.offload, "parameters", tier),
     }
     placed = fraction_in(plan.offload, "activations")
     if share := fraction_in(plan.offload, "activations", tier):

@@ -125,9 +125,18 @@ def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ..
     return tuple(found)
 
 
-def parameters_return(plans: Plans, shard: Counts, phase: str, when: str) -> tuple[Item, ...]:
-    """Return the copies of a rank's shard of a unit, before the unit is gathered."""
-    size_bytes = shard * ELEMENT_BYTES[plans.structure.activations]
+def parameters_return(stack: Stack, plans: Plans, shard: Counts, phase: str, when: str) -> tuple[Item, ...]:
+    """Return the copies of a rank's shard of a unit, before the unit is gathered.
+
+    A software without a 16-bit copy of the shard copies the fp32 one, and casts it on the device.
+
+    References
+    ----------
+    `torch/distributed/fsdp/_fully_shard/_fsdp_param.py`, `all_gather_inputs`: the shard is copied from the
+    host, then cast.
+    """
+    wide = not stack.sharding.keeps_low_precision
+    size_bytes = shard * (FP32_BYTES if wide else ELEMENT_BYTES[plans.structure.activations])
     found: list[Item] = []
     for one in _placed(plans.structure, "parameters"):
         found += _copies("parameters", BACK, one, size_bytes, phase=phase, when=when)

@@ -270,7 +270,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
         bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
         size_bytes = bucket * update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
         shards = plans.expert_state_shards if of_experts else plans.state_shards
-        found += (copies := parameters_return(plans, count / shards, how.phase, how.when))
+        found += (copies := parameters_return(stack, plans, count / shards, how.phase, how.when))
         found.append(
             Item(
                 name=f"parameters.gather{name}",
