@@ -21,6 +21,7 @@ NAMES = (  # the order of the list
     "peers",
     "check",
     "laws",
+    "offload_laws",
     "screen_right",
     "serving_screen_right",
     "sharded_by_layer",
