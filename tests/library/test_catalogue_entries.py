@@ -101,17 +101,17 @@ def test_a_name_that_no_entry_has_is_told_with_those_that_there_are(kind):
 @all_cases(
     ("written", "clusters"),
     [
-        ("t4", ["aws-g4dn"]),
-        ("t4-16gb", ["aws-g4dn"]),
+        ("t4", ["gcp-n1", "aws-g4dn"]),
+        ("t4-16gb", ["gcp-n1", "aws-g4dn"]),
         ("L4", ["aws-g6", "gcp-g2"]),
         ("b200", ["dgx-b200", "aws-p6-b200", "simumax-b200", "gcp-a4"]),
         ("gh200_144gb", ["gh200-nvl2"]),
         # words of vendors, brands and memories, and as nvidia-smi names devices
-        ("tesla-t4", ["aws-g4dn"]),
+        ("tesla-t4", ["gcp-n1", "aws-g4dn"]),
         ("nvidia-l4", ["aws-g6", "gcp-g2"]),
         ("NVIDIA GeForce RTX 4090", ["rtx-4090-8"]),
         ("nvidia-rtx4090", ["rtx-4090-8"]),
-        ("Tesla V100-SXM2-32GB", ["aws-p3dn"]),
+        ("Tesla V100-SXM2-32GB", ["dgx-2", "aws-p3dn"]),
         # words of a cluster beside those of a device
         ("gcp-h100", ["gcp-a3-high", "gcp-a3-mega"]),
         ("aws-t4", ["aws-g4dn"]),

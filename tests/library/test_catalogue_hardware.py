@@ -85,6 +85,7 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
     "rtx-4080-16gb": (512, 256, 2505, 2505, 76),
     "rtx-3090-24gb": (512, 256, 1695, 1695, 82),  # NVIDIA GA102 white paper, as above
     "a40-48gb": (1024, 256, 1740, 1740, 84),  # NVIDIA GA102 white paper
+    "rtx-a6000-48gb": (1024, 256, 1800, 1800, 84),
     "a10-24gb": (1024, 256, 1695, 1695, 72),
     "a10g-24gb": (512, 256, 1710, 1710, 80),  # half rate with fp32 sums
     "l4-24gb": (1024, 256, 2040, 2040, 58),
@@ -147,6 +148,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "v100-pcie-16gb": (4096, 1.754),
     "l40s-48gb": (384, 18.0),
     "a40-48gb": (384, 14.5),
+    "rtx-a6000-48gb": (384, 16.0),
     "a10-24gb": (384, 12.5),
     "a10g-24gb": (384, 12.5),
     "l4-24gb": (192, 12.5),
@@ -218,6 +220,7 @@ SPARSE = {  # TFLOP/s that data sheets print in large type: bf16, fp8
     "gb300-288gb": (360e3 / 72, 720e3 / 72),
     "l40s-48gb": (733, 1466),
     "a40-48gb": (299.4, None),
+    "rtx-a6000-48gb": (309.7, None),
     "a10-24gb": (250, None),
     "a10g-24gb": (140, None),
     "l4-24gb": (242, 485),
@@ -390,6 +393,10 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     "gcp-v5p": (1, 200),
     "gcp-v6e": (4, 200),
     "vista": (1, 400),
+    "polaris": (2, 200),
+    "dgx-2": (8, 100),
+    "rtx-a6000": (1, 100),
+    "gcp-n1": (1, 32),
     "gcp-a3-high": (4, 200),
     "gcp-a3-mega": (8, 200),
     "oci-bm-gpu-h100-8": (16, 200),
@@ -417,6 +424,8 @@ def test_devices_share_the_network_cards_of_their_node_in_equal_parts(name):
         ("jupiter", 24000),  # fz-juelich.de: about 6000 nodes of four
         ("perlmutter-40gb", 6144),  # docs.nersc.gov: 1536 of its nodes hold 40 GB devices
         ("hgx-h800", 2048),  # arXiv:2412.19437
+        ("polaris", 2240),  # docs.alcf.anl.gov
+        ("dgx-2", 512),  # arXiv:2104.07857
         ("delta-a40", 400),  # docs.ncsa.illinois.edu
         ("gb200-nvl72", 8 * 72),
         ("gb300-nvl72", 8 * 72),

@@ -122,7 +122,7 @@ model:
         ("sp=false", {"sequence_parallel": False}),
         ("  dp=8   zero=1 ", {"data_parallel": 8, "zero": 1}),
         ("recompute=full precision=fp16", {"recompute": "full", "precision": "fp16"}),
-        ("tensor_parallel=8 offload", {"tensor_parallel": 8, "offload": True}),
+        ("tensor_parallel=8 sequence_parallel", {"tensor_parallel": 8, "sequence_parallel": True}),
         ("", {}),
     ],
 )

@@ -56,7 +56,7 @@ def names(kind: str) -> tuple[str, ...]:
     Examples
     --------
     >>> names("hosts")[0], names("jobs")[-1]
-    ('epyc-7763', 'paper/llemma-7b-vista-pp4-tp2-dp2')
+    ('epyc-7543p', 'paper/llemma-7b-vista-pp4-tp2-dp2')
     """
     return tuple(sorted(_names_in(folder(kind))))
 
@@ -190,8 +190,8 @@ def _clusters_with(written: str) -> dict[str, str]:
     cluster's own name may stand beside those of the device. At most `MOST_CLUSTERS`, those first whose own
     name has the first word of the device.
 
-    >>> _clusters_with("t4"), _clusters_with("Tesla T4"), _clusters_with("dgx")
-    ({'aws-g4dn': 't4-16gb'}, {'aws-g4dn': 't4-16gb'}, {})
+    >>> _clusters_with("a40"), _clusters_with("NVIDIA A40"), _clusters_with("dgx")
+    ({'delta-a40': 'a40-48gb'}, {'delta-a40': 'a40-48gb'}, {})
     """
     devices = {name: cluster(name).node.device.name for name in names("clusters")}
     of_devices = _words_that_begin(written, devices.values())

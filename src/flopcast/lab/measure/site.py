@@ -44,6 +44,7 @@ DEVICES = {  # torch's name → the catalogue's
     "NVIDIA A10": "a10-24gb",
     "NVIDIA A10G": "a10g-24gb",
     "NVIDIA A40": "a40-48gb",
+    "NVIDIA RTX A6000": "rtx-a6000-48gb",
     "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb",
     "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
     "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
