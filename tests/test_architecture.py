@@ -29,6 +29,7 @@ from flopcast.workload.rewrites import REWRITES
 BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "errors": set(),
     "units": set(),
+    "other_units": {"units"},
     "dtypes": set(),
     "kept_results": set(),
     "garbage": set(),
@@ -37,7 +38,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "strict_model": {"field_text", "units"},
     "layers": {"operators", "strict_model"},
     "schedules": {"dtypes", "errors", "strict_model"},
-    "spec": {"layers", "schedules"},
+    "spec": {"layers", "other_units", "schedules"},
     "workload": {"spec"},
     "memory": {"workload"},
     "cost": {"workload"},
@@ -51,7 +52,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "prediction": {"report"},
     "search": {"prediction"},
     "search/deployments": {"search", "serving"},
-    "files": {"errors", "field_text", "units"},
+    "files": {"errors", "field_text", "other_units", "units"},
     "interop/hugging_face": {"files", "spec"},
     "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
     "interop/tracing": {"layers"},

@@ -15,8 +15,10 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.field_faults import field_fault
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, Path
+from flopcast.other_units import rewritten
 from flopcast.units import parse_quantity, units_of
 
+BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 UNKNOWN_KEY = "is not a known key"
 Noun = TypeVar("Noun", bound=BaseModel)
 
@@ -45,15 +47,16 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     try:
         made = noun.model_validate(converted)
     except ValidationError as error:
-        reported = {problem.field for problem in problems}
-        faults = [_problem(detail, noun, document, path) for detail in error.errors() if not _empty(detail)]
-        first = {problem.field: problem for problem in reversed(faults)}  # a choice is refused by each part
-        problems += [
-            first[field]
-            for field in dict.fromkeys(problem.field for problem in faults)
-            if field not in reported
-        ]
-        raise SpecError(problems) from None
+        faults: dict[str, Problem] = {}
+        for detail in error.errors():
+            if not _empty(detail):
+                fault = _problem(detail, noun, document, path, data)
+                faults.setdefault(fault.field, fault)  # a choice is refused by each part
+        out_of_range = {field for field in faults if _number_left(str(faults[field].value)) <= 0}
+        units = {problem.field: problem for problem in problems if problem.field not in out_of_range}
+        raise SpecError(
+            (units | {field: faults[field] for field in faults if field not in units}).values()
+        ) from None
     if problems:
         raise SpecError(problems)
     return made
@@ -66,7 +69,7 @@ def _convert(
 
     Nouns hold bare SI floats and know no units: the names of their fields say which a text must carry.
     A mapping hands its units down to keys that promise none, so that `peak_flop_per_s: {bf16: 312
-    TFLOP/s}` works. A fault leaves 1.0 behind, so that the rest is still checked.
+    TFLOP/s}` works. After a fault, the rest is still checked.
     """
     if isinstance(data, dict):
         return {
@@ -80,11 +83,33 @@ def _convert(
     try:
         return parse_quantity(str(data), units)
     except ValueError as error:
-        number = re.match(r"\s*([+-]?\d+(?:\.\d+)?)", str(data))
-        because = "the number needs one of these units"
-        fix = f"write {path[-1]}: {number[1] if number else 1} {units[0]}"
-        problems.append(Problem(dotted(path), data, str(error), because, fix, where=document.where(path)))
-        return 1.0
+        where, allowed = document.where(path), str(error)
+        because, fix = _unit_fault(data, str(path[-1]), units, where)
+        problems.append(Problem(dotted(path), data, allowed, because, fix, where=where))
+        return _number_left(str(data))
+
+
+def _unit_fault(data: object, name: str, units: tuple[str, ...], where: str) -> tuple[str, str]:
+    """Return why a quantity is refused, and the edit that gives it one of the units."""
+    right = rewritten(str(data), units)
+    number = BEGINS_WITH_NUMBER.match(str(data))
+    if right or number is None:
+        right = right or f"1 {units[0]}"
+        fix = f'write {where} "{right}"' if _is_option(where) else f"write {name}: {right}"
+        return "the number needs one of these units", fix
+    if "USD/h" in units:
+        because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
+        return because, "convert the price to USD/h"
+    return "flopcast reads only these units", f"convert {name} to {units[0]}"
+
+
+def _number_left(text: str) -> float:
+    """Return the number that replaces one with a wrong unit: its own if that is not positive, else 1.
+
+    So values that are below every range are reported as such.
+    """
+    number = BEGINS_WITH_NUMBER.match(text)
+    return min(float(number[1]), 0.0) if number and float(number[1]) <= 0 else 1.0
 
 
 def _empty(detail: ErrorDetails) -> bool:
@@ -98,7 +123,9 @@ def _empty(detail: ErrorDetails) -> bool:
     return short or detail["type"] == "default_factory_not_called"
 
 
-def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
+def _problem(
+    detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path, data: object
+) -> Problem:
     parts = tuple(part for part in detail["loc"] if not str(part).startswith(("function-", "literal[")))
     location, _ = _walk(noun, parts)
     full = (*path, *location)
@@ -111,9 +138,21 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
         return Problem(field, None, "a value", "it has no default", fix, where=where, fault="is missing")
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
-    option = where.startswith("--") and where != "--plan"
-    fix = words.fix.replace(f"set {name} to", f"set {where} to") if option else words.fix
+    fix = words.fix.replace(f"set {name} to", f"set {where} to") if _is_option(where) else words.fix
+    value = _as_given(data, location) if isinstance(value, float) else value
     return Problem(field, value, words.allowed, words.because, fix, where=where)
+
+
+def _is_option(where: str) -> bool:
+    """Return whether a place is an option of the command line that holds only this value."""
+    return where.startswith("--") and where != "--plan"
+
+
+def _as_given(data: object, location: Path) -> object:
+    """Return the value at a location of the data before its units were converted."""
+    for part in location:
+        data = data[part] if isinstance(data, (dict, list)) else None  # type: ignore[index]
+    return data
 
 
 def _owner(noun: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type[BaseModel] | None, str]:

@@ -17,15 +17,17 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import plan_words
+from flopcast.other_units import rewritten, rewritten_count
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from, of_training
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.spec.plan import Plan
-from flopcast.units import parse_quantity, parse_tokens, units_of
+from flopcast.units import parse_quantity, parse_tokens
 
 Made = TypeVar("Made")
+DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
 OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
 WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exchange", "context_order")
 
@@ -202,7 +204,10 @@ def _dollars(text: object) -> float | None:
         amount = 0.0
     if amount <= 0:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
-        raise spec_error("--budget", text, allowed, "prices are in dollars", 'write --budget "2M USD"')
+        right = rewritten_count(str(text))
+        fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
+        because = "prices are in US dollars, and flopcast knows no exchange rates"
+        raise spec_error("--budget", text, allowed, because, fix)
     return amount
 
 
@@ -210,12 +215,15 @@ def _seconds(text: object) -> float | None:
     if text is None:
         return None
     try:
-        seconds = parse_quantity(str(text), units_of("deadline_s"))
+        seconds = parse_quantity(str(text), DEADLINE_UNITS)
     except ValueError:
         seconds = -1.0
     if seconds <= 0:
-        because = "a deadline is a time from the start of the run"
-        raise spec_error(
-            "--deadline", text, 'a time such as "30 d" or "12 h"', because, 'write --deadline "30 d"'
+        right = rewritten(str(text), DEADLINE_UNITS)
+        right = right if right and parse_quantity(right, DEADLINE_UNITS) > 0 else "30 d"
+        allowed, because = (
+            'a time such as "30 d" or "12 h"',
+            "a deadline is a time from the start of the run",
         )
+        raise spec_error("--deadline", text, allowed, because, f'write --deadline "{right}"')
     return seconds

@@ -4,11 +4,11 @@ Answers: on how many tokens does a run train?
 Elsewhere: runs of several phases (phases.py), the days and dollars of a run (economics/run.py).
 """
 
-import re
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from flopcast.other_units import rewritten_count
 from flopcast.spec.batch import Batch
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number, parse_tokens, show_count, without_separators
@@ -49,8 +49,7 @@ class RunLength(StrictModel):
         try:
             return parse_tokens(value)
         except ValueError:
-            begun = re.match(r"[\d.,]*\d *[kMBT]?", value)  # "2TB" is 2T
-            right = begun[0] if begun and parse_tokens(begun[0]) > 0 else "52k"
+            right = rewritten_count(value) or "52k"
             allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the setting is a number"
             raise ValueError(
                 f"{allowed}; because {because}; fix: set {info.field_name} to {right}"
