@@ -213,7 +213,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "an option without its value": (("predict", "job.yaml", "--plan"), "--plan"),
     "an unknown kind": (("catalog", "device"), "devices"),
     "an unknown entry": (("catalog", "devices", "a100"), "a100-sxm4-80gb"),
-    "too many words": (("catalog", "devices", "a100-sxm4-80gb", "x"), "unexpected"),
+    "too many words": (("catalog", "devices", "a100-sxm4-80gb", "x"), "remove x"),
     "an unknown suite": (("validate", "--suite", "mlperf"), "mlperf"),
     "an unknown suite to fit on": (("calibrate", "jitter", "--suite", "mlperf"), "sc21"),
     "no data to fit": (("calibrate", "fit", "--data", "nowhere", "--out", "out"), "operators/"),
@@ -314,3 +314,14 @@ def test_a_fault_ends_with_an_edit_that_mends_it(tmp_path):
 
     assert advised == ["set", "global_batch", "to", "16"]
     assert flopcast("predict", path, f"plan.{advised[1]}={advised[3]}").code == 0
+
+
+def test_faults_of_a_file_and_of_options_are_told_together(tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text('{"train_batch_size": "x", "zero_optimization": {"stage": 7}}', encoding="utf-8")
+    options = ("--model", "llama-9b", "--cluster", "dgx-h100", "--gpus", "12", "--price", "2 EUR/h")
+
+    told = flopcast("predict", path, *options).err
+
+    for field in ("train_batch_size", "stage", "--model: model", "--gpus = 12", "--price: cluster.price"):
+        assert field in told

@@ -136,8 +136,11 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
     ("words", "field", "allowed", "fix"),
     [
         (("predict", "--gpus", "none"), "--gpus", "at least 1", "--gpus 1"),
-        (("explain",), "WHAT", "text", "add WHAT"),
-        (("predict", "--report"), "--report", "help", "add a value of --report"),
+        (("explain",), "WHAT", "memory", "add step"),
+        (("predict", "--report"), "--report", "--report VALUE", "add a value after --report"),
+        (("search", "--top", "0"), "--top", "a whole number of at least 1", "--top 1"),
+        (("validate", "--suite", "papers"), "--suite", "paper, sc21", "--suite paper"),
+        (("predict", "--json=1"), "--json", "--json alone", "write --json"),
         (("predikt",), "predikt", "search", "flopcast predict"),
     ],
 )
@@ -147,6 +150,7 @@ def test_a_usage_error_names_what_is_wrong(words, field, allowed, fix):
     assert fault["field"] == field
     assert allowed in fault["allowed"]
     assert fix in fault["fix"]
+    assert "Invalid value" not in fault["because"]
 
 
 def test_a_process_prints_its_errors_and_its_answer_whole():

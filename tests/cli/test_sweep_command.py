@@ -214,3 +214,12 @@ def test_faults_of_keys_and_of_scenarios_are_told_together(tmp_path):
 
     for text in ("grid.yaml:3: colour is not a key", "llama-9", "set gpus to 64", "happiness"):
         assert text in told
+
+
+def test_a_number_of_devices_below_one_is_told_as_such(tmp_path):
+    file = tmp_path / "grid.yaml"
+    file.write_text("model: llama-3-8b\ngpus: [0, 8]\n", encoding="utf-8")
+
+    told = flopcast("sweep", str(file)).err
+
+    assert "grid.yaml:2: gpus = 0 is not allowed\n  allowed: a whole number above 0" in told

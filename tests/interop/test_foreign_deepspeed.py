@@ -71,6 +71,13 @@ def test_a_batch_that_ranks_do_not_divide_is_refused():
     assert (fault.field, fault.allowed, fault.fix) == ("train_batch_size", "a multiple of 8", "write 56")
 
 
+def test_a_batch_that_another_program_fills_in_is_called_auto():
+    (fault,) = told(small(train_micro_batch_size_per_gpu=None, train_batch_size="auto"), "ds.json")
+
+    assert (fault.field, fault.fault) == ("train_batch_size", 'is "auto"')
+    assert "add train_micro_batch_size_per_gpu" in fault.fix
+
+
 def test_without_any_batch_what_is_missing_is_told():
     (fault,) = told(small(train_micro_batch_size_per_gpu=None, steps_per_print=1), "ds.json")
 

@@ -21,6 +21,13 @@ BROKEN = {  # a right file → what it has -> what is put there instead -> the f
 CASES = [(file, *row) for file, table in BROKEN.items() for row in rows(table)]
 
 
+OF_LATER_STEPS = (
+    "text",
+    "tag",
+    "anchor",
+    "alias",
+    "plan.",
+)  # a text that is no data; rules of the whole job
 FEWEST_CONFIGS, FEWEST_BROKEN = 40, 20
 
 
@@ -38,6 +45,27 @@ def test_a_fault_is_told_with_its_line_and_field(file, old, new, field, tmp_path
     spoiled.write_text(text, encoding="utf-8")
 
     assert (line, field) in faults_in(spoiled, **SAID.get(file.split("/")[0], {}))
+
+
+@all_cases("file", BROKEN)
+def test_two_faults_of_a_file_are_told_together(file, tmp_path):
+    text = place_of(file).read_text(encoding="utf-8")
+    every = [row for row in rows(BROKEN[file]) if row[1].replace("-", "_").count(row[2]) < 2]  # no text has
+    own = [row for row in every if not row[2].startswith(OF_LATER_STEPS)]  # a key twice
+
+    half = len(own) // 2  # neighbours of the table are about one setting, where one fault hides another
+    for one, other in zip(own[:half], own[half:], strict=False):
+        (old, new, field), (next_old, next_new, next_field) = (
+            [part.replace("\\n", "\n") for part in row] for row in (one, other)
+        )
+        if old in next_old or next_old in old:
+            continue
+        spoiled = tmp_path / file.split("/")[1]
+        both, _ = replaced(replaced(text, old, new)[0], next_old, next_new)
+        spoiled.write_text(both, encoding="utf-8")
+
+        fields = {field for _, field in faults_in(spoiled, **SAID.get(file.split("/")[0], {}))}
+        assert {field, next_field} <= fields
 
 
 @all_cases("file", BROKEN)

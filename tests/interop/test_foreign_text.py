@@ -3,7 +3,7 @@
 import pytest
 from all_cases import all_cases
 from conftest import make_job
-from foreign_cases import told
+from foreign_cases import data_of, told
 
 from flopcast.errors import SpecError
 from flopcast.interop.configs.model_names import FLAVOURS
@@ -101,6 +101,18 @@ def test_a_format_that_does_not_exist_is_told_with_those_that_do():
     (fault,) = told("a: 1", "a.yaml", kind="axolot")
 
     assert (fault.field, fault.fix) == ("format", "did you mean axolotl?")
+
+
+def test_a_torchtitan_file_may_name_the_model_alone():
+    data = data_of('[model]\nname = "llama3"\nflavor = "8B"\n', "titan.toml")
+
+    assert data["stack"] == "torch-fsdp2"
+
+
+def test_an_unknown_file_is_offered_the_format_whose_keys_it_has():
+    (fault,) = told('[model]\nflavor = "8B"\n', "titan.toml")
+
+    assert fault.fix == "name the format by --kind torchtitan"
 
 
 def test_names_of_every_kind_are_found_whatever_their_case_and_separators():

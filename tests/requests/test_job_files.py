@@ -9,7 +9,7 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import plan_words
-from flopcast.requests.job_files import job_of, load_catalog_job, read_file
+from flopcast.requests.job_files import built, job_of, load_catalog_job, read_file
 from flopcast.spec.plan import Plan
 
 NODES = ("job.yaml:4", "cluster.nodes")
@@ -456,3 +456,18 @@ def test_the_base_of_a_device_that_does_not_exist_is_told_where_it_stands():
 
     assert problem.field.startswith("cluster.groups")
     assert "a100-pcie-40gb" in problem.fix
+
+
+@all_cases("count", [-3, 0, "x", 1.5, True])
+def test_a_wrong_number_of_layers_is_told_by_the_name_that_was_written(count):
+    data = {"base": "llama-3-8b", "num_layers": count, "hidden": -1}
+
+    with pytest.raises(SpecError) as caught:
+        built("model", data, Document("job.yaml", {"model": data}, {("model", "num_layers"): 3}))
+
+    faults = {problem.field: problem for problem in caught.value.problems}
+    assert faults.keys() == {"model.num_layers", "model.hidden"}
+    assert (faults["model.num_layers"].where, faults["model.num_layers"].fix) == (
+        "job.yaml:3",
+        "set num_layers to 32",
+    )

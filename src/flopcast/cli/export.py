@@ -118,7 +118,7 @@ def _write(made: "Exported", output: Path | None) -> None:
             allowed = "a folder" if several else "a file"
             because = f"{len(files)} files cannot be printed" if several else "its content is binary"
             fix = f"add -o {PurePath(name).stem if several else name}"
-            raise spec_error("--output", None, allowed, because, fix)
+            raise spec_error("--output", None, allowed, because, fix, fault="is missing")
         click.echo(content if made.binary else content.decode("utf-8"), nl=False)
         return
     if not several and not output.is_dir():

@@ -85,7 +85,8 @@ def from_run(
     if out is not None:
         with writing("--out", out):
             write_whole(out, site_text(site))
-        click.echo(f"wrote {out}: {len(site.factors)} factors; use it with --site {out}", err=True)
+        count = len(site.factors)
+        click.echo(f"wrote {out}: {count} factor{'s' * (count != 1)}; use it with --site {out}", err=True)
 
 
 def _observations(
@@ -208,7 +209,7 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
 
 def _option(name: str, value: object, allowed: str, because: str) -> Problem:
     fix = f"add {name} TIME" if value is None else f"change {name}"
-    return Problem(name, value, allowed, because, fix)
+    return Problem(name, value, allowed, because, fix, fault="is missing" if value is None else "")
 
 
 def posterior_text(posterior: "Posterior") -> str:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 import click
 
 import flopcast
-from flopcast.cli.json_errors import as_json, usage_problem, wants_json
+from flopcast.cli.json_errors import as_json, wants_json
 from flopcast.cli.terminal import print_error
+from flopcast.cli.usage_errors import usage_problem
 from flopcast.garbage import collect_rarely
 
 if TYPE_CHECKING:

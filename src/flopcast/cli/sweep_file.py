@@ -133,6 +133,9 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         if name == "sequence_length" and not whole:
             allowed = "tokens: a whole number above 0"
             yield _fault(document, name, value, allowed, "it is a number of tokens", "write 4096")
+        elif name == "gpus" and not (whole or isinstance(value, str)):
+            allowed = "a whole number above 0, or a range such as 64..1024"
+            yield _fault(document, name, value, allowed, "it is a number of devices", "write 8")
         elif not (whole or isinstance(value, str)):
             because = "every value of an axis is a string or a number"
             yield _fault(document, name, value, "names, paths or numbers", because, "name a file")

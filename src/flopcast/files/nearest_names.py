@@ -3,7 +3,7 @@
 Answers: which known names come nearest to what was written?
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
 
@@ -91,3 +91,26 @@ def _squeezed(name: str) -> str:
 def _in_common(name: str, other: str) -> int:
     """Return how many first letters two names share."""
     return next((i for i, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), len(name))
+
+
+def choice_fix(text: str, values: Mapping[str, str], default: str, option: str = "") -> str:
+    """Return the fix of a word that is none of `values`: the nearest of them, else one for the default.
+
+    Parameters
+    ----------
+    values : from the words that are allowed to what they mean
+    option : what stands before the word on a command line
+
+    Examples
+    --------
+    >>> dtypes = {"fp16": "fp16", "bf16": "bf16"}
+    >>> choice_fix("bf15", dtypes, "fp16"), choice_fix("int8", dtypes, "bf16")
+    ('did you mean bf16?', 'write bf16')
+    """
+    import difflib  # only a wrong word needs it
+
+    near = difflib.get_close_matches(text, values, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    usual = next((word for word, meaning in values.items() if meaning == default and word), "")
+    return f"write {option} {usual or next(filter(None, values))}".replace("  ", " ")

@@ -243,12 +243,19 @@ def built(key: str, data: object, document: Document) -> object:
     if not changes:
         return catalog.cluster(own_name, nodes) if key == "cluster" else getattr(catalog, key)(own_name)
     base = catalog.document(kind, own_name).data
+    problems: list[Problem] = []
     if key == "model":
-        changes = _with_blocks(base, changes, document)
+        changes, problems = _with_blocks(base, changes, document)
     made = merged(base, changes)
     if key == "cluster":
         made = catalog.with_parts(document, made, (key,), nodes)
-    return _priced(build(noun, document, made, (key,)))
+    try:
+        noun_of = _priced(build(noun, document, made, (key,)))
+    except SpecError as error:
+        raise SpecError([*problems, *error.problems]) from None
+    if problems:
+        raise SpecError(problems)
+    return noun_of
 
 
 def _priced(made: BaseModel) -> BaseModel:
@@ -281,23 +288,28 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     return own_name, nodes
 
 
-def _with_blocks(base: object, changes: dict[str, object], document: Document) -> dict[str, object]:
-    """Return `num_layers` as the number of blocks, of a model whose blocks are all equal."""
+def _with_blocks(
+    base: object, changes: dict[str, object], document: Document
+) -> tuple[dict[str, object], list[Problem]]:
+    """Return `num_layers` as the number of blocks, if all blocks are equal, and its faults."""
     if "num_layers" not in changes:
-        return changes
+        return changes, []
+    rest = {name: value for name, value in changes.items() if name != "num_layers"}
     blocks = base.get("blocks") if isinstance(base, dict) else None
-    own = changes.get("blocks", {})
+    own, count = changes.get("blocks", {}), changes["num_layers"]
     if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
-        raise spec_error(
-            "model.num_layers",
-            changes["num_layers"],
+        allowed, because = (
             "only where all blocks of the base are equal",
             "otherwise it is unclear which block to repeat",
-            "set the count of a block instead, such as model.blocks.0.count",
-            document.where(("model", "num_layers")),
         )
-    rest = {name: value for name, value in changes.items() if name != "num_layers"}
-    return rest | {"blocks": merged(own, {"0": {"count": changes["num_layers"]}})}
+        fix = "set the count of a block instead, such as model.blocks.0.count"
+    elif isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        allowed, because = "a whole number of at least 1", "it is the number of equal blocks of the model"
+        fix = f"set num_layers to {blocks[0]['count']}"
+    else:
+        return rest | {"blocks": merged(own, {"0": {"count": count}})}, []
+    where = document.where(("model", "num_layers"))
+    return rest, [Problem("model.num_layers", count, allowed, because, fix, where=where)]
 
 
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:

@@ -18,8 +18,8 @@ from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import edited_document, long_names, merged, placed
-from flopcast.requests.job_files import AUTO, COMMAND_LINE, USUAL, ReadFile, job_of, read_file
-from flopcast.requests.job_request import JobRequest
+from flopcast.requests.job_files import AUTO, COMMAND_LINE, NOUNS, USUAL, ReadFile, built, job_of, read_file
+from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming, is_step, read_source, with_model
 from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
@@ -72,7 +72,7 @@ def made_from(
         Every fault of the request, and what `make` raises.
     """
     request = with_named_model(request)
-    source = request.source or read_source(request)
+    source = request.source or _source_of(request)
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
@@ -116,6 +116,35 @@ def made_from(
     if problems:
         raise SpecError(problems)
     return made
+
+
+def _source_of(request: JobRequest) -> JobSource:
+    """Return what the files of a request hold; an error of theirs has the faults of the options too."""
+    try:
+        return read_source(request)
+    except SpecError as error:
+        raise SpecError((*error.problems, *_faults_of_options(request))) from None
+
+
+def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
+    """Return the faults of options whose values do not depend on the files: names, files and prices."""
+    document = Document(COMMAND_LINE, {}, {})
+    named = request if not is_path(str(request.model or "")) else replace(request, model=None)
+    document, problems = _tried(document, lambda given: _with_files(given, request)[0])
+    document = _with_options(document, named)
+    if request.cluster is None and request.price is not None:
+        document = _with_usual_cluster(document, request)
+    document = _with_price(document, request.price, anew=True)
+    if request.cluster is not None:
+        document, unsized = _tried(document, lambda given: _with_gpus(given, request.gpus))
+        problems += unsized
+    data = document.data if isinstance(document.data, dict) else {}
+    for key in NOUNS.keys() & data.keys():
+        try:
+            built(key, data[key], document)
+        except SpecError as error:
+            problems += error.problems
+    return problems
 
 
 def _no_file(path: Path, _: int) -> bytes:

@@ -4,6 +4,9 @@ Answers: does a request have a part that only serving has?
 Elsewhere: the serving job that it describes (serving_request.py), which loads more.
 """
 
+from collections.abc import Collection
+
+from flopcast.errors import SpecError
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import read_source
 from flopcast.requests.words import with_named_model
@@ -15,8 +18,7 @@ def states_traffic(request: JobRequest) -> bool:
     """Return whether an option, a change or the file of a request says which requests are served."""
     if request.traffic is not None or any(change.startswith("traffic") for change in request.changes):
         return True
-    source = request.source or read_source(with_named_model(request))
-    return isinstance(source.document.data, dict) and "traffic" in source.document.data
+    return "traffic" in _keys(request)
 
 
 def serves(request: JobRequest) -> bool:
@@ -25,6 +27,13 @@ def serves(request: JobRequest) -> bool:
         return True
     if any(change.partition("=")[0].partition(".")[0] in OF_SERVING for change in request.changes):
         return True
-    source = request.source or read_source(with_named_model(request))
-    data = source.document.data
-    return isinstance(data, dict) and any(name in data for name in OF_SERVING)
+    return any(name in _keys(request) for name in OF_SERVING)
+
+
+def _keys(request: JobRequest) -> Collection[object]:
+    """Return the keys that the files of a request have; none of files with errors, which others report."""
+    try:
+        source = request.source or read_source(with_named_model(request))
+    except SpecError:
+        return ()
+    return source.document.data.keys() if isinstance(source.document.data, dict) else ()

@@ -8,12 +8,12 @@ Readers return a default where a key is not given, and also where its value is w
 file is opened: of `${…}` only plain references inside the file are followed.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.nearest_names import choice_fix
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.keys import Keys, covered, flattened
@@ -177,8 +177,7 @@ class ConfigReader:
             return default
         text = str(value).lower()
         if text not in values:
-            near = difflib.get_close_matches(text, values, n=1)
-            fix = f"did you mean {(near or list(values))[0]}?"
+            fix = choice_fix(text, values, default)
             self.fault(key, ", ".join(filter(None, values)), "flopcast knows no other value", fix)
             return default
         return values[text]

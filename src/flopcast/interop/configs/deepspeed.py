@@ -75,14 +75,18 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
         _check_identity(reader, (total, micro, steps), replicas)
     if micro is None and total is None:
         micro = reader.count(MICRO, TRAINER_MICRO, auto=TRAINER)
-        if not reader.has(MICRO):
+        if not reader.has(MICRO) and reader.raw(TOTAL) == AUTO:
+            because = "the program that starts DeepSpeed replaces auto, and this file does not say by what"
+            fix = f"write the number of sequences of a step, or add {MICRO}"
+            reader.fault(TOTAL, f"a whole number, or auto beside {MICRO}", because, fix, 'is "auto"')
+        elif not reader.has(MICRO):
             because = "DeepSpeed needs one of the two"
             reader.fault(MICRO, f"a whole number, or {TOTAL}", because, f"add {MICRO}", "is missing")
     if micro is None:
         whole = reader.count(TOTAL)
         share = replicas * (steps or 1)
         micro = max(whole // share, 1)
-        if whole % share:
+        if whole % share and not reader.faulty(TOTAL, STEPS, "world size"):
             because = f"{replicas} data-parallel ranks take {steps or 1} micro-batches each"
             reader.fault(TOTAL, f"a multiple of {share}", because, f"write {micro * share}")
         reader.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)

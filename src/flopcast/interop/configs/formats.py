@@ -120,6 +120,11 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
     return (-unknown, signs) if unknown <= MOST_UNKNOWN_FRACTION else NO_FIT
 
 
+def _most_signs(document: Document) -> str:
+    """Return the format most of whose signs a file has, for a file that none fits."""
+    return max(KINDS, key=lambda name: _signs(document.data, KINDS[name].signs))
+
+
 def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
     """Merge several files of a job; return the document and its format.
 
@@ -171,7 +176,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     because = "flopcast reads no other format" if name else "its keys are those of no known format"
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1)
-    fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {next(iter(KINDS))}"
+    fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {_most_signs(document)}"
     fault = "" if name else "is not recognised"
     raise spec_error("format", name, allowed, because, fix, where=where, fault=fault)
 
@@ -211,5 +216,5 @@ def _ambiguous(document: Document, names: str) -> Problem:
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
-    fix = f"name the format by --kind {next(iter(KINDS))}"
+    fix = f"name the format by --kind {_most_signs(document)}"
     return Problem(field, value, allowed, because, fix, where=document.where(()))

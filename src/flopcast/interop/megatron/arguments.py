@@ -7,11 +7,11 @@ As with Python's argparse, the last of several equal flags counts, `--flag=value
 value that starts with two dashes is a flag.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from flopcast.errors import Problem
+from flopcast.files.nearest_names import choice_fix
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.interop.megatron.flags import (
     KNOWN,
@@ -151,8 +151,7 @@ class Arguments:
             return default
         text = self.text(flag).lower()
         if text not in values:
-            near = difflib.get_close_matches(text, values, n=1)
-            fix = f"did you mean {(near or list(values))[0]}?"
+            fix = choice_fix(text, values, default, option=flag)
             self.fault(flag, self.text(flag), ", ".join(values), "flopcast knows no other value", fix)
             return default
         return values[text]

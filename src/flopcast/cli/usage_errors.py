@@ -1,0 +1,186 @@
+"""Errors of the command line's grammar, which click raises, as problems in flopcast's words.
+
+Answers: which option or argument is wrong, which values are allowed, and which edit fixes it?
+Elsewhere: errors as JSON (json_errors.py), exit codes (main.py), errors in the values of a job (requests/).
+"""
+
+import difflib
+import re
+
+import click
+
+from flopcast.errors import Problem
+
+NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
+COMMAND = re.compile(r"^No such command '(.*)'\.")
+MOST_WORDS = 24  # that an error lists
+EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
+SWITCH = re.compile(r"does not take a value")
+VALUE = re.compile(r"^'(.*)' is not|^(\S+) is not in the range")  # in messages of click's types
+PATH = re.compile(r"^\w+ '(.*)' (.*?)\.?$")  # in those about paths: "Directory 'out' is a file."
+
+
+def usage_problem(error: click.ClickException) -> Problem:
+    """Return a usage error of click as a problem: the option or argument, what is allowed, and the fix."""
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.BadOptionUsage) and not isinstance(error, click.NoSuchOption):
+        return _wrong_use(error)
+    if context is None:
+        see = "see flopcast --help"
+        return Problem("arguments", None, "flopcast COMMAND", error.message, see, fault="are wrong")
+    if isinstance(error, click.NoSuchOption):
+        return _unknown_option(error, context)
+    word = COMMAND.search(error.message)
+    if word and isinstance(context.command, click.Group):
+        return _unknown_command(word[1], context, context.command)
+    parameter = getattr(error, "param", None)
+    return _wrong_value(error, parameter, context) if parameter else _extra_arguments(error, context)
+
+
+def _wrong_value(
+    error: click.ClickException, parameter: click.Parameter, context: click.Context
+) -> Problem:
+    """Return the fault of the value of an option or an argument, or of a missing one."""
+    name, allowed, usual = _name(parameter), _allowed(parameter, context), _usual(parameter, context)
+    if isinstance(error, click.MissingParameter):
+        because = f"{context.command_path} needs it"
+        return Problem(name, None, allowed, because, f"add {_with_value(name, usual)}", fault="is missing")
+    if path := PATH.match(error.message):
+        return Problem(name, path[1], allowed, f"it {path[2]}", "name another path")
+    found = VALUE.match(error.message)
+    value = next(filter(None, found.groups()), "") if found else None
+    fix = f"write {_with_value(name, _nearest(value, parameter) or usual)}"
+    fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
+    return Problem(name, _plain(value), allowed, _because(parameter, value), fix, fault=fault)
+
+
+def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Problem:
+    """Return the fault of an option that the command does not have."""
+    known, name = sorted(_options(context)), error.option_name
+    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR_RATIO)
+    because = f"{context.command_path} has no such option"
+    fix = f"did you mean {near[0]}?" if near else f"remove {name}"
+    return Problem(name, None, ", ".join(known), because, fix, fault="is not known")
+
+
+def _wrong_use(error: click.BadOptionUsage) -> Problem:
+    """Return the fault of an option without its value, or of a switch with one."""
+    name = error.option_name
+    if SWITCH.search(error.message):
+        because = f"{name} is a switch, which takes no value"
+        return Problem(name, None, f"{name} alone", because, f"write {name}", fault="has a value")
+    because = f"the command line ends after {name}"
+    return Problem(name, None, f"{name} VALUE", because, f"add a value after {name}", fault="has no value")
+
+
+def _extra_arguments(error: click.ClickException, context: click.Context) -> Problem:
+    """Return the fault of arguments that the command does not take."""
+    extra = EXTRA.search(error.message)
+    if extra is None:
+        see = f"see {context.command_path} --help"
+        return Problem("arguments", None, "arguments of the help", error.message, see, fault="are wrong")
+    taken = " ".join(context.command.collect_usage_pieces(context))
+    allowed, because = (
+        f"{context.command_path} {taken}",
+        f"{context.command_path} takes no further arguments",
+    )
+    return Problem("arguments", extra[1], allowed, because, f"remove {extra[1]}")
+
+
+def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:
+    """Return the fault of a word in the place of a command; a file's name needs a command before it."""
+    known, where = group.list_commands(context), context.command_path
+    near = difflib.get_close_matches(word, known, n=1)
+    is_file = "." in word or "/" in word
+    fix = f"{where} {near[0] if near else known[0]}{f' {word}' if is_file else ''}"
+    because = f"{where} is followed by a command" + (", then the file" if is_file else "")
+    return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
+
+
+def _with_value(name: str, value: str) -> str:
+    """Return an option with a value, or an argument's value alone, as on a command line.
+
+    >>> _with_value("--gpus", "8"), _with_value("--model", ""), _with_value("SHELL", "bash")
+    ('--gpus 8', '--model VALUE', 'bash')
+    """
+    return f"{name} {value or 'VALUE'}" if name.startswith("-") else value or name
+
+
+def _plain(value: str | None) -> object:
+    """Return a number as a number, so that messages show it without quotes."""
+    return int(float(value)) if value is not None and re.fullmatch(r"-?\d{1,15}(\.0)?", value) else value
+
+
+def _nearest(value: str | None, parameter: click.Parameter) -> str:
+    """Return the choice that is most like a value, or the bound of a range that it exceeds, or ""."""
+    kind = parameter.type
+    if isinstance(kind, click.Choice):
+        return next(iter(difflib.get_close_matches(value or "", map(str, kind.choices), n=1)), "")
+    if isinstance(kind, (click.IntRange, click.FloatRange)) and kind.max is not None:
+        number = re.fullmatch(r"\d+(\.\d*)?", value or "")
+        return str(kind.max) if number and float(number[0]) >= kind.max else ""
+    return ""
+
+
+def _usual(parameter: click.Parameter, context: click.Context) -> str:
+    """Return a value that an option or an argument accepts; "" if none is known."""
+    kind = parameter.type
+    if isinstance(kind, (click.IntRange, click.FloatRange)):
+        if kind.min is None:
+            return str(kind.max)
+        return str(kind.min + 1 if kind.min_open else kind.min)
+    if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
+        return "1"
+    return next(iter(_words(parameter, context)), "")
+
+
+def _words(parameter: click.Parameter, context: click.Context) -> list[str]:
+    """Return the words that an option or an argument accepts, as shells complete them."""
+    if isinstance(parameter.type, click.Choice):
+        return [str(choice) for choice in parameter.type.choices]
+    return [item.value for item in parameter.shell_complete(context, "") if item.type == "plain"]
+
+
+def _options(context: click.Context) -> set[str]:
+    """Return the long names of every option that a command has."""
+    return {name for each in context.command.get_params(context) for name in each.opts if name[:2] == "--"}
+
+
+def _name(parameter: click.Parameter) -> str:
+    """Return the longest name of an option, or the name of an argument as the help shows it."""
+    if isinstance(parameter, click.Argument):
+        return parameter.human_readable_name
+    return max(parameter.opts, key=len)
+
+
+def _allowed(parameter: click.Parameter, context: click.Context) -> str:
+    """Return a description of the values that an option or an argument accepts."""
+    kind = parameter.type
+    whole = isinstance(kind, click.types.IntParamType)
+    number = "a whole number" if whole else "a number"
+    if isinstance(kind, (click.IntRange, click.FloatRange)):
+        if kind.min is not None and kind.max is not None and not kind.min_open:
+            return f"{number} from {kind.min} to {kind.max}"
+        low = "" if kind.min is None else f" {'above' if kind.min_open else 'of at least'} {kind.min}"
+        high = "" if kind.max is None else f" of at most {kind.max}"
+        return f"{number}{low}{' and' if low and high else ''}{high}"
+    if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
+        return number
+    words = _words(parameter, context)
+    shown = ", ".join(words[:MOST_WORDS]) + (
+        f", … ({len(words)} in all)" if len(words) > MOST_WORDS else ""
+    )
+    return shown or ("a path" if isinstance(kind, click.Path) else f"see {context.command_path} --help")
+
+
+def _because(parameter: click.Parameter, value: str | None) -> str:
+    """Return why a value is refused."""
+    kind = parameter.type
+    if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
+        try:
+            number = float(value or "")
+        except ValueError:
+            return f"the setting is a {'whole ' * isinstance(kind, click.types.IntParamType)}number"
+        low = getattr(kind, "min", None)
+        return f"{'smaller' if low is not None and number <= low else 'other'} values are not possible"
+    return f"{_name(parameter)} takes no other value"
