@@ -8,12 +8,14 @@ import pytest
 from all_cases import all_cases
 from command_line import flopcast
 
-from flopcast import SpecError, search_deployments, serving_job
+from flopcast import SpecError, predict_serving, search_deployments, serving_job
 from flopcast.library.curves import load_serving_book
 from flopcast.requests.serving_search import space_of
 from flopcast.search.deployments.find import find_deployments
 from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.screen import screened
 from flopcast.search.deployments.steady import Load, curve_of, steady_state
+from flopcast.serving.arrivals import requests_of
 
 ALL = 10**6
 BOOK = cache(load_serving_book)
@@ -44,6 +46,32 @@ def test_steady_states_obey_littles_law():
     closed = steady_state(curve, Load(**_changed(load, rate_per_s=None, concurrency=1e4)), engines=1)
     assert closed.requests_per_s == pytest.approx(64.0)
     assert closed.ttft_s > 100.0  # nearly all of them wait: 10,000 / 64 s
+
+
+STATIC = (  # engine and model, batch, load
+    ("fastertransformer", "gpt-j-6b", 1, "concurrency=8"),
+    ("fastertransformer", "gpt-j-6b", 8, "concurrency=32"),
+    ("fastertransformer", "gpt-j-6b", 32, "rate=2/s"),
+    ("hugging-face", "llama-7b", 8, "concurrency=4"),
+    ("hugging-face", "llama-7b", 8, "rate=0.1/s"),
+)
+
+
+@all_cases("engine, model, batch, load", STATIC)
+def test_static_batches_are_estimated_as_they_are_simulated(engine, model, batch, load):
+    """A batch ends with its longest output, and the answers of the others wait for it."""
+    traffic = f"{load} prompt=uniform(50,500) output=uniform(20,200) requests=400"
+    plan = f"tp=1 max_sequences={batch}"
+    job = asked(model, traffic, engine=engine, cluster="dgx-a100", gpus=1, plan=plan)
+    space = space_of(f"{plan} pools=no")
+
+    estimate = next(screened(job, space, BOOK(job.cluster), requests_of(job.traffic, None)))
+    simulated = predict_serving(job)
+
+    latencies = simulated.latencies
+    assert estimate.steady.tokens_per_s == pytest.approx(simulated.output_tokens_per_s.value, rel=0.05)
+    assert estimate.steady.tpot_s == pytest.approx(latencies["tpot"]["mean"].value, rel=0.1)
+    assert estimate.steady.ttft_s == pytest.approx(latencies["ttft"]["mean"].value, rel=0.2)
 
 
 def _changed(load, **changes):

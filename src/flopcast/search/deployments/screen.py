@@ -20,7 +20,15 @@ from flopcast.search.deployments.space import (
     pools_of,
     replicas_of,
 )
-from flopcast.search.deployments.steady import Curve, Load, Steady, curve_of, steady_pools, steady_state
+from flopcast.search.deployments.steady import (
+    Curve,
+    Load,
+    Steady,
+    curve_of,
+    static_curve_of,
+    steady_pools,
+    steady_state,
+)
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.decode_times import PassSeconds
 from flopcast.serving.instances import times_of
@@ -93,15 +101,18 @@ def _of_instances(
                 if room < longest:
                     yield None
                     continue
-                curve = _curve(chosen, times, load, room)
+                curve = _curve(chosen, times, load, room, requests)
                 steady = steady_state(curve, load, chosen.engines)
                 yield Screened(job=chosen, steady=steady, excess_ratio=_excess(chosen, steady))
 
 
-def _curve(job: ServingJob, times: PassSeconds, load: Load, room: Number) -> Curve:
+def _curve(job: ServingJob, times: PassSeconds, load: Load, room: Number, requests: Requests) -> Curve:
     """Return the curve of one group of ranks, whose cache has room for so many tokens."""
-    kept = load.context_tokens + REQUEST_PART * load.output_tokens
     budget = job.plan.max_tokens or job.engine.max_tokens
+    if job.engine.batching == "static":  # which reserves the cache of whole requests
+        most = min(job.most_sequences, room / (load.context_tokens + load.output_tokens))
+        return static_curve_of(times, requests, most, budget, padding=job.engine.padding)
+    kept = load.context_tokens + REQUEST_PART * load.output_tokens
     most = min(job.most_sequences, room / kept)
     return curve_of(times, load, most, budget, job.engine.prefill == "apart")
 
@@ -128,7 +139,7 @@ def _of_pools(
         senders, receivers = chosen.kinds
         load = _load(chosen, requests, 1)
         room = serving_memory(receivers).cache_tokens / receivers.passes_in_flight
-        curve = _curve(receivers, both[1], replace(load, prompt_tokens=1e-9), room)
+        curve = _curve(receivers, both[1], replace(load, prompt_tokens=1e-9), room, requests)
         mean = np.array([round(load.context_tokens)])
         sent_s = float(kv_transfer(chosen, book, mean).alone_s[0])
         budget = senders.plan.max_tokens or senders.engine.max_tokens

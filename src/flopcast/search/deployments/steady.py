@@ -7,15 +7,19 @@ If B sequences decode and outputs have O tokens, B / O requests end in each iter
 of P tokens are computed. The time T of such an iteration follows from B alone, the rate of requests is
 B / (O T) by Little's law, and the largest B that memory and limits allow has the largest rate. Where a pass
 yields several tokens of a sequence, O is the number of its passes.
+
+A static batch of B requests computes their prompts and then as many tokens as its longest output has. If
+this takes T, the rate is B / T, and a request that arrives at random waits for half of the batch before it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.serving.decode_times import PassSeconds
 from flopcast.serving.pass_times import nodes
+from flopcast.serving.requests import Requests
 from flopcast.units import Number
 
 
@@ -51,10 +55,14 @@ class Curve:
     `iteration_s` is the time per output token of a sequence.
     """
 
-    decoding: Counts
+    decoding: Counts  # mean over time
     iteration_s: Floats
     ttft_s: Floats  # without a queue
     rate_per_s: Floats
+    join_s: Number | Floats = 0.0  # that requests which arrive at a rate wait for the batch before them
+    uneven_ratio: Number | Floats = (
+        1.0  # mean over requests of their time per token, over that of all tokens
+    )
 
 
 def curve_of(times: PassSeconds, load: Load, most_sequences: Number, max_tokens: int, apart: bool) -> Curve:
@@ -98,6 +106,69 @@ def curve_of(times: PassSeconds, load: Load, most_sequences: Number, max_tokens:
     )
 
 
+def static_curve_of(
+    times: PassSeconds, requests: Requests, most_sequences: Number, max_tokens: int, *, padding: bool
+) -> Curve:
+    """Return the curve of static batches of up to `most_sequences` requests, whose answers return together.
+
+    Parameters
+    ----------
+    requests : the requests of which batches are made, by chance
+    padding : whether prompts are as long as the longest of their batch
+    """
+    top = max(most_sequences, 1.0)
+    batch = np.minimum(nodes(top, (1.0, 1.5)), top)
+    outputs = _mean_longest(requests.output_tokens, batch)
+    mean = float(requests.prompt_tokens.mean())
+    prompt = _mean_longest(requests.prompt_tokens, batch) if padding else np.full_like(batch, mean)
+    passes = np.maximum(batch * prompt / max_tokens, 1.0)
+    begun = batch / passes
+    prompts_s = passes * np.asarray(times(begun * prompt, begun, 0.0 * begun, begun * prompt**2 / 2.0))
+    cached = batch * (prompt + outputs / 2.0)
+    tokens_s = np.maximum(outputs - 1.0, 0.0) * np.asarray(times(batch, batch, cached, cached))
+    whole_s = prompts_s + tokens_s
+    mean_output = float(requests.output_tokens.mean())
+    return Curve(
+        decoding=batch * tokens_s / whole_s,
+        iteration_s=tokens_s / mean_output,
+        ttft_s=prompts_s,
+        rate_per_s=np.maximum.accumulate(batch / whole_s),
+        join_s=whole_s / 2.0,
+        uneven_ratio=_mean_wait(requests.output_tokens, batch) * mean_output / outputs,
+    )
+
+
+def _mean_longest(lengths: Integers, batch: Counts) -> Counts:
+    """Return the mean of the longest of so many lengths that are drawn from the given ones, (batches,).
+
+    >>> _mean_longest(np.array([1, 2]), np.array([1.0, 2.0]))
+    array([1.5 , 1.75])
+    """
+    return np.asarray(_chances_of_longest(lengths.size, batch) @ np.sort(lengths))
+
+
+def _chances_of_longest(size: int, batch: Counts) -> Counts:
+    """Return the chances that the longest of a batch is each of so many lengths in order, (batches, size).
+
+    >>> _chances_of_longest(2, np.array([2.0]))
+    array([[0.25, 0.75]])
+    """
+    return np.asarray(np.diff((np.arange(size + 1) / size) ** batch[:, None], axis=1))
+
+
+def _mean_wait(lengths: Integers, batch: Counts) -> Counts:
+    """Return the mean ratio of the longest length of a batch to that of each of its requests, (batches,).
+
+    >>> _mean_wait(np.array([1, 2]), np.array([1.0, 2.0]))
+    array([1.  , 1.25])
+    """
+    ordered = np.sort(lengths)
+    others = _chances_of_longest(lengths.size, batch - 1.0)  # of the longest of the others
+    shorter = (np.arange(1, ordered.size + 1) / ordered.size) ** (batch[:, None] - 1.0)
+    longer = (others * ordered)[:, ::-1].cumsum(axis=1)[:, ::-1] - others * ordered
+    return np.asarray((shorter + longer / ordered).mean(axis=1))
+
+
 def steady_state(curve: Curve, load: Load, engines: int) -> Steady:
     """Return the estimates of several equal engines that each have this load."""
     largest = float(curve.rate_per_s[-1])
@@ -113,13 +184,16 @@ def steady_state(curve: Curve, load: Load, engines: int) -> Steady:
         decoding = float(np.interp(rate, curve.rate_per_s, curve.decoding))
         full = min(ratio, 0.99)
         wait_s = full**2 / (1.0 - full) * float(np.interp(decoding, curve.decoding, curve.ttft_s)) / 2.0
+        joins_s = curve.join_s * np.minimum(rate / curve.rate_per_s, 1.0)  # half of a batch, if one runs
+        wait_s += float(np.interp(rate, curve.rate_per_s, joins_s))
     tpot_s = float(np.interp(decoding, curve.decoding, curve.iteration_s))
     ttft_s = wait_s + float(np.interp(decoding, curve.decoding, curve.ttft_s))
+    uneven = np.broadcast_to(curve.uneven_ratio, curve.decoding.shape)
     return Steady(
         requests_per_s=rate * engines,
         tokens_per_s=rate * engines * output,
         ttft_s=ttft_s,
-        tpot_s=tpot_s,
+        tpot_s=tpot_s * float(np.interp(decoding, curve.decoding, uneven)),
         end_to_end_s=ttft_s + tpot_s * max(output - 1.0, 0.0),
         load_ratio=ratio,
     )
