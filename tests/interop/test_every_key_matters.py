@@ -22,8 +22,21 @@ NO_FP32 = "training in fp32 is not supported: bf16 is counted where no other typ
 RAMP = "a long run has the size after the ramp for most of its steps"
 GROUPED = "products of experts are counted in one kernel, however they are run"
 ROWS = "one scale per row is counted as one scale per tensor"
+FROM_PINNED = "parameters are counted as copied from pinned memory"
+ON_DRIVES = "all parameters are counted on NVMe, wherever DeepSpeed keeps them meanwhile"
+AT_ONCE = "states on drives are counted as read and written while others are updated"
 CHANCE = "forced balance draws logits at random, so that loads are differ only by chance, as without it"
 TOLD = {  # kind, key, value → why it changes nothing but what is told
+    **{
+        (kind, f"zero_optimization.{key}", value): reason
+        for kind in ("deepspeed", "gpt-neox")
+        for key, value, reason in (
+            ("offload_param.pin_memory", "true", FROM_PINNED),
+            ("offload_param.max_in_cpu", "0", ON_DRIVES),
+            ("offload_optimizer.pipeline_read", "true", AT_ONCE),
+            ("offload_optimizer.pipeline_write", "true", AT_ONCE),
+        )
+    },
     ("torchtitan", "float8.recipe_name", "rowwise"): ROWS,
     ("torchtitan", "quantize.linear.float8.recipe_name", "rowwise"): ROWS,
     ("axolotl", "sample_packing", "false"): LENGTHS,

@@ -85,6 +85,63 @@ def test_a_plain_job_of_deepspeed_loses_nothing_of_its_stack():
     assert canonical_stack(of_deepspeed(job)) == canonical_stack(job)
 
 
+PINNED = (("base", "deepspeed-zero"), ("offload", {"gradient_copies": "pinned"}))
+BUFFERED = (("base", "deepspeed-zero"), ("offload", {"buffer_bytes": "1 GB"}))
+
+
+@all_cases(
+    ("plan", "stack"),
+    [
+        ("zero=1 offload=optimizer:host", "deepspeed-zero"),
+        ("zero=2 offload=optimizer:host", PINNED),
+        ("zero=3 offload=optimizer:host:0.4", "deepspeed-zero"),
+        ("zero=3 offload=parameters:host", "deepspeed-zero"),
+        ("zero=3 offload=parameters:nvme,optimizer:nvme", BUFFERED),
+        ("zero=3 recompute=full offload=activations:host", "deepspeed-zero"),
+        ("zero=3 recompute=full offload=activations:host,parameters:host,optimizer:host", PINNED),
+    ],
+)
+def test_deepspeed_gets_placements_with_their_copies(plan, stack):
+    job = job_with.__wrapped__(MODEL, f"dp=16 mbs=2 gbs=128 {plan}", stack, "dgx-h100:2")
+
+    found = of_deepspeed(job)
+
+    assert differences(job, found) == ()
+    assert canonical_stack(found) == canonical_stack(job)
+
+
+@all_cases(
+    "plan",
+    [
+        "zero=3 offload=optimizer:host:0.5,optimizer:nvme:0.5",
+        "zero=3 offload=activations:host",  # only checkpoints can be moved
+        "zero=3 recompute=full offload=activations:host:0.5",
+        "zero=2 offload=optimizer:host:0.5",  # a part only in stage 3
+        "zero=2 offload=optimizer:nvme",
+        "zero=3 offload=parameters:host:0.5",
+        "zero=3 offload=optimizer:host,gradients:nvme",
+    ],
+)
+def test_placements_that_deepspeed_has_not_are_refused(plan):
+    job = job_with(MODEL, f"dp=16 mbs=2 gbs=128 {plan}", "deepspeed-zero", "dgx-h100:2")
+
+    assert refused(export_deepspeed, job) == {"plan.offload"}
+
+
+def test_torchtitan_offloads_all_sharded_states_or_none():
+    for offload, fields in (
+        ("optimizer:host,parameters:host", set()),
+        ("optimizer:host", {"plan.offload"}),
+        ("optimizer:host:0.5,parameters:host", {"plan.offload"}),
+        ("activations:host", {"plan.offload"}),
+    ):
+        job = job_with(MODEL, f"dp=16 gbs=64 zero=3 offload={offload}", "torch-fsdp2", "dgx-h100:2")
+
+        assert refused(export_torchtitan, job) == fields, offload
+        if not fields:
+            assert differences(job, of_torchtitan(job)) == ()
+
+
 def test_what_the_program_decides_is_told_as_it_is_given():
     job = job_with(MODEL, "dp=16 gbs=64 zero=3 recompute=full:block:2", "deepspeed-zero")
 

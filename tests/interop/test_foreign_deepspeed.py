@@ -204,3 +204,78 @@ def test_bf16_takes_an_optimizer_of_its_own_where_gradients_are_added_up_in_fp32
             stack.get("sharding", {}).get("gradient_dtype"),
         )
         assert found == (zero, dtype, kept), name
+
+
+HOST = {"device": "cpu"}
+NVME = {"device": "nvme", "nvme_path": "/local_nvme"}
+CHECKPOINTS = {"activation_checkpointing": {"cpu_checkpointing": True}}
+
+
+@all_cases(
+    ("given", "offload", "changes"),
+    [
+        ({"offload_optimizer": {"device": "none", "ratio": 0.3}}, None, {}),
+        ({"offload_optimizer": HOST}, "optimizer:host", {}),
+        ({"stage": 1, "offload_optimizer": HOST}, "optimizer:host", {}),
+        ({"stage": 2, "cpu_offload": True}, "optimizer:host", {}),
+        ({"offload_optimizer": HOST | {"ratio": 0.3}}, "optimizer:host:0.3", {}),
+        ({"offload_optimizer": HOST | {"ratio": 0.0}}, None, {}),
+        (
+            {"offload_optimizer": HOST | {"pin_memory": True}},
+            "optimizer:host",
+            {"gradient_copies": "pinned"},
+        ),
+        (
+            {"cpu_offload": True, "cpu_offload_use_pin_memory": True},
+            "optimizer:host",
+            {"gradient_copies": "pinned"},
+        ),
+        ({"offload_param": HOST | {"pin_memory": True}}, "parameters:host", {}),
+        ({"cpu_offload_params": True, "cpu_offload": True}, "optimizer:host,parameters:host", {}),
+        (
+            {"offload_optimizer": NVME, "offload_param": NVME | {"buffer_count": 4}},
+            "optimizer:nvme,parameters:nvme",
+            {"buffer_bytes": f"{4 * 100_000_000 * 2} B"},
+        ),
+    ],
+)
+def test_states_are_placed_as_the_documentation_of_deepspeed_has_it(given, offload, changes):
+    data = data_of(zero(**given), "ds.json")
+
+    assert data["plan"].get("offload") == offload
+    assert data["stack"].get("offload", {}) == changes
+
+
+@all_cases(
+    ("stage", "given", "field"),
+    [
+        (0, {"offload_optimizer": HOST}, "offload_optimizer.device"),
+        (2, {"offload_optimizer": NVME}, "offload_optimizer.device"),
+        (2, {"offload_param": HOST}, "offload_param.device"),
+        (1, {"cpu_offload_params": True}, "cpu_offload_params"),
+        (2, {"offload_optimizer": HOST | {"ratio": 0.5}}, "offload_optimizer.ratio"),
+        (3, {"offload_optimizer": HOST, "cpu_offload": True}, "cpu_offload"),
+        (3, {"offload_optimizer": HOST | {"super_offload": True}}, "offload_optimizer.super_offload"),
+        (3, {"offload_optimizer": HOST, "zenflow": {"topk_ratio": 0.1}}, "zenflow.topk_ratio"),
+    ],
+)
+def test_offload_that_deepspeed_or_flopcast_has_not_is_refused_by_its_key(stage, given, field):
+    (fault,) = told(zero(stage=stage, **given), "ds.json")
+
+    assert fault.field == f"zero_optimization.{field}"
+
+
+def test_checkpoints_on_the_host_are_those_of_whole_blocks():
+    data = data_of(small(**CHECKPOINTS), "ds.json")
+
+    assert (data["plan"]["recompute"], data["plan"]["offload"]) == ("full", "activations:host")
+    assert any("cpu_checkpointing moves what" in note for note in data["assumptions"])
+
+
+def test_a_bf16_optimizer_with_states_on_the_host_reduces_in_16_bits():
+    """DeepSpeed's BF16_Optimizer, which accumulates in fp32, has no offload."""
+    wide = {"data_types": {"grad_accum_dtype": "fp32"}}
+    for offload, dtype in (({}, "fp32"), ({"offload_optimizer": HOST}, "bf16")):
+        text = small(zero_optimization={"stage": 1} | offload, **wide)
+
+        assert stack_of(text)["gradients"]["dtype"] == dtype

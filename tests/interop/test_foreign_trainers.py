@@ -252,6 +252,9 @@ def test_a_qlora_keeps_its_frozen_weights_in_four_bits(given):
         ),
         ({"load_in_4bit": True}, "load_in_4bit"),
         ({"activation_offloading": True}, "activation_offloading"),
+        ({"activation_offloading": "legacy"}, "activation_offloading"),
+        ({"activation_offloading": "disk", "gradient_checkpointing": True}, "activation_offloading"),
+        ({"gradient_checkpointing": "offload_disk"}, "gradient_checkpointing"),
     ],
 )
 def test_what_contradicts_itself_in_axolotl_is_told(given, field):
@@ -346,21 +349,86 @@ HIDDEN_IN_NAMES = {  # a published file of DeepSpeed's settings → what its nam
     ("axolotl", "deepspeed_configs/zero2.json"): {"offload": "optimizer:host"},
     ("axolotl", "deepspeed_configs/zero2_torch_compile.json"): {"offload": "optimizer:host"},
     ("axolotl", "deepspeed_configs/zero1.json"): {},
-    ("axolotl", "deepspeed_configs/zero3_bf16_cpuoffload_params.json"): {"offload": BOTH_ON_HOST},
+    ("axolotl", "deepspeed_configs/zero3_bf16_cpuoffload_params.json"): {"offload": "parameters:host"},
+    ("axolotl", "deepspeed_configs/zero3_bf16_cpuoffload_all.json"): {
+        "offload": BOTH_ON_HOST,
+        "gradient_copies": "pinned",
+    },
     ("llama-factory", "examples/deepspeed/ds_z2_config.json"): {},
-    ("llama-factory", "examples/deepspeed/ds_z3_offload_config.json"): {"offload": BOTH_ON_HOST},
+    ("llama-factory", "examples/deepspeed/ds_z2_offload_config.json"): {
+        "offload": "optimizer:host",
+        "gradient_copies": "pinned",
+    },
+    ("llama-factory", "examples/deepspeed/ds_z3_offload_config.json"): {
+        "offload": BOTH_ON_HOST,
+        "gradient_copies": "pinned",
+    },
+    ("llama-factory", "examples/deepspeed/ds_z3_partial_offload_config.json"): {
+        "offload": "optimizer:host"
+    },
+    ("axolotl", "own/zero3_offload_param.json"): {"offload": "parameters:host"},
+    ("axolotl", "own/zero3_offload_optimizer.json"): {"offload": "optimizer:host"},
+    ("axolotl", "own/zero2_offload.json"): {"offload": "optimizer:host"},
 }
 
 
 def test_a_published_file_of_settings_offloads_as_its_content_says():
     for (kind, name), expected in HIDDEN_IN_NAMES.items():
-        plan = read(AXOLOTL if kind == "axolotl" else FACTORY, deepspeed=name)["plan"]
+        data = read(AXOLOTL if kind == "axolotl" else FACTORY, deepspeed=name)
+        found = data["stack"].get("offload", {})
+        found |= {"offload": data["plan"]["offload"]} if "offload" in data["plan"] else {}
 
-        assert {key: plan[key] for key in ("offload",) if key in plan} == expected, name
+        assert found == expected, name
+
+
+@all_cases(
+    ("small", "given", "offload"),
+    [
+        (AXOLOTL, {"gradient_checkpointing": True, "activation_offloading": True}, "activations:host"),
+        (AXOLOTL, {"gradient_checkpointing": True, "activation_offloading": "legacy"}, "activations:host"),
+        (AXOLOTL, {"gradient_checkpointing": "offload"}, "activations:host"),
+        (AXOLOTL, {"gradient_checkpointing": "unsloth"}, "activations:host"),
+        (FACTORY, {"use_unsloth_gc": True}, "activations:host"),
+        (FACTORY, {"use_unsloth_gc": True, "disable_gradient_checkpointing": True}, None),
+        (
+            FACTORY,
+            {"use_unsloth_gc": True, "deepspeed": "ds_z2_offload_config.json"},
+            "optimizer:host,activations:host",
+        ),
+        (
+            AXOLOTL,
+            {"gradient_checkpointing": "offload", "fsdp_config": {"offload_params": True}},
+            f"{BOTH_ON_HOST},activations:host",
+        ),
+    ],
+)
+def test_checkpoints_are_on_the_host_beside_states_that_are(small, given, offload):
+    assert read(small, **given)["plan"].get("offload") == offload
+
+
+def test_fsdp_copies_gradients_to_memory_that_is_not_pinned_if_the_file_says_so():
+    for pinned, changes in ((True, {}), (False, {"gradient_copies": "pageable"})):
+        given = {"offload_params": True, "cpu_offload_pin_memory": pinned}
+        stack = read(AXOLOTL, fsdp_config=given, fsdp_version=2)["stack"]
+
+        assert (stack if isinstance(stack, dict) else {}).get("offload", {}) == changes
+
+
+def test_checkpoints_of_deepspeed_have_no_effect_under_the_trainer():
+    given = {"zero_optimization": {"stage": 2}, "activation_checkpointing": {"cpu_checkpointing": True}}
+    data = read(AXOLOTL, deepspeed=given)
+
+    assert "offload" not in data["plan"]
+    assert any("cpu_checkpointing has no effect" in note for note in data["assumptions"])
 
 
 def test_a_name_that_tells_more_than_a_stage_is_a_fault():
-    for name in ("ds_z2_autotp_config.json", "ds_z3_fp8_config.json", "ds_z3_alst_config.json"):
+    for name in (
+        "ds_z3_nvme.json",
+        "ds_z2_autotp_config.json",
+        "ds_z3_fp8_config.json",
+        "ds_z3_alst_config.json",
+    ):
         assert faults(FACTORY, deepspeed=f"examples/deepspeed/{name}") == ["deepspeed"], name
 
 

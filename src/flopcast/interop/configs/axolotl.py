@@ -12,6 +12,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.interop.configs.trainers import (
     Names,
     note_lengths,
@@ -31,10 +32,12 @@ ADAPTERS = {"lora": "lora", "qlora": "qlora", "": ""}
 CHECKPOINTS = {
     "true": "full",
     "false": "",
-    "unsloth": "full",
+    "unsloth": "offload",
     "offload": "offload",
-    "offload_disk": "offload",
+    "offload_disk": "disk",
 }
+OFFLOADING = "activation_offloading"
+PLACES = {"true": "offload", "legacy": "offload", "false": "", "disk": "disk"}
 
 
 def read(document: Document, options: ImportOptions) -> Document:
@@ -91,15 +94,22 @@ def _adapter(reader: ConfigReader) -> None:
 
 
 def _recompute(reader: ConfigReader) -> None:
-    """Read recompute of whole blocks, if checkpointing is on, the trainer's or FSDP's."""
+    """Read recompute of whole blocks, if checkpointing is on, the trainer's or FSDP's.
+
+    Checkpoints may be on the host. "unsloth" and "offload" are old names of that.
+    """
     key = "gradient_checkpointing"
     mode = reader.choice(key, CHECKPOINTS, "")
     inner = reader.first(
         "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
     )
-    if mode == "offload" or reader.flag("activation_offloading"):
-        reader.refuse(
-            "activation_offloading" if mode != "offload" else key, "offload of activations", "write true"
-        )
-    if mode == "full" or reader.flag(inner):
+    moved = reader.choice(OFFLOADING, PLACES, "")
+    if moved and not mode and not reader.faulty(key):
+        because = "Axolotl moves what it checkpoints, and does not start otherwise"
+        reader.fault(OFFLOADING, f"only with {key}: true", because, f"add {key}: true")
+    if "disk" in (mode, moved):
+        reader.refuse(OFFLOADING if moved == "disk" else key, "checkpoints on a disk", "write true")
+    if mode or reader.flag(inner):
         reader.put(("plan", "recompute"), "full", key, inner)
+    if "offload" in (mode, moved):
+        place(reader, ACTIVATIONS, OFFLOADING, key)

@@ -1,10 +1,10 @@
 """DeepSpeed's JSON as a job without its model: sharding, batch, precision, buckets.
 
 Answers: which plan and which stack does a DeepSpeed configuration ask for?
-Elsewhere: the launch script of Megatron-DeepSpeed (interop/megatron/launch_script.py), settings inside
-another file (trainers.py). The file names no model, no length of a sequence and no number of devices: these
-come from the command line. Pipeline and tensor parallelism are the program's, not the file's, but for
-`tensor_parallel`.
+Elsewhere: states outside the devices (deepspeed_offload.py), the launch script of Megatron-DeepSpeed
+(interop/megatron/launch_script.py), settings inside another file (trainers.py). The file names no model, no
+length of a sequence and no number of devices: these come from the command line. Pipeline and tensor
+parallelism are the program's, not the file's, but for `tensor_parallel`.
 
 References
 ----------
@@ -14,12 +14,18 @@ and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data p
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOptions
+from flopcast.interop.configs.deepspeed_offload import (
+    STAGE,
+    offload_changes,
+    read_checkpoints,
+    read_placements,
+)
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.placements import has_place
 from flopcast.library import catalog
 from flopcast.spec.precision import scales_loss
 
 TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
-STAGE = "zero_optimization.stage"
 TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
 TRAINER = "as the Trainer of transformers has it where nothing is said"
 HIDDEN_SQUARED = "hidden size squared, is used as the default"
@@ -57,6 +63,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     read_batch(reader, replicas)
     precision = read_precision(reader)
     stage = read_sharding(reader, precision, sequence=sequence)
+    read_checkpoints(reader)
     reader.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
     reader.put_optimizer(reader.choice("optimizer.type", OPTIMIZERS, "adamw"), "optimizer.type")
     reader.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(reader, stage, precision))
@@ -127,25 +134,8 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
     group = reader.count(f"{section}.mics_shard_size", -1, least=-1)
     if group > 0:
         reader.put(("plan", "data_shard"), max(group // sequence, 1), f"{section}.mics_shard_size")
-    _placements(reader, section)
+    read_placements(reader, stage)
     return stage
-
-
-def _placements(reader: ConfigReader, section: str) -> None:
-    """Put the states that DeepSpeed keeps outside the devices into the plan, by its new or its old keys."""
-    placed: dict[str, str] = {}
-    keys = []
-    for kind, part, old in (
-        ("optimizer", "offload_optimizer", "cpu_offload"),
-        ("parameters", "offload_param", "cpu_offload_params"),
-    ):
-        device, before = f"{section}.{part}.device", f"{section}.{old}"
-        tier = reader.choice(device, {"none": "", "cpu": "host", "nvme": "nvme"}, "")
-        if tier := tier or ("host" if reader.flag(before) else ""):
-            placed[kind] = tier
-            keys += [device, before]
-    if placed:
-        reader.put(("plan", "offload"), ",".join(f"{kind}:{tier}" for kind, tier in placed.items()), *keys)
 
 
 def put_stage(reader: ConfigReader, stage: int, precision: str, key: str) -> int:
@@ -167,8 +157,7 @@ def accumulates_in_fp32(reader: ConfigReader, stage: int, precision: str) -> boo
     if scales_loss(precision):
         return False
     wide = reader.choice(ACCUMULATION, DTYPES, precision) == "fp32"
-    offloads = "offload" in reader.part("plan")
-    return stage == 0 or (stage == 1 and wide and not offloads)
+    return stage == 0 or (stage == 1 and wide and not has_place(reader, "optimizer"))
 
 
 def read_precision(reader: ConfigReader) -> str:
@@ -228,4 +217,5 @@ def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str,
     sharding: dict[str, object] = {"gradient_dtype": kept} if kept != "bf16" and stage > 1 else {}
     if stage == 3 and reader.count(prefetch, 50_000_000, least=0, auto=HIDDEN_SQUARED) == 0:
         sharding["prefetch_units"] = 0
-    return changes | ({"sharding": sharding} if sharding else {})
+    offload = offload_changes(reader)
+    return changes | {name: part for name, part in (("sharding", sharding), ("offload", offload)) if part}

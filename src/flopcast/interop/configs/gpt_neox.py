@@ -21,8 +21,10 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.deepspeed_offload import STAGE, offload_changes
 from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_model
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
 from flopcast.spec.precision import scales_loss
 
@@ -65,7 +67,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     stage = deepspeed.read_sharding(reader, precision)
     if stage > 1 and stages > 1:
         because = "DeepSpeed's pipeline engine shards only optimizer states"
-        reader.fault(deepspeed.STAGE, "0 or 1 with pipeline stages", because, "write 1")
+        reader.fault(STAGE, "0 or 1 with pipeline stages", because, "write 1")
     reader.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
     _recompute(reader, tensor)
     _optimizer(reader)
@@ -160,11 +162,17 @@ def _precision(reader: ConfigReader) -> str:
 
 
 def _recompute(reader: ConfigReader, tensor: int) -> None:
-    """Put the recomputation of whole layers into the plan if activation checkpointing is on."""
-    if reader.flag("checkpoint_in_cpu"):
-        reader.refuse("checkpoint_in_cpu", "offload of activations", "write checkpoint_in_cpu: false")
+    """Put the recomputation of whole layers into the plan if activation checkpointing is on.
+
+    Its checkpoints may be on the host.
+    """
+    on_host = "checkpoint_in_cpu"
     if not reader.flag(CHECKPOINTS):
+        if reader.flag(on_host):
+            reader.assume(f"{on_host} has no effect without {CHECKPOINTS}", on_host)
         return
+    if reader.flag(on_host):
+        place(reader, ACTIVATIONS, on_host)
     layers = reader.count("checkpoint_num_layers")
     word = "full" if layers == 1 else f"full:uniform:{layers}"
     reader.put(("plan", "recompute"), word, CHECKPOINTS)
@@ -183,7 +191,7 @@ def _optimizer(reader: ConfigReader) -> None:
     elif name not in OPTIMIZERS:
         reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
     if name.startswith("cpu"):
-        reader.put(("plan", "offload"), "optimizer:host", key)
+        place(reader, ("optimizer:host",), key)
     kind = OPTIMIZERS.get(name, "adamw")
     kind = IN_8_BITS.get(kind, kind) if reader.flag("use_bnb_optimizer") else kind
     reader.put_optimizer(kind, "use_bnb_optimizer", key)
@@ -220,7 +228,8 @@ def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: 
         if reader.count("zero_optimization.stage3_prefetch_bucket_size", 1, least=0) == 0:
             sharding["prefetch_units"] = 0
         changes["sharding"] = sharding
-    return changes
+    offload = offload_changes(reader)
+    return changes | ({"offload": offload} if offload else {})
 
 
 def _rewrites(reader: ConfigReader, kind: str) -> list[str]:

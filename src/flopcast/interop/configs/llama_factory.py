@@ -13,6 +13,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
     note_lengths,
@@ -21,6 +22,7 @@ from flopcast.interop.configs.trainers import (
     write_scores,
 )
 
+ON_HOST = "use_unsloth_gc"  # Unsloth keeps checkpoints on the host
 STAGES = {"sft": "sft", "pt": "pt"}
 OTHER_STAGES = ("rm", "ppo", "dpo", "kto", "orpo", "simpo", "bco")
 KINDS = {"lora": "lora", "full": "full"}
@@ -49,6 +51,8 @@ def read(document: Document, options: ImportOptions) -> Document:
     if not reader.flag("disable_gradient_checkpointing"):
         reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
         reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
+        if reader.flag(ON_HOST):
+            place(reader, ACTIVATIONS, ON_HOST)
     if reader.choice("flash_attn", ATTENTION, "flash") == "materialised":
         write_scores(reader, "flash_attn")
     return reader.made()

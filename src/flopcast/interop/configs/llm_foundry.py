@@ -19,6 +19,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.hugging_face.config import model_from_config
 from flopcast.spec.precision import scales_loss
 
@@ -150,7 +151,9 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
     if zero:
         _groups(reader, replicas, strategy)
     if reader.flag("fsdp_config.cpu_offload"):
-        reader.put(("plan", "offload"), "optimizer:host,parameters:host", "fsdp_config.cpu_offload")
+        place(reader, SHARDED_STATES, "fsdp_config.cpu_offload")
+    if reader.flag("fsdp_config.activation_cpu_offload"):
+        place(reader, ACTIVATIONS, "fsdp_config.activation_cpu_offload")
     if reader.flag("fsdp_config.activation_checkpointing"):
         reader.put(("plan", "recompute"), "full", "fsdp_config.activation_checkpointing")
     reduced = reader.choice(MIXED, REDUCTIONS, "fp32")

@@ -19,6 +19,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
 
 AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too where it is named so
@@ -32,6 +33,7 @@ AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too 
 }
 ICI, DCN = "ici_{}_parallelism", "dcn_{}_parallelism"
 BALANCED = "context_parallel_load_balance"
+OFFLOADED_POLICY = "minimal_offloaded"  # outputs of all linear layers move to the host
 POLICIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "full": ("full", ()),
     "minimal": ("none", ()),
@@ -40,7 +42,9 @@ POLICIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "save_dot_except_mlp": ("selective", ("core_attention", "mlp")),
     "save_dot_except_mlpwi": ("selective", ("core_attention", "mlp")),
     "minimal_flash": ("none", ()),
+    OFFLOADED_POLICY: ("selective", ("core_attention",)),
 }
+UNREAD_POLICIES = ("qkv_proj_offloaded", "custom")
 ATTENTION = {
     "autoselected": "flash",
     "flash": "flash",
@@ -174,16 +178,19 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
 
 
 def _modes(reader: ConfigReader) -> None:
-    policy = reader.text("remat_policy") or "full"
-    if "offload" in policy:
-        reader.refuse("remat_policy", "offload of activations", "write remat_policy: full")
-    else:
-        known = {name: name for name in POLICIES}
-        mode, modules = POLICIES[reader.choice("remat_policy", known, "full")]
-        if mode != "none":
-            reader.put(("plan", "recompute"), mode, "remat_policy")
-        if modules:
-            reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
+    if reader.raw("remat_policy") in UNREAD_POLICIES:
+        reader.refuse("remat_policy", "offload of single tensors of a layer", "write minimal_offloaded")
+    known = {name: name for name in (*POLICIES, *UNREAD_POLICIES)}
+    policy = reader.choice("remat_policy", known, "full")
+    mode, modules = POLICIES.get(policy, ("full", ()))
+    if mode != "none":
+        reader.put(("plan", "recompute"), mode, "remat_policy")
+    if modules:
+        reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
+    if policy == OFFLOADED_POLICY:
+        place(reader, ACTIVATIONS, "remat_policy")
+        text = "inputs of layers, which stay on the device, are counted as copied too"
+        reader.assume(text, "remat_policy")
     narrow = reader.choice("quantization", QUANTISED, "")
     dtype = reader.choice("dtype", TYPES, "bf16")
     reader.put(("plan", "precision"), narrow or dtype, "quantization" if narrow else "dtype")
@@ -192,9 +199,9 @@ def _modes(reader: ConfigReader) -> None:
         "optimizer_memory_host_offload": "optimizer:host",
         "parameter_memory_host_offload": "parameters:host",
     }
-    moved = {key: placed for key, placed in offloaded.items() if reader.flag(key)}
-    if moved:
-        reader.put(("plan", "offload"), ",".join(moved.values()), *moved)
+    for key, placed in offloaded.items():
+        if reader.flag(key):
+            place(reader, (placed,), key)
 
 
 def _override(reader: ConfigReader) -> None:

@@ -16,20 +16,44 @@ from dataclasses import dataclass
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
+from flopcast.interop.configs.deepspeed_offload import CPU_CHECKPOINTING
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.placements import SHARDED_STATES, has_place, place
 from flopcast.spec.precision import scales_loss
 
 STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
-OFFLOAD = re.compile(r"offload", re.IGNORECASE)
+OFFLOAD = re.compile(r"offload(?:[-_]?(opt|param))?", re.IGNORECASE)  # and of which states, if it says so
 # more than a stage
-OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+", re.IGNORECASE)
-PUBLISHED: Mapping[str, Mapping[str, Mapping[str, bool]]] = {  # program → its file → what its name hides
+OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+|partial|nvme", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedFile:
+    """What the name of a published file does not say: placements, pinned copies, overlapped reductions."""
+
+    placed: tuple[str, ...] = ()
+    pinned: bool = False
+    overlap: bool = True
+
+
+PUBLISHED: Mapping[str, Mapping[str, PublishedFile]] = {  # program → its file
     "Axolotl": {  # axolotl-ai-cloud/axolotl, deepspeed_configs/
-        "zero2.json": {"offload": True, "overlap": True},
-        "zero2_torch_compile.json": {"offload": True, "overlap": True},
+        **dict.fromkeys(
+            ("zero2.json", "zero2_torch_compile.json"), PublishedFile(placed=SHARDED_STATES[:1])
+        ),
+        **dict.fromkeys(
+            ("zero3_bf16_cpuoffload_all.json", "zero3_cpuoffload.json"),
+            PublishedFile(placed=SHARDED_STATES, pinned=True),
+        ),
+        "zero3_bf16_cpuoffload_params.json": PublishedFile(placed=SHARDED_STATES[1:], pinned=True),
     },
     "LLaMA-Factory": {  # hiyouga/LLaMA-Factory, examples/deepspeed/
-        name: {"overlap": False} for name in ("ds_z0_config.json", "ds_z2_config.json", "ds_z3_config.json")
+        **dict.fromkeys(
+            ("ds_z0_config.json", "ds_z2_config.json", "ds_z3_config.json"), PublishedFile(overlap=False)
+        ),
+        "ds_z2_offload_config.json": PublishedFile(placed=SHARDED_STATES[:1], pinned=True, overlap=False),
+        "ds_z3_offload_config.json": PublishedFile(placed=SHARDED_STATES, pinned=True, overlap=False),
+        "ds_z3_partial_offload_config.json": PublishedFile(placed=SHARDED_STATES[:1], overlap=False),
     },
 }
 
@@ -59,7 +83,8 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
         return _inline(reader, batch, precision)
     path = reader.text("deepspeed")
     name = path.replace("\\", "/").rpartition("/")[2]
-    match, more = STAGE.search(name), OTHERWISE.search(name)
+    match, published = STAGE.search(name), PUBLISHED.get(reader.keys.program, {}).get(name)
+    more = None if published else OTHERWISE.search(name)
     if not match or more:
         because = "no other file is opened, and its name does not state a ZeRO stage"
         because = f"its name says that it sets more than a ZeRO stage: {more[0]}" if more else because
@@ -67,24 +92,38 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
         if not reader.faulty("deepspeed"):
             reader.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
         return "deepspeed-zero"
-    stage, published = int(match[1]), PUBLISHED.get(reader.keys.program, {}).get(name, {})
-    offloads = published.get("offload", bool(OFFLOAD.search(name)))
-    moves = " and offload" if offloads else ""
+    stage = int(match[1])
     known = f", as {reader.keys.program} publishes it" if published else ""
+    published = published or PublishedFile(placed=_placed_by_name(name, stage))
+    moves = f" with {' and '.join(published.placed)}" if published.placed else ""
     reader.assume(
         f"ZeRO stage {stage}{moves} from the name of {path}{known}, which flopcast does not open",
         "deepspeed",
     )
-    if offloads:
-        placed = "optimizer:host,parameters:host" if stage == 3 else "optimizer:host"
-        reader.put(("plan", "offload"), placed, "deepspeed")
+    place(reader, published.placed, "deepspeed")
     wire = precision_bytes(precision)
     reader.put(("plan", "zero"), deepspeed.put_stage(reader, stage, wire, "deepspeed"), "deepspeed")
-    gradients: dict[str, object] = {"dtype": wire, "overlap": published.get("overlap", True)}
+    gradients: dict[str, object] = {"dtype": wire, "overlap": published.overlap}
     if stage == 0 and wire == "bf16":
         gradients = {"dtype": "fp32", "overlap": False, "collective": "all_reduce"}
     changes: dict[str, object] = {"gradients": gradients}
+    if published.pinned and has_place(reader, "optimizer"):
+        changes["offload"] = {"gradient_copies": "pinned"}
     return {"base": "deepspeed-zero"} | changes
+
+
+def _placed_by_name(name: str, stage: int) -> tuple[str, ...]:
+    """Return the placements that the name of a file states; only ZeRO-3 moves parameters too.
+
+    >>> _placed_by_name("ds_z3_offload.json", 3), _placed_by_name("zero3_offload_optimizer.json", 3)
+    (('optimizer:host', 'parameters:host'), ('optimizer:host',))
+    """
+    found = OFFLOAD.search(name)
+    if not found:
+        return ()
+    if found[1] and stage == 3:
+        return tuple(word for word in SHARDED_STATES if word.startswith(found[1].lower()))
+    return SHARDED_STATES if stage == 3 else SHARDED_STATES[:1]
 
 
 def precision_bytes(precision: str) -> str:
@@ -105,6 +144,9 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
     inner.put(("plan", "data_parallel"), batch.replicas)
     stage = deepspeed.read_sharding(inner, wire)
     changes = deepspeed.stack_changes(inner, stage, wire)
+    if inner.flag(CPU_CHECKPOINTING):
+        because = "the Trainer checkpoints activations without DeepSpeed"
+        inner.assume(f"{CPU_CHECKPOINTING} has no effect: {because}", CPU_CHECKPOINTING)
     _agree(inner, batch, precision)
     kind = inner.choice("optimizer.type", deepspeed.OPTIMIZERS, "")
     if kind:  # the engine's optimizer takes the place of the trainer's

@@ -16,6 +16,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import SHARDED_STATES, place
 from flopcast.interop.configs.torchtitan_stages import read_stages
 from flopcast.library import catalog
 
@@ -170,7 +171,7 @@ def _modes(reader: ConfigReader) -> None:
     reader.put(("plan", "precision"), _precision(reader), "model.converters", "model_converters.converters")
     reader.put_optimizer(reader.choice("optimizer.name", OPTIMIZERS, "adamw"), "optimizer.name")
     if reader.flag("training.enable_cpu_offload"):
-        reader.put(("plan", "offload"), "optimizer:host,parameters:host", "training.enable_cpu_offload")
+        place(reader, SHARDED_STATES, "training.enable_cpu_offload")
 
 
 def _recompute(reader: ConfigReader) -> None:

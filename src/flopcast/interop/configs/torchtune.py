@@ -19,6 +19,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.configs.trainers import note_lengths
 
 BUILDER = "model._component_"
@@ -104,7 +105,9 @@ def _degrees(reader: ConfigReader) -> int:
     reader.put(("plan", "data_parallel"), replicas)
     reader.put_degree("tensor_parallel", tensor, TENSOR)
     reader.put_degree("context_parallel", context, CONTEXT)
-    reader.put(("plan", "zero"), 3 if replicas > 1 else 0, BUILDER)
+    offload = reader.first("fsdp_cpu_offload", "fsdp.cpu_offload")
+    sharded = replicas > 1 or reader.flag(offload)  # only the recipes that shard have it
+    reader.put(("plan", "zero"), 3 if sharded else 0, BUILDER)
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     group = replicas // sets if group < 1 else group
     if sets * group != replicas:
@@ -115,9 +118,8 @@ def _degrees(reader: ConfigReader) -> int:
         )
     elif sets > 1:
         reader.put(("plan", "data_shard"), group, REPLICATE, SHARD)
-    offload = reader.first("fsdp_cpu_offload", "fsdp.cpu_offload")
     if reader.flag(offload):
-        reader.put(("plan", "offload"), "optimizer:host,parameters:host", offload)
+        place(reader, SHARDED_STATES, offload)
     return replicas
 
 
@@ -133,11 +135,19 @@ def _optimizer(reader: ConfigReader) -> None:
 
 
 def _recompute(reader: ConfigReader) -> None:
-    """Put the recomputation of whole blocks into the plan if activation checkpointing is on."""
-    if reader.flag(OFFLOADING):
-        reader.refuse(OFFLOADING, "offload of activations", f"write {OFFLOADING}: false")
+    """Put the recomputation of whole blocks into the plan if activation checkpointing is on.
+
+    Its checkpoints may be on the host.
+    """
     if reader.flag(CHECKPOINTING):
         reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+    if reader.flag(OFFLOADING):
+        place(reader, ACTIVATIONS, OFFLOADING)
+        if not reader.flag(CHECKPOINTING):
+            because = "torchtune moves what it checkpoints, and does not start otherwise"
+            reader.fault(
+                OFFLOADING, f"only with {CHECKPOINTING}: true", because, f"add {CHECKPOINTING}: true"
+            )
 
 
 def _adapters(reader: ConfigReader, builder: str) -> None:

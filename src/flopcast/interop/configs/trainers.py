@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
+from flopcast.interop.configs.placements import PAGEABLE, SHARDED_STATES, has_place, place
 from flopcast.layers.adapters import separate_linears
 from flopcast.library import catalog
 
@@ -32,6 +33,7 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
+PINNED = "fsdp_config.cpu_offload_pin_memory"
 KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
 
 
@@ -210,7 +212,10 @@ def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precisio
         return "pytorch-ddp"
     keeps = _fsdp(reader, fsdp, replicas)
     base = "torch-fsdp2-compiled" if reader.raw("torch_compile") is True else "torch-fsdp2"
-    return {"base": base, "sharding": {"gathers": "every_micro_batch"}} if keeps else base
+    changes: dict[str, object] = {"sharding": {"gathers": "every_micro_batch"}} if keeps else {}
+    if has_place(reader, "optimizer") and not reader.flag(PINNED, True):
+        changes["offload"] = PAGEABLE
+    return {"base": base} | changes if changes else base
 
 
 def _note_compiled(reader: ConfigReader) -> None:
@@ -244,7 +249,7 @@ def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
     if group and group < replicas:
         reader.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
     if reader.flag(offload) or "offload" in words:
-        reader.put(("plan", "offload"), "optimizer:host,parameters:host", offload, "fsdp")
+        place(reader, SHARDED_STATES, offload, "fsdp")
     return kind in KEEPING or (kind != "no_shard" and reader.raw(again) is False)
 
 

@@ -24,6 +24,7 @@ from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
     Adapter,
@@ -42,7 +43,7 @@ ATTENTION |= {"eager": "materialised"}
 LAUNCHES = ("no", "multi_gpu", "fsdp", "deepspeed")
 TYPE, MIXED = "accelerate.distributed_type", "accelerate.mixed_precision"
 PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
-CHECKPOINTING = "gradient_checkpointing"
+CHECKPOINTING, OFFLOADING = "gradient_checkpointing", "activation_offloading"
 
 
 def read(document: Document, options: ImportOptions) -> Document:
@@ -194,7 +195,10 @@ def _adapters(reader: ConfigReader) -> None:
 
 
 def _recompute(reader: ConfigReader) -> None:
-    """Put the recomputation of whole blocks into the plan, unless checkpointing is off, by TRL or FSDP."""
+    """Put recomputation of whole blocks into the plan, unless checkpointing is off, by TRL or FSDP.
+
+    What is kept for the backward pass may be on the host.
+    """
     inner = reader.first(
         "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
     )
@@ -202,3 +206,5 @@ def _recompute(reader: ConfigReader) -> None:
         reader.assume("recompute full, as TRL checkpoints activations by default")
     if reader.flag(CHECKPOINTING, True) or reader.flag(inner):
         reader.put(("plan", "recompute"), "full", CHECKPOINTING, inner)
+    if reader.flag(OFFLOADING):
+        place(reader, ACTIVATIONS, OFFLOADING)

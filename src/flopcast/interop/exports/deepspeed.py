@@ -12,11 +12,16 @@ import json
 from flopcast.errors import SpecError
 from flopcast.files.exported import Exported, not_expressible, text_file
 from flopcast.files.yaml_text import Document
+from flopcast.interop.configs import deepspeed_offload
 from flopcast.interop.configs.config_reader import ImportOptions
+from flopcast.interop.configs.deepspeed_offload import BUFFER_ELEMENT_BYTES
 from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.placements import ACTIVATIONS
 from flopcast.interop.exports.same_job import checked
 from flopcast.spec.job import Job
+from flopcast.spec.offload import Placement, offload_word
 from flopcast.spec.plan import Plan
+from flopcast.spec.stack import Stack
 
 NAME, TARGET = "ds_config.json", "DeepSpeed's JSON"
 RECOMPUTE = ("recompute_method", "recompute_layers", "recompute_modules")  # part of recompute's short form
@@ -31,8 +36,7 @@ LEFT_OPEN = (
     "expert_tensor_parallel",
 )
 OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "Adam8bit", "sgd_momentum": "SGD", "adafactor": "Adafactor"}
-OFFLOADED = {"optimizer": "offload_optimizer", "parameters": "offload_param"}
-DEVICES = {"host": "cpu", "nvme": "nvme"}
+DEVICES = {tier: device for device, tier in deepspeed_offload.DEVICES.items() if tier}
 FAMILY = ("deepspeed-zero", "megatron-deepspeed", "gpt-neox-deepspeed")
 
 
@@ -106,6 +110,9 @@ def _settings(job: Job) -> dict[str, object]:
         settings["tensor_parallel"] = {"autotp_size": plan.tensor_parallel}
     if plan.context_parallel > 1:
         settings["sequence_parallel_size"] = plan.context_parallel
+    kept = tuple(one for one in plan.offload if one.kind == "activations")
+    if plan.recompute == "full" and offload_word(kept) in ACTIVATIONS:
+        settings["activation_checkpointing"] = {"cpu_checkpointing": True}
     return settings
 
 
@@ -121,9 +128,28 @@ def _sharding(job: Job) -> dict[str, object]:
     if plan.zero == 3 and job.stack.sharding.prefetch_units == 0:
         sharding["stage3_prefetch_bucket_size"] = 0
     for one in plan.offload:
-        key = OFFLOADED.get(one.kind)
-        if key and one.tier in DEVICES:
-            sharding[key] = {"device": DEVICES[one.tier]}
+        everywhere = one.kind == "optimizer" and one.tier == "host" and one.fraction == 1
+        if one.tier in DEVICES and plan.zero >= (1 if everywhere else 3):
+            sharding |= _placed(one, job.stack)
     if plan.zero and 0 < plan.data_shard < plan.data_parallel:
         sharding["mics_shard_size"] = plan.data_shard * plan.context_parallel
     return sharding
+
+
+def _placed(one: Placement, stack: Stack) -> dict[str, object]:
+    """Return the settings of a state outside the device; the check finds what they do not state."""
+    device = DEVICES[one.tier]
+    if one.kind == "optimizer":
+        settings: dict[str, object] = {"device": device}
+        if one.fraction < 1:
+            settings["ratio"] = one.fraction
+        if stack.offload.gradient_copies == "pinned":
+            settings["pin_memory"] = True
+        return {"offload_optimizer": settings}
+    if one.kind == "parameters":
+        buffers = {
+            "buffer_count": 1,
+            "buffer_size": int(stack.offload.buffer_bytes // BUFFER_ELEMENT_BYTES),
+        }
+        return {"offload_param": {"device": device} | (buffers if one.tier == "nvme" else {})}
+    return {}

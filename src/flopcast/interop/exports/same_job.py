@@ -25,6 +25,7 @@ from flopcast.library.edits import merged
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
+from flopcast.spec.offload import offload_word
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import RECIPES
 from flopcast.spec.stack import Stack
@@ -202,7 +203,11 @@ def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
     no list says where it deals them out evenly, and nowhere else.
     """
     plan = job.plan
-    data = plan.model_dump() | {"schedule": plan.pipeline_schedule}
+    placed = sorted(plan.offload, key=lambda one: (one.kind, one.tier, one.fraction))
+    data = plan.model_dump() | {
+        "schedule": plan.pipeline_schedule,
+        "offload": offload_word(tuple(placed)) or "none",
+    }
     shared = plan.context_parallel > 1
     for name in ("context_exchange", "context_order"):
         data[name] = data[name] if shared else None
@@ -250,7 +255,7 @@ def canonical_stack(job: Job) -> dict[str, Any]:
     """Return the settings of a stack that affect this job, without its name."""
     naming = {"name", "era", "source"}
     narrow = job.plan.precision in RECIPES
-    idle = {"experts": has_experts(job.model), "narrow": narrow}
+    idle = {"experts": has_experts(job.model), "narrow": narrow, "offload": bool(job.plan.offload)}
     data = job.stack.model_dump(exclude=naming | {name for name, used in idle.items() if not used})
     return data
 

@@ -15,6 +15,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.formats import parsed, read_kind
 from flopcast.interop.configs.model_names import FLAVOURS
+from flopcast.interop.configs.placements import SHARDED_STATES
 from flopcast.interop.configs.torchtitan import RECIPES, ROTATIONS
 from flopcast.interop.exports.megatron_model import word_of
 from flopcast.interop.exports.same_job import canonical_model, checked, has_experts
@@ -83,6 +84,8 @@ def _settings(job: Job) -> Settings:
     }
     if plan.pipeline_parallel > 1:
         training["local_batch_size"] = plan.global_batch // plan.data_parallel
+    if {one.word() for one in plan.offload} == set(SHARDED_STATES):
+        training["enable_cpu_offload"] = True
     settings: Settings = {
         "model": {"name": name, "flavor": flavour.upper().replace("BX", "Bx")},
         "optimizer": {"name": "SGD" if plan.optimizer == "sgd" else "AdamW"},

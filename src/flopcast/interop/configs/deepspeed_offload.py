@@ -1,0 +1,103 @@
+"""DeepSpeed's keys for states outside the devices: `offload_optimizer`, `offload_param`, checkpoints.
+
+Answers: which states are on the host or on NVMe drives, and how are they copied there?
+Elsewhere: the rest of DeepSpeed's keys (deepspeed.py), what placements cost (workload/offload.py). Settings
+of `aio` set how drives are read; their rates are those of the cluster.
+
+References
+----------
+https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/zero/offload_config.py and config.py (names,
+defaults, stages; `cpu_offload` and its like are the old names).
+"""
+
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.placements import ACTIVATIONS, has_place, place
+from flopcast.spec.offload import Placement
+
+ZERO = "zero_optimization"
+STAGE = f"{ZERO}.stage"
+OPTIMIZER, PARAMETERS = f"{ZERO}.offload_optimizer", f"{ZERO}.offload_param"
+OLD_NAMES = {OPTIMIZER: f"{ZERO}.cpu_offload", PARAMETERS: f"{ZERO}.cpu_offload_params"}
+OLD_PIN = f"{ZERO}.cpu_offload_use_pin_memory"
+DEVICES = {"none": "", "cpu": "host", "nvme": "nvme"}
+BUFFERS, BUFFER_ELEMENTS, KEPT_ELEMENTS = 5, 100_000_000, 1_000_000_000  # of offload_param
+BUFFER_ELEMENT_BYTES = 2
+CPU_CHECKPOINTING = "activation_checkpointing.cpu_checkpointing"
+
+
+def read_placements(reader: ConfigReader, stage: int) -> None:
+    """Put optimizer states and parameters outside the devices into the plan.
+
+    Parameters
+    ----------
+    stage : the file's ZeRO stage
+    """
+    tier = _tier(reader, OPTIMIZER, stage)
+    ratio = reader.fraction(f"{OPTIMIZER}.ratio", 1.0)
+    if ratio < 1 and tier and stage < 3:
+        because = "DeepSpeed updates a part on the device only in stage 3"
+        reader.fault(f"{OPTIMIZER}.ratio", f"1.0 with {STAGE} {stage}", because, "write 1.0")
+    if tier and ratio > 0:
+        word = Placement.model_validate({"kind": "optimizer", "tier": tier, "fraction": ratio}).word()
+        place(reader, (word,), f"{OPTIMIZER}.device", OLD_NAMES[OPTIMIZER])
+    if tier == "nvme" and not all(reader.flag(f"{OPTIMIZER}.pipeline_{way}") for way in ("read", "write")):
+        reader.assume(
+            "optimizer states on NVMe are counted as read and written while the host updates others, as"
+            " with pipeline_read and pipeline_write",
+            f"{OPTIMIZER}.device",
+        )
+    if tier := _tier(reader, PARAMETERS, stage):
+        place(reader, (f"parameters:{tier}",), f"{PARAMETERS}.device", OLD_NAMES[PARAMETERS])
+
+
+def _tier(reader: ConfigReader, part: str, stage: int) -> str:
+    """Return the memory in which a state is placed, "" if it is on the device."""
+    key, old = f"{part}.device", OLD_NAMES[part]
+    tier = reader.choice(key, DEVICES, "")
+    if reader.flag(old):
+        if reader.has(key):
+            because = "DeepSpeed accepts either the old key or the one that replaced it"
+            reader.fault(old, f"no {old} together with {key}", because, f"remove {old}")
+        key, tier = old, tier or "host"
+    least = 3 if part == PARAMETERS or tier == "nvme" else 1
+    if tier and stage < least and not reader.faulty(STAGE):
+        allowed = "3" if least == 3 else "1, 2 or 3"
+        because = "DeepSpeed has this offload in no other stage"
+        reader.fault(key, f"only with {STAGE} {allowed}", because, f"write {STAGE} {least}, or remove it")
+    return tier
+
+
+def offload_changes(reader: ConfigReader) -> dict[str, object]:
+    """Return what the file changes of `stack.offload`; nothing where no state is outside the devices.
+
+    Gradients travel through memory that is not pinned unless `pin_memory` of `offload_optimizer` says so.
+    """
+    changes: dict[str, object] = {}
+    pins = reader.flag(OLD_PIN)
+    if has_place(reader, "optimizer") and reader.flag(f"{OPTIMIZER}.pin_memory", pins):
+        changes["gradient_copies"] = "pinned"
+    if not has_place(reader, "parameters"):
+        return changes
+    if not reader.flag(f"{PARAMETERS}.pin_memory", pins):
+        text = "parameters are counted as copied from pinned memory"
+        reader.assume(text, reader.first(f"{PARAMETERS}.device", OLD_NAMES[PARAMETERS]))
+    if reader.choice(f"{PARAMETERS}.device", DEVICES, "") == "nvme":
+        buffers = reader.count(f"{PARAMETERS}.buffer_count", BUFFERS, least=0)
+        elements = reader.count(f"{PARAMETERS}.buffer_size", BUFFER_ELEMENTS, least=0)
+        changes["buffer_bytes"] = f"{buffers * elements * BUFFER_ELEMENT_BYTES} B"
+        kept = reader.count(f"{PARAMETERS}.max_in_cpu", KEPT_ELEMENTS, least=0)
+        if kept:
+            reader.assume(
+                f"all parameters are counted on NVMe; DeepSpeed keeps up to {kept} of a rank on the host",
+                f"{PARAMETERS}.max_in_cpu",
+            )
+    return changes
+
+
+def read_checkpoints(reader: ConfigReader) -> None:
+    """Put checkpoints on the host into the plan, which then recomputes whole blocks."""
+    if reader.flag(CPU_CHECKPOINTING):
+        reader.put(("plan", "recompute"), "full", CPU_CHECKPOINTING)
+        place(reader, ACTIVATIONS, CPU_CHECKPOINTING)
+        because = "cpu_checkpointing moves what the program checkpoints"
+        reader.assume(f"recompute full: {because}", CPU_CHECKPOINTING)
