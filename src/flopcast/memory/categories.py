@@ -27,10 +27,10 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.memory.communicators import communicators_opened
+from flopcast.memory.outside import on_device, returned_activations
 from flopcast.memory.sharded import (
     gathered_parameters,
     gradient_shards,
-    on_device,
     parameter_shards,
     trained_shard,
     unreduced_gradients,
@@ -209,6 +209,7 @@ AT_WORK: dict[str, Category] = {
     "gathered_parameters": gathered_parameters,
     "unreduced_gradients": unreduced_gradients,
     "activations": freed_activations,
+    "returned_activations": returned_activations,
     "layer_at_work": layer_at_work,
     "logits": logits,
 }

@@ -16,7 +16,7 @@ What each ZeRO stage keeps: arXiv:1910.02054, section 5. Two units at once: arXi
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
-from flopcast.spec.offload import fraction_in
+from flopcast.memory.outside import on_device
 from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.program import Layer, Programs
 from flopcast.workload.reductions import reduction_times
@@ -87,11 +87,6 @@ def built_whole(programs: Programs) -> Floats:
     if plans.structure.zero < 3 or not here:
         return ZERO
     return programs.parameters * ELEMENT_BYTES[plans.structure.activations]
-
-
-def on_device(programs: Programs, kind: str) -> float:
-    """Return the fraction of a kind of state that is on the device (spec/offload.py)."""
-    return 1.0 - fraction_in(programs.plans.structure.offload, kind)
 
 
 def trained_shard(programs: Programs) -> Counts:

@@ -15,6 +15,7 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Flags, Floats
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
+from flopcast.memory.outside import outside_of_chunks
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.spec.cluster import Cluster
@@ -69,11 +70,7 @@ def outside_bytes(programs: Programs, tier: str) -> dict[str, Floats]:
 def _most_activations(programs: Programs) -> Floats:
     """Return the most bytes of activations that a rank keeps outside its device, (plans, stage classes)."""
     plans, none = programs.plans, {"": ZERO[:, :, None]}
-    held = programs.stages.chunk_counts[:, None]
-    of_layers = (
-        held[..., part] * each.outside_bytes[:, :, None] for part, each in enumerate(programs.layers)
-    )
-    flying = {"activations": sum(of_layers, ZERO[:, :, None])}
+    flying = {"activations": outside_of_chunks(programs)}
     shape = CategoryBytes.of(programs).shape
     weights = CategoryBytes(in_flight=flying, waiting=none, at_work=none, shape=shape)
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)

@@ -42,6 +42,7 @@ MEMORY: Mapping[str, str] = {
     "buffers": "buffers that are reused",
     "stage_outputs": "outputs sent to other stages",
     "weight_gradients_waiting": "inputs of later weight gradients",
+    "returned_activations": "activations back from outside",
     "layer_at_work": "temporary tensors of one layer",
     "main_gradients": "gradients in fp32",
     "update": "temporary tensors of the optimizer",

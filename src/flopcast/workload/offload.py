@@ -29,6 +29,7 @@ COMPONENT = "offload"
 OUT: tuple[Link, ...] = ("to_host", "disk_write")
 BACK: tuple[Link, ...] = ("disk_read", "to_device")
 ROUND = (*BACK, *OUT)
+LEAVES_IN_FORWARD = 2 / 3
 
 
 def _copies(
@@ -84,11 +85,17 @@ def wait_for_copies(stream: str) -> Item:
     )
 
 
-def activations_leave(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
-    """Return the copies of what a layer has kept, for the forward pass."""
-    placed = _placed(plan, "activations")
-    name = "activations"
-    return tuple(c for one in placed for c in _copies(name, OUT, one, kept_bytes, phase="forward"))
+def activations_leave(plan: Plan, kept_bytes: Floats, phase: str) -> tuple[Item, ...]:
+    """Return the copies of what a layer has kept, beside its "forward" or its "backward".
+
+    Two thirds leave during the forward pass and the rest during the first half of the backward pass, which
+    takes twice as long: half of the step, as SSDTrain plans the bandwidth of its drives (section III).
+    """
+    share = LEAVES_IN_FORWARD if phase == "forward" else 1 - LEAVES_IN_FORWARD
+    found: list[Item] = []
+    for one in _placed(plan, "activations"):
+        found += _copies("activations", OUT, one, kept_bytes * share, phase=phase)
+    return tuple(found)
 
 
 def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:

@@ -148,14 +148,17 @@ def _activations_outside(layer: Layer, software: Software) -> Layer:
     share = fraction_in(plan.offload, "activations")
     if not share or layer.kind != "block":
         return layer
-    window = software.stack.offload.window_layers
+    kept = layer.kept_bytes
     return replace(
         layer,
-        forward=(*layer.forward, *activations_leave(plan, layer.kept_bytes)),
-        backward=(*activations_return(plan, layer.kept_bytes), *layer.backward),
-        kept_bytes=layer.kept_bytes * (1.0 - share),
-        outside_bytes=layer.kept_bytes * share,
-        working_bytes=layer.working_bytes + layer.kept_bytes * share * window,
+        forward=(*layer.forward, *activations_leave(plan, kept, "forward")),
+        backward=(
+            *activations_return(plan, kept),
+            *activations_leave(plan, kept, "backward"),
+            *layer.backward,
+        ),
+        kept_bytes=kept * (1.0 - share),
+        outside_bytes=kept * share,
     )
 
 

@@ -1,0 +1,31 @@
+"""What a device keeps of states that are placed outside it.
+
+Answers: which fraction of a state stays, and which activations are back while a backward pass runs?
+Elsewhere: what the other memories hold (tiers.py), placements themselves (spec/offload.py).
+"""
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Floats
+from flopcast.spec.offload import fraction_in
+from flopcast.workload.program import Programs
+
+
+def on_device(programs: Programs, kind: str) -> float:
+    """Return the fraction of a kind of state that is on the device."""
+    return 1.0 - fraction_in(programs.plans.structure.offload, kind)
+
+
+def outside_of_chunks(programs: Programs) -> Floats:
+    """Return what a chunk keeps of one micro-batch outside the device, (plans, 1, chunk classes)."""
+    held = programs.stages.chunk_counts[:, None]
+    each = (held[..., part] * layer.outside_bytes[:, :, None] for part, layer in enumerate(programs.layers))
+    return sum(each, ZERO[:, :, None])
+
+
+def returned_activations(programs: Programs) -> Floats:
+    """Return activations that are back on the device while a backward runs: those of a few layers."""
+    held = np.minimum(programs.stages.chunk_counts[:, None], 1.0)
+    each = [held[..., part] * layer.outside_bytes[:, :, None] for part, layer in enumerate(programs.layers)]
+    largest_bytes: Floats = np.max(np.broadcast_arrays(*each), axis=0)
+    return np.minimum(largest_bytes * programs.stack.offload.window_layers, outside_of_chunks(programs))
