@@ -153,13 +153,15 @@ def _served(
     script = name == COMMAND or is_script(raw, name)
     if not script and Path(name).suffix == ".toml":
         return None
+    from flopcast.interop.serving.launch import LaunchText
     from flopcast.interop.serving.sources import DESCRIPTIONS, serving_command, serving_document
 
     if request.kind and request.kind not in DESCRIPTIONS:
         return None
     model = request.model if isinstance(request.model, str) else None
     if script:
-        found = serving_command(raw, name, read, model, request.arg, request.env, request.kind)
+        text = LaunchText(raw=raw, name=name, arguments=request.arg, environment=request.env)
+        found = serving_command(text, read, model, request.kind)
         if found is None and request.kind:
             allowed, because = f"{DESCRIPTIONS[request.kind]}", "no command of the script starts the engine"
             raise spec_error("--kind", request.kind, allowed, because, "leave out --kind", name)

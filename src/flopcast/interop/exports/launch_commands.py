@@ -14,7 +14,7 @@ from typing import Any
 
 from flopcast.files.exported import Exported, text_file
 from flopcast.files.yaml_text import Document
-from flopcast.interop.serving.launch import launched
+from flopcast.interop.serving.launch import LaunchText, launched
 from flopcast.interop.serving.settings import keys_of_engine
 from flopcast.interop.serving.written import Launch, notes_of
 from flopcast.library import catalog
@@ -70,7 +70,7 @@ class LaunchExport:
         """
         text = _script(job, self.write)
         program = keys_of_engine(self.kind).program
-        found = launched(text.encode(), NAME, _no_file, kind=self.kind)
+        found = launched(LaunchText(raw=text.encode(), name=NAME), _no_file, kind=self.kind)
         notes = [
             f"no flag names cluster and traffic: read back with --cluster {job.cluster.name} --traffic …",
             f"MODEL is {job.model.name}, the name in flopcast's catalogue: set it to your checkpoint",

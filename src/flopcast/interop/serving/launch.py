@@ -25,7 +25,7 @@ from flopcast.interop.serving.settings import (
 )
 from flopcast.interop.shell.commands import Command
 from flopcast.interop.shell.parameters import parsed_values
-from flopcast.interop.shell.script import read_script
+from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
 from flopcast.spec.deployment import Pool
@@ -59,29 +59,43 @@ class Started:
     role: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchText:
+    """A script or a command: its bytes, its name in error messages, and what it takes from outside.
+
+    `arguments` and `environment` are values such as "1=8" for `$1` and "TP=4" for a variable.
+    """
+
+    raw: bytes
+    name: str
+    arguments: Sequence[str] = ()
+    environment: Sequence[str] = ()
+
+    def script(self) -> Script:
+        """Return the commands of the script, and the texts that it writes.
+
+        Raises
+        ------
+        SpecError
+            The text cannot be read, or a value from outside has no name.
+        """
+        values = parsed_values(self.arguments, "--arg"), parsed_values(self.environment, "--env")
+        return read_script(script_text(self.raw, self.name), self.name, *values)
+
+
 def launched(
-    raw: bytes,
-    name: str,
-    read: ReadText,
-    model: str | None = None,
-    arguments: Sequence[str] = (),
-    environment: Sequence[str] = (),
-    kind: str | None = None,
+    text: LaunchText, read: ReadText, model: str | None = None, kind: str | None = None
 ) -> Document | None:
     """Return the job whose engine a script or a command starts; None if it starts none.
 
     Parameters
     ----------
-    raw : bytes
+    text : LaunchText
         The script or the command.
-    name : str
-        The name in error messages.
     read : callable
         Returns the bytes of a YAML file that a command names, unless the script writes it.
     model : str or None
         The model that the user names, in place of the command's.
-    arguments, environment : sequences of str
-        Values that the script takes from outside: "1=8" for `$1`, "TP=4" for a variable.
     kind : str or None
         The engine whose commands are read; None for those of any.
 
@@ -92,12 +106,12 @@ def launched(
 
     Examples
     --------
-    >>> made = launched(b"vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2", "serve.sh", lambda *_: b"")
+    >>> text = LaunchText(raw=b"vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2", name="serve.sh")
+    >>> made = launched(text, lambda *_: b"")
     >>> made.data["model"], made.data["engine"], made.data["plan"]
     ('llama-3.1-8b', 'vllm', {'tensor_parallel': 2, 'replicas': 1})
     """
-    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
-    script = read_script(script_text(raw, name), name, *values)
+    script, name = text.script(), text.name
     every = [each for command in script.commands if (each := started_by(command))]
     started = [each for each in every if kind in (None, each.kind)]
     if not started:

@@ -5,13 +5,13 @@ Elsewhere: each kind (launch.py, dynamo.py, aiconfigurator.py), job files of our
 (requests/sources.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.serving import aiconfigurator
 from flopcast.interop.serving.dynamo import DESCRIPTION, NAME, is_manifest, job_of_manifest
 from flopcast.interop.serving.kinds import KINDS, has_command, kind_of_settings
-from flopcast.interop.serving.launch import ReadText, job_of_settings, launched
+from flopcast.interop.serving.launch import LaunchText, ReadText, job_of_settings, launched
 
 DESCRIPTIONS: Mapping[str, str] = {name: one.description for name, one in KINDS.items()} | {
     NAME: DESCRIPTION,
@@ -20,13 +20,7 @@ DESCRIPTIONS: Mapping[str, str] = {name: one.description for name, one in KINDS.
 
 
 def serving_command(
-    raw: bytes,
-    name: str,
-    read: ReadText,
-    model: str | None = None,
-    arguments: Sequence[str] = (),
-    environment: Sequence[str] = (),
-    kind: str | None = None,
+    text: LaunchText, read: ReadText, model: str | None = None, kind: str | None = None
 ) -> Document | None:
     """Return the job whose engine a script or a command starts; None if it starts none of this kind.
 
@@ -35,9 +29,9 @@ def serving_command(
     SpecError
         As `launch.launched`.
     """
-    if not has_command(raw.decode("utf-8", errors="replace").replace("\\\n", " ")):
+    if not has_command(text.raw.decode("utf-8", errors="replace").replace("\\\n", " ")):
         return None
-    return launched(raw, name, read, model, arguments, environment, kind if kind in KINDS else None)
+    return launched(text, read, model, kind if kind in KINDS else None)
 
 
 def serving_document(
