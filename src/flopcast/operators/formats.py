@@ -138,8 +138,10 @@ MIXED_ENGINES = {
 # shares of zeros in unstructured sparse weights, by format; products stay dense
 SPARSE_FRACTIONS = {"sparse_70": 0.7, "sparse_80": 0.8, "sparse_90": 0.9}
 NONZERO_BYTES = 4.0  # a value and its place in a tile, 16 bits each: arXiv:2309.10285, section 4.3.2
+WIDEST = "fp32"  # in which engines for CPUs keep all weights, those of norms and of the vocabulary as well
 SERVED_FORMATS: dict[str, ServedFormat] = {
     "": ServedFormat(weight_bytes=0.0),  # weights in the model's dtype
+    WIDEST: ServedFormat(weight_bytes=4.0, input_bytes=4.0, engine="fp32"),
     "fp8": _both("fp8"),
     "fp8_block": _both("fp8_block"),
     "nvfp4": _both("nvfp4"),

@@ -69,6 +69,23 @@ class ServedAllReduce(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class StarAllReduce(AbstractMessage):
+    """Every rank gets the sum, which one rank computes from the arrays of all others and sends back.
+
+    It takes two latencies for any number of ranks, so that it is faster than a ring over links with a long
+    latency (TPI-LLM, arXiv:2410.00531). Engines do not train, so that its dual is only a form.
+    """
+
+    axis: str
+    message_bytes: Floats
+    collective: ClassVar[str] = "star_all_reduce"
+
+    def dual(self) -> "Replicate":
+        """Return the dual of an all-reduce."""
+        return Replicate(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllGather(AbstractMessage):
     """Every rank gets all shards; `message_bytes` is the gathered array."""
 

@@ -5,6 +5,7 @@ Elsewhere: the report as text (serving_text.py), reports of training (report_jso
 
 from dataclasses import asdict
 
+from flopcast.serving.memory import ServingMemory
 from flopcast.serving.serving_report import Estimate, ServingReport
 
 FORMAT_VERSION = 1
@@ -48,6 +49,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
             "cache_bytes": memory.cache_bytes,
             "cache_tokens": memory.cache_tokens,
             "pipeline_stage": memory.stage + 1,
+            "tiers": tiers_as_json(memory),
         },
         "pools": _pools(report),
         "output_mixture": None if report.mixture is None else asdict(report.mixture),
@@ -68,6 +70,22 @@ def as_json(report: ServingReport) -> dict[str, object]:
         ],
         "assumptions": list(report.job.assumptions),
     }
+
+
+def tiers_as_json(memory: ServingMemory) -> list[dict[str, object]]:
+    """Return the memories outside the devices that a deployment fills, each of one node."""
+    return [
+        {
+            "name": tier.name,
+            "fits": tier.room_bytes >= 0,
+            "capacity_bytes": tier.capacity_bytes,
+            "weight_bytes": tier.weight_bytes,
+            "hidden_state_bytes": tier.activation_bytes,
+            "token_bytes": tier.token_bytes,
+            "cache_tokens": tier.cache_tokens,
+        }
+        for tier in memory.tiers
+    ]
 
 
 def _job(report: ServingReport) -> dict[str, object]:

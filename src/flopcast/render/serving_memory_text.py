@@ -6,9 +6,11 @@ Elsewhere: the bytes (serving/memory.py), memory in a whole report (serving_text
 from collections.abc import Sequence
 
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.serving_json import tiers_as_json
 from flopcast.render.serving_text import memory_lines, plan_text
 from flopcast.render.terminal import answer, plain
 from flopcast.serving.memory import ServingMemory
+from flopcast.serving.tier_memory import NAMES
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
@@ -39,6 +41,9 @@ def marked_text(job: ServingJob, held: Held) -> str:
 
 def _verdict(job: ServingJob, memory: ServingMemory) -> list[str]:
     """Return whether the weights fit, and for how many tokens and requests there is room."""
+    if (full := memory.overfilled) is not None:
+        missing = show_memory(-full.room_bytes)
+        return [f"fits      {answer('no')}: the {NAMES[full.name]} of a node would need {missing} more"]
     if memory.cache_bytes <= 0:
         missing = show_memory(-memory.cache_bytes)
         return [f"fits      {answer('no')}: the weights and the runtime need {missing} more on each device"]
@@ -65,7 +70,7 @@ def as_json(job: ServingJob, held: Held) -> dict[str, object]:
         "instances": [
             {
                 "pool": name,
-                "fits": memory.cache_bytes > 0,
+                "fits": memory.cache_bytes > 0 and memory.overfilled is None,
                 "capacity_bytes": memory.capacity_bytes,
                 "usable_bytes": memory.usable_bytes,
                 "weight_bytes": memory.weight_bytes,
@@ -75,6 +80,7 @@ def as_json(job: ServingJob, held: Held) -> dict[str, object]:
                 "token_bytes": memory.token_bytes,
                 "state_bytes": memory.state_bytes,
                 "cache_tokens": memory.cache_tokens,
+                "tiers": tiers_as_json(memory),
                 "mean_request_tokens": mean_request(kind),
             }
             for name, (kind, memory) in zip(

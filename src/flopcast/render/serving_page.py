@@ -17,6 +17,7 @@ from flopcast.render.page.table import Cell, Quantity, bar, markup, seconds, sha
 from flopcast.render.serving_json import as_json
 from flopcast.render.serving_text import LABELS, LIMITS, plan_text
 from flopcast.serving.serving_report import ServingReport
+from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
 from flopcast.units import show, show_usd
 
 
@@ -137,10 +138,15 @@ def _memory(report: ServingReport) -> Section:
         f" {report.summary.mean_kv_share:.0%} of it is in use on average,"
         f" {report.summary.peak_kv_share:.0%} at most.</p>"
     )
-    caption = "Memory of one device."
-    return Section(
-        key="memory", heading="Memory", html=table(caption, ("part", "size", "share", ""), rows) + text
-    )
+    heads = ("part", "size", "share", "")
+    html = table("Memory of one device.", heads, rows)
+    for tier in memory.tiers:
+        held: list[tuple[Cell, ...]] = [
+            (name, size(amount), share(amount / tier.capacity_bytes), bar(amount / tier.capacity_bytes))
+            for name, amount in tier.parts(memory.cache_tokens).items()
+        ]
+        html += table(f"The {NAMES_OF_MEMORIES[tier.name]} of one node.", heads, held)
+    return Section(key="memory", heading="Memory", html=html + text)
 
 
 def _certainty(report: ServingReport) -> Section:

@@ -10,6 +10,7 @@ from flopcast.render.tables import aligned
 from flopcast.render.terminal import answer, plain
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
 from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show, show_memory, show_seconds, show_usd
@@ -30,6 +31,7 @@ LABELS = {
     "draft": "drafting",
     "adapters": "adapters",
     "fetch": "waiting for weights of other devices",
+    "copies": "copies from other memories, and work on the host",
     "stages": "waiting for a busy pipeline stage",
 }
 LIMITS = {
@@ -208,7 +210,14 @@ def _memory(report: ServingReport) -> list[str]:
 def memory_lines(memory: ServingMemory, of: str = "one device") -> list[str]:
     """Return what fills the memory of a device."""
     rows = [[f"  {name}", show_memory(max(size_bytes, 0.0))] for name, size_bytes in memory.parts().items()]
-    return [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>")]
+    lines = [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>")]
+    for tier in memory.tiers:
+        parts = tier.parts(max(memory.cache_tokens, 0)).items()
+        held = [[f"  {name}", show_memory(max(size_bytes, 0.0))] for name, size_bytes in parts]
+        verdict = "fits" if tier.room_bytes >= 0 else "does not fit"
+        head = f"{NAMES_OF_MEMORIES[tier.name]} of a node: {show_memory(tier.capacity_bytes)}, {verdict}"
+        lines += [head, *aligned(held, "<>")]
+    return lines
 
 
 def _times(report: ServingReport) -> list[str]:

@@ -16,9 +16,11 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.formats import engines_of
 from flopcast.serving.adapters import adapted
+from flopcast.serving.checks_tiers import of_overfilled, of_peers, of_streaming
 from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import fitting_change, whole_degree
-from flopcast.serving.memory import fetched_bytes, serving_memory
+from flopcast.serving.memory import ServingMemory, serving_memory
+from flopcast.serving.tier_memory import NAMES
 from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
@@ -31,7 +33,7 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     ----------
     longest : tokens of the longest request, prompt and output together
     """
-    of_job = (_of_model, _of_devices, _of_adapters, _of_formats, _of_peers)
+    of_job = (_of_model, _of_devices, _of_adapters, _of_formats, of_peers, of_streaming)
     problems = [problem for rule in of_job for problem in rule(job)]
     problems += _of_kinds(job, _of_plan)
     return problems or [*_of_kinds(job, lambda kind: _of_memory(kind, longest)), *_of_context(job, longest)]
@@ -173,24 +175,6 @@ def _of_residual(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.residual", plan.residual, "sequential", because, fix)
 
 
-def _of_peers(job: ServingJob) -> Iterator[Problem]:
-    """Yield what keeps weights from lying in the memory of devices next to those that serve."""
-    plan, spare, because = job.plan, job.cluster.num_devices - job.devices, ""
-    if not plan.peer_weight_fraction:
-        return
-    room_bytes = spare * job.cluster.node.device.memory_bytes * job.engine.memory_fraction
-    needed_bytes = job.replicas * plan.devices * fetched_bytes(job)
-    if plan.pools or plan.pipeline_parallel > 1:
-        because = "instances with stages or pools are not modelled with weights of peers"
-    elif spare < 1 or job.devices >= job.cluster.scale_up_devices:
-        because = f"all {job.cluster.num_devices} devices serve, or none is joined by the fastest links"
-    elif needed_bytes > room_bytes:
-        because = f"{show_memory(needed_bytes)} are more than {spare} spare devices hold"
-    if because:
-        fix = "set plan.peer_weight_fraction to 0"
-        yield Problem("plan.peer_weight_fraction", plan.peer_weight_fraction, "0", because, fix)
-
-
 def _of_adapters(job: ServingJob) -> Iterator[Problem]:
     """Yield what is wrong with the adapters that requests use."""
     plan, traffic = job.plan, job.traffic
@@ -276,7 +260,9 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
 def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
     memory = serving_memory(job)
     tokens = memory.cache_tokens // job.passes_in_flight
-    if memory.cache_bytes <= 0:
+    if memory.overfilled is not None:
+        yield from of_overfilled(job)
+    elif memory.cache_bytes <= 0:
         taken = memory.usable_bytes - memory.cache_bytes
         because = (
             f"weights of {show_memory(memory.weight_bytes)}, activations and the runtime need"
@@ -291,10 +277,18 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             share = f", {tokens:,} for each of {job.passes_in_flight} passes in flight"
         because = (
             f"the KV cache of one instance holds {memory.cache_tokens:,} tokens,"
-            f" {show_memory(memory.token_bytes)} each on a device{share}"
+            f" {_each_token(memory)}{share}"
         )
         fix = _fix_of_memory(job, longest)
         yield Problem("traffic", longest, f"requests of at most {tokens} tokens", because, fix)
+
+
+def _each_token(memory: ServingMemory) -> str:
+    """Return the bytes of a token in the memory that limits the cache."""
+    full = next((tier for tier in memory.tiers if tier.cache_tokens == memory.cache_tokens), None)
+    if full is None or memory.device_tokens == memory.cache_tokens:
+        return f"{show_memory(memory.token_bytes)} each on a device"
+    return f"{show_memory(full.token_bytes)} each in the {NAMES[full.name]} of a node"
 
 
 def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
@@ -315,10 +309,11 @@ def _fix_of_memory(job: ServingJob, longest: int) -> str:
 
     def has_room(changed: ServingJob) -> bool:
         memory = serving_memory(changed)
-        return memory.cache_bytes > 0 and memory.cache_tokens // changed.passes_in_flight >= longest
+        room = memory.cache_bytes > 0 and memory.overfilled is None
+        return room and memory.cache_tokens // changed.passes_in_flight >= longest
 
     def fits(changed: ServingJob) -> bool:
-        broken = (*_of_devices(changed), *_of_plan(changed), *_of_formats(changed))
+        broken = (*_of_devices(changed), *_of_plan(changed), *_of_formats(changed), *of_streaming(changed))
         return not broken and has_room(changed)
 
     return fitting_change(job, fits, has_room)

@@ -7,8 +7,10 @@ Elsewhere: the rules that are broken (checks.py), what fills the memory (memory.
 from collections.abc import Callable, Iterator
 
 from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.streaming import placement_text
 
 DEGREES = tuple(2**power for power in range(1, 8))
+FRACTIONS = tuple(tenth / 10 for tenth in range(1, 11))  # of weights outside the devices
 
 
 def fitting_change(
@@ -16,7 +18,8 @@ def fitting_change(
 ) -> str:
     """Return the first edit with which a job fits, tried in this order; else what to change at large.
 
-    More ranks for each weight matrix, smaller formats, both, pipeline stages, more devices.
+    More ranks for each weight matrix, smaller formats, both, weights outside the
+    devices, pipeline stages, more devices.
 
     Parameters
     ----------
@@ -57,6 +60,11 @@ def _changes(job: ServingJob) -> Iterator[tuple[str, ServingJob]]:
         for ranks in more:
             text = f"set plan.weights to {weights} and plan.tensor_parallel to {ranks}"
             yield text, _with(job, weights=weights, tensor_parallel=ranks)
+    memories = () if job.engine.streaming is None else job.engine.streaming.weights
+    for memory in memories:
+        for share in FRACTIONS:
+            placed = placement_text({memory: share})
+            yield f"set plan.weights_on to {placed}", _with(job, weights_on=placed)
     for stages in DEGREES:
         yield f"set plan.pipeline_parallel to {stages}", _with(job, pipeline_parallel=stages)
 

@@ -6,19 +6,17 @@ Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices
 
 from dataclasses import dataclass, replace
 
-from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.cost.placement import Group
-from flopcast.dtypes import constant
 from flopcast.serving.adapters import load_s
 from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer, lower_passes
-from flopcast.serving.memory import ServingMemory, fetched_bytes, serving_memory
+from flopcast.serving.memory import ServingMemory, serving_memory
 from flopcast.serving.pass_prices import PricedPasses, price_passes
 from flopcast.serving.pass_times import PassTimes, pass_times, without_host
 from flopcast.serving.requests import Limits
 from flopcast.serving.stages import StagedTimes, by_stage, hops, staged_times
+from flopcast.serving.streamed_bytes import copies_of
 from flopcast.spec.serving_job import ServingJob
 
 Times = PassTimes | StagedTimes | DraftedTimes
@@ -52,8 +50,8 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
     tables = pass_times(
         price, job.engine, *sizes, job.computed_tokens, job.overlap, job.plan.expert_messages == "hidden"
     )
-    fetch_s = _fetch_s(job, book)
-    tables = tuple(replace(table, least_s=max(table.least_s, fetch_s)) for table in tables)
+    copies = copies_of(job, book)
+    tables = tuple(replace(table, copies=copies) for table in tables)
     times = staged_times(tables, job.model, job.plan, job.cluster, job.passes_in_flight)
     draft = draft_of(job)
     if draft is None or job.plan.drafting is None:
@@ -95,16 +93,6 @@ def _priced(
 ) -> PricedPasses:
     size = len(passes.new_tokens)
     return price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
-
-
-def _fetch_s(job: ServingJob, book: CurveBook) -> float:
-    """Return the seconds in which a pass fetches weights from the memory of a peer; 0 if it has all."""
-    if not job.plan.peer_weight_fraction:
-        return 0.0
-    beside = Group(inside=constant(2.0), nodes=constant(1.0))
-    moved = constant(fetched_bytes(job))
-    cost = message_seconds("send_receive", moved, beside, job.cluster, book)
-    return float(cost.alone_s.item())
 
 
 def _most_tokens(job: ServingJob, longest: int) -> int:

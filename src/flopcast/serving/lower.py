@@ -7,12 +7,13 @@ A layer states its forward once, for training and serving. It is lowered here fo
 tokens as the pass computes; the rewrites then replace what an engine does differently.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.dtypes import constant
 from flopcast.layers.base import Split, Weight
+from flopcast.layers.block import Block
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.operators.item import Item
 from flopcast.serving.engine_pass import EnginePass
@@ -46,13 +47,15 @@ def lower_passes(
     for layer, count in model.sequence():
         if isinstance(layer, MultiTokenPrediction):
             continue
-        items = layer.forward(model.hidden, split)
+        whole = engine.whole_vocabulary and not isinstance(layer, Block)
+        cut = replace(split, tensor=constant(1)) if whole else split
+        items = layer.forward(model.hidden, cut)
         seen = Seen(
-            layer=layer, run=run, engine=engine, deployment=deployment, split=split, hidden=model.hidden
+            layer=layer, run=run, engine=engine, deployment=deployment, split=cut, hidden=model.hidden
         )
         for rewrite in SERVING_REWRITES.values():
             items = rewrite(items, seen)
-        weights = held_weights(layer.weights(model.hidden, split), deployment)
+        weights = held_weights(layer.weights(model.hidden, cut), deployment)
         layers.append(ServedLayer(kind=layer.kind, count=count, items=items, weights=weights))
     return tuple(layers)
 

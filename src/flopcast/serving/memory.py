@@ -14,7 +14,7 @@ from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
-from flopcast.operators.formats import CACHED_FORMATS, SERVED_FORMATS
+from flopcast.operators.formats import CACHED_FORMATS, SERVED_FORMATS, WIDEST
 from flopcast.operators.gated_delta import STATE_BYTES
 from flopcast.serving.adapters import adapter_bytes
 from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs, layers_side_by_side
@@ -22,11 +22,13 @@ from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.stages import layers_of_stages
+from flopcast.serving.tier_memory import UNLIMITED, TierMemory, tier_memories
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.streaming import fractions_of
+from flopcast.units import Number
 
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
-UNLIMITED = 10**12  # tokens
 STATE_SHARE = 0.9 / 1.9  # of the room for caches, at most: SGLang's mamba-full-memory-ratio of 0.9
 
 
@@ -48,6 +50,7 @@ class ServingMemory:
     state_bytes: float = 0.0  # what a sequence keeps in layers of linear attention, whatever its length
     sequences: int = 1  # that the engine would run at once, if states did not limit them
     stage: int = 0
+    tiers: tuple[TierMemory, ...] = ()  # the host's memory and drives, if anything is kept there
 
     def parts(self) -> dict[str, float]:
         """Return what fills the device, in bytes by name."""
@@ -85,10 +88,21 @@ class ServingMemory:
     @property
     def cache_tokens(self) -> int:
         """Return the tokens that the cache holds, of all sequences together."""
+        elsewhere = min((tier.cache_tokens for tier in self.tiers), default=UNLIMITED)
+        return min(self.device_tokens, elsewhere)
+
+    @property
+    def device_tokens(self) -> int:
+        """Return the tokens for which the device has room, whatever other memories hold."""
         fixed_bytes = self.window_bytes + self.all_states_bytes
         if not self.token_bytes:  # a stage of layers with windows or states alone
             return 0 if self.cache_bytes < fixed_bytes else UNLIMITED
         return max(int((self.cache_bytes - fixed_bytes) / self.token_bytes), 0)
+
+    @property
+    def overfilled(self) -> TierMemory | None:
+        """Return the first memory outside the device that is too small for the weights."""
+        return next((tier for tier in self.tiers if tier.room_bytes < 0), None)
 
     def whole_requests(self, tokens: int) -> int:
         """Return how many requests of so many tokens, prompt and output together, fit with their states."""
@@ -120,48 +134,102 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     capacity_bytes = job.cluster.node.device.memory_bytes
     windows = [_window(block) for block in model.blocks]
     every = all(windows)  # then a token counts in the window as well
-    block_bytes, state_bytes = _block_bytes(job), _state_bytes(job)
+    cached_bytes, state_bytes = _cached_by_block(job), _state_bytes(job)
     last = len(counts) - 1
+    on_device = _cache_fraction_on_device(job)
+    tiers = tier_memories(job, block_bytes(job), token_bytes(job), cache_fraction_away(job))
 
     def memory(stage: int) -> ServingMemory:
         row = counts[stage].tolist()
-        held = zip(row[1 : 1 + len(block_bytes)], block_bytes, windows, strict=True)
+        held = zip(row[1 : 1 + len(cached_bytes)], cached_bytes, windows, strict=True)
         cached = [(count * each, window) for count, each, window in held]
-        held_states = zip(row[1 : 1 + len(block_bytes)], state_bytes, strict=True)
+        held_states = zip(row[1 : 1 + len(cached_bytes)], state_bytes, strict=True)
         states = float(sum(count * each for count, each in held_states))
         own_bytes = sum(count * each for count, each in zip(row, by_layer, strict=True))
         logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"] if stage == last else 0.0
         return ServingMemory(
             capacity_bytes=capacity_bytes,
             usable_bytes=capacity_bytes * engine.memory_fraction,
-            weight_bytes=drafted.weight_bytes + own_bytes - _fetched_bytes(job, row, by_layer),
-            activation_bytes=6.0 * model.hidden * tokens * ELEMENT_BYTES["bf16"] + logits,
+            weight_bytes=drafted.weight_bytes + own_bytes - _away_bytes(job, row, by_layer),
+            activation_bytes=_activation_bytes(job, tokens) + logits,
             reserved_bytes=engine.reserved_bytes,
             adapter_bytes=slots_bytes,
-            window_bytes=0.0 if every else sequences * sum(each * (window or 0) for each, window in cached),
-            token_bytes=drafted.token_bytes + sum(each for each, window in cached if every or not window),
+            window_bytes=0.0
+            if every
+            else on_device * sequences * sum(each * (window or 0) for each, window in cached),
+            token_bytes=drafted.token_bytes
+            + on_device * sum(each for each, window in cached if every or not window),
             state_bytes=states,
             sequences=int(sequences),
             stage=stage,
+            tiers=tiers,
         )
 
     return min((memory(stage) for stage in range(last + 1)), key=_room)
 
 
-def _fetched_bytes(job: ServingJob, counts: Sequence[float], by_layer: Sequence[float]) -> float:
-    """Return the bytes of blocks on a stage that lie on a peer, less the room for those of one block."""
-    share, blocks = job.plan.peer_weight_fraction, slice(1, 1 + len(job.model.blocks))
+def _activation_bytes(job: ServingJob, tokens: Number) -> float:
+    """Return the bytes of the residual stream, its norm and the widest tensors of one layer on a device.
+
+    An engine that computes a pass in parts has the widest tensors of one part only, and hidden states that
+    are kept elsewhere leave room for those of one part.
+    """
+    streaming, element = job.engine.streaming, job.model.hidden * ELEMENT_BYTES["bf16"]
+    part = tokens if streaming is None else min(tokens, streaming.kernel_tokens or tokens)
+    kept = 1.0 - sum(fractions_of(job.plan.activations_on).values())
+    return (6.0 * part + kept * (tokens - part)) * element
+
+
+def _cache_fraction_on_device(job: ServingJob) -> float:
+    """Return the fraction of keys and values on the device, with the room for those of layers in use.
+
+    An engine that computes a pass in parts needs room for those of one part.
+    """
+    streaming, away = job.engine.streaming, cache_fraction_away(job)
+    if streaming is None or job.host_computes != "nothing":
+        return 1.0 - away
+    tokens = job.plan.max_tokens or job.engine.max_tokens
+    part = min((streaming.kernel_tokens or tokens) / tokens, 1.0)
+    return 1.0 - away + away * part * min(streaming.window_layers / job.model.num_blocks, 1.0)
+
+
+def _away_bytes(job: ServingJob, counts: Sequence[float], by_layer: Sequence[float]) -> float:
+    """Return the bytes of blocks on a stage that are kept elsewhere, less the room for those in use."""
+    blocks = slice(1, 1 + len(job.model.blocks))
     held = sum(count * each for count, each in zip(counts[blocks], by_layer[blocks], strict=True))
-    return share * max(held - max(by_layer[blocks]), 0.0)
+    streaming, share = job.engine.streaming, sum(fractions_of(job.plan.weights_on).values())
+    if not share or streaming is None:
+        return job.plan.peer_weight_fraction * max(held - max(by_layer[blocks]), 0.0)
+    window = streaming.window_layers * max(by_layer[blocks])
+    if streaming.whole_layers:
+        return max(share * held - window, 0.0)
+    return share * max(held - window, 0.0)
 
 
 def fetched_bytes(job: ServingJob) -> float:
     """Return the bytes that one device fetches from a peer in each pass of an instance of one stage."""
+    return job.plan.peer_weight_fraction * block_bytes(job)
+
+
+def block_bytes(job: ServingJob) -> float:
+    """Return the bytes of the weights of all blocks on one device of an instance of one stage."""
     one = constant(1.0)
     least = EnginePass(new_tokens=one, sequences=one, cached_tokens=one, pairs=one)
     layers = lower_passes(job.model, job.plan, job.engine, least)[1 : 1 + len(job.model.blocks)]
-    held = sum(layer.count * _layer_bytes(layer, job.plan) for layer in layers)
-    return job.plan.peer_weight_fraction * held
+    return sum(layer.count * _layer_bytes(layer, job.plan) for layer in layers)
+
+
+def token_bytes(job: ServingJob) -> float:
+    """Return the bytes that a token caches in all blocks, on one device of an instance of one stage."""
+    each = _cached_by_block(job)
+    return sum(block.count * size for block, size in zip(job.model.blocks, each, strict=True))
+
+
+def cache_fraction_away(job: ServingJob) -> float:
+    """Return the fraction of keys and values outside the devices; each layer's are where it is computed."""
+    placed = sum(fractions_of(job.plan.kv_on).values())
+    layers = sum(fractions_of(job.plan.weights_on).values()) if job.host_computes == "layers" else 0.0
+    return max(placed, layers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,7 +254,9 @@ def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
                 layer.count * _layer_bytes(layer, own.plan)
                 for layer in layers_side_by_side(own, largest, at_once)
             ),
-            token_bytes=sum(count * each for count, each in zip(counts, _block_bytes(alone), strict=True)),
+            token_bytes=sum(
+                count * each for count, each in zip(counts, _cached_by_block(alone), strict=True)
+            ),
         )
     layers = lower_passes(own.model, own.plan, own.engine, largest)
     kept = [
@@ -196,7 +266,7 @@ def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
     return _DraftMemory(
         weight_bytes=sum(layer.count * _layer_bytes(layer, own.plan) for layer in kept),
         token_bytes=sum(
-            block.count * each for block, each in zip(own.model.blocks, _block_bytes(own), strict=True)
+            block.count * each for block, each in zip(own.model.blocks, _cached_by_block(own), strict=True)
         ),
     )
 
@@ -210,11 +280,11 @@ def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:
     windows = np.array([_window(block) or np.inf for block in job.model.blocks])
     kept = np.minimum(np.asarray(prompt_tokens, dtype=np.float64), windows[:, None])
     states = np.array(_state_bytes(job))[:, None]
-    kept_bytes: Floats = counts @ (np.array(_block_bytes(job))[:, None] * kept + states)
+    kept_bytes: Floats = counts @ (np.array(_cached_by_block(job))[:, None] * kept + states)
     return kept_bytes
 
 
-def _block_bytes(job: ServingJob) -> list[float]:
+def _cached_by_block(job: ServingJob) -> list[float]:
     """Return the bytes that one token caches in one block of each kind, on one device."""
     plan, hidden = job.plan, job.model.hidden
     size = CACHED_FORMATS[served_format(plan.cache)].bytes_of_element("bf16")
@@ -257,7 +327,7 @@ def _weight_bytes(name: str, expert: bool, deployment: Deployment) -> float:
     if expert:
         kept = deployment.format_of_experts
     elif name.startswith(WIDE_WEIGHTS) or name.endswith("norm"):
-        kept = "bf16"
+        kept = WIDEST if deployment.weights == WIDEST else "bf16"
     else:
         kept = deployment.weights
     return SERVED_FORMATS[served_format(kept)].bytes_of_weight("bf16")

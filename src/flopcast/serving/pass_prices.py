@@ -135,11 +135,20 @@ def price_passes(
     plans = plan_of(deployment)
     axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}
     groups = {(axis, False): axis_group(axis, plans, cluster.scale_up_devices) for axis in axes}
-    state = Pricing(cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None)
+    state = Pricing(
+        _with_16_bits(cluster), _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None
+    )
     price_all(PricedOnce(items, (False,) * len(items), of_equal_split(plans), groups), state)
     return PricedPasses(
         layers=layers, prices=state.prices, factors=state.found, used=tuple(state.used.values()), size=size
     )
+
+
+def _with_16_bits(cluster: Cluster) -> Cluster:
+    """Return a cluster whose devices multiply in fp16 if they have no engine for bf16, as engines do."""
+    group = cluster.groups[0]
+    node = group.node.model_copy(update={"device": group.node.device.in_16_bits})
+    return cluster.model_copy(update={"groups": (group.model_copy(update={"node": node}),)})
 
 
 def plan_of(deployment: Deployment) -> Plans:

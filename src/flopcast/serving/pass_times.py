@@ -20,6 +20,7 @@ from flopcast.dtypes import Counts, Floats
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.overlapped_kernels import together_s
+from flopcast.serving.pass_copies import PassCopies
 from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, ROUNDING, PricedPasses
 from flopcast.spec.engine import EXPERTS, Engine, Overlap
 from flopcast.units import Number
@@ -106,7 +107,8 @@ class PassTimes:
     network: _Table | None = None  # new tokens: messages, where they overlap with products
     overlap: Overlap | None = None
     expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
-    least_s: float = 0.0  # of a pass: its launches, or what it fetches from other devices
+    least_s: float = 0.0  # of a pass: its launches
+    copies: PassCopies | None = None  # from other memories
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
 
@@ -132,6 +134,8 @@ class PassTimes:
             experts_s = np.maximum(experts_s, ratio * self.expert_network.over(new, new))
         products_s = ratio * self.linear.over(new, new) + experts_s
         decode_s = ratio * self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
+        if self.copies is not None:
+            decode_s = decode_s * self.copies.device_attention_share
         prompt_s = self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
         if self.network is None or self.overlap is None:
             together = products_s + decode_s + prompt_s
@@ -139,13 +143,14 @@ class PassTimes:
             network_s = ratio * self.network.over(new, new)
             together = together_s(self.overlap, products_s, decode_s, network_s, prompt_s)
         head_s = ratio * self.head.over(sequences, sequences)
-        found_s: Floats = self.stretched_ratio * (
-            np.maximum(together + head_s, self.least_s) + host.host_s + host.sequence_s * sequences
-        )
+        kernels_s = np.maximum(together + head_s, self.least_s)
+        if self.copies is not None:
+            kernels_s = self.copies.pass_s(kernels_s, kernels_s - head_s, new, cached)
+        found_s: Floats = self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
         return found_s
 
     def _of_one(self, new: Number, sequences: Number, cached: Number, pairs: Number) -> float:
-        if self.network is not None or self.expert_network is not None:
+        if any(each is not None for each in (self.network, self.expert_network, self.copies)):
             one = (np.array([float(each)]) for each in (new, sequences, cached, pairs))
             return float(self._of_arrays(*one)[0])
         each = self.computed_tokens

@@ -20,11 +20,13 @@ from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, PricedPasses
 from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
+from flopcast.serving.streamed_bytes import copies_of
 from flopcast.spec.engine import EXPERTS
 
 DECODE = "decode_attention"
 STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
 FETCH = "fetch"  # time in which a pass waits for weights of a peer
+COPIES = "copies"  # copies from the host and from drives, and work of the host
 DRAFT = "draft"  # time in which tokens are drafted
 KERNELS, PROMPTS = "kernels", "prompts"  # keys of the seconds that constants scale, beside EXPERTS
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
@@ -68,8 +70,12 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     passes_s = float(instances.times(*(each[:, 0] for each in numbers)) @ weights)
     if job.overlap is not None or job.plan.expert_messages == "hidden":
         _hide(seconds, sum(seconds.values()) - passes_s)
-    if job.engine.launch_s or job.plan.peer_weight_fraction:
-        waits = FETCH if job.plan.peer_weight_fraction else "host"
+    copies = copies_of(job, book)
+    if copies is not None:
+        on_device = passes_s / max(sum(seconds.values()), passes_s)  # the host computes the rest
+        seconds = {name: on_device * part for name, part in seconds.items()}
+    if job.engine.launch_s or copies is not None:
+        waits = FETCH if job.plan.peer_weight_fraction else COPIES if copies is not None else "host"
         seconds[waits] = seconds.get(waits, 0.0) + max(passes_s - sum(seconds.values()), 0.0)
     if job.plan.drafting or job.plan.pipeline_parallel > 1:
         seconds[beyond] = max(passes_s - sum(seconds.values()), 0.0)

@@ -14,7 +14,7 @@ from flopcast.operators.formats import MIXED_ENGINES, NARROW_ENGINES
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Sources
 from flopcast.spec.operations import Facility, Power, Price, Reliability
-from flopcast.strict_model import FractionByName, PositiveByName, StrictModel, nameable
+from flopcast.strict_model import FractionByName, FrozenMapping, PositiveByName, StrictModel, nameable
 
 
 class Sustained(StrictModel):
@@ -136,6 +136,15 @@ class Device(StrictModel):
             if name in peaks:
                 return peaks[name]
         return peaks["fp32"] if "fp32" in peaks else min(peaks.values())
+
+    @property
+    def in_16_bits(self) -> "Device":
+        """Return the device with its fp16 engine in place of one for bf16, if it has no such engine."""
+        peaks = self.peak_flop_per_s
+        if "bf16" in peaks or "fp16" not in peaks:
+            return self
+        peaks = FrozenMapping({**peaks, "bf16": peaks["fp16"]})
+        return self.model_copy(update={"peak_flop_per_s": peaks})
 
     def engine_ratio(self, dtype: str) -> float:
         """Return the peak of a dtype's engine over that of 16 bits."""

@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.spec.drafting import Drafting
 from flopcast.spec.published_formats import WeightFormat
+from flopcast.spec.streaming import DEVICE, HostComputes, PlacedOn
 from flopcast.strict_model import StrictModel
 
 CacheFormat = Literal["bf16", "fp8", "int4"]
@@ -98,6 +99,17 @@ class Deployment(Pool):
         Share of the weights of blocks that lie in the memory of spare devices next to those that serve
         (peer-memory pooling, arXiv:2209.02341). Every pass fetches them over the fastest links, ahead of
         the layer that needs them. Spare devices are not counted as devices of the deployment.
+    weights_on : str
+        Where weights of blocks are kept: on the "device", in the memory of the "host", on the "nvme" drives
+        of the node, or a fraction of them, as in "host:0.8" and "host:0.5+nvme:0.3". Each pass copies them
+        to the device, or the host computes their layers.
+    kv_on : str
+        Where keys and values are kept, in the same words.
+    activations_on : str
+        Where the hidden states between two layers are kept, in the same words.
+    host_computes : str or None
+        What the host's processor computes: "nothing", "attention" of decoding tokens to the keys and values
+        on the host, or the "layers" whose weights are on the host; by default what the engine usually does.
     adapter_rank : int or None
         Rank of the low-rank adapters that are loaded beside the model, one for each request; None without
         adapters.
@@ -124,6 +136,10 @@ class Deployment(Pool):
     residual: Residual = "sequential"
     expert_messages: ExpertMessages = "exposed"
     peer_weight_fraction: float = Field(default=0.0, ge=0, lt=1)
+    weights_on: PlacedOn = DEVICE
+    kv_on: PlacedOn = DEVICE
+    activations_on: PlacedOn = DEVICE
+    host_computes: HostComputes | None = None
     adapter_rank: int | None = Field(default=None, ge=1)
     adapter_slots: int | None = Field(default=None, ge=1)
     drafting: Drafting | None = None
@@ -168,6 +184,11 @@ class Deployment(Pool):
         own = {name: getattr(pool, name) for name in Pool.model_fields}
         alone: dict[str, object] = {"prefill": None, "decode": None, "replicas": max(pool.replicas, 1)}
         return self.model_copy(update=own | alone)
+
+    @property
+    def streams(self) -> bool:
+        """Return whether weights, keys and values, or hidden states are kept outside the devices."""
+        return {self.weights_on, self.kv_on, self.activations_on} != {DEVICE}
 
     @property
     def format_of_experts(self) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from flopcast.spec.deployment import CacheFormat
 from flopcast.spec.model import Sources
 from flopcast.spec.published_formats import WeightFormat
+from flopcast.spec.streaming import Streaming
 from flopcast.strict_model import StrictModel
 
 Share = Annotated[float, Gt(0), Le(1)]
@@ -156,6 +157,14 @@ class Engine(StrictModel):
         Whether the addition of the residual and the norm behind it are one kernel.
     overlap : Overlap or None
         Decode attention and messages that run beside products; None where kernels run one after another.
+    streaming : Streaming or None
+        Weights, caches and activations in the memory of the host or on drives; None where the engine keeps
+        all of them on the devices.
+    whole_vocabulary : bool
+        Whether one device has the whole embedding and the whole head, which it computes alone. By default,
+        ranks divide the vocabulary.
+    star_all_reduce : bool
+        Whether all-reduces run over one device, to which all others send and which answers them.
     iteration : IterationCost
         Host time of an iteration.
     weights : tuple of str
@@ -185,6 +194,9 @@ class Engine(StrictModel):
     adapter_slots: int = Field(default=1, ge=1)
     fused_norms: bool = True
     overlap: Overlap | None = None
+    streaming: Streaming | None = None
+    whole_vocabulary: bool = False
+    star_all_reduce: bool = False
     iteration: IterationCost = IterationCost()
     weights: tuple[WeightFormat, ...] = ("bf16",)
     caches: tuple[CacheFormat, ...] = ("bf16",)

@@ -9,6 +9,7 @@ from flopcast.strict_model import StrictModel
 
 WeightFormat = Literal[
     "bf16",
+    "fp32",
     "fp8",
     "fp8_block",
     "int4",

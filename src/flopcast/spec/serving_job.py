@@ -10,6 +10,7 @@ from flopcast.spec.deployment import Deployment, Pool
 from flopcast.spec.engine import LADDER, Engine, Overlap
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
+from flopcast.spec.streaming import HostComputes
 from flopcast.spec.traffic import Slo, Traffic
 from flopcast.strict_model import StrictModel, nameable
 
@@ -94,6 +95,19 @@ class ServingJob(StrictModel):
     def overlap(self) -> Overlap | None:
         """Return what runs beside what in a pass: as the engine does, or as ladder residuals allow."""
         return LADDER if self.plan.residual == "ladder" else self.engine.overlap
+
+    @property
+    def host_computes(self) -> HostComputes:
+        """Return what the host's processor computes, as the deployment or by default the engine says."""
+        streaming = self.engine.streaming
+        if streaming is None or not self.plan.streams:
+            return "nothing"
+        return self.plan.host_computes or streaming.host_computes[0]
+
+    @property
+    def node_devices(self) -> int:
+        """Return the devices of one node that serve, which share its host and its drives."""
+        return min(self.devices, self.cluster.node.devices)
 
     @property
     def adapter_slots(self) -> int:

@@ -21,6 +21,7 @@ from flopcast.spec.cluster import Cluster, Tier
 
 RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
     "served_all_reduce": "all_reduce",
+    "star_all_reduce": "send_receive",
     "all_gather": "all_reduce",
     "reduce_scatter": "all_gather",
     "broadcast": "all_gather",

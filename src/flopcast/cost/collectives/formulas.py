@@ -35,6 +35,7 @@ class Formula:
     carry. Both are those of a ring unless given. `rings`: between domains there is no tree, so that
     a message passes every rank, most of them inside their domains: NCCL gathers and scatters so.
     `one_copy_a_domain`: what leaves a domain is sent once for each other domain, and on inside it.
+    `over_one_rank`: one rank receives the messages of all others and answers each.
     `serves`: only serving engines send such messages. All are
     functions of arrays, elementwise, so that one call serves plans with groups of different sizes.
 
@@ -56,6 +57,7 @@ class Formula:
     uplinked: Callable[[Counts, Counts], Counts] = _last_of_block
     rings: bool = False
     one_copy_a_domain: bool = False
+    over_one_rank: bool = False
     serves: bool = False
 
 
@@ -117,6 +119,13 @@ ALL_REDUCE = Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n
 FORMULAS: dict[str, Formula] = {
     "all_reduce": ALL_REDUCE,
     "served_all_reduce": replace(ALL_REDUCE, serves=True),
+    "star_all_reduce": Formula(
+        share=lambda n: 2 * (n - 1),
+        hops=lambda n: 2 * _direct(n),
+        lanes=_one_card,
+        over_one_rank=True,
+        serves=True,
+    ),
     "all_gather": Formula(share=_others, hops=_tree, rings=True),
     "reduce_scatter": Formula(share=_others, hops=_tree, rings=True),
     "broadcast": Formula(share=_direct, hops=_chain),

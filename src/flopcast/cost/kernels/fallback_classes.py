@@ -148,6 +148,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # products of serving: on a device where no format of theirs was measured, as those of training; other
     # formats at the efficiency of the nearest that was measured. Estimates: no device has rows of all
     "served_gemm": FallbackClass(name="gemm", log_sigma_factor=0.3),
+    "served_gemm.fp32": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
     "served_gemm.fp8": FallbackClass(name="served_gemm", log_sigma_factor=0.2),
     # where its rows are no longer those of the host: lab/calibration/peer_serving.py
     "served_gemm.fp8_block": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.15),
@@ -163,6 +164,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
         for kernel in ("served_gemm", "fused_experts")
     },
     "fused_experts": FallbackClass(name="grouped_gemm", log_sigma_factor=0.3),
+    "fused_experts.fp32": FallbackClass(name="fused_experts", log_sigma_factor=0.3),
     "fused_experts.fp8": FallbackClass(name="fused_experts", log_sigma_factor=0.2),
     "fused_experts.fp8_block": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.2),
     "fused_experts.nvfp4": FallbackClass(name="fused_experts.fp8", log_sigma_factor=0.2),

@@ -23,6 +23,7 @@ from flopcast.library.published_formats import published_formats
 from flopcast.spec.deployment import Deployment, Pool
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.streaming import DEVICE
 
 NAME = "serve.sh"
 FIRST_PORT = 8000
@@ -168,6 +169,7 @@ def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
     # no engine has a flag for others
     formats |= {"latents": "replicated", "residual": "sequential", "expert_messages": "exposed"}
     formats["peer_weight_fraction"] = 0.0
+    formats |= dict.fromkeys(("weights_on", "kv_on", "activations_on"), DEVICE) | {"host_computes": None}
     formats |= {"adapter_rank": rank, "adapter_slots": slots}
     for role in ("prefill", "decode"):
         if role in plan:
@@ -191,6 +193,10 @@ def _formats(job: ServingJob) -> dict[str, object]:
         "residual": plan.residual,
         "expert_messages": plan.expert_messages,
         "peer_weight_fraction": plan.peer_weight_fraction,
+        "weights_on": plan.weights_on,
+        "kv_on": plan.kv_on,
+        "activations_on": plan.activations_on,
+        "host_computes": plan.host_computes,
         "adapter_rank": plan.adapter_rank,
         "adapter_slots": job.adapter_slots,
         "draft": name,

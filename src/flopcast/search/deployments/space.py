@@ -18,6 +18,7 @@ from flopcast.search.space import Numbers
 from flopcast.spec.deployment import CacheFormat, Deployment, ExpertMessages, Latents, Pool, Residual
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.streaming import HostComputes, PlacedOn
 from flopcast.strict_model import StrictModel
 
 SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)  # limits that are tried beside the engine's own
@@ -30,6 +31,10 @@ AS_STATED = (  # by the job, unless the space lists values
     "latents",
     "residual",
     "expert_messages",
+    "weights_on",
+    "kv_on",
+    "activations_on",
+    "host_computes",
 )
 MOST_INSTANCES = 8  # of one pool
 MOST_GROUPS = 64  # of data parallelism: no engine documents more
@@ -49,6 +54,7 @@ def _switches(given: object) -> object:
 
 Weights = Annotated[tuple[WeightFormat, ...], BeforeValidator(_names)]
 Caches = Annotated[tuple[CacheFormat, ...], BeforeValidator(_names)]
+Places = Annotated[tuple[PlacedOn, ...], BeforeValidator(_names)]
 
 
 def _numbers(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
@@ -76,6 +82,10 @@ class DeploymentSpace(StrictModel):
         because they change the answers of a model as well.
     expert_messages : tuple of str
         Whether messages of experts are hidden; as in the job if it is empty.
+    weights_on, kv_on, activations_on : tuple of str
+        Where weights, keys and values, and hidden states are kept; as in the job if they are empty.
+    host_computes : tuple of str
+        What the host's processor computes; as in the job if it is empty.
     max_sequences, max_tokens : tuple of int
         Limits of one pass.
     pools : tuple of bool
@@ -99,6 +109,10 @@ class DeploymentSpace(StrictModel):
     latents: Annotated[tuple[Latents, ...], BeforeValidator(_names)] = ()
     residual: Annotated[tuple[Residual, ...], BeforeValidator(_names)] = ()
     expert_messages: Annotated[tuple[ExpertMessages, ...], BeforeValidator(_names)] = ()
+    weights_on: Places = ()
+    kv_on: Places = ()
+    activations_on: Places = ()
+    host_computes: Annotated[tuple[HostComputes, ...], BeforeValidator(_names)] = ()
     max_sequences: Numbers = ()
     max_tokens: Numbers = ()
     pools: Annotated[tuple[bool, ...], BeforeValidator(_switches)] = (False, True)

@@ -1,9 +1,9 @@
-"""All-reduces by the engine's own kernels, if it has any; messages of a backward pass are left out."""
+"""All-reduces by the engine's own kernels or over one device; messages of a backward pass are left out."""
 
 from dataclasses import replace
 
 from flopcast.operators.item import Item
-from flopcast.operators.messages import AllReduce, Replicate, ServedAllReduce
+from flopcast.operators.messages import AllReduce, Replicate, ServedAllReduce, StarAllReduce
 from flopcast.serving.seen import Seen
 
 
@@ -14,8 +14,9 @@ def served_messages(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
         work = item.work
         if isinstance(work, Replicate):
             continue
-        if isinstance(work, AllReduce) and seen.engine.own_all_reduce:
-            served = ServedAllReduce(axis=work.axis, message_bytes=work.message_bytes)
+        if isinstance(work, AllReduce) and (seen.engine.star_all_reduce or seen.engine.own_all_reduce):
+            kind = StarAllReduce if seen.engine.star_all_reduce else ServedAllReduce
+            served = kind(axis=work.axis, message_bytes=work.message_bytes)
             kept.append(replace(item, work=served))
         else:
             kept.append(item)

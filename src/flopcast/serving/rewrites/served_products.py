@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from flopcast.operators.formats import WIDEST
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.served_matmul import ServedMatmul
@@ -19,7 +20,7 @@ def served_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """
     narrow = served_format(seen.deployment.weights)
     kept = (item for item in items if kind_of(item) != "bias_add")
-    return tuple(_served(item, "" if item.wide else narrow) for item in kept)
+    return tuple(_served(item, "" if item.wide and narrow != WIDEST else narrow) for item in kept)
 
 
 def _served(item: Item, weights: str) -> Item:

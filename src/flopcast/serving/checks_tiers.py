@@ -1,0 +1,117 @@
+"""Rules of weights and caches outside the devices that serve: what cannot be predicted, and why.
+
+Answers: can this engine keep these bytes in the memory of peers, of the host or on drives, and do they fit?
+Elsewhere: other rules of serving jobs (checks.py), the bytes (memory.py, tier_memory.py).
+"""
+
+from collections.abc import Iterator
+
+from flopcast.errors import Problem
+from flopcast.serving.memory import fetched_bytes, serving_memory
+from flopcast.serving.tier_memory import NAMES, TierMemory
+from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.streaming import DEVICE, Streaming, fractions_of, placement_text
+from flopcast.units import show_memory
+
+PLACED = ("weights_on", "kv_on", "activations_on")  # fields of a deployment
+FIELDS = {"host": "memory", "nvme": "nvme"}  # of a node, which describe a memory
+
+
+def of_peers(job: ServingJob) -> Iterator[Problem]:
+    """Yield what keeps weights from lying in the memory of devices next to those that serve."""
+    plan, spare, because = job.plan, job.cluster.num_devices - job.devices, ""
+    if not plan.peer_weight_fraction:
+        return
+    room_bytes = spare * job.cluster.node.device.memory_bytes * job.engine.memory_fraction
+    needed_bytes = job.replicas * plan.devices * fetched_bytes(job)
+    if plan.pools or plan.pipeline_parallel > 1:
+        because = "instances with stages or pools are not modelled with weights of peers"
+    elif plan.streams:
+        because = "weights are either in the memory of peers, or in that of the host and on drives"
+    elif spare < 1 or job.devices >= job.cluster.scale_up_devices:
+        because = f"all {job.cluster.num_devices} devices serve, or none is joined by the fastest links"
+    elif needed_bytes > room_bytes:
+        because = f"{show_memory(needed_bytes)} are more than {spare} spare devices hold"
+    if because:
+        fix = "set plan.peer_weight_fraction to 0"
+        yield Problem("plan.peer_weight_fraction", plan.peer_weight_fraction, "0", because, fix)
+
+
+def of_streaming(job: ServingJob) -> Iterator[Problem]:
+    """Yield what an engine or a cluster cannot keep outside the devices."""
+    plan, streaming = job.plan, job.engine.streaming
+    if plan.host_computes is not None:
+        yield from _of_host(job, streaming)
+    if not plan.streams:
+        return
+    first = next(name for name in PLACED if getattr(plan, name) != DEVICE)
+    if plan.pools or plan.pipeline_parallel > 1:
+        because = "instances with stages or pools are not modelled with bytes outside the devices"
+        fix = f"set plan.{first} to {DEVICE}, or use neither stages nor pools"
+        yield Problem(f"plan.{first}", getattr(plan, first), DEVICE, because, fix)
+    for name in PLACED:
+        yield from _of_placement(job, streaming, name)
+
+
+def _of_placement(job: ServingJob, streaming: Streaming | None, name: str) -> Iterator[Problem]:
+    """Yield what is wrong with the memories of one field."""
+    value = getattr(job.plan, name)
+    kinds = {"weights_on": "weights", "kv_on": "caches", "activations_on": "activations"}
+    known: tuple[str, ...] = () if streaming is None else getattr(streaming, kinds[name])
+    for memory in fractions_of(value):
+        if memory not in known:
+            because = f"{job.engine.name} keeps these on the device" + (
+                f" or in {' or '.join(known)} alone" if known else ""
+            )
+            other = known[0] if known else DEVICE
+            fix = f"set plan.{name} to {other}, or choose another engine (flopcast catalog engines)"
+            yield Problem(f"plan.{name}", value, " or ".join((DEVICE, *known)), because, fix)
+        elif getattr(job.cluster.node, FIELDS[memory]) is None:
+            field = f"cluster.groups[0].node.{FIELDS[memory]}"
+            because = f"{job.cluster.name} does not say how much its {NAMES[memory]} hold"
+            because = because.replace("memory hold", "memory holds")
+            rates = "bytes_per_s" if memory == "host" else "read_bytes_per_s and write_bytes_per_s"
+            fix = f"state {field} with capacity_bytes, {rates}"
+            yield Problem(field, None, f"a capacity and rates with plan.{name}", because, fix)
+
+
+def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
+    """Yield what keeps the host's processor from computing what the deployment says."""
+    plan, stated = job.plan, job.plan.host_computes
+    known = ("nothing",) if streaming is None else streaming.host_computes
+    needed = {"attention": "kv_on", "layers": "weights_on"}.get(str(stated), "")
+    if stated not in known:
+        because = f"{job.engine.name} computes nothing else there"
+        fix = f"set plan.host_computes to {known[0]}"
+        yield Problem("plan.host_computes", stated, f"one of {', '.join(known)}", because, fix)
+    elif needed and "host" not in fractions_of(getattr(plan, needed)):
+        because = "the host's processor computes with what is in its memory"
+        fix = f"set plan.{needed} to host, or plan.host_computes to nothing"
+        yield Problem("plan.host_computes", stated, f"{stated} with plan.{needed}=host", because, fix)
+
+
+def of_overfilled(job: ServingJob) -> Iterator[Problem]:
+    """Yield the memory outside the devices that is too small for weights and hidden states."""
+    tier = serving_memory(job).overfilled
+    if tier is None:
+        return
+    name = next(name for name in PLACED if tier.name in fractions_of(getattr(job.plan, name)))
+    because = (
+        f"weights and hidden states need {show_memory(tier.weight_bytes + tier.activation_bytes)} of the"
+        f" {show_memory(tier.capacity_bytes)} that the {NAMES[tier.name]} of a node"
+        f" {'holds' if tier.name == 'host' else 'hold'}"
+    )
+    yield Problem(
+        f"plan.{name}", getattr(job.plan, name), "less of it there", because, _fix_of_tier(job, tier, name)
+    )
+
+
+def _fix_of_tier(job: ServingJob, tier: TierMemory, name: str) -> str:
+    """Return an edit with which a memory is not overfilled."""
+    placed = fractions_of(getattr(job.plan, name))
+    room = tier.capacity_bytes - tier.activation_bytes
+    fraction = placed[tier.name] * max(room, 0.0) / max(tier.weight_bytes, 1.0)
+    fraction = int(100 * fraction) / 100
+    others = {memory: part for memory, part in placed.items() if memory != tier.name}
+    smaller = ({tier.name: fraction} if fraction > 0 else {}) | others
+    return f"set plan.{name} to {placement_text(smaller)}, or use a node with more memory"
