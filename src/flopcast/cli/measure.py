@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import click
 
 import flopcast
-from flopcast.cli.options import FILE, check_writable, writing
-from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.atomic_write import write_whole
+from flopcast.cli.measured_results import HOSTS, catalogue_name, reference_s, show_memories, write_site
+from flopcast.cli.options import FILE, check_writable
+from flopcast.errors import Problem, SpecError
 from flopcast.lab.measure.collective_runs import Ranks
 from flopcast.lab.measure.collectives import connect, entries, groups_of, measure_collectives, ranks_of
 from flopcast.lab.measure.device import (
@@ -31,15 +31,21 @@ from flopcast.lab.measure.device import (
     open_bench,
 )
 from flopcast.lab.measure.kernels import make
-from flopcast.lab.measure.sample_pack import Manifest, MessageSample, Sample
-from flopcast.lab.measure.sampling_plan import QUICK, TINY, Effort, Planned, Speed, plan
+from flopcast.lab.measure.sample_pack import Manifest
+from flopcast.lab.measure.sampling_plan import QUICK, TINY, Effort, Speed, plan
 from flopcast.lab.measure.sampling_run import BenchmarkDevice, Unsupported, heater, measure
-from flopcast.lab.measure.site import DEVICES, launch_s, site_of
-from flopcast.lab.samples.packs import PackWriter, open_pack, read_pack
+from flopcast.lab.measure.site import DEVICES
+from flopcast.lab.measure.tier_run import (
+    QUICK_TIERS,
+    TINY_TIERS,
+    TierEffort,
+    measure_memories,
+    planned_memories,
+)
+from flopcast.lab.samples.packs import AnySample, PackWriter, open_pack
 from flopcast.lab.samples.sensors import driver_facts, sensors
-from flopcast.lab.samples.sites import site_text
+from flopcast.lab.samples.storage import measure_storage
 from flopcast.library import catalog
-from flopcast.library.curves import load_owner
 from flopcast.units import show_seconds
 
 USUAL_HOST = "epyc-7763"  # the reference, whose speed is 1
@@ -51,7 +57,6 @@ PROCESSOR = Speed(
     tiny=True,
 )
 SAY_EVERY_S = 2.0
-HOSTS = "the host factor is the ratio of two hosts' launches"
 AHEAD = 3.0  # plan this many times the budget: estimates may be too long, and the deadline ends the run
 Minutes = float
 
@@ -65,6 +70,7 @@ class MeasureOptions:
     quick: bool
     seed: int
     catalogue: str
+    folder: Path | None = None
 
     @property
     def effort(self) -> Effort:
@@ -72,6 +78,13 @@ class MeasureOptions:
         if self.device == "cpu":
             return TINY
         return QUICK if self.quick else Effort()
+
+    @property
+    def tier_effort(self) -> TierEffort:
+        """Return how many bytes to copy, update and store; on a CPU, few."""
+        if self.device == "cpu":
+            return TINY_TIERS
+        return QUICK_TIERS if self.quick else TierEffort()
 
 
 def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> float | None:
@@ -91,6 +104,12 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     "--quick", is_flag=True, help="Measure for one minute: enough for a site file, not for curves."
 )
 @click.option("--site", type=FILE, help="Write a site file for predict --site.")
+@click.option(
+    "--path",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Also write and read a file of at most 4 GiB in this folder, on a drive or a file system.",
+)
 @click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
 @click.option(
     "--reference", type=FILE, help="Measurements on a reference host, with which this host is compared."
@@ -104,6 +123,7 @@ def command(
     budget_s: float | None,
     quick: bool,
     site: Path | None,
+    folder: Path | None,
     catalogue: str,
     reference: Path | None,
     host: str | None,
@@ -111,7 +131,10 @@ def command(
     seed: int | None,
     plan_only: bool,
 ) -> None:
-    """Benchmark the kernels of a GPU, or the collectives of several.
+    """Benchmark the kernels and the host of a GPU, or the collectives of several.
+
+    flopcast also measures copies between the GPU and its host, an optimizer's update on the host and, with
+    --path, storage. It prints these rates as changes of a cluster for job files.
 
     Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. To resume an
     interrupted run, run the same command again. Under torchrun, flopcast measures the collectives of every
@@ -119,48 +142,62 @@ def command(
 
     \b
     flopcast measure --out pack --minutes 8
-    flopcast measure --out quick --quick --site here.yaml
+    flopcast measure --out quick --quick --site here.yaml --path /scratch
     torchrun --nproc-per-node 8 -m flopcast measure --out fabric
     """
     if budget_s is None:
         budget_s = 60.0 if quick else 480.0
     chosen = MeasureOptions(
-        device=device, budget_s=budget_s, quick=quick, seed=seed or 0, catalogue=catalogue
+        device=device, budget_s=budget_s, quick=quick, seed=seed or 0, catalogue=catalogue, folder=folder
     )
     if plan_only:
-        _show(plan(budget_s, _speed(chosen, None), chosen.effort, chosen.seed))
+        _show(chosen)
         return
     ranks = ranks_of(os.environ)
-    problems = _unread(ranks is not None, catalogue, seed, site, reference, host)
-    if out is None:
-        because = "each measurement is saved at once, so that a run can be interrupted and continued"
-        fix = "add --out pack, or --plan-only to list what would be measured"
-        raise SpecError(
-            [
-                Problem("--out", None, "a folder for the sample pack", because, fix, fault="is missing"),
-                *problems,
-            ]
-        )
-    if problems:
+    problems = [
+        *_places(out, folder),
+        *_unread(ranks is not None, catalogue, seed, site, folder, reference, host),
+    ]
+    if problems or out is None:
         raise SpecError(problems)
     check_writable("--site", site)
-    reference_s = None if reference is None else _reference_s(reference)
+    launch_s = None if reference is None else reference_s(reference)
     speed_ratio = catalog.host(host or USUAL_HOST).speed_ratio
     torch = load_torch(device)
     if ranks is not None:
         _measure_fabric(torch, chosen, out, ranks)
         return
     who = identity(torch, device)
-    named = _catalogue_name(chosen, who) if site is not None else ""
+    named = catalogue_name(catalogue, who) if site is not None else ""
     _measure_device(torch, chosen, who, out)
+    show_memories(out, catalogue, who, folder, on_gpu=device != "cpu")
     if site is not None:
-        _write_site(out, site, named, reference_s, speed_ratio)
+        write_site(out, site, named, launch_s, speed_ratio)
 
 
-def _show(planned: Iterable[Planned]) -> None:
+def _places(out: Path | None, folder: Path | None) -> list[Problem]:
+    """Return the faults of the folders that a run writes to."""
+    problems = []
+    if out is None:
+        because = "each measurement is saved at once, so that a run can be interrupted and continued"
+        fix = "add --out pack, or --plan-only to list what would be measured"
+        allowed = "a folder for the sample pack"
+        problems.append(Problem("--out", None, allowed, because, fix, fault="is missing"))
+    if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
+        because = "flopcast writes files there, reads them and removes them"
+        allowed = "a folder that you may write to"
+        problems.append(Problem("--path", str(folder), allowed, because, "name another folder"))
+    return problems
+
+
+def _show(chosen: MeasureOptions) -> None:
     """Print one line per measurement, and the sum of their times."""
     total_s = 0.0
-    for item in planned:
+    for kind, needed_s in planned_memories(chosen.device != "cpu", chosen.folder is not None):
+        total_s += needed_s
+        click.echo(f"{needed_s:7.2f} s  memory {kind}")
+    left_s = max(0.0, chosen.budget_s - total_s)
+    for item in plan(left_s, _speed(chosen, None), chosen.effort, chosen.seed):
         shape = item.shape
         total_s += item.needed_s
         sizes = " ".join(f"{name}={value}" for name, value in shape.sizes)
@@ -207,7 +244,18 @@ def _measure_device(torch: Torch, chosen: MeasureOptions, who: Identity, out: Pa
             cache_bytes=cache_bytes(who),
             heater=heater(speed),
         )
-        _keep(measure(planned, device, chosen.effort, deadline_s), writer, deadline_s)
+        outside = measure_memories(place, bench, who.name, chosen.tier_effort, writer.done)
+        kernels = measure(planned, device, chosen.effort, deadline_s)
+        _keep(chain(outside, _storage(chosen, who, writer), kernels), writer, deadline_s)
+
+
+def _storage(
+    chosen: MeasureOptions, who: Identity, writer: PackWriter
+) -> Iterable[AnySample | Unsupported]:
+    if chosen.folder is None:
+        return ()
+    folder = chosen.folder.resolve()
+    return measure_storage(folder, who.name, chosen.tier_effort, time.perf_counter, writer.done)
 
 
 def _measure_fabric(torch: Torch, chosen: MeasureOptions, out: Path, ranks: Ranks) -> None:
@@ -229,9 +277,7 @@ def _measure_fabric(torch: Torch, chosen: MeasureOptions, out: Path, ranks: Rank
         _keep(messages, writer, deadline_s)
 
 
-def _keep(
-    measured: Iterable[Sample | MessageSample | Unsupported], writer: PackWriter, deadline_s: float
-) -> None:
+def _keep(measured: Iterable[AnySample | Unsupported], writer: PackWriter, deadline_s: float) -> None:
     """Write the measurements and print the progress; always close the pack."""
     unsupported: dict[str, str] = {}
     count, shown_s = 0, time.perf_counter()
@@ -267,51 +313,12 @@ def _manifest(chosen: MeasureOptions, who: Identity) -> Manifest:
     )
 
 
-def _write_site(
-    pack_path: Path, site_path: Path, named: str, reference_s: float | None, speed_ratio: float
-) -> None:
-    device = catalog.device(named)
-    owners = (device.curves or device.name, *device.relatives)
-    book = CurveBook(curves={k: curve for owner in owners for k, curve in load_owner(owner).items()})
-    pack = read_pack(pack_path)
-    for problem in pack.problems:
-        click.echo(str(problem), err=True)
-    site = site_of(pack.samples, device, book, reference_s, speed_ratio)
-    with writing("--site", site_path):
-        write_whole(site_path, site_text(site))
-    for factor in site.factors:
-        sigma = "" if factor.log_sigma_factor is None else f"  log sigma {factor.log_sigma_factor:.3f}"
-        click.echo(f"{factor.name:36} ratio {factor.ratio:.3f}{sigma}")
-    if reference_s is None:
-        click.echo("no host factor: add --reference with a pack of a host of known speed", err=True)
-
-
-def _catalogue_name(chosen: MeasureOptions, who: Identity) -> str:
-    """Return the device whose curves the site file scales; called before the measurement starts."""
-    name = chosen.catalogue or DEVICES.get(who.name, "")
-    own_name = catalog.known("devices", name)
-    if own_name:
-        return own_name
-    if name:
-        raise SpecError([catalog.unknown_name("devices", name, "--as")])
-    allowed = "the catalogue's name of this device: see flopcast catalog devices"
-    because = f"a site file scales the curves of a device, and {who.name!r} is not known"
-    raise spec_error("--as", None, allowed, because, "add --as NAME, or remove --site", fault="is missing")
-
-
-def _reference_s(path: Path) -> float:
-    reference_s = launch_s(read_pack(path).samples)
-    if reference_s is None:
-        fix = "measure that host again; launches are measured first"
-        raise spec_error("--reference", str(path), "a pack with a row of host.launch", HOSTS, fix)
-    return reference_s
-
-
 def _unread(
     peers: bool,
     catalogue: str,
     seed: int | None,
     site: Path | None,
+    folder: Path | None,
     reference: Path | None,
     host: str | None,
 ) -> list[Problem]:
@@ -327,6 +334,7 @@ def _unread(
     factor = "it gives the host factor of a site file"
     options = (
         ("--site", site, peers, alone, kernels, one),
+        ("--path", folder, peers, alone, "torchrun measures collectives, and no storage", apart),
         ("--as", catalogue or None, peers, alone, "collectives are planned without a data sheet", apart),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
         ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),

@@ -8,7 +8,7 @@ import pytest
 from children import ran
 from command_line import environment, flopcast
 
-from flopcast.cli.measure import MeasureOptions, _catalogue_name, _reference_s, _write_site
+from flopcast.cli.measured_results import catalogue_name, reference_s, write_site
 from flopcast.errors import SpecError
 from flopcast.lab.measure.device import Identity
 from flopcast.lab.measure.sample_pack import Manifest, Sample
@@ -24,11 +24,6 @@ PEERS = {
     "LOCAL_RANK": "0",
     "LOCAL_WORLD_SIZE": "2",
 }  # as torchrun sets them
-
-
-def asked(catalogue=""):
-    """A run of eight minutes."""
-    return MeasureOptions(device="cuda", budget_s=480.0, quick=False, seed=0, catalogue=catalogue)
 
 
 def identity(name):
@@ -181,29 +176,29 @@ def test_every_option_that_peers_would_not_read_is_told_at_once():
 
 
 def test_names_of_torch_are_found_in_the_catalogue():
-    assert _catalogue_name(asked(), identity("NVIDIA H100 80GB HBM3")) == "h100-sxm5-80gb"
+    assert catalogue_name("", identity("NVIDIA H100 80GB HBM3")) == "h100-sxm5-80gb"
 
 
 def test_a_name_that_is_given_takes_precedence():
-    assert _catalogue_name(asked("h20-96gb"), identity("NVIDIA H100 80GB HBM3")) == "h20-96gb"
+    assert catalogue_name("h20-96gb", identity("NVIDIA H100 80GB HBM3")) == "h20-96gb"
 
 
 def test_a_device_that_no_list_knows_must_be_named():
-    assert faults(lambda: _catalogue_name(asked(), identity("NVIDIA X1"))) == ["--as"]
+    assert faults(lambda: catalogue_name("", identity("NVIDIA X1"))) == ["--as"]
 
 
 def test_a_device_that_is_not_in_the_catalogue_is_refused():
-    assert faults(lambda: _catalogue_name(asked("x1"), identity("NVIDIA X1"))) == ["--as"]
+    assert faults(lambda: catalogue_name("x1", identity("NVIDIA X1"))) == ["--as"]
 
 
 def test_a_reference_without_launches_is_refused(tmp_path):
     open_pack(tmp_path, Manifest(device="d", tool_version="1", started="now")).close({})
 
-    assert faults(lambda: _reference_s(tmp_path)) == ["--reference"]
+    assert faults(lambda: reference_s(tmp_path)) == ["--reference"]
 
 
 def test_a_reference_gives_the_seconds_of_a_launch(a100_pack):
-    assert _reference_s(a100_pack) == pytest.approx(5e-6)
+    assert reference_s(a100_pack) == pytest.approx(5e-6)
 
 
 def test_a_site_file_of_a_pack_changes_a_prediction(a100_pack, tmp_path):
@@ -212,7 +207,7 @@ def test_a_site_file_of_a_pack_changes_a_prediction(a100_pack, tmp_path):
     job = ("--model", "gpt3-175b", "--cluster", "selene:128", "--stack", "megatron-2022", "--json")
     plan = ("--plan", "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16")
 
-    _write_site(a100_pack, site, "a100-sxm4-80gb", 2.5e-6, 1.0)
+    write_site(a100_pack, site, "a100-sxm4-80gb", 2.5e-6, 1.0)
 
     plain = json.loads(flopcast("predict", *job, *plan).out)
     slow = json.loads(flopcast("predict", *job, *plan, "--site", site).out)

@@ -122,7 +122,7 @@ def sample_row(sample: Sample) -> dict[str, str]:
         "sizes": ";".join(f"{name}={value}" for name, value in shape.sizes),
         "flags": ";".join(shape.flags),
         "condition": sample.condition,
-        **_times(sample.repetitions_us),
+        **times_of_row(sample.repetitions_us),
         **{name: _number(getattr(reading, name)) for name in READINGS},
     }
 
@@ -131,7 +131,7 @@ def message_row(sample: MessageSample) -> dict[str, str]:
     """Return a collective as the text of a row, in the order of MESSAGE_COLUMNS."""
     return {
         **{name: str(getattr(sample, name)) for name in MESSAGE_COLUMNS[:6]},
-        **_times(sample.repetitions_us),
+        **times_of_row(sample.repetitions_us),
         **{name: _number(getattr(sample, name)) for name in MESSAGE_COLUMNS[8:]},
     }
 
@@ -144,7 +144,7 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
     ValueError
         The row is broken; the message says what would pass.
     """
-    _complete(row, SAMPLE_COLUMNS, device)
+    check_columns(row, SAMPLE_COLUMNS, device)
     if row["condition"] not in (COLD, LOADED):
         raise ValueError(f"a condition, {COLD} or {LOADED}, not {row['condition']!r}")
     if not row["kernel"] or row["dtype"] not in ELEMENT_BYTES:
@@ -164,14 +164,14 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
         device=device,
         shape=shape,
         condition=row["condition"],
-        repetitions_us=_repetitions(row),
+        repetitions_us=repetitions_of_row(row),
         reading=Reading(**{name: _optional(row[name]) for name in READINGS}),
     )
 
 
 def message_of(row: Mapping[str, str], device: str) -> MessageSample:
     """Return the collective that a row holds; raise ValueError as in `sample_of`."""
-    _complete(row, MESSAGE_COLUMNS, device)
+    check_columns(row, MESSAGE_COLUMNS, device)
     if row["condition"] not in (ALONE, OVERLAPPED):
         raise ValueError(f"a condition, {ALONE} or {OVERLAPPED}, not {row['condition']!r}")
     sizes = {name: row[name] for name in ("message_bytes", "inside", "nodes")}
@@ -183,13 +183,14 @@ def message_of(row: Mapping[str, str], device: str) -> MessageSample:
         collective=row["collective"],
         **{name: int(text) for name, text in sizes.items()},
         condition=row["condition"],
-        repetitions_us=_repetitions(row),
+        repetitions_us=repetitions_of_row(row),
         gemm_alone_us=_optional(row["gemm_alone_us"]),
         gemm_overlapped_us=_optional(row["gemm_overlapped_us"]),
     )
 
 
-def _times(repetitions_us: tuple[float, ...]) -> dict[str, str]:
+def times_of_row(repetitions_us: tuple[float, ...]) -> dict[str, str]:
+    """Return the repetitions and their median, in microseconds, as the text of a row."""
     return {
         "repetitions_us": ";".join(f"{value:.6g}" for value in repetitions_us),
         "median_us": f"{median(repetitions_us):.6g}",
@@ -200,14 +201,15 @@ def _number(value: float | Celsius | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _complete(row: Mapping[str, str], names: tuple[str, ...], device: str) -> None:
+def check_columns(row: Mapping[str, str], names: tuple[str, ...], device: str) -> None:
+    """Raise ValueError unless a row has exactly these columns and is of the device."""
     if any(row.get(name) is None for name in names) or None in row:
         raise ValueError(f"{len(names)} columns: {', '.join(names)}")
     if row["device"] != device:
         raise ValueError(f"the device of the pack, {device}")
 
 
-def _repetitions(row: Mapping[str, str]) -> tuple[float, ...]:
+def repetitions_of_row(row: Mapping[str, str]) -> tuple[float, ...]:
     """Return times above 0 that agree with the given median."""
     times = tuple(_time(word) for word in row["repetitions_us"].split(";"))
     if abs(_time(row["median_us"]) / median(times) - 1) > MEDIAN_SLACK:

@@ -1,4 +1,4 @@
-"""Sample packs: a folder with manifest.json, samples.csv and collectives.csv; written, resumed, read.
+"""Sample packs: a folder with manifest.json and tables of samples; written, resumed, read.
 
 Answers: which rows of a pack are good, what is wrong with the others, how is a pack continued?
 Elsewhere: what a row means (lab/measure/sample_pack.py), who measures (cli/measure.py), site files
@@ -33,13 +33,16 @@ from flopcast.lab.measure.sample_pack import (
     sample_of,
     sample_row,
 )
+from flopcast.lab.measure.tier_samples import TIER_COLUMNS, TierSample, tier_of, tier_row
 from flopcast.lab.samples.columns import bad_row
 from flopcast.requests.job_files import read_file
 
-MANIFEST, SAMPLES, MESSAGES = "manifest.json", "samples.csv", "collectives.csv"
+MANIFEST, SAMPLES, MESSAGES, TIERS = "manifest.json", "samples.csv", "collectives.csv", "tiers.csv"
+TABLES = (SAMPLES, MESSAGES, TIERS)
 MOST_BYTES = 200_000_000
 BATCH_ROWS = 16  # written and synchronised together
-Row = TypeVar("Row", Sample, MessageSample)
+AnySample = Sample | MessageSample | TierSample
+Row = TypeVar("Row", Sample, MessageSample, TierSample)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -52,7 +55,8 @@ class Pack:
     manifest: Manifest
     samples: tuple[Sample, ...]
     messages: tuple[MessageSample, ...]
-    problems: tuple[Problem, ...]
+    tiers: tuple[TierSample, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 class PackWriter:
@@ -66,15 +70,14 @@ class PackWriter:
         self.folder: Path = folder
         self.manifest: Manifest = manifest
         self.done: frozenset[str] = done
-        self._waiting: dict[str, list[dict[str, str]]] = {SAMPLES: [], MESSAGES: []}
+        self._waiting: dict[str, list[dict[str, str]]] = {name: [] for name in TABLES}
         self._counts = dict(manifest.counts)
         self._added: set[str] = set()
         self._write_manifest(manifest)
 
-    def add(self, sample: Sample | MessageSample) -> None:
+    def add(self, sample: AnySample) -> None:
         """Keep a row; it is on the disk after BATCH_ROWS of them, or when the pack is closed."""
-        name = SAMPLES if isinstance(sample, Sample) else MESSAGES
-        row = sample_row(sample) if isinstance(sample, Sample) else message_row(sample)
+        name, row = _table_and_row(sample)
         self._waiting[name].append(row)
         self._added.add(sample.key)
         self._counts[name] = self._counts.get(name, 0) + 1
@@ -113,6 +116,14 @@ class PackWriter:
         write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
 
 
+def _table_and_row(sample: AnySample) -> tuple[str, dict[str, str]]:
+    if isinstance(sample, Sample):
+        return SAMPLES, sample_row(sample)
+    if isinstance(sample, MessageSample):
+        return MESSAGES, message_row(sample)
+    return TIERS, tier_row(sample)
+
+
 def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
     """Return a new pack, or the continuation of an existing one.
 
@@ -127,7 +138,7 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        others = {path.name for path in folder.iterdir()} - {MANIFEST, SAMPLES, MESSAGES}
+        others = {path.name for path in folder.iterdir()} - {MANIFEST, *TABLES}
     except OSError as error:
         raise SpecError([_no_folder(folder, error.strerror or str(error))]) from None
     if not (folder / MANIFEST).exists():
@@ -140,10 +151,11 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
         because = "rows of two devices must not be fitted to one curve"
         fix = "give --out a new folder"
         raise spec_error("--out", manifest.device, allowed, because, fix, where=str(folder))
-    for name in (SAMPLES, MESSAGES):
+    for name in TABLES:
         _cut_half_row(folder / name)
     before = read_pack(folder)
-    done = frozenset({s.key for s in before.samples} | {m.key for m in before.messages})
+    rows: tuple[AnySample, ...] = (*before.samples, *before.messages, *before.tiers)
+    done = frozenset(row.key for row in rows)
     return PackWriter(folder, _continued(manifest, before, done), done)
 
 
@@ -151,7 +163,10 @@ def _continued(manifest: Manifest, before: Pack, done: frozenset[str]) -> Manife
     """Return the manifest of a resumed run: its own facts, and those that only the old pack has."""
     kept = {
         "started": before.manifest.started,
-        "counts": {SAMPLES: len(before.samples), MESSAGES: len(before.messages)},
+        "counts": {
+            name: len(rows)
+            for name, rows in zip(TABLES, (before.samples, before.messages, before.tiers), strict=True)
+        },
         "unsupported": {k: why for k, why in before.manifest.unsupported.items() if k not in done},
     }
     return Manifest(**(asdict(manifest) | kept))
@@ -170,10 +185,12 @@ def read_pack(folder: Path) -> Pack:
     problems: list[Problem] = []
     samples = list(_rows(folder / SAMPLES, SAMPLE_COLUMNS, sample_of, manifest.device, problems))
     messages = list(_rows(folder / MESSAGES, MESSAGE_COLUMNS, message_of, manifest.device, problems))
+    tiers = list(_rows(folder / TIERS, TIER_COLUMNS, tier_of, manifest.device, problems))
     return Pack(
         manifest=manifest,
         samples=tuple({row.key: row for row in samples}.values()),
         messages=tuple({row.key: row for row in messages}.values()),
+        tiers=tuple({row.key: row for row in tiers}.values()),
         problems=tuple(problems),
     )
 
