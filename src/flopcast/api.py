@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, overload
 
 from flopcast.errors import spec_error
 from flopcast.library.curves import load_book, load_serving_book
+from flopcast.prediction import programs_of
 from flopcast.predictor import Predictor
+from flopcast.report.checkpoint_report import CheckpointReport, checkpoint_report
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, versus
@@ -111,6 +113,32 @@ def predict_rl(document: "Document | Mapping[str, object]") -> "RlReport":
     asked = rl_request(document if isinstance(document, Document) else Document("step", document, {}))
     trained = predict(asked.training)
     return rl_step(asked.rollout, trained, asked.plan, load_serving_book(asked.rollout.cluster))
+
+
+def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport:
+    """Predict the checkpoints of a job: size, seconds, best interval, and what another plan reads.
+
+    Parameters
+    ----------
+    job : saves as `job.checkpoint` says, or else to the first storage that its cluster describes
+    loading : a job with the same model, and a plan that loads the checkpoint
+
+    Raises
+    ------
+    SpecError
+        A job contradicts itself; checkpoints follow each other too fast or have no room; or the other plan
+        cannot load them.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import job
+    >>> asked = job("llama-3-8b", gpus=8, plan="dp=8 zero=1 gbs=64", checkpoint="lazy host")
+    >>> found = predict_checkpoint(asked)
+    >>> round(found.cost.saved.total_bytes / asked.model.parameters())
+    14
+    """
+    programs = None if loading is None else programs_of(loading)
+    return checkpoint_report(predict(job), loading, programs)
 
 
 def predict_memory(job: Job) -> MemoryReport:

@@ -39,6 +39,7 @@ def job(
     tokens: str | Number | None = None,
     samples: str | int | None = None,
     epochs: Number | None = None,
+    checkpoint: Part | None = None,
     site: str | Path | None = None,
     price: str | None = None,
     kind: str | None = None,
@@ -59,11 +60,10 @@ def job(
     seq : tokens of a sequence; the default is the model's training length
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
-    site : path of a site file, the speeds measured on this machine
-    price : of a device: "2.10 USD/h", or a name of the catalogue
+    checkpoint : how the run saves its state: "lazy file_system every=100"
+    site, price : path of measured speeds; price of a device, "2.10 USD/h", or a name of the catalogue
     kind : the format of the file, if its keys do not identify it
-    arg, env : mappings
-        Arguments of a launch script, {"1": "8"} for `$1`, and its environment variables by name.
+    arg, env : of a launch script: arguments, {"1": "8"} for `$1`, and environment variables by name
     changes : "KEY=VALUE" by the names of a job file, applied in order
 
     Raises
@@ -83,8 +83,8 @@ def job(
     named |= {"lora": lora, "qlora": qlora, "tokens": tokens, "samples": samples, "epochs": epochs}
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}
     named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
-    request = JobRequest(files=() if file is None else (str(file),), changes=tuple(changes), **named)
-    return _resolved(request)
+    files = () if file is None else (str(file),)
+    return _resolved(JobRequest(files=files, changes=tuple(changes), checkpoint=checkpoint, **named))
 
 
 def serving_job(

@@ -3,7 +3,7 @@
 from all_cases import all_cases
 from command_line import flopcast
 
-OF_RUN = {"--tokens": "2T", "--epochs": "3", "--price": "2 USD/h"}
+OF_RUN = {"--tokens": "2T", "--epochs": "3", "--price": "2 USD/h", "--checkpoint": "lazy host"}
 WITHOUT = {
     "memory": ("memory",),
     "explain": ("explain", "step"),

@@ -51,7 +51,9 @@ def linear():
 def parts(**changes):
     """Parts of a job; words that are no part of it change the plan."""
     nouns = {
-        key: changes.pop(key) for key in ("model", "cluster", "stack", "batch", "site") if key in changes
+        key: changes.pop(key)
+        for key in ("model", "cluster", "stack", "batch", "site", "checkpoint")
+        if key in changes
     }
     return nouns | {"plan": PLAN | changes}
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from flopcast.library import catalog
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
+from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained, Tier
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
@@ -42,6 +43,7 @@ TIER, GROUP = CLUSTER.tiers[0], CLUSTER.groups[0]
 EXAMPLES = {
     OwnSchedule: OwnSchedule(name="mine.csv", tasks=("F0 B0 W0",)),
     Batch: JOB.batch,
+    Checkpoint: Checkpoint(method="lazy", every_steps=100),
     Cluster: CLUSTER,
     Contention: Contention(),
     Derate: Derate(),

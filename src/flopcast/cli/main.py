@@ -34,6 +34,10 @@ COMMANDS = {  # name → (module, one line of help)
     "run": ("run", "How many days, dollars and kilowatt-hours does a whole training run take?"),
     "compare": ("compare", "Which of two jobs is faster, by how much, and how certain is that?"),
     "memory": ("memory", "How much memory does each device need, and does it fit?"),
+    "checkpoint": (
+        "checkpoint",
+        "How large are checkpoints, what do they cost, and how often are they due?",
+    ),
     "sweep": ("sweep", "Which plan is best for each scenario of a grid?"),
     "validate": ("validate", "How accurate are predictions of runs that others measured?"),
     "calibrate": ("calibrate", "Fit curves and constants to measurements."),

@@ -63,6 +63,11 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "samples": click.option("--samples", help='Sequences of one epoch: "52,000", "52k".'),
     "epochs": click.option("--epochs", help="Number of epochs."),
+    "checkpoint": click.option(
+        "--checkpoint",
+        metavar="METHOD STORAGE ...",
+        help='How the run saves its state: "lazy file_system every=100", "asynchronous nvme every=10min".',
+    ),
     "site": click.option(
         "--site",
         type=FILE,
@@ -85,7 +90,7 @@ SERVING: dict[str, Any] = {  # options of a request that serves
     ),
     "slo": click.option("--slo", help='Latency limits, e.g. "ttft_p99=2s tpot_p99=50ms".'),
 }
-OF_RUN = ("tokens", "epochs", "price")  # matter to the time and cost of a whole run alone
+OF_RUN = ("tokens", "epochs", "checkpoint", "price")  # matter to the time and cost of a whole run alone
 SAMPLES = click.option(
     "--samples", help='Number of sequences to fine-tune on, "52k"; the default batch is then smaller.'
 )

@@ -103,7 +103,7 @@ def phase_of(name: str, phase_tokens: float, cost: StepCost, cluster: Cluster) -
     InfeasibleError
         The job fails faster than it starts.
     """
-    lost = lost_time(cluster.reliability, cost.num_devices, cluster.name)
+    lost = lost_time(cost.reliability or cluster.reliability, cost.num_devices, cluster.name)
     num_steps = phase_tokens / cost.step_tokens
     useful_s = cost.step_s * num_steps
     wall_s = useful_s * lost.wall

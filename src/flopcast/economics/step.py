@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
 from flopcast.economics.amount import Amount
+from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_cost
 from flopcast.economics.energy import device_energy, drawn_w
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
-from flopcast.spec.operations import HOUR_S, Price
+from flopcast.spec.operations import HOUR_S, Price, Reliability
 from flopcast.spec.site import Site
 from flopcast.timeline.step import Timeline
+from flopcast.units import Number
 
 MANY_TOKENS = 1e12  # what costs are quoted for
 KWH_J = 3.6e6
@@ -42,7 +44,8 @@ class Energy:
 class StepCost:
     """The cost and energy of a step.
 
-    `step_usd` is None if the price of a device is unknown, `energy` if no data sheet states its power. The
+    `step_usd` is None if the price of a device is unknown, `energy` if no data sheet states its power.
+    `reliability` is the cluster's with the checkpoints of the job, None if it does not describe them. The
     time of the step is an amount, too, so that the time of a run depends on the same factors.
     """
 
@@ -53,6 +56,7 @@ class StepCost:
     price_usd_per_hour: Amount | None  # of one device
     step_usd: Amount | None
     energy: Energy | None
+    reliability: Reliability | None = None
 
     def per_many_tokens(self, of_step: Amount) -> Amount:
         """Convert an amount per step to an amount per 1e12 tokens."""
@@ -86,6 +90,7 @@ def step_cost(
         `node_power[CLUSTER]` and `pue[CLUSTER]`: what two predictions share cancels in their ratio.
     """
     cluster = job.cluster
+    described = described_checkpoint(job, step_s.value, timeline, priced)
     hourly = None if cluster.price is None else _hourly(cluster.price, cluster)
     return StepCost(
         step_s=step_s,
@@ -97,6 +102,26 @@ def step_cost(
         energy=None
         if cluster.node.device.board_power_w is None
         else _energy(cluster, job.site, step_s, *device_energy(timeline, priced, cluster, job.site, whole)),
+        reliability=None if described is None else described.reliability,
+    )
+
+
+def described_checkpoint(
+    job: Job, step_s: Number, timeline: Timeline, priced: Priced
+) -> CheckpointCost | None:
+    """Return the cost of the checkpoints that a job describes; None if it describes none."""
+    if job.checkpoint is None:
+        return None
+    return checkpoint_cost(job, job.checkpoint, priced.programs, step_s, update_s(timeline, priced))
+
+
+def update_s(timeline: Timeline, priced: Priced) -> Number:
+    """Return the seconds of the optimizer's update on the busiest stage."""
+    components = {item.component for item in priced.programs.update}
+    return sum(
+        each.path_s
+        for each in timeline.bottleneck_attribution
+        if each.item is not None and each.item.component in components
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from flopcast.economics.amount import Amount
 from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
+from flopcast.render.checkpoint_text import checkpoint_as_json
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S
@@ -72,6 +73,7 @@ def as_json(report: Report) -> dict[str, object]:
         **cost_as_json(report.cost),
         "power": None if report.watts is None else fields_of(report.watts),
         "run": None if report.run is None else run_as_json(report.run),
+        "checkpoint": None if report.checkpoint is None else checkpoint_as_json(report.checkpoint),
         "assumptions": list(report.assumptions),
         "evidence": [
             {name: getattr(each, name) for name in ("curve", "source", "relative_error", "extrapolated")}

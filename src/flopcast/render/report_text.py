@@ -13,6 +13,7 @@ from flopcast.economics.power import PowerDraw
 from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import OF_VERDICT, answer, plain
 from flopcast.report.labels import component_label, memory_label, work_label
@@ -51,6 +52,7 @@ def marked_text(report: Report) -> str:
         _times(report),
         _memory(report.memory),
         cost_lines(report),
+        _saving(report),
         _certainty(report),
         assumption_lines(report.assumptions),
     )
@@ -144,6 +146,11 @@ def _run_energy(run: TrainingRun) -> str:
     hours = run.joules * (1000 / KWH_J)
     low, high = hours.bounds
     return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
+
+
+def _saving(report: Report) -> list[str]:
+    """Return the lines about checkpoints; none if the job does not describe them."""
+    return [] if report.checkpoint is None else checkpoint_lines(report.checkpoint)
 
 
 def _need(memory: MemoryReport) -> str:

@@ -8,6 +8,7 @@ from flopcast.economics.amount import Amount
 from flopcast.economics.run import Phase
 from flopcast.economics.step import KWH_J
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.checkpoint_text import checkpoint_as_json, checkpoint_lines
 from flopcast.render.report_json import (
     FORMAT_VERSION,
     factors_as_json,
@@ -39,11 +40,19 @@ def marked_text(whole: Training) -> str:
         "",
         *_phases(whole),
         "",
+        *_saving(whole),
         "what the uncertainty depends on (one standard deviation each)",
         *factor_lines(run.wall_s.factors[:5], "run"),
     ]
     assumed = assumption_lines(text for report in whole.reports for text in report.assumptions)
     return "\n".join([*lines, *([""] if assumed else []), *assumed])
+
+
+def _saving(whole: Training) -> list[str]:
+    """Return the lines about the checkpoints of every phase that describes them; equal ones once."""
+    found = [report.checkpoint for report in whole.reports]
+    texts = dict.fromkeys(tuple(checkpoint_lines(each)) for each in found if each is not None)
+    return [line for lines in texts for line in (*lines, "")]
 
 
 def _phases(whole: Training) -> list[str]:
@@ -79,6 +88,7 @@ def as_json(whole: Training) -> dict[str, object]:
 
 
 def _phase(phase: Phase, report: Report) -> dict[str, object]:
+    described = report.checkpoint
     return {
         "name": phase.name,
         "job": job_as_json(report.job),
@@ -90,6 +100,7 @@ def _phase(phase: Phase, report: Report) -> dict[str, object]:
         "hours_between_interruptions": nine_digits(phase.lost.time_between_failures_s / 3600),
         "checkpoint_interval_s": nine_digits(phase.lost.interval_s),
         "price": None if phase.cost.price is None else phase.cost.price.model_dump(exclude={"source"}),
+        "checkpoint": None if described is None else checkpoint_as_json(described),
         **_costs(phase.usd, phase.joules),
         "assumptions": list(report.assumptions),
     }

@@ -16,9 +16,11 @@ from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.economics.amount import amount_of
+from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_problems
 from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.run import TrainingRun, phase_of
-from flopcast.economics.step import StepCost, step_cost
+from flopcast.economics.step import StepCost, described_checkpoint, step_cost
+from flopcast.errors import SpecError
 from flopcast.report.labels import component_label
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
@@ -108,6 +110,21 @@ class Report(Summarised):
         """Return money and energy."""
         step_s = amount_of(self.step_time_s, self.factors)
         return step_cost(self.job, step_s, self.timeline, self.priced, self.whole)
+
+    @cached_property
+    def checkpoint(self) -> CheckpointCost | None:
+        """Return the checkpoints; None if the job does not describe them.
+
+        Raises
+        ------
+        SpecError
+            They follow each other too fast, or a memory or a storage has no room for them.
+        """
+        found = described_checkpoint(self.job, self.step_time_s, self.timeline, self.priced)
+        problems = () if found is None else checkpoint_problems(found, self.job.cluster)
+        if problems:
+            raise SpecError(problems)
+        return found
 
     @cached_property
     def run(self) -> TrainingRun | None:

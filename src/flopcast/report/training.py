@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flopcast.economics.run import TrainingRun, phase_of
+from flopcast.errors import Problem, SpecError
 from flopcast.report.report import Report
 from flopcast.units import Number
 
@@ -29,7 +30,17 @@ def training(phases: Iterable[tuple[str, Number, Report]]) -> Training:
     ------
     InfeasibleError
         The devices of a phase fail faster than they start.
+    SpecError
+        Checkpoints of a phase follow each other too fast, or have no room.
     """
     phases = tuple(phases)
+    problems: dict[Problem, None] = {}
+    for _, _, report in phases:
+        try:
+            report.checkpoint  # noqa: B018 - the property checks it
+        except SpecError as error:
+            problems |= dict.fromkeys(error.problems)
+    if problems:
+        raise SpecError(problems)
     made = tuple(phase_of(name, tokens, report.cost, report.job.cluster) for name, tokens, report in phases)
     return Training(run=TrainingRun(phases=made), reports=tuple(report for _, _, report in phases))

@@ -37,6 +37,7 @@ class JobRequest:
     seq : tokens of a sequence
     lora, qlora : rank of adapters, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : length of the whole run, as spec/run_length.py has it
+    checkpoint : how the run saves, "lazy file_system every=100", or a mapping as in a job file
     site : path of a site file
     price : of a device
     kind : format of the first file
@@ -59,6 +60,7 @@ class JobRequest:
     tokens: object = None
     samples: object = None
     epochs: object = None
+    checkpoint: object = None
     site: Path | None = None
     price: object = None
     kind: str | None = None

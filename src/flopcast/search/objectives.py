@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.economics.amount import Amount
+from flopcast.economics.checkpoint_cost import LEAST_S
 from flopcast.economics.failures import lost_time
 from flopcast.economics.run import Phase, phase_of
 from flopcast.economics.step import KWH_J, MANY_TOKENS
@@ -137,10 +138,18 @@ def _run(played: Exact, run_tokens: Number) -> Phase:
 
 
 def _wall_ratio(job: Job) -> Number:
-    """Return wall-clock time over time of steps; infinite if the cluster fails faster than it starts."""
-    cluster = job.cluster
+    """Return wall-clock time over time of steps; infinite if the cluster fails faster than it starts.
+
+    Checkpoints that the job describes depend on the plan: they count as nothing here, so that no plan looks
+    worse than it is.
+    """
+    cluster, reliability = job.cluster, job.cluster.reliability
+    if job.checkpoint is not None:
+        reliability = reliability.model_copy(
+            update={"checkpoint_s": LEAST_S, "checkpoint_interval_s": None}
+        )
     try:
-        return lost_time(cluster.reliability, cluster.num_devices, cluster.name).wall.value
+        return lost_time(reliability, cluster.num_devices, cluster.name).wall.value
     except InfeasibleError:
         return float("inf")
 

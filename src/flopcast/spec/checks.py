@@ -16,6 +16,7 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem
 from flopcast.spec.batch import Batch
+from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -35,6 +36,7 @@ class Case:
     batch: Batch
     plans: Plans
     site: Site
+    checkpoint: Checkpoint | None = None
 
     @classmethod
     def of(cls, job: Job, plans: Plans) -> "Case":
@@ -46,6 +48,7 @@ class Case:
             batch=job.batch,
             plans=plans,
             site=job.site,
+            checkpoint=job.checkpoint,
         )
 
     @property

@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import ConfigDict
 
 from flopcast.spec.batch import Batch
+from flopcast.spec.checkpoints import CheckpointField
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
@@ -36,13 +37,16 @@ class Job(StrictModel):
         What was measured on this particular machine.
     run : RunLength or None
         Length of the whole run. If it is known, reports state its days and cost.
+    checkpoint : Checkpoint or None
+        How the run saves its state, or a short form: "lazy file_system every=100". Without it,
+        `cluster.reliability` says how long a checkpoint takes.
     assumptions : tuple of str
         Values that were missing and that flopcast filled in; reports list them.
 
     Examples
     --------
     >>> sorted(name for name, field in Job.model_fields.items() if not field.is_required())
-    ['assumptions', 'run', 'site']
+    ['assumptions', 'checkpoint', 'run', 'site']
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -56,6 +60,7 @@ class Job(StrictModel):
     batch: Batch
     site: Site = Site()
     run: RunLength | None = None
+    checkpoint: CheckpointField = None
     assumptions: tuple[str, ...] = ()
 
     @property

@@ -15,6 +15,7 @@ from flopcast.spec.orders import uneven
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
 from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
 from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
+from flopcast.spec.rules_checkpoints import RULES as RULES_OF_CHECKPOINTS
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
@@ -77,6 +78,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_ADAPTERS,
     *RULES_OF_RECOMPUTE,
     *RULES_OF_OFFLOAD,
+    *RULES_OF_CHECKPOINTS,
     *RULES_OF_OPERATIONS,
     *RULES_OF_OPTIMIZERS,
     *RULES_OF_PRECISION,

@@ -1,0 +1,36 @@
+"""`flopcast checkpoint`."""
+
+import click
+
+from flopcast.cli.options import job_options, print_found, writes_document
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.loading_job import resolve_loading
+from flopcast.requests.resolve import resolve
+
+OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and cost of a whole run alone
+
+
+@click.command("checkpoint")
+@job_options(without=OF_LENGTH)
+@click.option(
+    "--to-plan", help='Changes of the plan that loads the checkpoint, e.g. "dp=4"; its devices follow.'
+)
+@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+@writes_document
+def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
+    """Predict the checkpoints of a job: their size, the time to save and load them, the best interval.
+
+    Also compares the methods of saving, each at the interval that loses the least time to checkpoints and
+    failures. --to-plan predicts what each rank reads if another plan loads the checkpoint.
+
+    \b
+    flopcast checkpoint llama-3-8b --gpus 64 --checkpoint "lazy host"
+    flopcast checkpoint job.yaml --checkpoint "asynchronous file_system every=100"
+    flopcast checkpoint job.yaml --to-plan "dp=4 tp=4 pp=1"
+    """
+    from flopcast.api import predict_checkpoint
+    from flopcast.render.checkpoint_text import marked_text, report_as_json
+
+    job = resolve(request)
+    loading = None if to_plan is None else resolve_loading(request, job, to_plan)
+    print_found(predict_checkpoint(job, loading), wants_json, report_as_json, marked_text)

@@ -1,0 +1,218 @@
+"""The time of checkpoints: what training waits for, what runs in the background, and what a restore reads.
+
+Answers: how long does a checkpoint stop training, how close may two be, how long does loading one take?
+Elsewhere: methods (spec/checkpoints.py), bytes of each rank (workload/saved_states.py), the interval that
+loses the least time (failures.py).
+
+A checkpoint is copied from the devices to the host, serialised, and written to storage. Methods differ in
+what of this training waits for. Most also wait until the ranks have agreed on the files of a checkpoint.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from flopcast.dtypes import Floats
+from flopcast.spec.checkpoints import Checkpoint
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.memory_tiers import Storage
+from flopcast.spec.rules_checkpoints import storage_of
+from flopcast.workload.saved_states import SavedStates
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaveRates:
+    """Speeds of software that saves, as fitted on published runs.
+
+    Attributes
+    ----------
+    serialised_bytes_per_s : of one rank that pickles its state (torch.save)
+    allocated_bytes_per_s : of one rank that copies to memory which it allocates anew
+    chunked_bytes_per_s : the same, where chunks are written and freed while others are copied
+    file_s : until all ranks have agreed on one more file and opened it
+    most_files : files of the largest of these runs; more of them take no longer, for want of measurements
+    node_log_sigma_factor : spread of copies between nodes; a checkpoint waits for the slowest of them
+    pinned_fraction : of the link to the host that copies of many tensors from all devices of a node reach
+
+    References
+    ----------
+    The first four: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), fitted to the time that
+    training waits; tests/economics/test_datastates.py repeats the fit without the judged model. The spread:
+    the same runs, which agree with any value between 0.2 and 0.4. Pinned copies: 10.1 of 25 GB/s on A100,
+    22 of 50 GB/s on H100 (validation/zero3_offload_runs.csv).
+    """
+
+    serialised_bytes_per_s: float = 1.5e9
+    allocated_bytes_per_s: float = 1.75e9
+    chunked_bytes_per_s: float = 2.9e9
+    file_s: float = 0.0033
+    most_files: int = 412
+    node_log_sigma_factor: float = 0.3
+    pinned_fraction: float = 0.42
+
+
+RATES = SaveRates()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaveTimes:
+    """The seconds of one checkpoint.
+
+    Attributes
+    ----------
+    copy_s : of the slowest rank, from its device to the host
+    serialise_s : of the rank with the most bytes, where training waits for it; 0 in the host's memory
+    files_s : until the ranks have agreed on the files, if training waits for that
+    write_s : of the slowest node, to storage
+    blocked_s : while training stands still
+    background_s : while the write goes on beside training
+    background_fraction : speed of training that is lost meanwhile
+    restore_s : while all ranks read the checkpoint again
+    """
+
+    copy_s: float
+    serialise_s: float
+    files_s: float
+    write_s: float
+    blocked_s: float
+    background_s: float
+    background_fraction: float
+    restore_s: float
+
+    @property
+    def lost_s(self) -> float:
+        """Return the training time that a checkpoint costs: waiting, and slower steps beside its write."""
+        return self.blocked_s + self.background_fraction * self.background_s
+
+    @property
+    def least_work_s(self) -> float:
+        """Return the least time of steps between two checkpoints: a write ends before the next begins."""
+        return (1.0 - self.background_fraction) * self.background_s
+
+    def cycle_s(self, work_s: float) -> float:
+        """Return the time from one checkpoint to the next, with so many seconds of steps between them.
+
+        Training waits for a write that takes longer than these steps.
+        """
+        slowed_s = work_s + self.background_fraction * self.background_s
+        return self.blocked_s + max(slowed_s, self.background_s)
+
+
+def save_times(
+    saved: SavedStates, checkpoint: Checkpoint, cluster: Cluster, window_s: float, rates: SaveRates = RATES
+) -> SaveTimes:
+    """Return the seconds of a checkpoint.
+
+    Parameters
+    ----------
+    saved : what each rank writes
+    cluster : with the storage that the checkpoint names
+    window_s : forward and backward passes of a step, beside which a lazy copy runs: the state does not
+        change before the update
+    """
+    method, storage = checkpoint.how, storage_of(cluster, checkpoint.to)
+    write_s = 0.0 if storage is None else transfer_s(saved, saved.written_bytes, storage, cluster, "write")
+    copy_s = _copy_s(saved, checkpoint, cluster, write_s, rates)
+    waits_for_files = storage is not None and not method.opens_files_later
+    files_s = files_time_s(saved.num_files, rates) if waits_for_files else 0.0
+    serialise_s = 0.0
+    if method.waits_for_write:
+        if storage is not None:
+            serialise_s = float(saved.written_bytes.max()) / rates.serialised_bytes_per_s
+            serialise_s *= slowest_of(saved.num_nodes, rates.node_log_sigma_factor)
+        blocked_s, background_s = copy_s + serialise_s + files_s + write_s, 0.0
+    else:
+        blocked_s = files_s + (max(copy_s - window_s, 0.0) if method.hides_copy else copy_s)
+        background_s = max(write_s - blocked_s, 0.0) if method.writes_while_copying else write_s
+    return SaveTimes(
+        copy_s=copy_s,
+        serialise_s=serialise_s,
+        files_s=files_s,
+        write_s=write_s,
+        blocked_s=blocked_s,
+        background_s=background_s,
+        background_fraction=method.background_fraction,
+        restore_s=restore_s(saved, saved.read_bytes, checkpoint, cluster, rates),
+    )
+
+
+def files_time_s(num_files: int, rates: SaveRates = RATES) -> float:
+    """Return the seconds until all ranks have agreed on so many files and opened them."""
+    return min(num_files, rates.most_files) * rates.file_s
+
+
+def slowest_of(nodes: int, log_sigma_factor: float) -> float:
+    """Return how much longer the slowest of so many nodes takes than a usual one.
+
+    The median of a log-normal maximum: the quantile n / (n + 1).
+
+    >>> round(slowest_of(1, 0.3), 2), round(slowest_of(20, 0.3), 2)
+    (1.0, 1.65)
+    """
+    if log_sigma_factor == 0:
+        return 1.0
+    return math.exp(log_sigma_factor * NormalDist().inv_cdf(nodes / (nodes + 1)))
+
+
+def pinned_bytes_per_s(cluster: Cluster, rates: SaveRates = RATES) -> float:
+    """Return the rate at which each device copies to pinned memory while all devices of a node do."""
+    node, memory = cluster.node, cluster.node.memory
+    sharers = 1 if memory is None else memory.devices_per_link
+    link = rates.pinned_fraction * node.device.host_bytes_per_s / sharers
+    return link if memory is None else min(link, memory.bytes_per_s / node.devices)
+
+
+def _copy_s(
+    saved: SavedStates, checkpoint: Checkpoint, cluster: Cluster, write_s: float, rates: SaveRates
+) -> float:
+    """Return the seconds until every rank has copied its state to the host.
+
+    A method that writes while it copies needs no more memory than it is given: what exceeds it is copied
+    as fast as the rest is written.
+    """
+    most_bytes = float(saved.copied_bytes.max())
+    if checkpoint.staging == "pinned" or checkpoint.how.waits_for_write:
+        copy_s = most_bytes / pinned_bytes_per_s(cluster, rates)
+    else:
+        chunked = checkpoint.how.writes_while_copying
+        rate = rates.chunked_bytes_per_s if chunked else rates.allocated_bytes_per_s
+        copy_s = most_bytes / rate * slowest_of(saved.num_nodes, rates.node_log_sigma_factor)
+    staged_bytes = float(saved.of_nodes(saved.copied_bytes).max())
+    limit_bytes = host_limit_bytes(checkpoint, cluster)
+    if checkpoint.how.writes_while_copying and staged_bytes > limit_bytes:
+        copy_s = max(copy_s, write_s * (1.0 - limit_bytes / staged_bytes))
+    return copy_s
+
+
+def host_limit_bytes(checkpoint: Checkpoint, cluster: Cluster) -> float:
+    """Return the memory of a node that copies may fill; infinite if nothing limits it."""
+    memory = cluster.node.memory
+    return checkpoint.host_bytes or (math.inf if memory is None else memory.capacity_bytes)
+
+
+def restore_s(
+    saved: SavedStates,
+    read_bytes: Floats,
+    checkpoint: Checkpoint,
+    cluster: Cluster,
+    rates: SaveRates = RATES,
+) -> float:
+    """Return the seconds in which all ranks read so many bytes each, (ranks,), and copy them to devices."""
+    storage = storage_of(cluster, checkpoint.to)
+    copy_s = float(read_bytes.max()) / pinned_bytes_per_s(cluster, rates)
+    return copy_s if storage is None else copy_s + transfer_s(saved, read_bytes, storage, cluster, "read")
+
+
+def transfer_s(
+    saved: SavedStates, rank_bytes: Floats, storage: Storage, cluster: Cluster, direction: str
+) -> float:
+    """Return the seconds in which all ranks read or write so many bytes each, (ranks,).
+
+    Drives belong to a node; the rates of shared storage hold for all nodes, each with its own limit.
+    """
+    rate = storage.read_bytes_per_s if direction == "read" else storage.write_bytes_per_s
+    of_nodes = saved.of_nodes(rank_bytes)
+    if storage is cluster.node.nvme:
+        return storage.latency_s + float(of_nodes.max()) / rate
+    node_s = 0.0 if storage.node_bytes_per_s is None else float(of_nodes.max()) / storage.node_bytes_per_s
+    return storage.latency_s + max(node_s, float(of_nodes.sum()) / rate)

@@ -1,0 +1,149 @@
+"""The report of `flopcast checkpoint`: checkpoints of a job, other methods, and loading by another plan.
+
+Answers: what does saving cost with each method, and what does each rank of another plan read?
+Elsewhere: the numbers of one checkpoint (economics/), how it is printed (render/checkpoint_text.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.economics.checkpoint_cost import (
+    CheckpointCost,
+    by_method,
+    checkpoint_cost,
+    checkpoint_problems,
+)
+from flopcast.economics.checkpoints import restore_s
+from flopcast.economics.failures import LostTime
+from flopcast.economics.step import update_s
+from flopcast.errors import InfeasibleError, Problem, SpecError
+from flopcast.report.report import Report
+from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.rules_checkpoints import storage_of
+from flopcast.workload.program import Programs
+from flopcast.workload.resharding import Reads, reads
+from flopcast.workload.saved_states import saved_states
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Resharded:
+    """A checkpoint that another plan loads: that job, bytes of each of its ranks, and seconds."""
+
+    job: Job
+    reads: Reads
+    restore_s: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class CheckpointReport:
+    """The checkpoints of a job, those of every method at its best interval, and loading by another plan.
+
+    `lost` is None if the devices fail faster than the job restarts; `resharded` if no other plan is given.
+    `assumptions` say how the job saves if it does not say so itself.
+    """
+
+    job: Job
+    cost: CheckpointCost
+    methods: dict[str, CheckpointCost]
+    lost: dict[str, LostTime | None]
+    resharded: Resharded | None
+    assumptions: tuple[str, ...]
+
+    @property
+    def goodput(self) -> float | None:
+        """Return the share of useful time with the job's own checkpoints; None if there is no progress."""
+        return _goodput(_lost(self.cost, self.job.cluster))
+
+    def goodput_of(self, method: str) -> float | None:
+        """Return the share of useful time with a method at its best interval; None without progress."""
+        return _goodput(self.lost[method])
+
+
+def checkpoint_report(
+    report: Report, loading: Job | None = None, loading_programs: Programs | None = None
+) -> CheckpointReport:
+    """Return what checkpoints cost, given the prediction of a step.
+
+    Parameters
+    ----------
+    report : of the job
+    loading, loading_programs : a job with the same model, which loads the checkpoint, and its programs
+
+    Raises
+    ------
+    SpecError
+        Checkpoints follow each other too fast or have no room; or the other plan cannot load them.
+    """
+    job, programs = report.job, report.priced.programs
+    checkpoint = job.checkpoint or usual_checkpoint(job.cluster)
+    seconds = (report.step_time_s, update_s(report.timeline, report.priced))
+    cost = checkpoint_cost(job, checkpoint, programs, *seconds)
+    problems = checkpoint_problems(cost, job.cluster)
+    problems += () if loading is None else _problems_of_loading(job, loading, programs)
+    if problems:
+        raise SpecError(problems)
+    free = checkpoint.model_copy(update={"every_steps": None, "every_s": None})
+    methods = by_method(job, free, programs, *seconds)
+    resharded = None
+    if loading is not None and loading_programs is not None:
+        resharded = _resharded(loading, loading_programs, programs, checkpoint)
+    assumed = () if job.checkpoint else (f"checkpoint {checkpoint.text()}; set --checkpoint to change it",)
+    return CheckpointReport(
+        job=job,
+        cost=cost,
+        methods=methods,
+        lost={name: _lost(each, job.cluster) for name, each in methods.items()},
+        resharded=resharded,
+        assumptions=(*report.assumptions, *assumed),
+    )
+
+
+def usual_checkpoint(cluster: Cluster) -> Checkpoint:
+    """Return how a job saves that does not say so: to the first storage that the cluster describes."""
+    stores = (name for name in STORES if name == HOST or storage_of(cluster, name) is not None)
+    return Checkpoint.model_validate({"to": next(stores)})
+
+
+def _resharded(loading: Job, new: Programs, old: Programs, checkpoint: Checkpoint) -> Resharded:
+    found = reads(new, old)
+    cluster = loading.cluster
+    saved = saved_states(new, checkpoint, cluster.node.devices)
+    return Resharded(
+        job=loading, reads=found, restore_s=restore_s(saved, found.rank_bytes, checkpoint, cluster)
+    )
+
+
+def _problems_of_loading(job: Job, loading: Job, programs: Programs) -> tuple[Problem, ...]:
+    """Return why a plan cannot load the checkpoint of another: other states, or experts that are cut."""
+    old, new = job.plan, loading.plan
+    found = []
+    for name in ("optimizer", "precision"):
+        ours, theirs = getattr(old, name), getattr(new, name)
+        if ours != theirs:
+            because = "the checkpoint holds the states of the plan that saved it"
+            found.append(Problem(f"--to-plan: {name}", theirs, ours, because, f"set {name} to {ours}"))
+    cut = [plan for plan in (old, new) if plan.expert_tensor_parallel > 1]
+    if programs.expert_parameters is not None and cut:
+        because = "loading experts that ranks divide by tensor parallelism is not supported yet"
+        found.append(
+            Problem(
+                "--to-plan: expert_tensor_parallel",
+                cut[0].expert_tensor_parallel,
+                "1 in both plans",
+                because,
+                "set expert_tensor_parallel to 1 in both plans",
+            )
+        )
+    return tuple(found)
+
+
+def _lost(cost: CheckpointCost, cluster: Cluster) -> LostTime | None:
+    try:
+        return cost.lost(cluster)
+    except InfeasibleError:
+        return None
+
+
+def _goodput(lost: LostTime | None) -> float | None:
+    return None if lost is None else float(1.0 / lost.wall.value)

@@ -1,0 +1,53 @@
+"""The job that loads the checkpoint of another job.
+
+Answers: which job do the words of `--to-plan` describe?
+Elsewhere: what each of its ranks reads (workload/resharding.py).
+"""
+
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.library.edits import plan_words
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+
+OPTION = "--to-plan"
+
+
+def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:
+    """Return the same job with a changed plan, on as many devices as this plan has.
+
+    Parameters
+    ----------
+    request : of the job that saves
+    job : what it describes
+    to_plan : what changes of its plan, "dp=4 tp=4"
+
+    Raises
+    ------
+    SpecError
+        Every fault of the words and of the changed plan.
+    """
+    words = plan_words(to_plan, OPTION)
+    fields = job.plan.model_dump(exclude_defaults=True)
+    if job.plan.expert_tensor_parallel == job.plan.tensor_parallel:
+        del fields["expert_tensor_parallel"]  # it follows the tensor-parallel degree
+    fields |= words
+    plan = build(Plan, Document(OPTION, {"plan": fields}, {}), fields, ("plan",))
+    changes = tuple(change for change in request.changes if not change.startswith("plan"))
+    try:
+        return resolve(replace(request, plan=plan.short(), gpus=plan.devices, changes=changes))
+    except SpecError as error:
+        raise SpecError(map(_of_option, error.problems)) from None
+
+
+def _of_option(problem: Problem) -> Problem:
+    """Return a fault of the changed plan or of its devices, with the place where a user stated both."""
+    if problem.field == "--gpus":
+        fix = problem.fix.replace("set --gpus to", "choose degrees whose product is")
+        return replace(problem, field=f"{OPTION}: devices", fix=fix)
+    return replace(problem, where=OPTION) if problem.where == "--plan" else problem

@@ -1,0 +1,205 @@
+"""How a run saves its state: "lazy file_system every=100".
+
+Answers: by which method, where, how often and in how many files does a run write checkpoints?
+Elsewhere: the bytes of each rank (workload/saved_states.py), the seconds (economics/checkpoints.py), what
+can be stored where (rules_checkpoints.py), the blocks that recompute keeps (workload/checkpoints.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from flopcast.strict_model import StrictModel
+from flopcast.units import parse_quantity
+
+MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy"]
+StoreName = Literal["file_system", "nvme", "object_store", "host"]
+STORES: tuple[str, ...] = get_args(StoreName)
+HOST = "host"
+SETTINGS = {"files": "files", "writers": "writers", "staging": "staging"}  # words of the short form
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """What a method of saving does while training waits, and what it does beside training.
+
+    Attributes
+    ----------
+    hides_copy : whether the copy to the host runs beside the next forward and backward passes
+    writes_while_copying : whether the write to storage begins with the copy, not after it
+    waits_for_write : whether training waits until everything is written
+    opens_files_later : whether files are opened by the writer in the background
+    background_fraction : share of the training speed that is lost while the write runs in the background
+    log_sigma_factor : uncertainty of the time that training waits
+    """
+
+    hides_copy: bool = False
+    writes_while_copying: bool = False
+    waits_for_write: bool = False
+    opens_files_later: bool = False
+    background_fraction: float = 0.0
+    log_sigma_factor: float = 0.3
+
+
+METHODS: dict[str, Method] = {
+    "synchronous": Method(waits_for_write=True, log_sigma_factor=0.5),
+    "asynchronous": Method(opens_files_later=True, background_fraction=0.47),
+    "chunked": Method(writes_while_copying=True, background_fraction=0.1),
+    "lazy": Method(hides_copy=True, writes_while_copying=True, background_fraction=0.1),
+}
+
+
+class Checkpoint(StrictModel):
+    """How a run saves its state.
+
+    Attributes
+    ----------
+    method : str
+        "synchronous": training waits until everything is written (torch.save). "asynchronous": training
+        waits for a copy to the host, which is written in the background (asynchronous DCP of PyTorch).
+        "chunked": as that, but each part is written as soon as it is copied (TorchSnapshot). "lazy": the
+        copy, too, runs beside the next forward and backward passes, until the update (DataStates-LLM).
+    to : str
+        Where it is written: the cluster's "file_system" or "object_store", the "nvme" drives of each node,
+        or only the memory of the "host".
+    every_steps : int or None
+        Steps between two checkpoints.
+    every_s : float or None
+        Training time between two checkpoints. Without it and `every_steps`, checkpoints have the interval
+        that loses the least time.
+    files : str
+        "rank": each rank writes one file, with all tensors in it. "layer": each tensor-parallel rank writes
+        a file for every layer, and each rank one for its optimizer states (DeepSpeed with a pipeline).
+    writers : str
+        "one_replica": of ranks with the same state, one writes it. "all_ranks": these ranks share the work
+        (fully parallel saving of Megatron Core).
+    staging : str
+        Memory of the host that the asynchronous methods copy to: "pinned" once and reused, or "allocated"
+        anew for each checkpoint.
+    host_bytes : float or None
+        Memory of a node for copies that are not yet written. By default, the free memory of the host limits
+        them.
+
+    References
+    ----------
+    Methods: arXiv:2406.10707 (DataStates-LLM, HPDC 2024), sections 3 to 5, which compares these four.
+    Speed lost in the background: 700 to 372 tokens/s a device while an asynchronous checkpoint is written
+    (https://pytorch.org/blog/6x-faster-async-checkpointing, April 2025); the writers of the "chunked" and
+    "lazy" methods do not run in Python, and 0.1 is an estimate.
+    """
+
+    method: MethodName = "asynchronous"
+    to: StoreName = "file_system"
+    every_steps: int | None = Field(default=None, ge=1)
+    every_s: float | None = Field(default=None, gt=0)
+    files: Literal["rank", "layer"] = "rank"
+    writers: Literal["one_replica", "all_ranks"] = "one_replica"
+    staging: Literal["pinned", "allocated"] = "pinned"
+    host_bytes: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_period(self) -> "Checkpoint":
+        if self.every_steps is not None and self.every_s is not None:
+            because = "because each of them states the time between two checkpoints"
+            raise ValueError(f"every_steps or every_s, not both; {because}; fix: leave out every_s")
+        return self
+
+    @property
+    def how(self) -> Method:
+        """Return what the method does."""
+        return METHODS[self.method]
+
+    def text(self) -> str:
+        """Return the short form, which reads back as this checkpoint.
+
+        >>> Checkpoint(method="lazy", every_steps=100, files="layer").text()
+        'lazy file_system every=100 files=layer'
+        """
+        period = [f"every={self.every_steps}"] if self.every_steps else []
+        period += [f"every={self.every_s!r}s"] if self.every_s else []
+        others = [
+            f"{word}={getattr(self, name)}"
+            for word, name in SETTINGS.items()
+            if getattr(self, name) != type(self).model_fields[name].default
+        ]
+        cache = [f"cache={self.host_bytes!r}B"] if self.host_bytes else []
+        return " ".join([self.method, self.to, *period, *others, *cache])
+
+
+def _of_text(given: object) -> object:
+    """Return the mapping that a short form means; anything else as it is.
+
+    A mapping may change the settings of a short form, its `base`, as KEY=VALUE on the command line does.
+
+    Raises
+    ------
+    ValueError
+        A word has no meaning, or states again what another one states.
+    """
+    if isinstance(given, Mapping) and isinstance(base := given.get("base"), str):
+        stated = _of_text(base)
+        changes = {key: value for key, value in given.items() if key != "base"}
+        return {**stated, **changes} if isinstance(stated, dict) else given
+    if not isinstance(given, str):
+        return given
+    found: dict[str, object] = {}
+    for word in given.replace(",", " ").split():
+        key, value = _setting(word)
+        if key in found:
+            raise ValueError(f"each setting once, and not {word!r} in addition; fix: leave out {word}")
+        found[key] = value
+    return found
+
+
+def _setting(word: str) -> tuple[str, object]:
+    """Return the field of a word of the short form, and its value."""
+    name, equals, value = word.partition("=")
+    if not equals and name in METHODS:
+        return "method", name
+    if not equals and name in STORES:
+        return "to", name
+    if name == "every" and value.isdecimal():
+        return "every_steps", int(value)
+    if name == "every":
+        return "every_s", _quantity(value, "s", "a number of steps, or a time such as 10min")
+    if name == "cache":
+        return "host_bytes", _quantity(value, "B", "bytes such as 64GB")
+    if equals and name in SETTINGS:
+        return SETTINGS[name], value
+    words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
+    because = "because the short form consists of these words"
+    raise ValueError(f"{words}, and not {word!r}; {because}; fix: set checkpoint to 'lazy file_system'")
+
+
+def _quantity(text: str, unit: str, allowed: str) -> float:
+    try:
+        return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
+    except ValueError:
+        raise ValueError(f"{allowed}, and not {text!r}") from None
+
+
+def _or_text(schema: dict[str, Any]) -> None:
+    """Make the schema accept the short form as well."""
+    text = {"type": "string", "examples": ["lazy file_system every=100"]}
+    schema["anyOf"] = [text, *schema.get("anyOf", [])]
+
+
+CheckpointField = Annotated[Checkpoint | None, BeforeValidator(_of_text), Field(json_schema_extra=_or_text)]
+
+
+def checkpoint_of(given: str | Mapping[str, object]) -> Checkpoint:
+    """Return the checkpoint of a short form or of a mapping.
+
+    Raises
+    ------
+    ValueError
+        What is given is no checkpoint.
+
+    Examples
+    --------
+    >>> checkpoint_of("lazy nvme every=10min").every_s
+    600.0
+    """
+    return Checkpoint.model_validate(_of_text(given))

@@ -1,0 +1,66 @@
+"""The rules about checkpoints: they need a storage that the cluster describes.
+
+Answers: which checkpoints contradict the cluster or the job; why, and which edit mends it?
+Elsewhere: how checkpoints are written (checkpoints.py), a period that is too short for its write and memory
+that is too small for its copies (economics/checkpoints.py), what a rule is (checks.py).
+"""
+
+from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
+from flopcast.spec.checks import Case, Rule
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.memory_tiers import Storage
+
+FIELDS = {
+    "file_system": "cluster.file_system",
+    "object_store": "cluster.object_store",
+    "nvme": "cluster.groups[0].node.nvme",
+}
+
+
+def storage_of(cluster: Cluster, name: str) -> Storage | None:
+    """Return the storage that checkpoints are written to; None for the host, or if it is not described."""
+    stores = {
+        "file_system": cluster.file_system,
+        "object_store": cluster.object_store,
+        "nvme": cluster.node.nvme,
+    }
+    return stores.get(name)
+
+
+def _described(cluster: Cluster) -> list[str]:
+    """Return the places of a checkpoint that the cluster describes."""
+    return [name for name in STORES if name == HOST or storage_of(cluster, name) is not None]
+
+
+def _to(case: Case) -> str:
+    return HOST if case.checkpoint is None else case.checkpoint.to
+
+
+def _allocates_needlessly(checkpoint: Checkpoint | None) -> bool:
+    """Return whether a setting of copies to the host is stated for a method that has no such copies."""
+    return (
+        checkpoint is not None
+        and checkpoint.how.waits_for_write
+        and "staging" in checkpoint.model_fields_set
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field=lambda c: FIELDS[_to(c)],
+        holds=lambda c: _to(c) in _described(c.cluster),
+        value=lambda _: "missing",
+        fault=lambda _: "is missing, and checkpoints are written there",
+        allowed="its capacity_bytes and rates",
+        because="the time of a checkpoint follows from the rates of the storage",
+        fix=lambda c: f"set checkpoint.to to {_described(c.cluster)[0]}, or describe {FIELDS[_to(c)]}",
+    ),
+    Rule(
+        field="checkpoint.staging",
+        holds=lambda c: not _allocates_needlessly(c.checkpoint),
+        value=lambda c: c.checkpoint.staging if c.checkpoint else "",
+        allowed="nothing with method: synchronous",
+        because="training waits for the write, and nothing is kept in the memory of the host",
+        fix="remove checkpoint.staging",
+    ),
+)

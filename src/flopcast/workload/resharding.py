@@ -1,0 +1,222 @@
+"""Which bytes each rank reads when a checkpoint of one plan is loaded by another.
+
+Answers: how many bytes does each rank of the new plan read of each file of the old one?
+Elsewhere: the size of a checkpoint (saved_states.py), the seconds of reading it (economics/checkpoints.py).
+
+All tensors of the model stand in a line, layer after layer, each with the dimension that tensor-parallel
+ranks share first. On this line, the elements that a rank holds of a tensor are an interval, and so is the
+shard of the optimizer's states that a data-parallel rank holds of them: shards cut the tensors of a rank,
+one after the other, into equal parts (ZeRO, the distributed optimizer of Megatron-LM). What a rank reads of
+a file is where their intervals overlap. Experts stand in a line of their own, since other ranks hold them.
+
+References
+----------
+Universal Checkpointing, arXiv:2406.18820, section 3: a tensor of a checkpoint is the union of its parts,
+and a rank of any other plan loads the part that is its own.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats, Integers
+from flopcast.spec.optimizers import state_bytes
+from flopcast.workload.program import Programs
+from flopcast.workload.saved_states import rank_places
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Intervals:
+    """Intervals of the line of all elements, sorted by their starts, and the owner of each.
+
+    An owner is a number: that of the pipeline stage, the tensor-parallel rank and the shard together.
+    """
+
+    start: Counts
+    end: Counts
+    owner: Integers
+    num_owners: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Reads:
+    """What every rank of a new plan reads of a checkpoint, (ranks,): bytes, and from how many parts.
+
+    A part is what one rank of the old plan wrote of the weights, or of the states.
+    """
+
+    rank_bytes: Floats
+    rank_parts: Counts
+
+
+def overlaps(new: Intervals, old: Intervals) -> Counts:
+    """Return the elements that each new owner needs of each old one, (new owners, old owners).
+
+    Intervals of `old` do not overlap each other; those of `new` may. Exact: whole numbers below 2^53.
+
+    Examples
+    --------
+    Six elements in two halves, read by three owners of two elements each:
+
+    >>> halves = Intervals(
+    ...     start=np.array([0., 3.]), end=np.array([3., 6.]), owner=np.array([0, 1]), num_owners=2
+    ... )
+    >>> thirds = Intervals(
+    ...     start=np.array([0., 2., 4.]), end=np.array([2., 4., 6.]), owner=np.arange(3), num_owners=3
+    ... )
+    >>> overlaps(thirds, halves).tolist()
+    [[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]]
+    """
+    shared = np.zeros((new.num_owners, old.num_owners))
+    first = np.searchsorted(old.end, new.start, side="right")
+    counts = np.maximum(np.searchsorted(old.start, new.end, side="left") - first, 0)
+    mine = np.repeat(np.arange(new.start.size), counts)
+    theirs = np.arange(mine.size) - np.repeat(np.cumsum(counts) - counts, counts) + first[mine]
+    length = np.minimum(new.end[mine], old.end[theirs]) - np.maximum(new.start[mine], old.start[theirs])
+    np.add.at(shared, (new.owner[mine], old.owner[theirs]), length)
+    return shared
+
+
+def held_intervals(
+    programs: Programs, shards: int, *, expert: bool = False, once: bool = False
+) -> Intervals:
+    """Return which elements of the trained tensors are whose.
+
+    Parameters
+    ----------
+    programs : of one plan, the first of its batch
+    shards : replicas that divide what a pipeline stage and tensor-parallel rank holds
+    expert : whether the line is that of the experts, which expert-parallel ranks share
+    once : whether a tensor that several tensor-parallel ranks hold in full belongs to the first alone
+
+    Returns
+    -------
+    Intervals
+        Owner (stage · ranks + rank) · shards + shard. Padding is part of no tensor.
+    """
+    ranks, stages = _ranks(programs, expert), int(programs.plans.pipeline_parallel.flat[0])
+    offsets, totals, elements, stage = _tensors(programs, expert)
+    _, is_owner = np.unique(offsets, return_index=True)
+    owned = np.isin(np.arange(offsets.size), is_owner)
+    found: list[tuple[Counts, Counts, Counts]] = []
+    for each in range(stages):
+        here = stage == each
+        for rank in range(ranks):
+            low, high, is_first = _slices(totals[here], elements[here], rank, ranks)
+            start, end, tensor, shard = _in_shards(low + offsets[here], high - low, shards)
+            kept = (is_first & owned[here])[tensor] if once else np.ones(tensor.size, dtype=bool)
+            found.append((start[kept], end[kept], (each * ranks + rank) * shards + shard[kept]))
+    start, end, owner = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.argsort(start, kind="stable")
+    count = stages * ranks * shards
+    return Intervals(start=start[order], end=end[order], owner=owner[order].astype(int), num_owners=count)
+
+
+def _slices(totals: Counts, elements: Counts, rank: int, ranks: int) -> tuple[Counts, Counts, Counts]:
+    """Return where a rank's part of each tensor begins and ends, and whether no lower rank holds it.
+
+    Heads of keys and values may be fewer than ranks: then neighbours hold the same ones.
+    """
+    copies = np.where(elements * ranks >= 2 * totals, np.round(elements * ranks / totals), 1.0)
+    low = np.minimum(np.floor(rank / copies) * elements, totals)
+    return low, np.minimum(low + elements, totals), rank % copies == 0
+
+
+def _in_shards(start: Counts, length: Counts, shards: int) -> tuple[Counts, Counts, Integers, Counts]:
+    """Return tensors cut where shards of their sum meet: start, end, tensor and shard of each piece."""
+    held = np.flatnonzero(length > 0)
+    inside = np.concatenate([[0.0], np.cumsum(length[held])])
+    size = max(np.ceil(inside[-1] / shards), 1.0)
+    cuts = np.unique(np.concatenate([inside, np.minimum(np.arange(1, shards) * size, inside[-1])]))
+    begin, stop = cuts[:-1], cuts[1:]
+    tensor = np.searchsorted(inside, begin, side="right") - 1
+    shift = start[held[tensor]] - inside[tensor]
+    return begin + shift, stop + shift, held[tensor], np.floor(begin / size)
+
+
+def _stages_of_layers(programs: Programs) -> list[Counts]:
+    """Return, for each part of the model, the pipeline stage of each of its layers in order."""
+    division = programs.stages.of(0)
+    counts = division.chunk_counts[division.chunk_class]  # (stages, virtual stages, parts)
+    stages, chunks, parts = counts.shape
+    in_order = (
+        counts.transpose(2, 1, 0).reshape(parts, -1).astype(int)
+    )  # chunk c of stage s: c · stages + s
+    return [np.repeat(np.tile(np.arange(stages), chunks), of_part) for of_part in in_order]
+
+
+def _tensors(programs: Programs, expert: bool) -> tuple[Counts, Counts, Counts, Counts]:
+    """Return offset on the line, elements in all, elements of a rank, and stage of every trained tensor.
+
+    A tied tensor is that of its owner, the first layer; the stage that uses it again holds it, too.
+    """
+    found: list[tuple[float, float, float, float]] = []
+    end = 0.0
+    for layer, stages in zip(programs.layers, _stages_of_layers(programs), strict=True):
+        weights = [weight for weight in layer.weights if weight.trained and weight.expert == expert]
+        for stage, weight in ((stage, weight) for stage in stages for weight in weights):
+            elements = float(weight.elements.flat[0])
+            if not weight.tied:
+                found.append((end, float(weight.total), elements, float(stage)))
+                end += weight.total
+                continue
+            offset, total, _, own_stage = next(row for row in found if row[2] == elements)
+            if own_stage != stage:
+                found.append((offset, total, elements, float(stage)))
+    offsets, totals, of_rank, stage_of = np.array(found, dtype=np.float64).reshape(-1, 4).T
+    return offsets, totals, of_rank, stage_of
+
+
+def _ranks(programs: Programs, expert: bool) -> int:
+    """Return the ranks of a stage that share the tensors of one replica."""
+    plans = programs.plans
+    if not expert:
+        return int(plans.tensor_parallel.flat[0])
+    return int(plans.expert_parallel.flat[0] * plans.expert_tensor_parallel.flat[0])
+
+
+def _shards(programs: Programs, expert: bool) -> int:
+    """Return the shards of the optimizer's states."""
+    plans = programs.plans
+    return int((plans.expert_state_shards if expert else plans.state_shards).flat[0])
+
+
+def _rank_owners(programs: Programs, shards: int, expert: bool) -> Integers:
+    """Return the owner whose elements each rank needs, (ranks,)."""
+    places, ranks = rank_places(programs.plans), _ranks(programs, expert)
+    rank = places["in_stage"] % ranks if expert else places["tp"]
+    contexts = programs.plans.context_parallel.flat[0]
+    replica = places["in_stage"] // ranks if expert else places["dp"] * contexts + places["cp"]
+    return np.asarray((places["pp"] * ranks + rank) * shards + replica % shards, dtype=int)
+
+
+def reads(new: Programs, old: Programs) -> Reads:
+    """Return what every rank of a new plan reads of the checkpoint of an old one.
+
+    Parameters
+    ----------
+    new, old : programs of the same model and optimizer, one plan each; a rank holds whole experts
+
+    Returns
+    -------
+    Reads
+        Weights are read in the parts of stages and tensor-parallel ranks, or of shards with ZeRO-3; states
+        in those of shards. Every replica reads for itself.
+    """
+    structure = new.plans.structure
+    of_states = state_bytes(structure.optimizer, new.stack.optimizer)
+    of_weights = ELEMENT_BYTES[structure.activations]
+    total = int(rank_places(new.plans)["pp"].size)
+    rank_bytes, rank_parts = np.zeros(total), np.zeros(total)
+    for expert in (False, True) if new.trained_experts is not None else (False,):
+        for each_bytes, least_stage in ((of_weights, 3), (of_states, 0)):  # the ZeRO stage that shards it
+            shards, old_shards = (
+                _shards(each, expert) if each.plans.structure.zero >= least_stage else 1
+                for each in (new, old)
+            )
+            needed = held_intervals(new, shards, expert=expert)
+            there = held_intervals(old, old_shards, expert=expert, once=True)
+            shared = overlaps(needed, there)[_rank_owners(new, shards, expert)]
+            rank_bytes += shared.sum(axis=1) * each_bytes
+            rank_parts += (shared > 0).sum(axis=1)
+    return Reads(rank_bytes=rank_bytes, rank_parts=rank_parts)

@@ -1,0 +1,186 @@
+"""The state that a job saves: bytes that each rank writes to a checkpoint, and reads from it.
+
+Answers: how large is a checkpoint, which rank and which node write the most, and in how many files?
+Elsewhere: how long that takes (economics/checkpoints.py), which parts of a checkpoint a rank of another
+plan reads (resharding.py).
+
+A checkpoint holds trained weights in 16 bits, and the optimizer's states: main weights and moments. Frozen
+weights are not saved. Ranks that hold the same state are replicas; their copies are written once.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats
+from flopcast.spec.checkpoints import Checkpoint
+from flopcast.spec.offload import fraction_in
+from flopcast.spec.plan import Plans
+from flopcast.workload.gradient_reduction import updated_parameters
+from flopcast.workload.optimizer import optimizer_state_bytes
+from flopcast.workload.program import Programs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class SavedStates:
+    """A checkpoint by rank; arrays have shape (ranks,), in the numbering of the plan.
+
+    `copied_bytes` are those of `written_bytes` that a rank first copies from its device to the host.
+    """
+
+    written_bytes: Floats
+    copied_bytes: Floats
+    read_bytes: Floats
+    node_ranks: int  # of one node
+    num_files: int
+
+    @property
+    def total_bytes(self) -> float:
+        """Return the size of the whole checkpoint."""
+        return float(self.written_bytes.sum())
+
+    @property
+    def num_nodes(self) -> int:
+        """Return the number of nodes."""
+        return -(-self.written_bytes.size // self.node_ranks)
+
+    def of_nodes(self, rank_bytes: Floats) -> Floats:
+        """Return the sums over the ranks of each node, (nodes,)."""
+        padded = np.zeros(self.num_nodes * self.node_ranks)
+        padded[: rank_bytes.size] = rank_bytes
+        return np.asarray(padded.reshape(self.num_nodes, self.node_ranks).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Held:
+    """Parameters of one kind on each rank, and the place of the rank among those that hold them, too.
+
+    `replica` counts ranks with the same weights, `group` the groups that share the optimizer's states.
+    """
+
+    elements: Counts
+    replica: Counts
+    group: Counts
+    num_replicas: int
+    num_shards: int
+
+    def written(self, weight_bytes: float, state_bytes: float, checkpoint: Checkpoint, zero: int) -> Floats:
+        """Return the bytes that each rank writes; the arguments are bytes of one parameter."""
+        if checkpoint.writers == "all_ranks":
+            return self.elements * (weight_bytes + state_bytes) / self.num_replicas
+        shard = self.elements / self.num_shards * (self.group == 0)
+        weights = shard if zero == 3 else self.elements * (self.replica == 0)
+        written_bytes: Floats = shard * state_bytes + weights * weight_bytes
+        return written_bytes
+
+    def read(self, weight_bytes: float, state_bytes: float, zero: int) -> Floats:
+        """Return the bytes that each rank reads: its weights, or its shard of them, and its states."""
+        shards = self.num_shards if zero == 3 else 1
+        read_bytes: Floats = self.elements * (weight_bytes / shards + state_bytes / self.num_shards)
+        return read_bytes
+
+
+def saved_states(programs: Programs, checkpoint: Checkpoint, node_ranks: int) -> SavedStates:
+    """Return what a job of one plan saves.
+
+    Parameters
+    ----------
+    programs : of one plan, the first of its batch
+    node_ranks : ranks of one node
+    """
+    plan = programs.plans.structure
+    weight_bytes = ELEMENT_BYTES[plan.activations]
+    updated = updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
+    state_bytes = float(optimizer_state_bytes(programs)[0].max() / max(updated[0].max(), 1.0))
+    held = _held(programs)
+    on_device = 1.0 - fraction_in(plan.offload, "optimizer")
+    parts = [each.written(weight_bytes, state_bytes, checkpoint, plan.zero) for each in held]
+    copied = [each.written(weight_bytes, state_bytes * on_device, checkpoint, plan.zero) for each in held]
+    written = np.sum(parts, axis=0)
+    return SavedStates(
+        written_bytes=written,
+        copied_bytes=np.sum(copied, axis=0),
+        read_bytes=np.sum([each.read(weight_bytes, state_bytes, plan.zero) for each in held], axis=0),
+        node_ranks=min(node_ranks, written.size),
+        num_files=_files(programs, checkpoint, int((written > 0).sum())),
+    )
+
+
+def _files(programs: Programs, checkpoint: Checkpoint, writers: int) -> int:
+    """Return the files of a checkpoint: one of each writing rank, and one of each layer and its slices."""
+    if checkpoint.files == "rank":
+        return writers
+    division = programs.stages.of(0)
+    layers = float(division.stage_counts[division.stage_class].sum())
+    return writers + int(layers * programs.plans.tensor_parallel.flat[0])
+
+
+def _held(programs: Programs) -> list[_Held]:
+    """Return the trained parameters of every rank, experts apart from the others."""
+    plans, place = programs.plans, rank_places(programs.plans)
+    classes = programs.stages.of(0).stage_class[place["pp"].astype(int)]
+    zero = plans.structure.zero
+    contexts = _degree(plans.context_parallel)
+    shard = (_degree(plans.data_shard) or _degree(plans.data_parallel)) if zero else 1
+    replica = place["dp"] * contexts + place["cp"]
+    experts = programs.trained_experts
+    own = np.zeros_like(programs.trained_parameters) if experts is None else experts
+    dense = _Held(
+        elements=(programs.trained_parameters - own)[0, classes],
+        replica=replica,
+        group=place["dp"] // shard if zero else replica,
+        num_replicas=_degree(plans.replicas),
+        num_shards=_degree(plans.state_shards),
+    )
+    if experts is None:
+        return [dense]
+    folded = _degree(plans.expert_parallel) * _degree(plans.expert_tensor_parallel)
+    expert_replica = place["in_stage"] // folded
+    expert_shards = _degree(plans.expert_state_shards)
+    of_experts = _Held(
+        elements=experts[0, classes],
+        replica=expert_replica,
+        group=expert_replica // expert_shards,
+        num_replicas=_degree(plans.expert_replicas),
+        num_shards=expert_shards,
+    )
+    return [dense, of_experts]
+
+
+def rank_places(plans: Plans) -> dict[str, Counts]:
+    """Return the place of every rank on each axis, and its number among the ranks of its stage.
+
+    Returns
+    -------
+    dict from axis to array of shape (ranks,)
+        Axes "tp", "cp", "dp" and "pp", numbered in the plan's rank order, the first the fastest; and
+        "in_stage".
+
+    Examples
+    --------
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> places = rank_places(one_plan(Plan(tp=2, dp=2, pp=2, gbs=2)))
+    >>> places["dp"].tolist(), places["in_stage"].tolist()
+    ([0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0])
+    """
+    degrees = {
+        "tp": _degree(plans.tensor_parallel),
+        "cp": _degree(plans.context_parallel),
+        "dp": _degree(plans.data_parallel),
+        "pp": _degree(plans.pipeline_parallel),
+    }
+    rest = np.arange(prod(degrees.values()), dtype=np.float64)
+    inside, stride = np.zeros_like(rest), 1
+    places: dict[str, Counts] = {}
+    for axis in plans.structure.rank_order.split("-"):
+        rest, places[axis] = np.divmod(rest, degrees[axis])
+        if axis != "pp":
+            inside = inside + places[axis] * stride
+            stride *= degrees[axis]
+    return {**places, "in_stage": inside}
+
+
+def _degree(degrees: Counts) -> int:
+    """Return the degree of the first plan."""
+    return int(degrees.flat[0])

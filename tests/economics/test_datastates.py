@@ -1,0 +1,150 @@
+"""Checkpoints of DataStates-LLM on Polaris, `datastates_llm_polaris` of headlines.yaml (arXiv:2406.10707).
+
+Five models, four methods, a checkpoint after every step; sizes of checkpoints and times of steps are those
+of the paper. The constants of the methods are fitted on the time that training waits, in the tests that say
+so without the judged model. The rate of a node, 9.7 GB/s, is that at which TorchSnapshot saves the three
+smaller models. Chart labels are whole seconds and GB/s.
+"""
+
+import math
+from dataclasses import replace
+from statistics import geometric_mean, mean
+
+import pytest
+from saving_cases import STORE, cluster_with, even_states
+
+from flopcast.economics.checkpoints import RATES, pinned_bytes_per_s, save_times, slowest_of
+from flopcast.spec.checkpoints import METHODS, Checkpoint
+
+RUNS = {  # billions of parameters → blocks, nodes, GB, seconds of forward and backward, of the update
+    3: (30, 1, 45, 0.81 + 0.79, 0.10),
+    7: (32, 2, 83, 1.26 + 1.82, 0.12),
+    13: (40, 4, 166, 1.85 + 3.56, 0.09),
+    30: (60, 8, 444, 3.72 + 8.58, 0.11),
+    70: (80, 20, 1065, 6.71 + 16.82, 0.07),
+}
+GB_PER_S = {  # of the methods in the order of METHODS
+    3: (4, 7, 9, 135),
+    7: (8, 11, 20, 223),
+    13: (7, 23, 41, 234),
+    30: (15, 44, 47, 395),
+    70: (54, 78, 117, 638),
+}
+ITERATION_S = {
+    3: (9, 9, 7, 4),
+    7: (13, 15, 7, 5),
+    13: (29, 17, 10, 6),
+    30: (42, 24, 22, 14),
+    70: (47, 39, 36, 29),
+}
+NODE_BYTES_PER_S = 9.7e9
+POLARIS = STORE.model_copy(
+    update={"write_bytes_per_s": 650e9, "read_bytes_per_s": 650e9, "node_bytes_per_s": NODE_BYTES_PER_S}
+)
+SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY = range(4)
+
+
+def states(model):
+    """The checkpoint of a model: DeepSpeed's files of layers, norm, embedding and head, and of states."""
+    blocks, nodes, size_gb, *_ = RUNS[model]
+    ranks = 4 * nodes
+    return even_states(size_gb * 1e9, nodes, num_files=(blocks + 3) * 4 + ranks)
+
+
+def waits_s(model, method):
+    """Seconds that training waits, by the published throughput: the size over that time."""
+    return RUNS[model][2] / GB_PER_S[model][method]
+
+
+def fitted(models):
+    """The constants that these models give, as geometric means."""
+    file_s = geometric_mean(waits_s(model, LAZY) / states(model).num_files for model in models)
+
+    def files_s(model):
+        return file_s * states(model).num_files
+
+    def rate(method, other_s=lambda _: 0.0):
+        return geometric_mean(
+            states(model).written_bytes[0]
+            * slowest_of(RUNS[model][1], RATES.node_log_sigma_factor)
+            / (waits_s(model, method) - other_s(model))
+            for model in models
+        )
+
+    def copied_and_written_s(model):
+        each = states(model).written_bytes[0]
+        return files_s(model) + 4 * each / NODE_BYTES_PER_S + each / pinned_bytes_per_s(cluster_with())
+
+    return replace(
+        RATES,
+        file_s=file_s,
+        allocated_bytes_per_s=rate(ASYNCHRONOUS),
+        chunked_bytes_per_s=rate(CHUNKED, files_s),
+        serialised_bytes_per_s=rate(SYNCHRONOUS, copied_and_written_s),
+    )
+
+
+def predicted(model, rates):
+    """Throughput in GB/s and seconds of an iteration with a checkpoint, by method."""
+    _, nodes, size_gb, passes_s, update_s = RUNS[model]
+    found = []
+    for method in METHODS:
+        allocated = {} if method in ("synchronous", "lazy") else {"staging": "allocated"}
+        checkpoint = Checkpoint(method=method, files="layer", **allocated)
+        cluster = cluster_with(nodes, file_system=POLARIS)
+        times = save_times(states(model), checkpoint, cluster, passes_s, rates)
+        found.append((size_gb / times.blocked_s, times.cycle_s(passes_s + update_s)))
+    return tuple(zip(*found, strict=True))
+
+
+def left_out():
+    """Predictions of every model with the constants of the other four."""
+    return {model: predicted(model, fitted(set(RUNS) - {model})) for model in RUNS}
+
+
+def errors(found, measured, column, method):
+    return [abs(found[model][column][method] / measured[model][method] - 1) for model in RUNS]
+
+
+def test_the_constants_are_those_of_all_five_models():
+    found = fitted(RUNS)
+
+    for name in ("file_s", "allocated_bytes_per_s", "chunked_bytes_per_s", "serialised_bytes_per_s"):
+        assert getattr(RATES, name) == pytest.approx(getattr(found, name), rel=0.02), name
+
+
+def test_throughput_of_models_that_were_left_out():
+    """Mean 10, 18 and 27 %, the largest 31 %; the synchronous method misses by 39 %."""
+    found = left_out()
+
+    by_method = {method: errors(found, GB_PER_S, 0, method) for method in range(4)}
+    assert mean(by_method[ASYNCHRONOUS]) < 0.10
+    assert mean(by_method[CHUNKED]) < 0.18
+    assert mean(by_method[LAZY]) < 0.28
+    assert max(max(by_method[m]) for m in (ASYNCHRONOUS, CHUNKED, LAZY)) < 0.32
+    assert mean(by_method[SYNCHRONOUS]) < 0.45
+
+
+def test_iterations_of_models_that_were_left_out():
+    """Mean 14, 12 and 10 %, single ones up to 23 %; the synchronous method 35 %."""
+    found = left_out()
+
+    by_method = {method: errors(found, ITERATION_S, 1, method) for method in range(4)}
+    for method in (ASYNCHRONOUS, CHUNKED, LAZY):
+        assert mean(by_method[method]) < 0.15
+        assert max(by_method[method]) < 0.24
+    assert mean(by_method[SYNCHRONOUS]) < 0.45
+
+
+def test_the_four_methods_are_in_the_measured_order_for_every_model():
+    for model, (throughput, _) in left_out().items():
+        assert list(throughput) == sorted(throughput), model
+        assert list(GB_PER_S[model]) == sorted(GB_PER_S[model])
+
+
+def test_the_flush_bounds_an_iteration_where_steps_are_short():
+    """3B: 45 GB leave a node at 9.7 GB/s, in more time than a step and its checkpoint need."""
+    _, iteration = predicted(3, RATES)
+
+    assert iteration[LAZY] == pytest.approx(45e9 / NODE_BYTES_PER_S)
+    assert math.isclose(ITERATION_S[3][LAZY], iteration[LAZY], rel_tol=0.2)
