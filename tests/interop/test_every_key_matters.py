@@ -60,6 +60,7 @@ TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("nemo", "model.moe_grouped_gemm", "true"): GROUPED,
 }
 FLAGS_TOLD = {
+    "--cpu-offloading": "no layer is offloaded without their number",
     "--rampup-batch-size": RAMP,
     "--moe-grouped-gemm": GROUPED,
     "--moe-router-force-load-balancing": CHANCE,

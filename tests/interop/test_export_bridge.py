@@ -202,6 +202,34 @@ def test_types_of_states_are_overridden_as_types_of_pytorch():
     assert again(job).stack.optimizer == job.stack.optimizer
 
 
+UNPINNED = (("base", "megatron-bridge"), ("offload", {"gradient_copies": "pageable"}))
+
+
+@all_cases(
+    ("plan", "stack"),
+    [
+        ("zero=1 offload=optimizer:host", "megatron-bridge"),
+        ("zero=1 offload=optimizer:host:0.4", UNPINNED),
+        ("zero=1 offload=activations:host:0.5", "megatron-bridge"),
+        ("zero=1 offload=activations:host:0.125,optimizer:host", "megatron-bridge"),
+    ],
+)
+def test_states_on_the_host_come_back_from_overrides(plan, stack):
+    job = job_with.__wrapped__(DENSE, f"dp=16 gbs=64 {plan}", stack, "dgx-h100:2")
+
+    found = again(job)
+
+    assert differences(job, found) == ()
+    assert found.stack.offload == job.stack.offload
+
+
+def test_offload_of_a_recipe_is_switched_off_where_the_job_has_none():
+    written = yaml.safe_load(text_of(job_with(DENSE, "dp=16 gbs=64 zero=1", "megatron-bridge")))
+
+    assert written["model"]["cpu_offloading"] is False
+    assert written["optimizer"]["optimizer_cpu_offload"] is False
+
+
 def test_a_job_without_adapters_switches_a_recipes_off():
     assert yaml.safe_load(text_of(job_with("llama-3-8b")))["peft"] is None
 

@@ -146,6 +146,44 @@ def test_the_edit_that_a_refusal_names_makes_the_job_exportable():
     assert refused(job) == {}
 
 
+UNPINNED = (("base", "megatron-core"), ("offload", {"gradient_copies": "pageable"}))
+
+
+@all_cases(
+    ("plan", "stack"),
+    [
+        ("zero=1 offload=optimizer:host", "megatron-core"),
+        ("zero=1 offload=optimizer:host:0.4", UNPINNED),
+        ("offload=activations:host:0.5", "megatron-core"),
+        ("zero=1 offload=activations:host:0.125,optimizer:host", "megatron-core"),
+        ("zero=1 recompute=full offload=activations:host,optimizer:host", "gpt-neox-deepspeed"),
+    ],
+)
+def test_states_on_the_host_come_back(plan, stack):
+    precision = "fp16" if "neox" in stack else "bf16"
+    job = job_with.__wrapped__(DENSE, f"dp=16 gbs=64 precision={precision} {plan}", stack, "dgx-h100:2")
+
+    found = again(job)
+
+    assert differences(job, found) == ()
+    assert found.stack.offload == job.stack.offload
+
+
+@all_cases(
+    "plan",
+    [
+        "dp=16 offload=activations:host",  # one layer stays on the device at least
+        "dp=16 offload=activations:host:0.3",  # a part of a layer
+        "dp=16 recompute=full offload=activations:host:0.5",
+        "dp=8 pp=2 offload=activations:host:0.5",
+    ],
+)
+def test_activations_that_megatron_cannot_offload_are_refused(plan):
+    job = job_with(DENSE, f"gbs=64 {plan}", cluster="dgx-h100:2")
+
+    assert set(refused(job)) == {"plan.offload"}
+
+
 def test_packed_sequences_are_no_flags():
     job = job_with("llama-3-8b")
     packed = job.model_copy(update={"batch": job.batch.model_copy(update={"documents": (256, 768)})})

@@ -25,6 +25,7 @@ from flopcast.library import catalog
 from flopcast.library.edits import plan_words
 from flopcast.spec.plan import Plan
 
+ON_HOST = "--optimizer-cpu-offload --use-precision-aware-optimizer"
 EVERY_SCRIPT = pytest.mark.parametrize("name", EXPECTED)
 PREDICTED = [name for name in EXPECTED if name not in REFUSED_BY_RULES]
 PARAMETERS = {  # published, of models whose table has no padding
@@ -409,7 +410,27 @@ def test_method_layers_and_modules_of_recompute_are_read(flags, word):
         ("--zero-stage 2", "dp=8 mbs=2 gbs=16"),
         ("--ds-sequence-parallel-size 2", "dp=4 cp=2 mbs=2 gbs=16 context_exchange=all_to_all"),
         ("--use-tp-pp-dp-mapping", "dp=8 mbs=2 gbs=16 rank_order=tp-cp-pp-dp"),
-        ("--optimizer-cpu-offload", "dp=8 mbs=2 gbs=16 offload=optimizer:host"),
+        (f"{ON_HOST}", "dp=8 mbs=2 gbs=16 offload=optimizer:host"),
+        (
+            f"{ON_HOST} --optimizer-offload-fraction 0.3 --use-distributed-optimizer",
+            "dp=8 mbs=2 gbs=16 zero=1 offload=optimizer:host:0.3",
+        ),
+        (f"{ON_HOST} --optimizer-offload-fraction 0.0", "dp=8 mbs=2 gbs=16"),
+        ("--cpu-offloading-num-layers 18", "dp=8 mbs=2 gbs=16 offload=activations:host:0.75"),
+        (
+            "--cpu-offloading --cpu-offloading-num-layers 12",
+            "dp=8 mbs=2 gbs=16 offload=activations:host:0.5",
+        ),
+        ("--cpu-offloading", "dp=8 mbs=2 gbs=16"),
+        (
+            f"{ON_HOST} --cpu-offloading-num-layers 6",
+            "dp=8 mbs=2 gbs=16 offload=optimizer:host,activations:host:0.25",
+        ),
+        (
+            "--deepspeed --zero-stage 2 --cpu-optimizer --checkpoint-activations --checkpoint-in-cpu",
+            "dp=8 mbs=2 gbs=16 zero=2 recompute=full offload=optimizer:host,activations:host",
+        ),
+        ("--checkpoint-in-cpu", "dp=8 mbs=2 gbs=16"),
         ("--fp8-format hybrid", "dp=8 mbs=2 gbs=16 precision=fp8"),
         ("--fp8-hybrid", "dp=8 mbs=2 gbs=16 precision=fp8"),
         ("--fp8-format e4m3 --fp8-recipe tensorwise", "dp=8 mbs=2 gbs=16 precision=fp8_current"),
@@ -422,6 +443,33 @@ def test_method_layers_and_modules_of_recompute_are_read(flags, word):
 )
 def test_flags_of_a_plan_become_its_fields(flags, plan):
     assert Plan(**document_of(flags).data["plan"]) == Plan(**plan_words(plan))
+
+
+@all_cases(
+    ("flags", "field"),
+    [
+        ("--optimizer-cpu-offload", "--optimizer-cpu-offload"),
+        (f"{ON_HOST} --optimizer-offload-fraction 1.5", "--optimizer-offload-fraction"),
+        ("--cpu-offloading-num-layers 24", "--cpu-offloading-num-layers"),
+        ("--cpu-offloading-num-layers 4 --recompute-activations", "--cpu-offloading-num-layers"),
+        ("--cpu-offloading-num-layers 4 --pipeline-model-parallel-size 2", "--cpu-offloading-num-layers"),
+        ("--fine-grained-activation-offloading", "--fine-grained-activation-offloading"),
+        ("--offload-modules core_attn", "--offload-modules"),
+    ],
+)
+def test_offload_that_megatron_or_flopcast_has_not_is_refused_by_its_flag(flags, field):
+    assert {problem.field for problem in faults_of(script_of(flags))} == {field}
+
+
+def test_optimizers_on_the_host_keep_fp32_states():
+    plain = stack_of(f"{ON_HOST} --exp-avg-dtype bf16")
+    narrow = stack_of(f"{ON_HOST} --main-grads-dtype bf16 --no-pin-cpu-grads")
+
+    assert "optimizer" not in plain
+    assert narrow["optimizer"] == {"fp32_gradients": False}
+    assert narrow["offload"] == {"gradient_copies": "pageable"}
+    notes = document_of(f"{ON_HOST} --exp-avg-dtype bf16").data["assumptions"]
+    assert any("--exp-avg-dtype has no effect with --optimizer-cpu-offload" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,27 @@ CASES = [
         "llama2_7b_gpu.yml gpus=16 parameter_memory_host_offload=true optimizer_memory_host_offload=true",
         STATES,
     ),
+    (
+        "megatron-bridge",
+        "llama31_8b_pretrain.yaml gpus=8 optimizer.optimizer_cpu_offload=true"
+        " optimizer.optimizer_offload_fraction=0.5",
+        "optimizer:host:0.5",
+    ),
+    ("megatron-bridge", "llama31_8b_pretrain.yaml gpus=8 optimizer.optimizer_cpu_offload=true", ""),
+    (
+        "megatron-bridge",
+        "llama31_8b_pretrain.yaml gpus=8 model.cpu_offloading=true model.cpu_offloading_num_layers=8"
+        " model.pipeline_model_parallel_size=1",
+        f"{KEPT}:0.25",
+    ),
+    (
+        "nemo",
+        "llama2_70b.yaml gpus=0 model.cpu_offloading=true model.pipeline_model_parallel_size=1"
+        " model.virtual_pipeline_model_parallel_size=null model.cpu_offloading_num_layers=40"
+        " model.activations_checkpoint_granularity=null",
+        f"{KEPT}:0.5",
+    ),
+    ("nemo", "llama2_70b.yaml gpus=0 model.cpu_offloading=false model.cpu_offloading_num_layers=40", ""),
     ("gpt-neox", "gpt_6_7b.yml gpus=64 checkpoint_in_cpu=true", KEPT),
     ("gpt-neox", "gpt_6_7b.yml gpus=64 checkpoint_in_cpu=true checkpoint-activations=false", ""),
     ("gpt-neox", "gpt_6_7b.yml gpus=64 optimizer.type=cpu_adam", "optimizer:host"),
@@ -70,3 +91,16 @@ def test_torchtune_shards_on_one_device_only_to_offload():
         job = read_kind(Document(name, data, {}), "torchtune", ImportOptions(devices=1))
 
         assert job.data["plan"]["zero"] == zero
+
+
+def test_the_usual_number_of_offloaded_layers_of_nemo_is_computed():
+    """Its sample file writes all layers but one as a sum."""
+    context = (
+        "llama2_70b.yaml model.cpu_offloading=true model.pipeline_model_parallel_size=1"
+        " model.virtual_pipeline_model_parallel_size=null model.activations_checkpoint_granularity=null"
+    )
+    name, data, _ = started("nemo", context)
+    data["model"]["cpu_offloading_num_layers"] = "${sum:${.num_layers},-1}"
+    job = read_kind(Document(name, data, {}), "nemo", ImportOptions())
+
+    assert job.data["plan"]["offload"] == f"{KEPT}:{79 / 80:g}"

@@ -18,6 +18,7 @@ from flopcast.interop.configs.bridge_stack import BASE, stack_of
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
+from flopcast.interop.megatron.offload import FRACTION, UNPINNED
 from flopcast.interop.megatron.programs import other_class
 
 GELU = ("gelu", "fast_gelu", "gelu_pytorch_tanh", "openai_gelu")  # one kernel, whatever its series
@@ -62,6 +63,8 @@ def read(document: Document, options: ImportOptions) -> Document:
     flags.section("model", skipped=("tp_comm_overlap",))
     for section in ("train", "ddp", "optimizer", "dist"):
         flags.section(section)
+    flags.offloading()
+    _optimizer_on_host(reader, flags)
     if reader.has("model.num_query_groups"):
         flags.add("--group-query-attention", "model.num_query_groups")
         flags.add("--num-query-groups", "model.num_query_groups", reader.raw("model.num_query_groups"))
@@ -76,6 +79,19 @@ def read(document: Document, options: ImportOptions) -> Document:
     changes = flags.read(devices, BASE)
     reader.put(("stack",), stack_of(reader, changes))
     return reader.made()
+
+
+def _optimizer_on_host(reader: ConfigReader, flags: TranslatedFlags) -> None:
+    """Read how optimizer states are placed on the host; without a fraction, none of them are."""
+    on, fraction, pinned = (
+        f"optimizer.{name}"
+        for name in ("optimizer_cpu_offload", "optimizer_offload_fraction", "pin_cpu_grads")
+    )
+    if reader.flag(on) and not reader.has(fraction):
+        flags.add(FRACTION, on, 0.0)
+        reader.assume(f"{fraction} 0.0, Megatron-Core's default: no state is on the host", on)
+    if not reader.flag(pinned, True):
+        flags.add(UNPINNED, pinned)
 
 
 def _backend(reader: ConfigReader, flags: TranslatedFlags) -> None:

@@ -19,6 +19,7 @@ from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.flags import LISTED
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.model import read_model
+from flopcast.interop.megatron.offload import LAYERS, SWITCH
 from flopcast.interop.megatron.plan import read_plan
 from flopcast.interop.megatron.stack import switched
 from flopcast.interop.shell.variables import Word
@@ -88,6 +89,19 @@ class TranslatedFlags:
     def add_value(self, word: str, key: str) -> None:
         """Add one more value of the last flag."""
         self._flags.append(Word(word, self._line(key)))
+
+    def offloading(self) -> None:
+        """Add activations of layers on the host: `cpu_offloading` of TransformerConfig, and its number."""
+        reader, on = self._reader, "model.cpu_offloading"
+        if not reader.flag(on):
+            return
+        if reader.flag(f"{on}_weights"):
+            reader.refuse(f"{on}_weights", "offload of weights, layer by layer", "write false")
+        if not reader.flag(f"{on}_activations", True):
+            return
+        self.add(SWITCH, on)
+        if reader.has(f"{on}_num_layers"):
+            self.add(LAYERS, f"{on}_num_layers", reader.raw(f"{on}_num_layers"))
 
     def name_key(self, flag: str, key: str) -> None:
         """Set the key that faults name for a flag, even if the flag is not added."""

@@ -25,6 +25,7 @@ from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
 from flopcast.interop.megatron.programs import BOTH, ENCODER, STATE, other_class, other_model
 
 PRODUCT = re.compile(r"\$\{multiply:\s*([0-9]{1,6})\s*,\s*\$\{\.([a-z_]+)\}\s*\}")
+SUM = re.compile(r"\$\{sum:\s*\$\{\.([a-z_]+)\}\s*,\s*(-?[0-9]{1,6})\s*\}")
 NORMS = {
     "layernorm": "LayerNorm", "layernorm1p": "LayerNorm", "low_precision_layernorm": "LayerNorm",
     "rmsnorm": "RMSNorm",
@@ -77,6 +78,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     flags.section("model", skipped=OTHERWISE)
     flags.section("model", "train")
     flags.section("model", "dist", skipped=("use_torch_fsdp2",))
+    flags.offloading()
     for name in MISSED:
         flags.name_key({**VALUES["model"], **VALUES["train"]}[name], f"model.{name}")
     flags.name_key("--vocab-size", "model.override_vocab_size")
@@ -136,7 +138,10 @@ def _refuse_other_models(document: Document) -> None:
 
 
 def _multiplied(document: Document) -> Document:
-    """Return the document with NeMo's `${multiply:4, ${.hidden_size}}` computed if both are numbers."""
+    """Return the document with NeMo's `${multiply:4, ${.hidden_size}}` computed if both are numbers.
+
+    `${sum:${.num_layers},-1}` is the usual number of layers whose activations are offloaded.
+    """
     data = document.data
     model = data.get("model") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(model, dict):
@@ -147,6 +152,9 @@ def _multiplied(document: Document) -> Document:
         factor = model.get(match[2]) if match else None
         if match and type(factor) is int:
             done[key] = int(match[1]) * factor
+        added = SUM.fullmatch(value.strip()) if isinstance(value, str) else None
+        if added and type(term := model.get(added[1])) is int:
+            done[key] = term + int(added[2])
     return replace(document, data=data | {"model": done})
 
 

@@ -28,6 +28,7 @@ from flopcast.interop.exports.megatron_model import model_flags
 from flopcast.interop.exports.megatron_plan import plan_flags, stack_flags
 from flopcast.interop.exports.same_job import checked
 from flopcast.interop.megatron.layer_kinds import FREQUENCY, SKIPPED, WINDOW, layers_of
+from flopcast.interop.megatron.offload import LAYERS, UNPINNED
 from flopcast.interop.megatron.plan import MODULES_FLAG
 from flopcast.interop.megatron.stack import DEFAULT_BUCKET
 from flopcast.layers.attention import Attention
@@ -51,8 +52,10 @@ UNUSED = (  # of a recipe: null where the job says nothing
     "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor", "mtp_num_layers", "window_size",
     "window_attn_skip_freq",
 )  # fmt: skip
-USUAL: dict[str, object] = {"moe_layer_freq": 1, "softmax_type": "vanilla", "optimizer": "adam"}
-NEVER = ("moe_grouped_gemm", "optimizer_cpu_offload", "use_torch_fsdp2")  # left as the recipe has them
+USUAL: dict[str, object] = {
+    "moe_layer_freq": 1, "softmax_type": "vanilla", "optimizer": "adam", "cpu_offloading": False,
+}  # fmt: skip
+NEVER = ("moe_grouped_gemm", "use_torch_fsdp2")  # left as the recipe has them
 SWITCHES = tuple(field for section in ("model", *SECTIONS) for field in ON[section] if field not in NEVER)
 RECIPE_OF = {
     "fp16": "fp16_mixed",
@@ -139,6 +142,8 @@ def _overrides(job: Job) -> Overrides:
     sections["optimizer"]["use_distributed_optimizer"] = fields["use_distributed_optimizer"]
     sections["ddp"]["bucket_size"] = _bucket(job)
     sections["ddp"]["check_for_nan_in_grad"] = job.stack.gradients.overflow_checks > 0
+    if UNPINNED in plan_flags(_as_core(job)):
+        sections["optimizer"]["pin_cpu_grads"] = False
     if job.plan.precision != "fp16":  # as its recipe has it, which is laid over this section
         sections["ddp"]["grad_reduce_in_fp32"] = True
     sections["dataset"]["sequence_length"] = job.batch.sequence_length
@@ -167,14 +172,22 @@ def _adapters(model: Model) -> dict[str, object] | None:
     return {"dim": model.adapters.rank, "dropout": model.adapters.dropout, "target_modules": named}
 
 
+def _as_core(job: Job) -> Job:
+    """Return the job with Bridge's name of its stack, which has Megatron-Core's newest flags."""
+    return job.model_copy(update={"stack": job.stack.model_copy(update={"name": BASE})})
+
+
 def _core_fields(job: Job) -> dict[str, object]:
     """Return the flags of Megatron-Core as fields; the check finds those that Bridge does not have."""
-    core = job.model_copy(update={"stack": job.stack.model_copy(update={"name": BASE})})
+    core = _as_core(job)
     false = {flag: field for field, flag in OFF.items()}
     fields: dict[str, object] = {}
     for written in (*model_flags(core, True), *plan_flags(core), *stack_flags(core)):
         flag, *words = shlex.split(written)
-        if flag in FIELDS:
+        if flag == LAYERS:
+            fields |= {"cpu_offloading": True, "cpu_offloading_weights": False}
+            fields["cpu_offloading_num_layers"] = int(words[0])
+        elif flag in FIELDS:
             fields[FIELDS[flag]] = _field_value(flag, words, job.model.num_blocks)
         elif flag in TRUE or flag in false:
             fields[(TRUE | false)[flag]] = flag in TRUE

@@ -1,8 +1,8 @@
 """A plan and a stack as flags of Megatron-LM.
 
 Answers: which flags give these degrees, batches, modes, fusions and overlaps?
-Elsewhere: what the flags mean (interop/megatron/plan.py, stages.py, precision.py, optimizer.py, stack.py,
-whose tables are read backwards here), whether they say it all (same_job.py).
+Elsewhere: what the flags mean (interop/megatron: plan.py, stages.py, offload.py, precision.py,
+optimizer.py, stack.py, whose tables are read backwards here), whether they say it all (same_job.py).
 
 A reader takes a script's age from its flags, so names are those of the age: Megatron-LM of 2021 checkpoints
 activations, later releases recompute them.
@@ -10,12 +10,15 @@ activations, later releases recompute them.
 
 from flopcast.interop.exports.megatron_model import Flags, word_of
 from flopcast.interop.exports.same_job import has_experts
+from flopcast.interop.megatron import offload
+from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
 from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS
 from flopcast.interop.megatron.stack import NEWEST, SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
 from flopcast.spec.job import Job
+from flopcast.spec.offload import fraction_in
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import SIXTEEN_BITS
 from flopcast.spec.stack import Stack
@@ -58,6 +61,7 @@ def plan_flags(job: Job) -> Flags:
         f"--global-batch-size {plan.global_batch}",
         *_sharding(job, base),
         *_recompute(job, base),
+        *_placements(job, base),
         *_precision(plan),
         *_optimizer(plan),
     ]
@@ -131,6 +135,25 @@ def _recompute(job: Job, base: str) -> Flags:
         f"{prefix}-num-layers {plan.recompute_layers}",
         *([cut] if plan.partition_activations else []),
     ]
+
+
+def _placements(job: Job, base: str) -> Flags:
+    """Return flags of states on the host; the check finds placements that no flag states."""
+    plan, flags = job.plan, []
+    host = {one.kind: one.fraction for one in plan.offload if one.tier == "host"}
+    optimizer, kept = host.get("optimizer", 0.0), host.get("activations", 0.0)
+    layers = round(kept * job.model.num_blocks)
+    if base in UNDER_DEEPSPEED:
+        flags += [offload.OLD_OPTIMIZER] if optimizer == 1 else []
+        return [*flags, *([offload.CHECKPOINTS] if kept == 1 and plan.recompute == "full" else [])]
+    if base != NEWEST:
+        return []
+    if optimizer:
+        flags += [offload.OPTIMIZER, f"{offload.FRACTION} {optimizer:g}"]
+        flags += [offload.UNPINNED] if job.stack.offload.gradient_copies == "pageable" else []
+    if 0 < layers < job.model.num_blocks and plan.recompute == "none" and plan.pipeline_parallel == 1:
+        flags.append(f"{offload.LAYERS} {layers}")
+    return flags
 
 
 def _precision(plan: Plan) -> Flags:
@@ -229,12 +252,14 @@ def _states(job: Job) -> Flags:
     own = job.stack.optimizer
     moments = {"--exp-avg-dtype": own.exp_avg_dtype, "--exp-avg-sq-dtype": own.exp_avg_sq_dtype}
     narrow = own.main_parameter_bytes != 4 or set(moments.values()) != {"fp32"}
+    if fraction_in(job.plan.offload, "optimizer") and base_of(job.stack) == NEWEST:
+        return [PRECISION_AWARE, *([] if own.fp32_gradients else ["--main-grads-dtype bf16"])]
     if not narrow:
         return []
     main = ["--main-params-dtype fp16"] if job.plan.precision == "fp16" else []
     gradients = [] if own.fp32_gradients else ["--main-grads-dtype bf16"]
     named = [f"{flag} {dtype}" for flag, dtype in moments.items() if dtype != "fp32"]
-    return ["--use-precision-aware-optimizer", *main, *gradients, *named]
+    return [PRECISION_AWARE, *main, *gradients, *named]
 
 
 def _narrow(job: Job) -> Flags:

@@ -5,13 +5,14 @@ Elsewhere: who shards its states (plan.py), what each keeps and moves (spec/opti
 
 References
 ----------
-megatron/core/optimizer/optimizer_config.py.
+megatron/core/optimizer/optimizer_config.py, cpu_offloading/hybrid_optimizer.py (`param_update_in_fp32`).
 """
 
 from flopcast.interop.megatron.arguments import Arguments
 
 KNOWN = {"adam": "adamw", "sgd": "sgd_momentum"}
 PRECISION_AWARE = "--use-precision-aware-optimizer"
+ON_HOST = "--optimizer-cpu-offload"
 TYPES = {name: name for name in ("fp32", "fp16", "bf16", "fp8")}
 MAIN_TYPES = {"fp32": "fp32", "fp16": "fp16"}
 GRADIENT_TYPES = {"fp32": "fp32", "bf16": "bf16"}
@@ -36,7 +37,7 @@ def stack_optimizer(arguments: Arguments) -> dict[str, object]:
     """Return what the precision-aware optimizer changes of a stack's; without it, its types are ignored.
 
     Of an fp32 main weight it keeps the 16 bits that the model's bf16 weight lacks
-    (`store_param_remainders`).
+    (`store_param_remainders`). With optimizer states on the host, only the type of gradients counts.
     """
     main = arguments.choice("--main-params-dtype", MAIN_TYPES, "fp32")
     gradient = arguments.choice("--main-grads-dtype", GRADIENT_TYPES, "fp32")
@@ -46,6 +47,11 @@ def stack_optimizer(arguments: Arguments) -> dict[str, object]:
             if arguments.has(flag):
                 arguments.assume(f"{flag} has no effect without {PRECISION_AWARE}", flag)
         return {}
+    if arguments.has(ON_HOST):  # both parts of the optimizer keep fp32 states
+        for flag in ("--main-params-dtype", *MOMENTS):
+            if arguments.has(flag) and arguments.text(flag) != "fp32":
+                arguments.assume(f"{flag} has no effect with {ON_HOST}", flag)
+        return {"fp32_gradients": False} if gradient == "bf16" else {}
     changes: dict[str, object] = {field: dtype for field, dtype in moments.items() if dtype != "fp32"}
     if main == "fp16" or arguments.has("--bf16"):
         changes["main_parameter_bytes"] = "2 B"

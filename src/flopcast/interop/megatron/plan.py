@@ -1,14 +1,16 @@
 """Megatron-LM's flags as a plan: degrees, batch, precision, sharding, recompute.
 
 Answers: how is the step divided over ranks, and what does it keep or compute again?
-Elsewhere: the model (model.py), chunks of layers (stages.py), number formats (precision.py), fusions and
-overlap (stack.py), whether the plan is possible and built (spec/rules.py).
+Elsewhere: the model (model.py), chunks of layers (stages.py), number formats (precision.py), states outside
+the devices (offload.py), fusions and overlap (stack.py), whether the plan is possible and built
+(spec/rules.py).
 """
 
 from flopcast.interop.configs.deepspeed import BF16_REASON
 from flopcast.interop.megatron.experts import asks_for_experts
 from flopcast.interop.megatron.forks import CUT, EP, is_deepspeed_moe
 from flopcast.interop.megatron.job_builder import JobBuilder
+from flopcast.interop.megatron.offload import read_placements
 from flopcast.interop.megatron.optimizer import plan_optimizer
 from flopcast.interop.megatron.precision import read_precision
 from flopcast.interop.megatron.stages import PIPELINE, read_stages
@@ -64,6 +66,7 @@ def read_plan(builder: JobBuilder, ranks: int | None) -> None:
     read_stages(builder, sizes["pipeline_parallel"])
     _modes(builder, sizes["tensor_parallel"])
     _recompute(builder)
+    read_placements(builder)
 
 
 def _exchange(builder: JobBuilder, context: str) -> None:
@@ -118,7 +121,7 @@ def _batch(builder: JobBuilder) -> None:
 
 
 def _modes(builder: JobBuilder, tensor: int) -> None:
-    """Read precision, sharding, sequence parallelism, offload and order of ranks.
+    """Read precision, sharding, sequence parallelism and order of ranks.
 
     Megatron-LM switches sequence parallelism off where one rank holds the whole layer.
     """
@@ -127,25 +130,10 @@ def _modes(builder: JobBuilder, tensor: int) -> None:
     if args.has("--sequence-parallel") and tensor > 1:  # Megatron-LM switches it off for one rank
         builder.put(("plan", "sequence_parallel"), True, "--sequence-parallel")
     _zero(builder)
-    _placements(builder)
     if args.has("--use-tp-pp-dp-mapping"):
         builder.put(("plan", "rank_order"), "tp-cp-pp-dp", "--use-tp-pp-dp-mapping")
     if args.has("--optimizer"):
         builder.put(("plan", "optimizer"), plan_optimizer(args), "--optimizer")
-
-
-def _placements(builder: JobBuilder) -> None:
-    """Read states that are placed on the host: the optimizer's, and activations of all or some layers."""
-    args = builder.arguments
-    optimizer, checkpoints = ("--optimizer-cpu-offload", "--cpu-optimizer"), "--checkpoint-in-cpu"
-    number = "--cpu-offloading-num-layers"
-    placed = ["optimizer:host"] if args.has(*optimizer) else []
-    offloaded = args.count(number, 0, least=0)
-    if args.has(checkpoints) or offloaded:
-        share = min(1.0, offloaded / args.count("--num-layers", offloaded)) if offloaded else 1.0
-        placed.append("activations:host" + (f":{share:g}" if share < 1 else ""))
-    if placed:
-        builder.put(("plan", "offload"), ",".join(placed), *optimizer, checkpoints, number)
 
 
 def _zero(builder: JobBuilder) -> None:

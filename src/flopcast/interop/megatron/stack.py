@@ -10,6 +10,7 @@ What a flag switches becomes a change of the stack, as in a job file: `{base: me
 
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.experts import expert_software
+from flopcast.interop.megatron.offload import check_script, offload_changes
 from flopcast.interop.megatron.optimizer import stack_optimizer
 from flopcast.interop.megatron.precision import narrow_changes
 from flopcast.library import catalog
@@ -85,6 +86,7 @@ def stack_of(arguments: Arguments) -> object:
     str or dict
         A name of the catalogue, or `base:` with changes.
     """
+    check_script(arguments)
     stack = catalog.stack(_named(arguments))
     changes = switched(arguments, stack)
     gradients = _gradients(arguments, stack)
@@ -99,9 +101,9 @@ def stack_of(arguments: Arguments) -> object:
 def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
     """Return what flags change of any stack; flags that are not given change nothing.
 
-    Kernels, fusions, types of the optimizer, narrow products, software of experts and the overlap with
-    tensor parallelism's messages. How gradients and activations travel depends on defaults of the software
-    (`stack_of`).
+    Kernels, fusions, types of the optimizer, copies to the host, narrow products, software of experts and
+    the overlap with tensor parallelism's messages. How gradients and activations travel depends on defaults
+    of the software (`stack_of`).
     """
     changes: dict[str, object] = {}
     kernel = _attention(arguments, stack)
@@ -116,6 +118,8 @@ def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
     changes |= {"experts": experts} if experts else {}
     if arguments.has("--tp-comm-overlap"):
         changes["tensor_overlap"] = "chunks"
+    if offload := offload_changes(arguments):
+        changes["offload"] = offload
     narrow = narrow_changes(arguments)
     return changes | ({"narrow": narrow} if narrow else {})
 

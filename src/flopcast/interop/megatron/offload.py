@@ -1,0 +1,87 @@
+"""Megatron-LM's flags about states outside the devices: optimizer states, activations of layers.
+
+Answers: which states are on the host, and how are gradients copied there?
+Elsewhere: what placements cost (workload/offload.py), types of the optimizer's states (optimizer.py).
+
+References
+----------
+NVIDIA/Megatron-LM: megatron/training/arguments.py (`validate_args`),
+megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py, megatron/core/transformer/transformer_config.py
+(`__post_init__`: CPU offloading goes neither with pipeline stages nor with recompute).
+"""
+
+from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.megatron.job_builder import JobBuilder
+from flopcast.interop.megatron.optimizer import PRECISION_AWARE
+from flopcast.spec.offload import Placement, offload_word
+
+OPTIMIZER, FRACTION, UNPINNED = (
+    "--optimizer-cpu-offload",
+    "--optimizer-offload-fraction",
+    "--no-pin-cpu-grads",
+)
+OLD_OPTIMIZER = "--cpu-optimizer"  # of Megatron-DeepSpeed
+LAYERS, SWITCH = "--cpu-offloading-num-layers", "--cpu-offloading"
+CHECKPOINTS = "--checkpoint-in-cpu"  # of Megatron-DeepSpeed
+
+
+def optimizer_fraction(arguments: Arguments) -> float:
+    """Return the fraction of optimizer states that is on the host."""
+    if arguments.has(OPTIMIZER):
+        return arguments.fraction(FRACTION, 1.0)
+    return 1.0 if arguments.has(OLD_OPTIMIZER) else 0.0
+
+
+def read_placements(builder: JobBuilder) -> None:
+    """Put states on the host into the plan, whose degrees and recompute are known."""
+    args = builder.arguments
+    if not args.has(OPTIMIZER) and args.fraction(FRACTION, 1.0) not in (0, 1):
+        args.assume(f"{FRACTION} has no effect without {OPTIMIZER}", FRACTION)
+    placed = []
+    if fraction := optimizer_fraction(args):
+        placed.append(Placement(kind="optimizer", tier="host", fraction=fraction))
+    if fraction := _activations(builder):
+        placed.append(Placement(kind="activations", tier="host", fraction=fraction))
+    if placed:
+        keys = (OPTIMIZER, OLD_OPTIMIZER, LAYERS, CHECKPOINTS)
+        builder.put(("plan", "offload"), offload_word(tuple(placed)), *keys)
+
+
+def _activations(builder: JobBuilder) -> float:
+    """Return the fraction of activations that is on the host: of some layers, or every checkpoint."""
+    args, plan = builder.arguments, builder.data["plan"]
+    given = plan if isinstance(plan, dict) else {}
+    number = args.count(LAYERS, 0, least=0)
+    if args.has(SWITCH) and not number:
+        args.assume(f"{SWITCH} has no effect without {LAYERS}", SWITCH)
+    if number:
+        if number >= builder.layers:
+            because = "Megatron-Core keeps the activations of one layer on the device at least"
+            most = builder.layers - 1
+            args.fault(LAYERS, number, f"a whole number from 0 to {most}", because, f"write {most}")
+            return 0.0
+        for clash, field in (("pipeline stages", "pipeline_parallel"), ("recompute", "recompute")):
+            if given.get(field) not in (None, 1, "none"):
+                because = f"Megatron-Core does not offload activations together with {clash}"
+                args.fault(LAYERS, number, f"no {LAYERS} with {clash}", because, f"remove {LAYERS}")
+        return number / builder.layers
+    if not args.has(CHECKPOINTS):
+        return 0.0
+    if given.get("recompute") != "full":
+        args.assume(f"{CHECKPOINTS} has no effect without recompute of whole layers", CHECKPOINTS)
+        return 0.0
+    return 1.0
+
+
+def offload_changes(arguments: Arguments) -> dict[str, object]:
+    """Return what flags change of `stack.offload`; gradients are copied to pinned memory by default."""
+    if arguments.has(UNPINNED) and optimizer_fraction(arguments):
+        return {"gradient_copies": "pageable"}
+    return {}
+
+
+def check_script(arguments: Arguments) -> None:
+    """Report offload with which Megatron-LM's training programs do not start."""
+    if arguments.has(OPTIMIZER) and not arguments.has(PRECISION_AWARE):
+        because = "Megatron-LM's optimizer of both devices needs it"
+        arguments.fault(OPTIMIZER, True, f"only with {PRECISION_AWARE}", because, f"add {PRECISION_AWARE}")
