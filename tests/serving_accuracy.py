@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 PAGE = ROOT / "docs" / "accuracy" / "serving.md"
 POINTS = "peers/aiconfigurator/serving_measured_ttft_tpot.csv.gz"
+OFFLOADED = "offload/offload_inference_throughput.yaml"
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
 LEFT_OUT = "left out: constants of aiconfigurator's points"
@@ -26,6 +27,7 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     ("serving/apex_h100_mistral.csv", LEFT_OUT, "", "catalogue"),
     ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", LEFT_OUT, "", "catalogue"),
     ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", LEFT_OUT, "", "catalogue"),
+    (OFFLOADED, "fitted on A6000; never fitted on T4", "", "catalogue"),
 )
 SHOWN = {  # quantities of tables that have more
     "serving/mlperf_inference_v5.1_llm.csv": ("result", "ttft_mean_ms", "tpot_mean_ms")
@@ -37,7 +39,9 @@ Each line compares one measured quantity with predictions. Errors are absolute, 
 the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements in the
 90 % interval. The last column counts rows that cannot be predicted; `flopcast validate --runs FILE` prints
 why. The constants of engines are fitted on every tenth point of aiconfigurator, and no other table
-was used in the fit. `python tests/serving_accuracy.py` writes this page.
+was used in the fit. The rates of copies of FlexGen and ZeRO-Inference are fitted on their rows of A6000
+(`tests/serving/test_streaming_headlines.py` leaves each of these rows out).
+`python tests/serving_accuracy.py` writes this page.
 
 {tables}
 ## What is known of the errors

@@ -23,7 +23,8 @@ Constants = Literal["catalogue", "model", "device", "none"]
 NO_CONSTANTS = IterationCost(kernel_ratio=1.0, host_s=0.0, sequence_s=0.0, log_sigma_factor=0.3)
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "The constants of each engine are those of the catalogue: fitted on every tenth point of"
-    " aiconfigurator, so that all other tables are left out of the fit.",
+    " aiconfigurator, so that all other tables are left out of the fit. Rates of copies (engine.streaming)"
+    " are fitted on runs on A6000.",
     "model": "Left out: for each model, the constants were fitted on the points of all other models.",
     "device": "Left out: for each device, the constants were fitted on the points of all other devices.",
     "none": "Never fitted: predictions use kernels and messages alone, without any time of the host.",

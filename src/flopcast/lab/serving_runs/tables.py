@@ -1,4 +1,4 @@
-"""Tables of measured serving, recognised by their headers.
+"""Tables of measured serving, recognised by their headers or columns.
 
 Answers: which runs does a file hold?
 Elsewhere: the rows of each table (one file a table), how well they are predicted (score.py).
@@ -8,7 +8,7 @@ import csv
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from flopcast.lab.serving_runs import aiconfigurator, apex, mlenergy, mlperf, replays
+from flopcast.lab.serving_runs import aiconfigurator, apex, mlenergy, mlperf, offloads, replays
 from flopcast.lab.serving_runs.measured import ServingRun, opened
 
 Rows = Iterable[Mapping[str, str]]
@@ -31,16 +31,21 @@ READERS: dict[tuple[str, ...], Reader] = {
 
 def is_serving_table(path: Path) -> bool:
     """Return whether a file's first line is the header of a table of serving."""
-    return _reader(path) is not None
+    return _reader(path) is not None or _is_list_of_blocks(path)
 
 
 def read_serving_runs(path: Path) -> tuple[ServingRun, ...]:
     """Return the runs of a table, in its order."""
     reader = _reader(path)
     if reader is None:
-        return ()
+        return offloads.runs_of_blocks(path) if _is_list_of_blocks(path) else ()
     with opened(path) as file:
         return reader(path, csv.DictReader(file))
+
+
+def _is_list_of_blocks(path: Path) -> bool:
+    """Return whether a file is YAML with blocks of measured rates (offloads.py)."""
+    return path.suffix in (".yaml", ".yml") and bool(offloads.blocks_of(path))
 
 
 def _reader(path: Path) -> Reader | None:

@@ -1,0 +1,140 @@
+"""Measured rates of engines whose weights are outside the device: FlexGen, ZeRO-Inference, Accelerate.
+
+Source: data/offload/offload_inference_throughput.yaml (FMInference/FlexLLMGen and
+deepspeedai/DeepSpeedExamples on GitHub). The file has a list of blocks. Each has a machine, the lengths of
+requests, the names of columns, and rows. One row is one batch.
+
+FlexGen's percentages are not stated. Where its lowest tier is the host, a tenth of the weights is taken to
+be on the device. The rest, all keys and values and hidden states are on the host, which attends to them.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flopcast.errors import FlopcastError
+from flopcast.files.yaml_text import read_yaml
+from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.serving_runs.quantities import output_tokens_per_s
+from flopcast.library import catalog
+from flopcast.serving.checks import serving_problems
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.traffic import Traffic
+
+RATE = "tokens_per_s"
+COLUMNS = {"system", "model", RATE}  # which every block has
+CLUSTERS = {"T4 16GB": "aws-g4dn", "A6000 48GB": "rtx-a6000"}
+ENGINES = {
+    "HF Accelerate": "accelerate",
+    "DeepSpeed ZeRO-Inference": "zero-inference",
+    "ZeRO-Inference": "zero-inference",
+    "FlexLLMGen": "flexgen",
+    "FlexGen 0.1.7": "flexgen",
+}
+HOST = {"weights_on": "host"}
+POLICY = {  # of FlexGen where its percentages are not stated
+    "weights_on": "host:0.9",
+    "kv_on": "host",
+    "activations_on": "host",
+    "host_computes": "attention",
+}
+
+
+def blocks_of(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Return the blocks of a file that state tokens per second; empty if it has none."""
+    try:
+        data = read_yaml(path.read_bytes(), str(path)).data
+    except (OSError, FlopcastError):
+        return ()
+    blocks = data if isinstance(data, list) else []
+    return tuple(
+        block
+        for block in blocks
+        if isinstance(block, dict) and COLUMNS.issubset(block.get("columns") or ()) and "rows" in block
+    )
+
+
+def runs_of_blocks(path: Path) -> tuple[ServingRun, ...]:
+    """Return the runs of a file, in its order."""
+    return tuple(run for block in blocks_of(path) for run in _runs(block))
+
+
+def _runs(block: Mapping[str, Any]) -> Iterator[ServingRun]:
+    for values in block["rows"]:
+        row = dict(zip(block["columns"], values, strict=True))
+        job, reason = _job(block, row)
+        words = [str(row["system"]), str(row["model"]), *(f"{name}={row[name]}" for name in _flags(row))]
+        rate = Measured(quantity=RATE, unit="tokens/s", value=float(row[RATE]), read=output_tokens_per_s)
+        yield ServingRun(
+            id="/".join((str(block["id"]), *words)),
+            source="offload",
+            job=job,
+            reason=reason,
+            measured=(rate,),
+            groups={
+                "engine": str(row["system"]),
+                "model": str(row["model"]),
+                "device": str(block["hardware"]["gpu"]),
+            },
+        )
+
+
+def _flags(row: Mapping[str, Any]) -> list[str]:
+    return [name for name in ("weights_4bit", "kv_on_host") if name in row]
+
+
+def _job(block: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[ServingJob | None, str]:
+    """Return the job of a row and no reason, or no job and the reason."""
+    machine, system = block["hardware"], str(row["system"])
+    if machine["gpu"] not in CLUSTERS:
+        return None, f"gpu = {machine['gpu']} has no cluster in the catalogue"
+    if system not in ENGINES:
+        compressed = "compressed" in system
+        return None, (
+            "a KV cache of 4 bits is not supported outside the device"
+            if compressed
+            else f"system = {system} has no engine in the catalogue"
+        )
+    model, batch = str(row["model"]).lower(), int(row.get("effective_batch", row.get("batch", 1)))
+    if catalog.known("models", model) is None:
+        return None, f"the catalogue has no model {row['model']}"
+    lengths = block["workload"]
+    prompt, output = int(lengths["prompt_tokens"]), int(lengths["output_tokens"])
+    job = ServingJob(
+        model=catalog.model(model),
+        cluster=_machine(CLUSTERS[machine["gpu"]], 1e9 * float(machine["host_memory_GB"])),
+        engine=catalog.engine(ENGINES[system]),
+        plan=Deployment.model_validate(
+            {"replicas": 1, "max_sequences": batch, "max_tokens": batch * prompt, **_places(row, system)}
+        ),
+        traffic=Traffic.model_validate(
+            {"concurrency": batch, "requests": batch, "prompt_tokens": prompt, "output_tokens": output}
+        ),
+    )
+    if problems := serving_problems(job, prompt + output):
+        return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
+    return job, ""
+
+
+def _places(row: Mapping[str, Any], system: str) -> dict[str, object]:
+    """Return where weights and caches are, and the format of the weights."""
+    if "weights_4bit" in row:
+        caches = {"kv_on": "host"} if row["kv_on_host"] else {}
+        return {"weights": "int4" if row["weights_4bit"] else "bf16", **HOST, **caches}
+    if row["lowest_tier"] == "gpu":
+        return {}
+    return {**(POLICY if ENGINES[system] == ENGINES["FlexLLMGen"] else HOST)}
+
+
+def _machine(name: str, capacity_bytes: float) -> Cluster:
+    """Return one device of a cluster of the catalogue, beside so much memory of the host."""
+    cluster = catalog.cluster(name, 1)
+    group = cluster.groups[0]
+    memory = group.node.memory
+    changes: dict[str, object] = {"devices": 1}
+    if memory is not None:
+        changes["memory"] = memory.model_copy(update={"capacity_bytes": capacity_bytes})
+    node = group.node.model_copy(update=changes)
+    return cluster.model_copy(update={"groups": (group.model_copy(update={"node": node}),)})
