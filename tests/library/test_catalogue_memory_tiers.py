@@ -91,3 +91,34 @@ def test_all_devices_of_a_dgx_2_together_copy_at_the_published_rate():
     each = node.device.host_bytes_per_s / node.memory.devices_per_link
 
     assert each == pytest.approx(3.0e9, rel=0.1)
+
+
+HOST_LINKS = {  # lanes of PCIe, GB/s of each in one direction; links of other kinds count as one lane
+    **dict.fromkeys(("v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb"), (16, 1)),
+    "rtx-2080-ti-11gb": (16, 1),
+    **dict.fromkeys(("a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"), (16, 2)),
+    **dict.fromkeys(("a10-24gb", "a10g-24gb", "a40-48gb", "l4-24gb", "l40-48gb", "l40s-48gb"), (16, 2)),
+    **dict.fromkeys(("rtx-3090-24gb", "rtx-4080-16gb", "rtx-4090-24gb", "rtx-a6000-48gb"), (16, 2)),
+    "gaudi2-96gb": (16, 2),
+    **dict.fromkeys(("h100-sxm5-80gb", "h100-sxm5-96gb", "h100-pcie-80gb", "h200-sxm-141gb"), (16, 4)),
+    **dict.fromkeys(("h20-96gb", "h800-sxm-80gb", "b200-sxm-180gb", "b200-simumax-180gb"), (16, 4)),
+    **dict.fromkeys(("b300-sxm-288gb", "rtx-5090-32gb", "rtx-pro-6000-96gb", "gaudi3-128gb"), (16, 4)),
+    **dict.fromkeys(("mi300x-192gb", "mi325x-256gb", "mi355x-288gb"), (16, 4)),
+    "arc-pro-b60-24gb": (8, 4),
+    **dict.fromkeys(("gh200-96gb", "gh200-144gb", "gb200-192gb", "gb300-288gb"), (1, 450)),  # NVLink-C2C
+    "mi250x-gcd-64gb": (1, 36),  # Infinity Fabric (Frontier user guide)
+}
+
+
+@all_cases("name", HOST_LINKS)
+def test_a_device_copies_from_its_host_at_four_fifths_of_its_link(name):
+    """An H100 on PCIe 5.0 reaches 0.73 and 0.86 of it in its two directions (aigatech/vpbenchmarking)."""
+    lanes, gb_per_s = HOST_LINKS[name]
+
+    assert catalog.device(name).host_bytes_per_s == pytest.approx(0.8 * lanes * gb_per_s * 1e9, rel=0.03)
+
+
+def test_every_gpu_has_a_link_to_its_host_here():
+    other = ("tpu", "trainium")  # their links to the host are not public
+
+    assert {name for name in catalog.names("devices") if not name.startswith(other)} == set(HOST_LINKS)
