@@ -77,3 +77,14 @@ def test_a_run_saves_as_its_job_says(job):
 
     assert slow["goodput"] < fast["goodput"]
     assert flopcast("run", job, *tokens, "--checkpoint", "lazy nowhere").code == 1
+
+
+def test_the_page_of_a_report_has_the_lines_of_the_text(job, tmp_path):
+    page = tmp_path / "report.html"
+    shown = flopcast("checkpoint", job, *LAZY).out
+
+    assert flopcast("predict", job, *LAZY, "--report", page).code == 0
+
+    restore = next(line for line in shown.splitlines() if "restore" in line).split(maxsplit=1)[1]
+    assert "What saving takes" in page.read_text()
+    assert restore in page.read_text()

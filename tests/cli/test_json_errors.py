@@ -23,6 +23,7 @@ MISSING = {  # every command that has --json → words that name a file that doe
     "calibrate constants": ("--runs", "nowhere.csv"),
     "calibrate score": ("--data", "nowhere"),
     "diagnose": ("nowhere.yaml",),
+    "checkpoint": ("nowhere.yaml",),
     "explain": ("step", "nowhere.yaml"),
 }
 

@@ -41,6 +41,8 @@ def test_a_short_form_a_mapping_and_a_change_say_the_same():
     [
         ("lazi", "set checkpoint to 'lazy file_system'"),
         ("lazy lazy", "leave out lazy"),
+        ("lazy host every=3parsecs", "leave out every=3parsecs"),
+        ("lazy host cache=4", "leave out cache=4"),
         ("{every_steps: 3, every_s: 2 s}", "leave out every_s"),
     ],
 )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from flopcast.files.package_table import read_text
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
-from flopcast.render.page.evidence import costs, evidence, repeat
+from flopcast.render.page.evidence import costs, evidence, repeat, saving
 from flopcast.render.page.frame import document
 from flopcast.render.page.limits import limits
 from flopcast.render.page.measured import measured
@@ -45,7 +45,9 @@ def as_html(
     sections = [] if found is None else [measured(found)]
     sections += [where(report), pipeline(report), memory(report), roofline(report)]
     sections += [scaling(scaled)] if scaled else []
-    sections += [limits(report), costs(report), evidence(report), repeat(report)]
+    saved = saving(report)
+    sections += [limits(report), costs(report), *([] if saved is None else [saved])]
+    sections += [evidence(report), repeat(report)]
     return document(
         f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}",
         sections,

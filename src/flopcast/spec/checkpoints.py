@@ -163,9 +163,9 @@ def _setting(word: str) -> tuple[str, object]:
     if name == "every" and value.isdecimal():
         return "every_steps", int(value)
     if name == "every":
-        return "every_s", _quantity(value, "s", "a number of steps, or a time such as 10min")
+        return "every_s", _quantity(word, "s", "a number of steps, or a time such as 10min")
     if name == "cache":
-        return "host_bytes", _quantity(value, "B", "bytes such as 64GB")
+        return "host_bytes", _quantity(word, "B", "bytes such as 64GB")
     if equals and name in SETTINGS:
         return SETTINGS[name], value
     words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
@@ -173,11 +173,14 @@ def _setting(word: str) -> tuple[str, object]:
     raise ValueError(f"{words}, and not {word!r}; {because}; fix: set checkpoint to 'lazy file_system'")
 
 
-def _quantity(text: str, unit: str, allowed: str) -> float:
+def _quantity(word: str, unit: str, allowed: str) -> float:
+    """Return the quantity of a word of the short form, "every=10min"."""
+    name, _, text = word.partition("=")
     try:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
     except ValueError:
-        raise ValueError(f"{allowed}, and not {text!r}") from None
+        because = f"because {name} is a quantity with its unit"
+        raise ValueError(f"{allowed}, and not {text!r}; {because}; fix: leave out {word}") from None
 
 
 def _or_text(schema: dict[str, Any]) -> None:

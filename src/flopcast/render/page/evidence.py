@@ -7,6 +7,7 @@ Elsewhere: how curves are fitted (lab/calibration/), the text of the job (spec/j
 from base64 import b64encode
 from html import escape
 
+from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, share, table
 from flopcast.render.report_text import cost_lines
@@ -22,6 +23,19 @@ def costs(report: Report) -> Section:
         key="costs",
         heading="What it costs",
         html=table("Cost and energy of the devices, and their power.", ("quantity", "value"), rows),
+    )
+
+
+def saving(report: Report) -> Section | None:
+    """Return the section about checkpoints, with the lines of the text report; None if there are none."""
+    if report.checkpoint is None:
+        return None
+    head, *lines = checkpoint_lines(report.checkpoint)
+    rows = [(name, value) for name, value in (line.split(maxsplit=1) for line in lines)]
+    return Section(
+        key="checkpoints",
+        heading="What saving takes",
+        html=table(f"{head[0].upper()}{head[1:]}.", ("quantity", "value"), rows),
     )
 
 
