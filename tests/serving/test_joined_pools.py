@@ -9,6 +9,7 @@ from all_cases import all_cases
 from command_line import flopcast
 from serving.test_scheduler import closed, conversations, drawn, seconds
 
+from flopcast import predict_serving, serving_job
 from flopcast.errors import SpecError
 from flopcast.library import catalog
 from flopcast.library.curves import load_serving_book
@@ -234,3 +235,14 @@ def test_pools_that_cannot_be_are_errors_with_their_fix():
     found = flopcast(*WORDS, "--plan", "prefill.tp=4 decode.tp=4", *lonely)
     assert found.code == 1
     assert "two tokens" in found.err
+
+
+def test_no_engine_decodes_beyond_the_time_at_which_another_one_brings_a_request():
+    """Ten open requests over five decoding instances: a new one waits for its prompt, not for an answer."""
+    plan = "prefill.replicas=1 decode.replicas=5"
+    load = "concurrency=10 prompt=uniform(800,1000) output=uniform(800,1000) requests=100"
+    job = serving_job("llama-3.1-8b", cluster="dgx-h100", gpus=8, plan=plan, traffic=load)
+
+    report = predict_serving(job)
+
+    assert report.latencies["ttft"]["p99"].value < 0.05 * report.latencies["end_to_end"]["p50"].value

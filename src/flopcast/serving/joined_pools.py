@@ -15,7 +15,7 @@ in its past: a decoding engine stops at the next iteration of an engine that may
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from operator import attrgetter
 
 import numpy as np
@@ -85,18 +85,23 @@ class _Engine:
         self.loop = EngineLoop(requests, limits, times, inbox, computed_elsewhere)
         self.link_free_s = 0.0
         self.next_s = math.inf  # when its next iteration begins, as far as is known
+        self.ends_s = math.inf  # when its next iterations end at the earliest
 
     def put(self, request: int, at_s: float) -> None:
         """Let a request arrive at a time."""
         self.inbox.put(request, at_s)
-        self.next_s = self.loop.next_s
+        self._look_ahead()
 
     def iterate(self, until_s: float) -> None:
         """Play its next iterations, up to the time at which a request may arrive that is not known yet."""
         self.inbox.until_s = until_s
         self.loop.iterate()
         self.inbox.until_s = math.inf
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
         self.next_s = self.loop.next_s
+        self.ends_s = min(self.loop.ends_s, max(self.inbox.next_s(), self.next_s))
 
     @property
     def load(self) -> int:
@@ -167,18 +172,21 @@ class _Joined:
         self._decode = _engines(requests, decode, self._ended, computed_elsewhere=True)
 
     def step(self) -> None:
-        """Let a request arrive, or the engine that is behind all others play its next iterations."""
+        """Let a request arrive, or the engine whose next iterations end first play them.
+
+        A request that ends on one engine may bring another one to any engine, so that none plays on beyond.
+        """
         arrival_s = self._source.next_s()
-        first, last = min(self._prefill, key=_next_s), min(self._decode, key=_next_s)
-        if arrival_s <= min(first.next_s, last.next_s):
+        first, (last, *others) = min(self._prefill, key=_next_s), nsmallest(2, self._decode, key=_ends_s)
+        if arrival_s <= min(first.next_s, last.ends_s):
             for request in self._source.arrived(arrival_s):
                 engine = _least_loaded(self._prefill)
                 engine.put(request, arrival_s)
                 self._from[request] = engine
-        elif first.next_s <= last.next_s:
+        elif first.next_s <= last.ends_s:
             first.iterate(math.inf)
         else:
-            last.iterate(min(first.next_s, arrival_s))
+            last.iterate(min(first.next_s, arrival_s, *(other.ends_s for other in others)))
 
     def _computed(self, request: int, now_s: float) -> None:
         """Send the keys and values of a prompt to a decoding engine."""
@@ -236,7 +244,7 @@ def _engines(
     ]
 
 
-_next_s = attrgetter("next_s")
+_next_s, _ends_s = attrgetter("next_s"), attrgetter("ends_s")
 
 
 def _least_loaded(engines: Sequence[_Engine]) -> _Engine:

@@ -147,6 +147,17 @@ class EngineLoop:
         return self._now_s if busy else max(self.source.next_s(), self._now_s)
 
     @property
+    def ends_s(self) -> float:
+        """Return when the next iterations end at the earliest, if no further request arrives."""
+        batch, limits = self.batch, self.limits
+        if not batch.running or batch.prefilling or self._waiting:
+            return self.next_s
+        sequences, growth = batch.padded, batch.padded * limits.yielded_tokens
+        kv = batch.kv_tokens + sequences * limits.computed_tokens
+        passes = batch.passes_until_change()
+        return self._now_s + self._decode_times.run(sequences, kv, growth, passes, math.inf)[1]
+
+    @property
     def load(self) -> int:
         """Return the requests that are in the engine or wait for it."""
         return self.batch.running + len(self._waiting)

@@ -3,7 +3,7 @@
 import math
 from typing import ClassVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, PrivateAttr
 
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment, Pool
@@ -50,6 +50,7 @@ class ServingJob(StrictModel):
     slo: Slo = Slo()
     site: Site = Site()
     assumptions: tuple[str, ...] = ()
+    _shares: int = PrivateAttr(default=0)  # of the open requests, in a pool; 0: one for each engine
 
     @property
     def replicas(self) -> int:
@@ -68,7 +69,10 @@ class ServingJob(StrictModel):
     @property
     def kinds(self) -> tuple["ServingJob", ...]:
         """Return the job of each kind of instance: of both pools, prompts first, or the job itself."""
-        return tuple(self.of(pool) for pool in self.plan.pools) or (self,)
+        alone = [self.of(pool) for pool in self.plan.pools]
+        for each in alone:
+            each._shares = self.engines
+        return tuple(alone) or (self,)
 
     @property
     def passes_in_flight(self) -> int:
@@ -124,11 +128,12 @@ class ServingJob(StrictModel):
     def most_sequences(self) -> int:
         """Return the sequences of the largest pass: no more than requests that are ever open.
 
-        The limit of an engine holds for all passes in flight together.
+        The limit of an engine holds for all passes in flight together. The engines of a pool share its open
+        requests, of which one may have more than others.
         """
         limit, opened = self.plan.max_sequences or self.engine.max_sequences, self.traffic.concurrency
         stated = -(-limit // self.passes_in_flight)
-        return stated if opened is None else min(stated, -(-opened // self.engines))
+        return stated if opened is None else min(stated, -(-opened // (self._shares or self.engines)))
 
     @property
     def devices(self) -> int:
