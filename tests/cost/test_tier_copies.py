@@ -96,3 +96,18 @@ def test_gradients_wait_for_copies_to_pageable_memory():
     assert seconds(stock, "gradients.to_host") > 0
     (factor,) = [n for n in predict(stock, load_book(stock.cluster)).priced.factors if "pageable" in n]
     assert factor == "host_link_pageable[a100-sxm4-80gb]"
+
+
+def test_copies_beside_an_update_cost_the_longer_of_the_two():
+    """Megatron-Core copies in pieces: the host updates one while others travel, each way."""
+    for host_rate in (1e9, 100e9, 1e15):
+        where = cluster(optimizer_bytes_per_s=f"{host_rate} B/s")
+        before, beside = (
+            job(stack={"base": "generic", "offload": {"gradient_flush": flush}}, where=where)
+            for flush in ("before_update", "beside_update")
+        )
+        names = ("gradients.to_host", "optimizer.update_on_host", "parameters.to_device")
+        parts = [seconds(before, name) for name in names]
+
+        assert [seconds(beside, name) for name in (names[0], names[2])] == [0.0, 0.0]
+        assert seconds(beside, names[1]) == pytest.approx(max(parts))

@@ -202,6 +202,7 @@ def test_types_of_states_are_overridden_as_types_of_pytorch():
     assert again(job).stack.optimizer == job.stack.optimizer
 
 
+BESIDE = (("base", "megatron-bridge"), ("offload", {"gradient_flush": "beside_update"}))
 UNPINNED = (("base", "megatron-bridge"), ("offload", {"gradient_copies": "pageable"}))
 
 
@@ -210,6 +211,7 @@ UNPINNED = (("base", "megatron-bridge"), ("offload", {"gradient_copies": "pageab
     [
         ("zero=1 offload=optimizer:host", "megatron-bridge"),
         ("zero=1 offload=optimizer:host:0.4", UNPINNED),
+        ("zero=1 offload=optimizer:host", BESIDE),
         ("zero=1 offload=activations:host:0.5", "megatron-bridge"),
         ("zero=1 offload=activations:host:0.125,optimizer:host", "megatron-bridge"),
     ],

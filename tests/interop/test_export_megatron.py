@@ -146,6 +146,7 @@ def test_the_edit_that_a_refusal_names_makes_the_job_exportable():
     assert refused(job) == {}
 
 
+BESIDE = (("base", "megatron-core"), ("offload", {"gradient_flush": "beside_update"}))
 UNPINNED = (("base", "megatron-core"), ("offload", {"gradient_copies": "pageable"}))
 
 
@@ -154,6 +155,7 @@ UNPINNED = (("base", "megatron-core"), ("offload", {"gradient_copies": "pageable
     [
         ("zero=1 offload=optimizer:host", "megatron-core"),
         ("zero=1 offload=optimizer:host:0.4", UNPINNED),
+        ("zero=1 offload=optimizer:host", BESIDE),
         ("offload=activations:host:0.5", "megatron-core"),
         ("zero=1 offload=activations:host:0.125,optimizer:host", "megatron-core"),
         ("zero=1 recompute=full offload=activations:host,optimizer:host", "gpt-neox-deepspeed"),

@@ -468,6 +468,8 @@ def test_optimizers_on_the_host_keep_fp32_states():
     assert "optimizer" not in plain
     assert narrow["optimizer"] == {"fp32_gradients": False}
     assert narrow["offload"] == {"gradient_copies": "pageable"}
+    beside = stack_of(f"{ON_HOST} --overlap-cpu-optimizer-d2h-h2d")
+    assert beside["offload"] == {"gradient_flush": "beside_update"}
     notes = document_of(f"{ON_HOST} --exp-avg-dtype bf16").data["assumptions"]
     assert any("--exp-avg-dtype has no effect with --optimizer-cpu-offload" in note for note in notes)
 

@@ -123,7 +123,7 @@ def _storage_factor(tier: str, cluster: Cluster) -> str:
 
 
 def _update_seconds(work: HostUpdate, cluster: Cluster) -> dict[str, tuple[Floats, float]]:
-    """Return the seconds of an update by what may limit it: the host, or a storage; all run together."""
+    """Return the seconds of an update by what may limit it: host, storage or link; all run together."""
     memory, ranks = host_memory(cluster), cluster.node.devices
     measured = memory.optimizer_bytes_per_s is not None
     each_rate = update_rate(memory, ranks) / ranks
@@ -132,6 +132,9 @@ def _update_seconds(work: HostUpdate, cluster: Cluster) -> dict[str, tuple[Float
     found = {f"host_update[{cluster.node.host.name}]": (on_host, sigma)}
     for traffic in work.storage:
         found[_storage_factor(traffic.tier, cluster)] = (_traffic_s(traffic, cluster), STORAGE_LOG_SIGMA)
+    for copy in work.beside:
+        seconds, name, sigma = _copy_seconds(copy, cluster)
+        found[name] = np.maximum(seconds, found.get(name, (ZERO, 0.0))[0]), sigma  # both ways at a time
     return found
 
 

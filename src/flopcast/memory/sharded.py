@@ -43,7 +43,7 @@ def all_parameter_shards(programs: Programs) -> Floats:
 def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all."""
     stack, shard = programs.stack, trained_shard(programs)
-    if stack.offload.gradient_flush != "before_update":  # they leave layer by layer
+    if stack.offload.gradient_flush in ("blocking", "overlapped"):  # they leave layer by layer
         shard = shard * on_device(programs, "gradients")
     whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
     return np.where(

@@ -42,11 +42,12 @@ class HostUpdate:
     """The optimizer's update of a rank's parameters on the processors of its node, beside other ranks'.
 
     `moved_bytes` of states and gradients pass through the memory of the host, for one rank; those of
-    `storage` are read and written meanwhile. With a `stride`, one subgroup in so many is updated on the
-    device.
+    `storage` are read and written meanwhile, and the copies of `beside` run meanwhile. With a `stride`, one
+    subgroup in so many is updated on the device.
     """
 
     parameters: Counts
     moved_bytes: Floats
     stride: int = 0
     storage: tuple[StorageTraffic, ...] = ()
+    beside: tuple[TierCopy, ...] = ()

@@ -25,6 +25,7 @@ class OffloadSoftware(StrictModel):
     gradient_flush : str
         When gradients are copied to the host. "blocking": the backward pass waits for each copy.
         "overlapped": copies run during the backward pass. "before_update": in one copy before the update.
+        "beside_update": in pieces, while the host updates those that have arrived and returns the others.
     updates_on : str
         Where an optimizer that is placed outside the devices is updated: on the "host", or on the "device",
         to which its states are copied and from which they return.
@@ -41,7 +42,7 @@ class OffloadSoftware(StrictModel):
 
     places: tuple[str, ...] = ()
     gradient_copies: Literal["pageable", "pinned"] = "pinned"
-    gradient_flush: Literal["blocking", "overlapped", "before_update"] = "before_update"
+    gradient_flush: Literal["blocking", "overlapped", "before_update", "beside_update"] = "before_update"
     updates_on: Literal["host", "device"] = "host"
     strides: bool = False
     buffer_bytes: float = Field(default=0.0, ge=0)

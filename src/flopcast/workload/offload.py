@@ -15,6 +15,7 @@ Optimizer States, arXiv:2410.21316. Activations: SSDTrain, arXiv:2408.10013.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.item import Item
@@ -29,6 +30,7 @@ COMPONENT = "offload"
 OUT: tuple[Link, ...] = ("to_host", "disk_write")
 BACK: tuple[Link, ...] = ("disk_read", "to_device")
 ROUND = (*BACK, *OUT)
+AT_UPDATE = ("before_update", "beside_update")  # gradients leave after the backward pass
 LEAVES_IN_FORWARD = 2 / 3
 
 
@@ -113,7 +115,7 @@ def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
 def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
     """Return the copies of a layer's reduced gradients during the last backward pass, in fp32."""
     how = stack.offload
-    if how.gradient_flush == "before_update" or plans.structure.zero < 2:
+    if how.gradient_flush in AT_UPDATE or plans.structure.zero < 2:
         return ()
     found: list[Item] = []
     for one in _placed(plans.structure, "gradients"):
@@ -161,13 +163,14 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
     Where the software updates on the device, the states are copied there and back, beside the update of all
     parameters. Otherwise gradients that have not left during the backward pass do so first. The states of
     AdamW, 12 bytes a parameter, are read and written, and 4 bytes of gradients are read. Then 16-bit
-    parameters return to the device, unless their place is outside it, too.
+    parameters return to the device, unless their place is outside it, too. All of this is one item where
+    the software copies in pieces beside the update.
     """
     plan, placed, how = plans.structure, _placed(plans.structure, "optimizer"), stack.offload
     if not placed:
         return ()
     found: list[Item] = []
-    if how.gradient_flush == "before_update" or plan.zero < 2:
+    if how.gradient_flush in AT_UPDATE or plan.zero < 2:
         pinned = how.gradient_copies == "pinned"
         for one in _placed(plan, "gradients"):
             found += _copies("gradients", OUT, one, shard * FP32_BYTES, phase="step", pinned=pinned)
@@ -197,7 +200,14 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
     for one in _placed(plan, "parameters"):
         written = one.model_copy(update={"fraction": one.fraction * updated_outside(stack, plan)})
         found += _copies("parameters", OUT[1:], written, new_bytes, phase="step")
-    return tuple(found)
+    return (_beside_update(found),) if how.gradient_flush == "beside_update" else tuple(found)
+
+
+def _beside_update(items: Sequence[Item]) -> Item:
+    """Return an update on the host with the copies that run beside it."""
+    copies = tuple(item.work for item in items if isinstance(item.work, TierCopy))
+    ((item, work),) = ((item, item.work) for item in items if isinstance(item.work, HostUpdate))
+    return replace(item, work=replace(work, beside=copies))
 
 
 def _storage_traffic(

@@ -151,6 +151,7 @@ def _placements(job: Job, base: str) -> Flags:
     if optimizer:
         flags += [offload.OPTIMIZER, f"{offload.FRACTION} {optimizer:g}"]
         flags += [offload.UNPINNED] if job.stack.offload.gradient_copies == "pageable" else []
+        flags += [offload.OVERLAP] if job.stack.offload.gradient_flush == "beside_update" else []
     if 0 < layers < job.model.num_blocks and plan.recompute == "none" and plan.pipeline_parallel == 1:
         flags.append(f"{offload.LAYERS} {layers}")
     return flags

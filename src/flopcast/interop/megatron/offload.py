@@ -20,6 +20,7 @@ OPTIMIZER, FRACTION, UNPINNED = (
     "--optimizer-offload-fraction",
     "--no-pin-cpu-grads",
 )
+OVERLAP = "--overlap-cpu-optimizer-d2h-h2d"
 OLD_OPTIMIZER = "--cpu-optimizer"  # of Megatron-DeepSpeed
 LAYERS, SWITCH = "--cpu-offloading-num-layers", "--cpu-offloading"
 CHECKPOINTS = "--checkpoint-in-cpu"  # of Megatron-DeepSpeed
@@ -74,10 +75,18 @@ def _activations(builder: JobBuilder) -> float:
 
 
 def offload_changes(arguments: Arguments) -> dict[str, object]:
-    """Return what flags change of `stack.offload`; gradients are copied to pinned memory by default."""
-    if arguments.has(UNPINNED) and optimizer_fraction(arguments):
-        return {"gradient_copies": "pageable"}
-    return {}
+    """Return what flags change of `stack.offload`.
+
+    By default, gradients are copied to pinned memory, all of them before the update.
+    """
+    if not optimizer_fraction(arguments):
+        return {}
+    changes: dict[str, object] = {}
+    if arguments.has(UNPINNED):
+        changes["gradient_copies"] = "pageable"
+    if arguments.has(OVERLAP):
+        changes["gradient_flush"] = "beside_update"
+    return changes
 
 
 def check_script(arguments: Arguments) -> None:

@@ -45,6 +45,9 @@ def outside_inputs(
             _amount(f"{tier} writes", traffic.written_bytes, column),
             _rate(f"{tier} write rate", write),
         ]
+    for copy in work.beside:
+        formula += f", or bytes / rate {copy.link}, if that is longer"
+        inputs += [_amount(f"bytes {copy.link}", copy.size_bytes, column), _copy_rate(copy, cluster)]
     return formula, tuple(inputs)
 
 
