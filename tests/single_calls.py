@@ -32,7 +32,7 @@ def screen_each(job, plans, book):
     columns = defaultdict(lambda: np.zeros(len(plans)))
     for members in groups.values():
         part = screen(job, batch_plans([plans[index] for index in members]), book)
-        for name in ("possible", "fits", "step_time_s", "device_used_bytes", "high_bytes"):
+        for name in ("possible", "fits", "step_time_s", "device_used_bytes", "high_bytes", "outside_ratio"):
             columns[name][members] = getattr(part, name)
     masks = {name: columns.pop(name).astype(bool) for name in ("possible", "fits")}
     return Screened(**masks, **columns)

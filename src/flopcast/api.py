@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flopcast.files.yaml_text import Document
     from flopcast.lab.diagnosis.suspect import SlowStep
     from flopcast.rl.step import RlReport
+    from flopcast.search.offload_that_fits import OffloadThatFits
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import ServingComparison
     from flopcast.spec.serving_job import ServingJob
@@ -161,6 +162,32 @@ def predict_memory(job: Job) -> MemoryReport:
     True
     """
     return SHARED.memory(job)
+
+
+def offload_that_fits(job: Job) -> "OffloadThatFits | None":
+    """Return the fastest placement of states outside the devices with which the job's plan fits.
+
+    Returns
+    -------
+    OffloadThatFits or None
+        The plan with the placement and the estimate of its step; None if the stack has no placement, the
+        cluster describes no memory of its nodes, or none is enough.
+
+    Raises
+    ------
+    SpecError
+        The batch lists its micro-batches.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import job
+    >>> found = offload_that_fits(job("llama-3-8b", gpus=8, seq=2048, plan="dp=8 gbs=64 recompute=full"))
+    >>> found.option
+    '--offload optimizer=host'
+    """
+    from flopcast.search.offload_that_fits import offload_for_plan
+
+    return offload_for_plan(job, load_book(job.cluster))
 
 
 @overload

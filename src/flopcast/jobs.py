@@ -33,6 +33,7 @@ def job(
     gpus: int | None = None,
     plan: Part | None = None,
     stack: Part | None = None,
+    offload: Part | None = None,
     seq: int | None = None,
     lora: int | None = None,
     qlora: int | None = None,
@@ -53,10 +54,10 @@ def job(
     ----------
     file : path of any file that the commands read, or the name of a model; other parameters override it
     model : name of the catalogue, path (config.json, its folder, YAML), or a mapping as in a job file
-    cluster : name, by default dgx-h100; NAME:NODES for a part of it
-    gpus : devices of the cluster to use
+    cluster, gpus : name, by default dgx-h100, or NAME:NODES for a part of it; how many devices to use
     plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
     stack : name; the default depends on the device, on experts and on adapters (megatron-core for most)
+    offload : states outside the devices, "optimizer=host,activations=nvme:0.5" or {"optimizer": "host"}
     seq : tokens of a sequence; the default is the model's training length
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
@@ -81,6 +82,7 @@ def job(
     """
     named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
     named |= {"lora": lora, "qlora": qlora, "tokens": tokens, "samples": samples, "epochs": epochs}
+    named["offload"] = offload
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}
     named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
     files = () if file is None else (str(file),)

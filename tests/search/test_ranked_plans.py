@@ -63,6 +63,7 @@ class World:
             step_time_s=np.where(possible, seconds, np.nan),
             device_used_bytes=np.where(possible, used * DEVICE_BYTES, np.nan),
             high_bytes=np.where(possible, used * DEVICE_BYTES, np.nan) / 0.95,
+            outside_ratio=np.zeros(plans.size),
         )
 
     def play_each(self, jobs, book_of, kept):

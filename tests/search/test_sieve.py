@@ -84,6 +84,7 @@ def made(*rows):
         step_time_s=seconds,
         device_used_bytes=used * DEVICE_BYTES,
         high_bytes=used * DEVICE_BYTES / 0.95,
+        outside_ratio=np.zeros_like(used),
     )
 
 

@@ -2,6 +2,7 @@
 
 import click
 
+from flopcast.cli.offload_advice import offload_advice
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_json, writes_document
 from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
@@ -17,7 +18,8 @@ def command(request: JobRequest, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether it fits. Needs no measured curves.
 
     Counts what the driver reports as used: allocated bytes, the bytes that the allocator reserves beyond
-    them, communicators and the context. The job fits if its fullest stage fits.
+    them, communicators and the context. The job fits if its fullest stage fits. If the plan places states
+    outside the devices (--offload), every memory that it uses has its own line and verdict.
 
     \b
     flopcast memory llama-3-8b --gpus 16
@@ -37,10 +39,11 @@ def command(request: JobRequest, wants_json: bool) -> None:
         return
     job = resolve(request)
     memory = memory_of(job)
+    changes, told = offload_advice(job, memory)
     if wants_json:
-        print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)})
+        print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
     else:
-        print_text(marked_memory_text(job, memory))
+        print_text(marked_memory_text(job, memory, changes))
 
 
 def _memory_of_serving(request: JobRequest, wants_json: bool) -> None:

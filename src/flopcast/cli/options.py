@@ -42,6 +42,11 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "gpus": click.option("--gpus", type=click.IntRange(min=1), help="Number of devices (GPUs), not nodes."),
     "plan": click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
+    "offload": click.option(
+        "--offload",
+        metavar="KIND=MEMORY[,...]",
+        help="Place states outside the devices: optimizer=host,activations=nvme:0.5 (half of them); none.",
+    ),
     "stack": click.option(
         "--stack",
         "--framework",

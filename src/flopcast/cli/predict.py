@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli import options
+from flopcast.cli.offload_advice import offload_advice
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
@@ -74,10 +75,11 @@ def command(
         return
     log_text, log_json = _log_reader(log)
     made = predict(resolve(request))
+    changes, told = offload_advice(made.job, made.memory)
     if wants_json:
-        options.print_json(as_json(made) | log_json(made))
+        options.print_json(as_json(made) | told | log_json(made))
     else:
-        print_text(marked_text(made) + log_text(made))
+        print_text(marked_text(made, changes) + log_text(made))
     if report is not None:
         page = report_page(made if log is None else diagnose(made.job, log))
         options.write_output("--report", report, page)

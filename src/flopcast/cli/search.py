@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     plan=click.option(
         "--plan", help='Fields to fix or values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".'
     ),
+    offload=click.option(
+        "--offload",
+        metavar="auto|KIND=MEMORY[,...]",
+        help="Try placements of states outside the devices: auto tries those that the stack has. Several"
+        ' are separated by blanks: "none optimizer=host".',
+    ),
     stack=click.option(
         "--stack",
         "--framework",
@@ -155,11 +161,13 @@ def _search_plans(
             result = answer(search, executor, ledger, watch)
         finally:
             watch.clear()
+    advice = _placed(result)
     if wants_json:
         answered = as_json(result, top, watch.seconds, watch.screening_s)
-        print_json(answered if result.plans else answered | no_plan("\n".join(nearest(result))))
+        message = "\n".join([*nearest(result), *advice])
+        print_json(answered if result.plans else answered | no_plan(message))
     else:
-        print_text(marked_text(result, top, with_front=pareto))
+        print_text("\n\n".join([marked_text(result, top, with_front=pareto), *advice]))
     for path in write(lambda: _written(result)):
         click.echo(f"wrote {path}", err=True)
     if not result.plans:
@@ -167,6 +175,27 @@ def _search_plans(
     if result.partial:
         click.echo(broken_off("these are the best plans so far", workers["ledger"]), err=True)
         click.get_current_context().exit(BROKEN_OFF)
+
+
+def _placed(result: "SearchResult") -> list[str]:
+    """Return what placements outside the devices would do, if nothing is feasible and none were tried."""
+    from flopcast.library.curves import load_book
+    from flopcast.search.offload_that_fits import offload_for_setting
+
+    question = result.question
+    if result.plans or result.partial or not result.possible or question.space.offload:
+        return []
+    lines = []
+    for job in question.sized():
+        found = offload_for_setting(question, job, load_book(job.cluster))
+        if found is not None:
+            where = f"{job.cluster.name} × {job.cluster.num_devices}, {job.stack.label}"
+            lines.append(f"  {where}: {found.option} fits ({found.price})")
+    return (
+        ["\n".join(["with states outside the devices (--offload auto tries all placements)", *lines])]
+        if lines
+        else []
+    )
 
 
 def _written(result: "SearchResult") -> Written:

@@ -17,7 +17,7 @@ from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.question import Question
-from flopcast.search.space import numbers
+from flopcast.search.space_words import numbers
 
 AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
 OF_JOB = ("price", "lora", "qlora", "tokens", "samples", "epochs")  # settings of the job of every scenario

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Flags, Floats
+from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
 from flopcast.memory.outside import outside_of_chunks
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
@@ -22,11 +22,15 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.offload import TIERS, fraction_in
 from flopcast.spec.optimizers import FP32_BYTES
 from flopcast.spec.orders import filled_after
+from flopcast.spec.rows import of_rows
+from flopcast.units import show_memory
 from flopcast.workload.optimizer import optimizer_state_bytes
 from flopcast.workload.program import Programs
 
 OUTSIDE_LOG_SIGMA = 0.1  # an estimate: buffers and caches of the software that no field counts
 OUTSIDE_HIGH_RATIO = math.exp(SIGMAS * OUTSIDE_LOG_SIGMA)
+TIER_LABELS = {"host": "host memory", "nvme": "NVMe drives", "file_system": "file system"}
+TIER_NAMES = {"host": "host", "nvme": "NVMe", "file_system": "files"}  # at the start of a line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,33 +52,67 @@ class TierMemory:
         """Return "fits", "tight" or "does not fit"."""
         return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
 
+    @property
+    def label(self) -> str:
+        """Return the name of the tier in text."""
+        return TIER_LABELS[self.tier]
 
-def outside_bytes(programs: Programs, tier: str) -> dict[str, Floats]:
-    """Return what one rank keeps in a tier, by category; (plans, stage classes)."""
-    plan, stack = programs.plans.structure, programs.stack
+    @property
+    def name(self) -> str:
+        """Return the short name of the tier."""
+        return TIER_NAMES[self.tier]
+
+    @property
+    def owner(self) -> str:
+        """Return what has one such tier: a node, or the cluster."""
+        return "the cluster" if self.tier == "file_system" else "a node"
+
+    @property
+    def need(self) -> str:
+        """Return the expected need, its 90 % interval and the capacity, as text."""
+        sizes_bytes = self.expected_bytes, self.low_bytes, self.high_bytes, self.capacity_bytes
+        expected, low, high, there = map(show_memory, sizes_bytes)
+        return f"{expected} expected (90 %: {low} to {high}) of {there}, {self.label} of {self.owner}"
+
+
+def outside_bytes(
+    programs: Programs, tier: str, plan: Integers, micro_batches: Counts
+) -> dict[str, Floats]:
+    """Return what one rank keeps in a tier, by category; (pairs, stage classes).
+
+    Pairs are those of a plan and of the micro-batches after which its stages hold most, as in peak.py.
+    """
+    structure, stack = programs.plans.structure, programs.stack
     shard = trained_shard(programs)
-    shares = {kind: fraction_in(plan.offload, kind, tier) for kind in ("optimizer", "gradients")}
+    shares = {kind: fraction_in(structure.offload, kind, tier) for kind in ("optimizer", "gradients")}
     found = {
         "optimizer_states": optimizer_state_bytes(programs) * shares["optimizer"],
         "gradients": shard * FP32_BYTES * shares["gradients"],
-        "parameters": all_parameter_shards(programs) * fraction_in(plan.offload, "parameters", tier),
+        "parameters": all_parameter_shards(programs) * fraction_in(structure.offload, "parameters", tier),
     }
-    placed = fraction_in(plan.offload, "activations")
-    if share := fraction_in(plan.offload, "activations", tier):
-        found["activations"] = _most_activations(programs) * (share / placed)
-    if tier == "host" and any(one.tier != "host" for one in plan.offload):
-        found["buffers"] = np.full_like(shard, stack.offload.buffer_bytes)
+    found = {name: of_rows(size, plan) for name, size in found.items()}
+    placed = fraction_in(structure.offload, "activations")
+    if share := fraction_in(structure.offload, "activations", tier):
+        found["activations"] = _most_activations(programs, plan, micro_batches) * (share / placed)
+    if tier == "host" and any(one.tier != "host" for one in structure.offload):
+        found["buffers"] = np.full_like(of_rows(shard, plan), stack.offload.buffer_bytes)
     return {name: size for name, size in found.items() if size.any()}
 
 
-def _most_activations(programs: Programs) -> Floats:
-    """Return the most bytes of activations that a rank keeps outside its device, (plans, stage classes)."""
-    plans, none = programs.plans, {"": ZERO[:, :, None]}
+def _most_activations(programs: Programs, plan: Integers, micro_batches: Counts) -> Floats:
+    """Return the most bytes of activations that a rank keeps outside its device, (pairs, stage classes)."""
+    none = {"": ZERO[:, :, None]}
     flying = {"activations": outside_of_chunks(programs)}
     shape = CategoryBytes.of(programs).shape
     weights = CategoryBytes(in_flight=flying, waiting=none, at_work=none, shape=shape)
+    return fullest_bytes(programs, weights, plan, micro_batches)
+
+
+def _each_plan(programs: Programs) -> tuple[Integers, Counts]:
+    """Return the pairs of every plan."""
+    plans = programs.plans
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
-    return fullest_bytes(programs, weights, np.arange(shape[0]), micro_batches[:, 0])
+    return np.arange(plans.size), micro_batches[:, 0]
 
 
 def _capacity_and_ranks(tier: str, cluster: Cluster) -> tuple[float, int]:
@@ -91,7 +129,7 @@ def _capacity_and_ranks(tier: str, cluster: Cluster) -> tuple[float, int]:
 def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
     """Yield the memory of every tier that the first plan uses."""
     for tier in TIERS:
-        sizes = outside_bytes(programs, tier)
+        sizes = outside_bytes(programs, tier, *_each_plan(programs))
         if not sizes:
             continue
         capacity_bytes, ranks = _capacity_and_ranks(tier, cluster)
@@ -108,17 +146,28 @@ def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
         )
 
 
-def outside_ratio(programs: Programs, cluster: Cluster) -> Floats:
-    """Return the high end of what the fullest tier holds over its capacity, (plans, 1); 0 for no tier."""
-    most_ratio: Floats = np.zeros((programs.plans.size, 1))
+def outside_ratio(
+    programs: Programs, cluster: Cluster, pairs: tuple[Integers, Counts] | None = None
+) -> Floats:
+    """Return the high end of what the fullest tier holds over its capacity, (pairs,); 0 for no tier.
+
+    Parameters
+    ----------
+    pairs : of plans and micro-batches, as for `outside_bytes`; None takes every plan with its own
+    """
+    plan, micro_batches = pairs or _each_plan(programs)
+    most_ratio: Floats = np.zeros(len(plan))
     for tier in TIERS if programs.plans.structure.offload else ():
         capacity_bytes, ranks = _capacity_and_ranks(tier, cluster)
-        held = sum(outside_bytes(programs, tier).values(), ZERO).max(axis=1, keepdims=True)
-        ratio = held * ranks * OUTSIDE_HIGH_RATIO / capacity_bytes
-        most_ratio = np.maximum(most_ratio, ratio)
+        held = sum(outside_bytes(programs, tier, plan, micro_batches).values(), ZERO).max(axis=1)
+        most_ratio = np.maximum(most_ratio, held * ranks * OUTSIDE_HIGH_RATIO / capacity_bytes)
     return most_ratio
 
 
-def tiers_hold(programs: Programs, cluster: Cluster) -> Flags:
-    """Return whether every tier is expected to hold what a plan places there, tightly or not; (plans,)."""
-    return np.asarray(outside_ratio(programs, cluster)[:, 0] <= OUTSIDE_HIGH_RATIO)
+def outside_verdict(ratio: float) -> Verdict:
+    """Return the verdict of the fullest tier, from the ratio that `outside_ratio` gives.
+
+    >>> outside_verdict(0.0), outside_verdict(1.1), outside_verdict(1.5)
+    ('fits', 'tight', 'does not fit')
+    """
+    return verdict(ratio / OUTSIDE_HIGH_RATIO, ratio, 1.0)

@@ -23,6 +23,7 @@ from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import nine_digits
 
 FORMAT_VERSION = 1
+OF_TIER = ("tier", "expected_bytes", "low_bytes", "high_bytes", "capacity_bytes", "verdict", "by_category")
 
 
 def plain(value: object) -> object:
@@ -112,7 +113,8 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
     dict
         Sizes of the fullest stage, `by_category` at its fullest moment, and one entry a stage in
         `per_stage`, at that stage's own fullest moment, with the task that runs then (-1: none, at the
-        update).
+        update). One entry in `tiers` for each memory outside the devices that the plan uses, in bytes of a
+        node or, for the file system, of the cluster. `verdict` is the worst of `device_verdict` and theirs.
     """
     moment = ("stage", "moment", "chunk", "micro_batch")
     sizes = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "by_category")
@@ -120,7 +122,9 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
         **fields_of(memory, "allocated_bytes", "resident_bytes", "reserved_bytes", "device_used_bytes"),
         "capacity_bytes": memory.capacity_bytes,
         **fields_of(memory, "low_bytes", "expected_bytes", "high_bytes", "verdict", "fits", "by_category"),
+        "device_verdict": memory.device_verdict,
         "per_stage": [fields_of(stage, *moment, *sizes) for stage in memory.per_stage],
+        "tiers": [fields_of(tier, *OF_TIER) for tier in memory.tiers],
     }
 
 

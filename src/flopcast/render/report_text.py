@@ -12,6 +12,7 @@ from flopcast.economics.amount import Amount
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
+from flopcast.memory.verdict import VERDICTS
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.tables import aligned
@@ -44,13 +45,14 @@ def as_text(report: Report) -> str:
     return plain(marked_text(report))
 
 
-def marked_text(report: Report) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+def marked_text(report: Report, changes: Iterable[str] = ()) -> str:
+    """Return the same text with marks for a terminal (terminal.py), and changes that make the job fit."""
     parts = (
-        _answer(report),
+        _answer(report) + change_lines(changes),
         _run(report),
         _times(report),
         _memory(report.memory),
+        _outside(report.memory),
         cost_lines(report),
         _saving(report),
         _certainty(report),
@@ -70,7 +72,7 @@ def _answer(report: Report) -> list[str]:
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
         f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
         f" device, masked attention counted in full; HFU {metrics.hfu_ratio:.1%})",
-        _need(report.memory),
+        *_needs(report.memory),
     ]
     lines[2:2] = _trained(job)
     return lines + [f"warning   {text}" for text in report.warnings]
@@ -153,9 +155,12 @@ def _saving(report: Report) -> list[str]:
     return [] if report.checkpoint is None else checkpoint_lines(report.checkpoint)
 
 
-def _need(memory: MemoryReport) -> str:
-    verdict = memory.verdict if memory.fits else memory.verdict.upper()
-    return f"memory    {memory.need}: {OF_VERDICT[memory.verdict](verdict)}"
+def _needs(memory: MemoryReport) -> list[str]:
+    """Return the need and the verdict of the device, then of every tier that the plan uses."""
+    return [
+        f"{name:<10}{need}: {OF_VERDICT[word](word.upper() if word == VERDICTS[-1] else word)}"
+        for name, need, word in memory.needs
+    ]
 
 
 def _times(report: Report) -> list[str]:
@@ -187,6 +192,18 @@ def _memory(memory: MemoryReport) -> list[str]:
     return [head, *(f"  {line}" for line in lines)]
 
 
+def _outside(memory: MemoryReport) -> list[str]:
+    """Return what fills each tier outside the devices, largest first; nothing if the plan uses none."""
+    lines = []
+    for tier in memory.tiers:
+        sizes = sorted(tier.by_category.items(), key=lambda pair: -pair[1])
+        rows = [(memory_label(name), show_memory(size), "") for name, size in sizes]
+        share = f"sum of these, {tier.expected_bytes / tier.capacity_bytes:.0%} of the capacity"
+        rows.append(("expected need", show_memory(tier.expected_bytes), share))
+        lines += [f"{tier.label} of {tier.owner}", *(f"  {line}" for line in aligned(rows, "<><"))]
+    return lines
+
+
 def memory_text(job: Job, memory: MemoryReport) -> str:
     """Return the memory of a job, stage by stage, as text; it needs no measured curves.
 
@@ -195,14 +212,21 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
     return plain(marked_memory_text(job, memory))
 
 
-def marked_memory_text(job: Job, memory: MemoryReport) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+def change_lines(changes: Iterable[str]) -> list[str]:
+    """Return a line for each change with which a job fits."""
+    return [f"change    {text}" for text in changes]
+
+
+def marked_memory_text(job: Job, memory: MemoryReport, changes: Iterable[str] = ()) -> str:
+    """Return the same text with marks for a terminal (terminal.py), and changes that make the job fit."""
     lines = [
         *_subject(job),
-        _need(memory),
+        *_needs(memory),
+        *change_lines(changes),
         "",
         *_memory(memory),
         "",
+        *([*_outside(memory), ""] if memory.tiers else []),
         f"{'stage':>5} {'fullest at':>10} {'allocated':>10} {'reserved':>10} {'in use':>10}",
     ]
     for stage in memory.per_stage:

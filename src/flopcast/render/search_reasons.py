@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.cost.factor_kinds import in_words
 from flopcast.errors import Problem
+from flopcast.memory.tiers import OUTSIDE_HIGH_RATIO
 from flopcast.report.labels import component_label
 from flopcast.search.exact import Exact
 from flopcast.search.find import SearchResult
-from flopcast.search.memory_limit import used_memory_ratio
+from flopcast.search.memory_limit import device_memory_ratio, outside_memory_ratio
 from flopcast.search.objectives import Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, num_tied, simplicity
@@ -97,8 +98,10 @@ def _needs(played: Exact, question: Question) -> str:
     """Return what a plan lacks; nothing if it keeps every limit."""
     headroom_fraction = question.space.headroom_fraction
     needs = []
-    if used_memory_ratio(played, headroom_fraction) > 1.0:
+    if device_memory_ratio(played, headroom_fraction) > 1.0:
         needs.append(_memory(played, headroom_fraction))
+    if outside_memory_ratio(played, headroom_fraction) > 1.0:
+        needs.append(_outside(played))
     for limit in question.limits:
         value = limit.objective.exact(played, question.total_tokens).value
         if value > limit.most:
@@ -116,13 +119,21 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
         part = f"{headroom_fraction:.0%} of {there} may be used"
         return f"{more} more: {used} in use on its fullest stage, where {part}"
     expected, high = show_memory(played.expected_bytes), show_memory(played.high_bytes)
-    tight = played.verdict == "tight"
+    tight = played.device_verdict == "tight"
     lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes
     way_out = "; --headroom 1 takes such plans" if tight else ""
+    more, word = show_memory(lacked_bytes), played.device_verdict
     return (
-        f"{show_memory(lacked_bytes)} more ({played.verdict}: {expected} expected and up to {high} on its"
-        f" fullest stage, of {there}{way_out})"
+        f"{more} more ({word}: {expected} expected and up to {high} on"
+        f" its fullest stage, of {there}{way_out})"
     )
+
+
+def _outside(played: Exact) -> str:
+    """Return how much a plan needs of the fullest memory outside the devices, which may not hold it."""
+    expected = played.outside_ratio / OUTSIDE_HIGH_RATIO
+    why = "does not fit" if expected > 1.0 else "tight; --headroom 1 takes such plans"
+    return f"{expected:.0%} of the fullest memory outside the devices ({why})"
 
 
 def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:

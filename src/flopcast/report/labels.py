@@ -33,7 +33,8 @@ COMPONENTS: Mapping[str, str] = {
     "cp_communication": "exposed CP communication",
     "ep_communication": "exposed EP communication",
     "dp_communication": "exposed DP communication",
-    "offload": "states outside the devices",
+    "offload": "exposed copies to and from the host",
+    "host_update": "optimizer on the host",
     "pp_communication": "exposed PP communication",
 }
 MEMORY: Mapping[str, str] = {

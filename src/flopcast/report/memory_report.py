@@ -79,10 +79,20 @@ class MemoryReport:
         return _stage_curves(self.programs, self.peaks)[stage][rank_class]
 
     @property
+    def device_verdict(self) -> Verdict:
+        """Return the verdict of the device alone."""
+        return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
+
+    @property
     def verdict(self) -> Verdict:
         """Return the worst verdict of the device and the tiers: "fits", "tight" or "does not fit"."""
-        device = verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
-        return max((device, *(tier.verdict for tier in self.tiers)), key=VERDICTS.index)
+        return max((self.device_verdict, *(tier.verdict for tier in self.tiers)), key=VERDICTS.index)
+
+    @property
+    def needs(self) -> tuple[tuple[str, str, Verdict], ...]:
+        """Return the name, the need as text and the verdict of the device and of each tier."""
+        device = ("memory", self.need, self.device_verdict)
+        return (device, *((tier.name, tier.need, tier.verdict) for tier in self.tiers))
 
     @property
     def fits(self) -> bool:

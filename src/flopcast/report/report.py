@@ -21,6 +21,7 @@ from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, described_checkpoint, step_cost
 from flopcast.errors import SpecError
+from flopcast.memory.tiers import TierMemory
 from flopcast.report.labels import component_label
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
@@ -184,7 +185,11 @@ class Report(Summarised):
                 share(self.metrics.mfu_ratio),
                 f"{attained} per device, masked attention counted in full",
             ),
-            ("memory", size(self.memory.expected_bytes), f"{need}: {self.memory.verdict}"),
+            ("memory", size(self.memory.expected_bytes), f"{need}: {self.memory.device_verdict}"),
+            *(
+                (tier.label, size(tier.expected_bytes), f"{tier.need}: {tier.verdict}")
+                for tier in self.memory.tiers
+            ),
             *(
                 (component_label(name), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")
                 for name, spent_s in [*self.breakdown.items()][:LARGEST]
@@ -299,19 +304,28 @@ def _unused(job: Job, priced: Priced) -> list[str]:
 def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
     """Return warnings about memory, and about an MFU above 1 that only the convention explains."""
     warnings = []
-    if not memory.fits:
+    if memory.device_verdict == "does not fit":
         over = memory.expected_bytes / memory.capacity_bytes
         needs = "the fullest stage needs" if memory.num_stages > 1 else "the job needs"
         warnings.append(f"does not fit: {needs} {over:.0%} of the device's memory")
-    elif memory.verdict == "tight":
+    elif memory.device_verdict == "tight":
         free = memory.capacity_bytes - memory.expected_bytes
         warnings.append(
             f"tight: {show_memory(free)} should stay free, but up to {show_memory(memory.high_bytes)} may"
             " be in use; the run may run out of memory, or lose time (which is not counted) when the"
             " allocator empties its cache"
         )
+    warnings += [_of_tier(tier) for tier in memory.tiers if tier.verdict != "fits"]
     if metrics.mfu_ratio > 1:
         warnings.append(
             "MFU is above 1, because it counts masked attention in full, and the kernel skips half of it"
         )
     return warnings
+
+
+def _of_tier(tier: TierMemory) -> str:
+    """Return a warning about a memory outside the devices that may not hold what the plan places there."""
+    share = f"{tier.expected_bytes / tier.capacity_bytes:.0%} of the {tier.label} of {tier.owner}"
+    if tier.verdict == "does not fit":
+        return f"does not fit: what the plan places outside the devices needs {share}"
+    return f"tight: the plan fills {share}, and buffers that flopcast does not count may need the rest"

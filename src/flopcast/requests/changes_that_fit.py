@@ -1,4 +1,4 @@
-"""Changes of a job that does not fit: shorter sequences, frozen weights in 4 bits, more devices.
+"""Changes of a job that does not fit: offload, shorter sequences, frozen weights in 4 bits, more devices.
 
 Answers: which options make the job fit, each of them alone?
 Elsewhere: the choice of a plan that failed (search/default_plan.py), what the options do to a job
@@ -17,6 +17,7 @@ from flopcast.layers.adapters import BASE_DTYPES
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.search.default_plan import fits
+from flopcast.search.offload_that_fits import offload_for_job
 from flopcast.search.space import sized
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -44,7 +45,7 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
     changes = list(_changes(job, fixed, needed_ratio))
     if not changes:
         most = job.cluster.num_devices * 2**DOUBLINGS
-        tried = f"neither a shorter sequence nor up to {most:,} devices fit"
+        tried = f"neither offload, nor a shorter sequence, nor up to {most:,} devices fit"
         return f"{told} Use larger devices or a smaller model: {tried}."
     head = "This change fits" if len(changes) == 1 else "Each of these changes fits"
     return "\n  ".join([f"{told} {head}:", *changes])
@@ -52,6 +53,9 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
 
 def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Iterator[str]:
     """Yield the options that make the job fit, the smallest change of each kind."""
+    offload = offload_for_job(job, fixed, load_book(job.cluster))
+    if offload is not None:
+        yield f"{offload.option} ({offload.price})"
     shorter = _shorter(job, fixed)
     if shorter is not None:
         yield f"--seq {shorter} (the largest power of two that fits)"

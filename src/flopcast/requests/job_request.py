@@ -34,6 +34,7 @@ class JobRequest:
     source : a document that is already read; then no file is opened, and names are never paths
     model, cluster, plan, stack : names, paths, or mappings as in a job file
     gpus : devices of the cluster to use
+    offload : states that are placed outside the devices, as in a plan; replaces those of the plan
     seq : tokens of a sequence
     lora, qlora : rank of adapters, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : length of the whole run, as spec/run_length.py has it
@@ -54,6 +55,7 @@ class JobRequest:
     gpus: object = None
     plan: object = None
     stack: object = None
+    offload: object = None
     seq: object = None
     lora: object = None
     qlora: object = None

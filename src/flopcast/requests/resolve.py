@@ -22,7 +22,7 @@ from flopcast.requests.job_files import AUTO, COMMAND_LINE, NOUNS, USUAL, ReadFi
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming, is_step, read_source, with_model
-from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
+from flopcast.requests.training_options import with_adapters, with_offload, with_run, with_usual_targets
 from flopcast.requests.usual_values import stated_cluster, stated_plan, with_defaults, with_usual_stack
 from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
@@ -85,7 +85,7 @@ def made_from(
         document = _with_usual_cluster(document, request)
         stated = stated or _devices_of_plan(document)
     document = _with_price(document, request.price, anew=True)
-    document, twofold = _tried(document, lambda given: with_adapters(given, request, anew=True))
+    document, twofold = _tried(document, lambda given: _with_training_options(given, request))
     document, mistyped = _tried(
         _with_changed_stack(with_run(document, request), request),
         lambda given: edited_document(given, request.changes),
@@ -187,6 +187,10 @@ def _with_options(document: Document, request: JobRequest) -> Document:
         data["batch"] = _others(data.get("batch")) | {"sequence_length": request.seq}
         document = placed(document, ("batch", "sequence_length"), "--seq")
     return replace(document, data=data)
+
+
+def _with_training_options(document: Document, request: JobRequest) -> Document:
+    return with_adapters(with_offload(document, request), request, anew=True)
 
 
 def _refuse_step(document: Document) -> None:

@@ -69,11 +69,13 @@ def question_of(request: SearchRequest) -> Question:
     settled, changes = split_changes(request.job.changes)
     text = " ".join([str(request.job.plan or ""), *settled])
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
+    if request.job.offload is not None:
+        words |= {"offload": request.job.offload}
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
     if words.get("zero") in range(4):  # the usual stack of the job is one that has this stage
         own["zero"] = words["zero"]
     plan = _plan_text(own) if own or request.job.plan is not None else None
-    job = replace(request.job, gpus=None, plan=plan)
+    job = replace(request.job, gpus=None, plan=plan, offload=None)
     clusters, stacks = (each_once(names(each)) for each in (request.clusters, request.stacks))
     limits = map(_limited, each_once(request.power_limits))
     opened = []
@@ -169,6 +171,8 @@ def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
         ("num_devices",): "--gpus",
         ("headroom_fraction",): "--headroom",
     }
+    if request.job.offload is not None:
+        places[("offload",)] = "--offload"
     data = {name: _several(name, value) for name, value in fields.items()}
     if request.job.gpus is not None:
         data["num_devices"] = request.job.gpus

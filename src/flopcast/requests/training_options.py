@@ -1,6 +1,7 @@
-"""Options that state what is trained and for how long: adapters, and the length of the run.
+"""Options that state what is trained, for how long, and where its states are kept.
 
-Answers: what do `--lora`, `--qlora`, `--tokens`, `--samples` and `--epochs` put into the document of a job?
+Answers: what do `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs` and `--offload` put into the
+document of a job?
 Elsewhere: what adapters are (layers/adapters.py), what a length means (spec/run_length.py), the global
 batch of a fine-tune (search/space.py).
 
@@ -14,13 +15,39 @@ from dataclasses import replace
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.layers.adapters import BASE_DTYPES, separate_linears
-from flopcast.library.edits import merged, placed
-from flopcast.requests.job_files import built
+from flopcast.library.edits import in_long_names, merged, placed, plan_words
+from flopcast.requests.job_files import AUTO, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import assuming
 from flopcast.spec.model import Model
 
 LENGTHS = ("tokens", "samples", "epochs")
+
+
+def with_offload(document: Document, request: JobRequest) -> Document:
+    """Return the document with the placements of an option in its plan, in the place of the plan's own.
+
+    A plan that is missing stays open: it is chosen with these placements.
+
+    Raises
+    ------
+    SpecError
+        The option for the plan states placements, too; or the plan has faults.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    if request.offload is None:
+        return document
+    if isinstance(request.plan, str) and "offload" in plan_words(request.plan, "--plan"):
+        allowed, because = (
+            "--offload, or offload in --plan, not both",
+            "both set the same field of the plan",
+        )
+        raise spec_error("--offload", request.offload, allowed, because, "leave out one of them")
+    document, plan = in_long_names(document, "plan", data.get("plan", AUTO))
+    if not isinstance(plan, dict):
+        return document  # a fault that is reported where the job is made
+    changed = replace(document, data=data | {"plan": plan | {"offload": request.offload}})
+    return placed(changed, ("plan", "offload"), "--offload")
 
 
 def with_run(document: Document, request: JobRequest) -> Document:

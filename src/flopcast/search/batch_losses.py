@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.search.memory_limit import memory_ratio
+from flopcast.search.memory_limit import memory_ratio, with_outside
 from flopcast.search.objectives import Estimates
 from flopcast.search.question import Question
 from flopcast.search.screen import Screened
@@ -48,13 +48,10 @@ class BatchLosses:
         )
         tokens = question.total_tokens
         losses = np.stack([asked.estimate(estimates, tokens) for asked in question.asked], axis=1)
-        memory = memory_ratio(
-            estimates.used_bytes,
-            part.high_bytes[row],
-            part.fits[row],
-            job.cluster.node.device.memory_bytes,
-            question.space.headroom_fraction,
-        )
+        room = question.space.headroom_fraction
+        there = job.cluster.node.device.memory_bytes
+        memory = memory_ratio(estimates.used_bytes, part.high_bytes[row], part.fits[row], there, room)
+        memory = with_outside(memory, part.outside_ratio[row], room)
         others = np.zeros(len(row))
         for limit in question.limits:
             loss = limit.objective.estimate(estimates, tokens)

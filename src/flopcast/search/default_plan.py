@@ -23,7 +23,7 @@ from flopcast.kept_results import KeptResults
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import batches_on
 from flopcast.search.incumbents import Incumbents
-from flopcast.search.memory_limit import WHOLE_FRACTION, memory_ratio
+from flopcast.search.memory_limit import WHOLE_FRACTION, memory_ratio, with_outside
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, grouped, num_tied, over_ratio, ranked
 from flopcast.search.refine import Refining, asked_variants, refined
@@ -142,7 +142,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     InfeasibleError
         No plan keeps every rule, or (NoPlanFitsError) none fits; the message names the nearest plan.
     """
-    question, found, kept = _asked(job, fixed), TopCandidates(), KeptResults(MOST_RESULTS)
+    question, found, kept = asked_for(job, fixed), TopCandidates(), KeptResults(MOST_RESULTS)
     for room_fraction in (None, WHOLE_FRACTION):
         space = question.space.model_copy(update={"headroom_fraction": room_fraction})
         question = replace(question, space=space)
@@ -184,13 +184,14 @@ def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
     No step is estimated, and of several micro-batches only the smallest is tried, which needs least.
     """
     try:
-        asked, kept = _asked(job, fixed), KeptResults(MOST_RESULTS)
+        asked, kept = asked_for(job, fixed), KeptResults(MOST_RESULTS)
         there = job.cluster.node.device.memory_bytes
         for space in usual_spaces(asked.jobs[0], asked.space):
             small = space.model_copy(update={"micro_batch": (min(space.micro_batch),)})
             for on, plans in batches_on(asked.jobs[0], small):
                 part = screen(on, plans, book, kept, lambda seen, _: np.zeros_like(seen.fits, dtype=bool))
                 ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, there, None)
+                ratio = with_outside(ratio, part.outside_ratio, None)
                 if (part.possible & (ratio <= 1.0)).any():
                     return True
     except SpecError:
@@ -238,7 +239,7 @@ def first_choice(question: Question, job: Job, book: CurveBook, kept: KeptResult
     )
 
 
-def _asked(job: Job, fixed: Mapping[str, object]) -> Question:
+def asked_for(job: Job, fixed: Mapping[str, object]) -> Question:
     """Return the question which plan is best, with the fixed fields of the plan."""
     settled = {name: value for name, value in fixed.items() if name in Space.model_fields}
     if "recompute" in settled:

@@ -20,7 +20,8 @@ from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory, seen_bytes
-from flopcast.memory.verdict import Verdict, verdict
+from flopcast.memory.tiers import outside_ratio, outside_verdict
+from flopcast.memory.verdict import VERDICTS, Verdict, verdict
 from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -41,7 +42,8 @@ class Exact:
 
     `step_low_s` and `step_high_s` are the ends of the step's 90 % interval, by `factors`. `breakdown`
     describes the busiest stage and sums to the step. `device_used_bytes`, `expected_bytes` and `high_bytes`
-    are those of the fullest stage. `warnings` say which kernels were not measured on the device.
+    are those of the fullest stage, `outside_ratio` that of the fullest memory outside the devices
+    (memory/tiers.py). `warnings` say which kernels were not measured on the device.
     """
 
     job: Job
@@ -54,6 +56,7 @@ class Exact:
     device_used_bytes: float
     expected_bytes: float
     high_bytes: float
+    outside_ratio: float = 0.0
     warnings: tuple[str, ...] = ()
 
     @property
@@ -67,9 +70,14 @@ class Exact:
         return self.job.cluster.node.device.memory_bytes
 
     @property
-    def verdict(self) -> Verdict:
-        """Return "fits", "tight" or "does not fit" (memory/verdict.py)."""
+    def device_verdict(self) -> Verdict:
+        """Return the verdict of the device alone (memory/verdict.py)."""
         return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the worst verdict of the device and of memory outside it."""
+        return max(self.device_verdict, outside_verdict(self.outside_ratio), key=VERDICTS.index)
 
     @property
     def fits(self) -> bool:
@@ -132,6 +140,7 @@ def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[
     passes = simulate_passes(priced)
     used = seen_bytes(memory, one.cluster).max(axis=1)
     expected, high = memory.needed_bytes.max(axis=1), memory.high_bytes.max(axis=1)
+    outside = outside_ratio(programs, one.cluster)
     for row, job in enumerate(jobs):
         timeline = run_step(priced, row, passes)
         whole = whole_step(one, priced, timeline)
@@ -150,5 +159,6 @@ def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[
             device_used_bytes=float(used[row]),
             expected_bytes=float(expected[row]),
             high_bytes=float(high[row]),
+            outside_ratio=float(outside[row]),
             warnings=priced.warnings,
         )

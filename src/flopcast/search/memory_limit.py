@@ -12,6 +12,8 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.memory.peak import FullestMoment, PeakMemory, seen_bytes
+from flopcast.memory.tiers import OUTSIDE_HIGH_RATIO
+from flopcast.memory.verdict import VERDICTS
 from flopcast.search.exact import Exact
 from flopcast.spec.cluster import Cluster
 from flopcast.units import Number
@@ -52,10 +54,35 @@ def memory_ratio(
     return np.maximum(ratio, np.where(taken, 0.0, BARELY_RATIO))
 
 
+def with_outside(ratio: Counts, outside_ratio: Floats, headroom_fraction: Number | None) -> Counts:
+    """Return the larger ratio of a device's memory and of memory outside the devices.
+
+    Parameters
+    ----------
+    ratio : of the device, as `memory_ratio` gives it
+    outside_ratio : of the fullest memory outside the devices (memory/tiers.py)
+    headroom_fraction : None accepts plans whose verdict is "fits"; any other value, tight ones too
+    """
+    most = 1.0 if headroom_fraction is None else OUTSIDE_HIGH_RATIO
+    return np.maximum(ratio, outside_ratio / most)
+
+
 def used_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
-    """Return the ratio of used to usable memory for a plan that was played."""
+    """Return the ratio of used to usable memory for a plan that was played, of the fullest memory."""
+    own, outside = (each(played, headroom_fraction) for each in (device_memory_ratio, outside_memory_ratio))
+    return max(own, outside)
+
+
+def outside_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
+    """Return the ratio of used to usable memory of the fullest memory outside the devices; 0 if none is."""
+    return float(with_outside(np.zeros(()), np.array(played.outside_ratio), headroom_fraction))
+
+
+def device_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
+    """Return the ratio of used to usable memory of the device for a plan that was played."""
     used, high, fits = (
-        np.array(each) for each in (played.device_used_bytes, played.high_bytes, played.fits)
+        np.array(each)
+        for each in (played.device_used_bytes, played.high_bytes, played.device_verdict != VERDICTS[-1])
     )
     return float(memory_ratio(used, high, fits, played.capacity_bytes, headroom_fraction))
 

@@ -19,11 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
+import numpy as np
+
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import crossings
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory
-from flopcast.search.memory_limit import within_memory
+from flopcast.memory.tiers import outside_ratio
+from flopcast.search.memory_limit import with_outside, within_memory
 from flopcast.search.question import Question
 from flopcast.search.uneven_stages import balanced_stages
 from flopcast.spec.cluster import Cluster
@@ -253,5 +256,7 @@ def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
 def _fits(job: Job, headroom_fraction: float | None, kept: KeptResults) -> bool:
     """Return whether the plan fits the part of the memory that may be used."""
     workload = lower(job.model, one_plan(job.plan), job.batch, kept)
-    memory = peak_memory(realise(workload, job.software, kept=kept))
-    return bool(within_memory(memory, job.cluster, headroom_fraction).all())
+    programs = realise(workload, job.software, kept=kept)
+    on_device = within_memory(peak_memory(programs), job.cluster, headroom_fraction).all()
+    outside = outside_ratio(programs, job.cluster)
+    return bool(on_device and (with_outside(np.zeros(1), outside, headroom_fraction) <= 1.0).all())

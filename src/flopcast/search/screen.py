@@ -19,6 +19,7 @@ from flopcast.dtypes import Flags, Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import fits, peaks, seen_bytes
+from flopcast.memory.tiers import outside_ratio
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.orders import filled_after
@@ -40,7 +41,8 @@ MANY_BATCHES = 4  # global batches of a program, the same: each but the first ta
 class Screened:
     """Results in the order of the plans, shape (plans,); NaN for plans that break a rule.
 
-    `possible` plans keep every rule of spec/checks.py. Those that `fits` marks fit, tightly or not. A plan
+    `possible` plans keep every rule of spec/checks.py. Those that `fits` marks fit their devices, tightly
+    or not. A plan
     that does not fit still has a step time, which shows the gain from more memory. A step time is infinite
     if the caller did not ask for it.
     """
@@ -50,6 +52,7 @@ class Screened:
     step_time_s: Floats  # without jitter
     device_used_bytes: Floats  # of the fullest stage
     high_bytes: Floats  # high end of its interval
+    outside_ratio: Floats  # high end of the fullest memory outside the devices, over its capacity
 
 
 Wanted = Callable[[Screened, Floats], Flags]
@@ -89,8 +92,9 @@ def screen(
     possible = rows_of(plans, rows)
     distinct = _of_one_program(possible).size
     every = wanted is None or distinct <= FEW_ROWS or len(rows) > MANY_BATCHES * distinct
-    step_s, used, high, fit = _estimates(possible, job, book, kept, least=not every)
+    step_s, used, high, fit, outside = _estimates(possible, job, book, kept, least=not every)
     result.device_used_bytes[rows], result.high_bytes[rows], result.fits[rows] = used, high, fit
+    result.outside_ratio[rows] = outside
     result.step_time_s[rows] = step_s if every else np.inf
     if wanted is not None and not every:
         least_s = np.zeros(plans.size)
@@ -111,8 +115,10 @@ def _of_one_program(plans: Plans) -> EqualRows:
 
 def _estimates(
     plans: Plans, job: Job, book: CurveBook, kept: KeptResults, *, least: bool
-) -> tuple[Floats, Floats, Floats, Flags]:
-    """Return step times, memory of the fullest stage, its high end, and whether it fits; all (plans,).
+) -> tuple[Floats, Floats, Floats, Flags, Floats]:
+    """Return step times, memory of the fullest stage, its high end, whether it fits; all (plans,).
+
+    The last array has the ratios of the fullest memory outside the devices.
 
     With `least`, step times are seconds that the estimates are not below. Memory differs between plans of
     one program until their pipelines are full.
@@ -121,14 +127,16 @@ def _estimates(
     pairs = runs([equal.group, filled])
     terms: list[StepTerms] = []
     least_terms_s: list[Floats] = []
-    found: list[tuple[Floats, Floats, Flags]] = []
+    found: list[tuple[Floats, Floats, Flags, Floats]] = []
     for start, programs in _programs(plans, equal, job, few):
         plan = equal.group[pairs.first] - start
         here = (plan >= 0) & (plan < programs.plans.size)
-        memory = peaks(programs, plan[here], filled[pairs.first[here]])
+        held = plan[here], filled[pairs.first[here]]
+        memory = peaks(programs, *held)
         used_bytes = seen_bytes(memory, job.cluster).max(axis=1)
         high_bytes = memory.high_bytes.max(axis=1)
-        found.append((used_bytes, high_bytes, fits(memory, job.cluster)))
+        outside = outside_ratio(programs, job.cluster, held)
+        found.append((used_bytes, high_bytes, fits(memory, job.cluster), outside))
         if least:
             factors = FactorBook(job.site, book.levels)
             known = split_seconds(programs, job.cluster, book, factors, kept)
@@ -139,10 +147,10 @@ def _estimates(
         step_s = least_seconds(np.concatenate(least_terms_s)[equal.group], plans.num_micro_batches)
     else:
         step_s = _of_terms(terms, equal, plans)
-    used_bytes, high_bytes, fitting = (
+    used_bytes, high_bytes, fitting, outside_ratios = (
         np.concatenate(each)[pairs.group] for each in zip(*found, strict=True)
     )
-    return step_s, used_bytes, high_bytes, fitting
+    return step_s, used_bytes, high_bytes, fitting, outside_ratios
 
 
 def _steps(plans: Plans, job: Job, book: CurveBook, kept: KeptResults) -> Floats:
@@ -181,6 +189,7 @@ def _nothing(size: int) -> Screened:
         step_time_s=np.full(size, np.nan),
         device_used_bytes=np.full(size, np.nan),
         high_bytes=np.full(size, np.nan),
+        outside_ratio=np.full(size, np.nan),
     )
 
 

@@ -18,9 +18,12 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, Valid
 
 from flopcast.errors import spec_error
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
+from flopcast.search.offload_choices import offload_choices
+from flopcast.search.space_words import ALL, NUMBERS, numbers, placements, words
 from flopcast.search.usual_training import usual_precision
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
+from flopcast.spec.offload import Offload
 from flopcast.spec.plan import NUMERIC, Plan
 from flopcast.spec.plan_fields import Schedule
 from flopcast.spec.precision import RECIPES, Precision
@@ -28,64 +31,11 @@ from flopcast.spec.recompute import FIELDS
 from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.strict_model import StrictModel
 
-ALL = "all"
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
 RECOMPUTE = ("none", "selective", "full")
 USUAL_CHUNKS = (1, 2, 3, 4, 6)  # on a stage, that are tried whether they divide the blocks or not
-ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
-NUMBERS = re.compile(f"{ONE}(,{ONE})*")
-WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
-MOST_VALUES = 65_536
 Exchange = Literal["ring", "all_gather", "all_to_all"]
-
-
-def numbers(given: object) -> object:
-    """Return whole numbers in a text as a tuple; anything else is returned unchanged.
-
-    "all" is the empty tuple; "256..4096" doubles; "256..1024:256" goes in steps.
-
-    Raises
-    ------
-    ValueError
-        It is neither a word of that kind nor a number or list; or steps beyond any use.
-
-    Examples
-    --------
-    >>> numbers("1,2,4"), numbers("256..2048"), numbers("256..1024:256"), numbers(8), numbers("all")
-    ((1, 2, 4), (256, 512, 1024, 2048), (256, 512, 768, 1024), (8,), ())
-    """
-    if isinstance(given, int) and not isinstance(given, bool):
-        return (given,)
-    if not isinstance(given, str):
-        if isinstance(given, (tuple, list)):
-            return given
-        raise ValueError(f"{WRITTEN}; because only these forms are supported")
-    found: list[int] = []
-    if given != ALL and not NUMBERS.fullmatch(given.replace(" ", "")):
-        raise ValueError(f"{WRITTEN}; because only these forms are supported")
-    for word in [] if given == ALL else given.replace(" ", "").split(","):
-        first, dots, rest = word.partition("..")
-        last, colon, step = rest.partition(":")
-        if not dots:
-            found.append(int(word))
-        elif colon:
-            steps = range(int(first), int(last) + 1, max(int(step), 1))
-            if len(steps) > MOST_VALUES:
-                raise ValueError(f"at most {MOST_VALUES:,} values of a field, not {len(steps):,}")
-            found += steps
-        else:
-            found += _doubled(int(first), int(last))
-        if dots and not colon and int(first) == 0:
-            raise ValueError(f"a range from 1 or more, such as 1..{last}; because 0 cannot be doubled")
-        if dots and int(last) < int(first):
-            raise ValueError(f"a range that rises, such as {last}..{first}; because {word} is empty")
-    return tuple(found)
-
-
-def _doubled(first: int, last: int) -> list[int]:
-    times = range((last // first).bit_length()) if first > 0 else ()
-    return [first << time for time in times]
 
 
 def _numbers_of(given: object, info: ValidationInfo) -> object:
@@ -95,13 +45,6 @@ def _numbers_of(given: object, info: ValidationInfo) -> object:
     except ValueError as error:
         first = re.search(r"[1-9][0-9]*", str(given))
         raise ValueError(f"{error}; fix: set {info.field_name} to {first[0] if first else ALL}") from None
-
-
-def words(given: object) -> object:
-    """Return words separated by blanks, or one value, as a tuple."""
-    if isinstance(given, str):
-        return tuple(given.split())
-    return given if isinstance(given, (tuple, list)) else (given,)
 
 
 def _or_word(schema: dict[str, Any]) -> None:
@@ -125,6 +68,7 @@ Shards = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_numbers_of), Field(json_schema_extra=_or_word)
 ]
 AllOf = Literal["all"]
+AutoOf = Literal["auto"]
 
 
 def _degrees(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
@@ -159,6 +103,10 @@ class Space(StrictModel):
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan; "auto" as a schedule is 1F1B, interleaved where there are chunks. Where an option
         makes no difference (sequence parallelism of one rank) a plan is offered once, without it.
+    offload : tuple
+        Placements outside the devices, each as in a plan; several are separated by blanks in a text. "auto"
+        stands for those that the stack has and the cluster describes (offload_choices.py). Left out, it is
+        the placement of the job's plan.
     tensor_in_domain : bool
         Whether tensor-parallel ranks stay inside a scale-up domain.
     refine : bool
@@ -212,6 +160,9 @@ class Space(StrictModel):
     context_order: Annotated[
         tuple[Literal["contiguous", "zigzag"] | AllOf, ...], BeforeValidator(words)
     ] = Field(default=("zigzag",), min_length=1)
+    offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
+        default=(), description="auto: the placements that the stack has; default: the job's"
+    )
     tensor_in_domain: bool = Field(default=True, description="tp stays inside a scale-up domain")
     refine: bool = Field(default=True, description="offer the best plans with what they could do better")
     headroom_fraction: float | None = Field(
@@ -274,6 +225,7 @@ class Space(StrictModel):
             else self.context_exchange,
             "context_order": ("zigzag", "contiguous") if ALL in self.context_order else self.context_order,
             "schedule": _schedules(self),
+            "offload": _offloads(self, job),
         }
 
 
@@ -322,6 +274,14 @@ def _schedules(space: Space) -> tuple[object, ...]:
     found: list[object] = []
     for name in space.schedule:
         found += (AUTO, *NAMED) if name == ALL else [name]
+    return tuple(dict.fromkeys(found))
+
+
+def _offloads(space: Space, job: Job) -> tuple[object, ...]:
+    """Return the placements to try; by default that of the job's plan."""
+    found: list[object] = []
+    for each in space.offload or (job.plan.offload,):
+        found += offload_choices(job) if each == AUTO else [each]
     return tuple(dict.fromkeys(found))
 
 

@@ -88,8 +88,14 @@ def _placements(given: object) -> object:
 
 def _of_word(word: str) -> dict[str, object]:
     kind, *rest = word.replace("=", ":").split(":")
-    if not rest:
-        raise ValueError(f"a kind of state and a memory, such as optimizer:host, and not {word!r}")
+    if not rest or kind not in KINDS or rest[0] not in TIERS:
+        kinds, tiers = (f"{', '.join(names[:-1])} or {names[-1]}" for names in (KINDS, TIERS))
+        allowed = f"a kind of state ({kinds}) and a memory ({tiers}), such as optimizer:host"
+        meant = (
+            f"{kind if kind in KINDS else KINDS[0]}:{rest[0] if rest and rest[0] in TIERS else TIERS[0]}"
+        )
+        because = "a placement names a kind of state and a memory"
+        raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:
         if more.startswith(STRIDE):
@@ -116,7 +122,9 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
         elif isinstance(place, Mapping):
             yield {"kind": kind, **place}
         else:
-            raise ValueError(f"a memory for {kind}, such as host, and not {place!r}")
+            because = "a placement names a kind of state and a memory"
+            fix = f"set offload to {kind}:host"
+            raise ValueError(f"a memory for {kind}, such as host; because {because}; fix: {fix}")
 
 
 def _or_word(schema: dict[str, Any]) -> None:
@@ -125,10 +133,7 @@ def _or_word(schema: dict[str, Any]) -> None:
     by_kind = {
         "type": "object",
         "properties": {
-            kind: {
-                "description": f"where {kind} are placed",
-                "anyOf": [{"type": "string"}, {"type": "object"}],
-            }
+            kind: {"description": f"place of the {kind}", "anyOf": [{"type": "string"}, {"type": "object"}]}
             for kind in KINDS
         },
         "additionalProperties": False,

@@ -26,7 +26,8 @@ from flopcast.spec.optimizers import FP32_BYTES, state_bytes
 from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.stack import Stack
 
-COMPONENT = "offload"
+COMPONENT = "offload"  # of copies
+UPDATE = "host_update"  # the component of updates
 OUT: tuple[Link, ...] = ("to_host", "disk_write")
 BACK: tuple[Link, ...] = ("disk_read", "to_device")
 ROUND = (*BACK, *OUT)
@@ -187,7 +188,7 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
                 stride=stride_of(plan.offload),
                 storage=_storage_traffic(plan, states, shard * FP32_BYTES),
             ),
-            component=COMPONENT,
+            component=UPDATE,
             phase="step",
             stream="host",
         )

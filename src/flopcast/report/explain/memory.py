@@ -6,9 +6,11 @@ Elsewhere: the categories themselves (memory/categories.py), whose docstrings ar
 
 from flopcast.dtypes import Counts
 from flopcast.memory import categories
+from flopcast.memory.tiers import TierMemory
 from flopcast.report.explain.explanation import Explanation, Input
 from flopcast.report.explain.kernels import element_at
 from flopcast.report.report import Report
+from flopcast.spec.offload import offload_word
 from flopcast.units import show_memory
 
 KINDS = (
@@ -46,6 +48,28 @@ def explain_memory(report: Report) -> Explanation:
                 f"90 %: {show_memory(memory.low_bytes)} to {show_memory(memory.high_bytes)}",
             ),
             _size("capacity", memory.capacity_bytes, report.job.cluster.node.device.name),
+            *(_size(tier.label, tier.expected_bytes, f"memory.{tier.tier}") for tier in memory.tiers),
+        ),
+        parts=parts,
+    )
+
+
+def explain_tier(report: Report, tier: TierMemory) -> Explanation:
+    """Return what the plan places in a memory outside the devices, by category, and its capacity."""
+    parts = tuple(
+        Explanation(name=f"memory.{tier.tier}.{name}", amount=size, unit="B", formula="")
+        for name, size in sorted(tier.by_category.items(), key=lambda pair: -pair[1])
+    )
+    interval = f"90 %: {show_memory(tier.low_bytes)} to {show_memory(tier.high_bytes)}"
+    return Explanation(
+        name=f"memory.{tier.tier}",
+        amount=tier.expected_bytes,
+        unit="B",
+        formula=f"sum of what the plan places in the {tier.label}, over all ranks of {tier.owner}",
+        inputs=(
+            Input(name="placements", text=offload_word(report.job.plan.offload)),
+            Input(name="verdict", text=tier.verdict, source=interval),
+            _size("capacity", tier.capacity_bytes, f"of {tier.owner}"),
         ),
         parts=parts,
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError
 from flopcast.report.explain.explanation import Explanation
-from flopcast.report.explain.memory import explain_category, explain_memory
+from flopcast.report.explain.memory import explain_category, explain_memory, explain_tier
 from flopcast.report.explain.steps import (
     explain_component,
     explain_factor,
@@ -73,7 +73,8 @@ def explainable(report: Report, book: CurveBook, sources: Mapping[str, str]) -> 
         },
         "memory": {
             f"memory.{name}": _bound(explain_category, report, name) for name in report.memory.by_category
-        },
+        }
+        | {f"memory.{tier.tier}": _bound(explain_tier, report, tier) for tier in report.memory.tiers},
     }
 
 

@@ -1,0 +1,133 @@
+"""The placements outside the devices that make a job fit, with what they cost.
+
+Answers: if a job does not fit its devices, which placement is the fastest that does?
+Elsewhere: the placements that are tried (offload_choices.py), a search that tries them beside all other
+plans (space.py), other changes that fit (requests/changes_that_fit.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.errors import SpecError
+from flopcast.kept_results import KeptResults
+from flopcast.search.default_plan import MOST_RESULTS, asked_for
+from flopcast.search.memory_limit import memory_ratio, with_outside
+from flopcast.search.offload_choices import offload_choices
+from flopcast.search.question import Question
+from flopcast.search.screen import screen
+from flopcast.search.usual_plans import usual_candidates
+from flopcast.spec.job import Job
+from flopcast.spec.offload import offload_word
+from flopcast.spec.plan import Plan, one_plan
+from flopcast.units import nine_digits, show_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OffloadThatFits:
+    """A plan that fits because of its placements outside the devices.
+
+    `step_time_s` is the estimate of its step, `without_s` that of the same plan with all states on the
+    devices, if these had the memory.
+    """
+
+    plan: Plan
+    step_time_s: float
+    without_s: float
+
+    @property
+    def option(self) -> str:
+        """Return the option of the command line, such as "--offload optimizer=host"."""
+        words = (one.word().replace(":", "=", 1) for one in self.plan.offload)
+        return f"--offload {','.join(words)}"
+
+    @property
+    def price(self) -> str:
+        """Return the step with and without the placements, as text."""
+        own, without = (show_seconds(each) for each in (self.step_time_s, self.without_s))
+        return f"a step takes about {own}, instead of {without} with all states on the devices"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the placements, the plan and the seconds as plain data."""
+        return {
+            "offload": offload_word(self.plan.offload),
+            "plan": self.plan.short(),
+            "step_time_s": nine_digits(self.step_time_s),
+            "without_s": nine_digits(self.without_s),
+        }
+
+
+def offload_for_plan(job: Job, book: CurveBook) -> OffloadThatFits | None:
+    """Return the fastest placement with which the job's own plan fits; None if there is none.
+
+    Raises
+    ------
+    SpecError
+        The batch lists its micro-batches.
+    """
+    found = tuple(_each_that_fits(job, book))
+    return min(found, key=lambda one: one.step_time_s, default=None)
+
+
+def offload_for_job(job: Job, fixed: Mapping[str, object], book: CurveBook) -> OffloadThatFits | None:
+    """Return the fastest of the common plans that fit with a placement; None if none does.
+
+    Parameters
+    ----------
+    job : its own plan is not used
+    fixed : fields of the plan that are fixed, by long name; placements among them are replaced
+    """
+    try:
+        question = asked_for(job, {name: value for name, value in fixed.items() if name != "offload"})
+        return offload_for_setting(question, question.jobs[0], book)
+    except SpecError:
+        return None
+
+
+def offload_for_setting(question: Question, job: Job, book: CurveBook) -> OffloadThatFits | None:
+    """Return the best of the common plans that are feasible with a placement; None if none is.
+
+    Parameters
+    ----------
+    question : of a search; the placements of its space are replaced
+    job : one of `Question.sized()`
+    book : the curves of its cluster
+    """
+    choices = offload_choices(job, in_parts=False)[1:]
+    if not choices:
+        return None
+    space = question.space.model_copy(update={"offload": choices})
+    kept = KeptResults(MOST_RESULTS)
+    best = usual_candidates(replace(question, space=space), job, book, kept, 1).best
+    if not best:
+        return None
+    placed = best[0].job
+    plain = placed.model_copy(update={"plan": placed.plan.model_copy(update={"offload": ()})})
+    step_s, without_s = (_step_s(each, book, kept) for each in (placed, plain))
+    return OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
+
+
+def _each_that_fits(job: Job, book: CurveBook) -> Iterator[OffloadThatFits]:
+    """Yield the placements with which the job's plan keeps every rule and fits."""
+    kept = KeptResults(MOST_RESULTS)
+    plain, *choices = offload_choices(job, in_parts=False)
+    without_s: float | None = None
+    for choice in choices:
+        placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
+        step_s = _step_s(placed, book, kept, fitting=True)
+        if step_s is None:
+            continue
+        if without_s is None:
+            plan = job.plan.model_copy(update={"offload": plain})
+            without_s = _step_s(job.model_copy(update={"plan": plan}), book, kept)
+        yield OffloadThatFits(plan=placed.plan, step_time_s=step_s, without_s=without_s or 0.0)
+
+
+def _step_s(job: Job, book: CurveBook, kept: KeptResults, *, fitting: bool = False) -> float | None:
+    """Return the estimated step of the job's plan; None if it breaks a rule, or must fit and does not."""
+    part = screen(job, one_plan(job.plan), book, kept)
+    capacity_bytes = job.cluster.node.device.memory_bytes
+    ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, capacity_bytes, None)
+    if not part.possible[0] or (fitting and with_outside(ratio, part.outside_ratio, None)[0] > 1.0):
+        return None
+    return float(part.step_time_s[0] * job.cluster.jitter.ratio)

@@ -1,0 +1,83 @@
+"""The words of a space of plans: numbers, ranges, words and placements, in a text or a list.
+
+Answers: which values does a field of a space have, as a user writes them?
+Elsewhere: the fields themselves (space.py), one plan's words (library/edits.py).
+"""
+
+import re
+
+from flopcast.spec.offload import Placement
+
+ALL = "all"
+ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
+NUMBERS = re.compile(f"{ONE}(,{ONE})*")
+WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
+MOST_VALUES = 65_536
+
+
+def numbers(given: object) -> object:
+    """Return whole numbers in a text as a tuple; anything else is returned unchanged.
+
+    "all" is the empty tuple; "256..4096" doubles; "256..1024:256" goes in steps.
+
+    Raises
+    ------
+    ValueError
+        It is neither a word of that kind nor a number or list; or steps beyond any use.
+
+    Examples
+    --------
+    >>> numbers("1,2,4"), numbers("256..2048"), numbers("256..1024:256"), numbers(8), numbers("all")
+    ((1, 2, 4), (256, 512, 1024, 2048), (256, 512, 768, 1024), (8,), ())
+    """
+    if isinstance(given, int) and not isinstance(given, bool):
+        return (given,)
+    if not isinstance(given, str):
+        if isinstance(given, (tuple, list)):
+            return given
+        raise ValueError(f"{WRITTEN}; because only these forms are supported")
+    found: list[int] = []
+    if given != ALL and not NUMBERS.fullmatch(given.replace(" ", "")):
+        raise ValueError(f"{WRITTEN}; because only these forms are supported")
+    for word in [] if given == ALL else given.replace(" ", "").split(","):
+        first, dots, rest = word.partition("..")
+        last, colon, step = rest.partition(":")
+        if not dots:
+            found.append(int(word))
+        elif colon:
+            steps = range(int(first), int(last) + 1, max(int(step), 1))
+            if len(steps) > MOST_VALUES:
+                raise ValueError(f"at most {MOST_VALUES:,} values of a field, not {len(steps):,}")
+            found += steps
+        else:
+            found += _doubled(int(first), int(last))
+        if dots and not colon and int(first) == 0:
+            raise ValueError(f"a range from 1 or more, such as 1..{last}; because 0 cannot be doubled")
+        if dots and int(last) < int(first):
+            raise ValueError(f"a range that rises, such as {last}..{first}; because {word} is empty")
+    return tuple(found)
+
+
+def _doubled(first: int, last: int) -> list[int]:
+    times = range((last // first).bit_length()) if first > 0 else ()
+    return [first << time for time in times]
+
+
+def words(given: object) -> object:
+    """Return words separated by blanks, or one value, as a tuple."""
+    if isinstance(given, str):
+        return tuple(given.split())
+    return given if isinstance(given, (tuple, list)) else (given,)
+
+
+def placements(given: object) -> object:
+    """Return placements as a tuple of values, of which each may have several placements.
+
+    >>> placements("none optimizer:host,activations:host")
+    ('none', 'optimizer:host,activations:host')
+    """
+    if isinstance(given, str):
+        return tuple(re.sub(r",\s+", ",", given).split())
+    if isinstance(given, tuple) and any(isinstance(each, Placement) for each in given):
+        return (given,)
+    return given if isinstance(given, (tuple, list)) else (given,)
