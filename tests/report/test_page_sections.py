@@ -546,3 +546,26 @@ def test_the_table_of_the_curve_has_its_numbers(curve):
 
 def test_without_other_sizes_there_is_no_section_of_them():
     assert "scaling" not in Page(as_html(sample_report("jitter"))).ids
+
+
+def test_memory_outside_the_devices_is_a_bar_for_each_tier_with_the_colours_of_the_stages():
+    job = make_job(
+        cluster="dgx-h100:1",
+        stack="deepspeed-zero",
+        plan="dp=8 gbs=16 zero=3 offload=optimizer:host,parameters:nvme",
+    )
+    report = report_of(job)
+    text = as_html(report)
+
+    drawing = text[text.index('<figure id="tier-bars">') :]
+    drawing = drawing[: drawing.index("</figure>")]
+    hues = dict(re.findall(r'hue-(\d+)" x="[^>]*><title>([^:]*):', drawing))
+    stages = text[text.index('<figure id="memory-bars">') :]
+    known = dict(re.findall(r'hue-(\d+)" x="[^>]*><title>([^:]*):', stages[: stages.index("</figure>")]))
+
+    held = {memory_label(name) for tier in report.memory.tiers for name in tier.by_category}
+    assert set(hues.values()) == held
+    assert all(known[hue] == name for hue, name in hues.items() if hue in known)
+    for tier in report.memory.tiers:
+        assert tier.need in drawing
+    assert 'id="tier-bars"' not in as_html(sample_report("one stage"))

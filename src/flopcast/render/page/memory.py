@@ -16,7 +16,7 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.render.page.drawing import legend
 from flopcast.render.page.frame import Section
-from flopcast.render.page.memory_bars import DRIVER_HUE, OTHERS, memory_bars
+from flopcast.render.page.memory_bars import DRIVER_HUE, OTHERS, memory_bars, tier_bars
 from flopcast.render.page.pipeline import chosen, end_of, units
 from flopcast.render.page.table import Cell, size, table
 from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
@@ -34,7 +34,8 @@ def memory(report: Report) -> Section:
     """Return bars of the stages, a chart over time and two tables: by category, and what tools show."""
     stages = chosen(len(report.memory.per_stage)).tolist()
     curves = [memory_by_category(report, stage) for stage in stages]
-    names = _named([levels for _, levels in curves])
+    outside = [tier.by_category for tier in report.memory.tiers]
+    names = _named([levels for _, levels in curves], outside)
     height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(stages)))
     full_bytes = max(report.memory.capacity_bytes, report.memory.allocated_bytes)
     columns = max(50, MOST_CORNERS // (len(stages) * len(names)))
@@ -69,12 +70,13 @@ def memory(report: Report) -> Section:
     return Section(
         key="memory",
         heading="Memory",
-        html=f"{memory_bars(report.memory, names)}<h3>Over the step</h3><p>{described}</p>{figure}"
+        html=f"{memory_bars(report.memory, names)}{tier_bars(report.memory, names)}"
+        f"<h3>Over the step</h3><p>{described}</p>{figure}"
         f"<h3>By category</h3>{_categories(report)}<h3>By stage</h3>{_stages(report)}",
     )
 
 
-def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
+def _named(curves: Sequence[dict[str, Floats]], outside: Sequence[dict[str, float]] = ()) -> list[str]:
     """Return the categories that have their own colour, then OTHERS if any category is left.
 
     A category can be present during the step and absent at the fullest moment, so the names come from the
@@ -84,6 +86,9 @@ def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
     for levels in curves:
         for name, level in levels.items():
             most_bytes[name] = max(most_bytes.get(name, 0.0), float(level.max()))
+    for held in outside:
+        for name, held_bytes in held.items():
+            most_bytes[name] = max(most_bytes.get(name, 0.0), held_bytes)
     largest = sorted(most_bytes, key=lambda name: -most_bytes[name])
     if len(largest) > DRIVER_HUE:
         largest = largest[: DRIVER_HUE - 1]

@@ -1,6 +1,6 @@
-"""Memory of every stage as a bar of its categories against the memory of the device.
+"""Memory of every stage, and outside the devices, as bars of categories against what there is.
 
-Answers: which stage is fullest, what fills it, and how much is left?
+Answers: which stage and which memory is fullest, what fills it, and how much is left?
 Elsewhere: memory over the step, and the tables (memory.py).
 
 A bar has what is allocated at the stage's own peak by category, then what the driver holds beside it. A
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from flopcast.memory.tiers import TierMemory
 from flopcast.memory.verdict import verdict
 from flopcast.render.page.drawing import figure, label, legend
 from flopcast.render.page.pipeline import chosen
@@ -23,6 +24,7 @@ from flopcast.units import Number, show_memory
 LEFT, RIGHT, ROW_HEIGHT, LEAST_HEIGHT, MOST_HEIGHT = 84, 770, 28, 16, 640
 DRIVER, OTHERS = "context and communication buffers", "others"
 DRIVER_HUE = HUES - 1
+Part = tuple[int, str, float]  # hue, label, bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +32,7 @@ class StageBar:
     """What a bar shows of a stage: (hue, label, bytes) of its parts, their sum, and the high end."""
 
     stage: int
-    parts: tuple[tuple[int, str, float], ...]
+    parts: tuple[Part, ...]
     expected_bytes: float
     high_bytes: float
     word: str
@@ -88,14 +90,64 @@ def memory_bars(memory: MemoryReport, names: Sequence[str]) -> str:
     return figure("memory-bars", "Memory of each stage", described, base + 22, drawn, below)
 
 
+def tier_bars(memory: MemoryReport, names: Sequence[str]) -> str:
+    """Return the drawing of memory outside the devices: a bar for each tier, on a scale of its own.
+
+    `names` are the categories that have a colour, the same as those of the stages. Nothing is drawn if the
+    plan places nothing there.
+    """
+    if not memory.tiers:
+        return ""
+    rows = [_tier(tier, row * ROW_HEIGHT, names) for row, tier in enumerate(memory.tiers)]
+    described = (
+        "What the plan places outside the devices, by category, against the capacity of each memory."
+    )
+    each = (f"{tier.label} of {tier.owner}: {tier.need}, {tier.verdict}" for tier in memory.tiers)
+    held = dict.fromkeys(name for tier in memory.tiers for name in tier.by_category)
+    entries = [(_hue(name, names), memory_label(name)) for name in held]
+    text, base = f"{described} {'; '.join(each)}.", ROW_HEIGHT * len(rows)
+    drawn = figure(
+        "tier-bars", "Memory outside the devices", text, base + 6, "".join(rows), legend(entries)
+    )
+    return f"<h3>Outside the devices</h3><p>{described}</p>{drawn}"
+
+
+def _tier(tier: TierMemory, top: int, names: Sequence[str]) -> str:
+    """Return the bar of one tier as SVG: its categories, the high end of its interval, its capacity."""
+    word, colour = VERDICTS[tier.verdict]
+    parts = tuple((_hue(name, names), memory_label(name), size) for name, size in tier.by_category.items())
+    scale = (RIGHT - LEFT) / max(tier.capacity_bytes, tier.high_bytes)
+    drawn = _bar(tier.name, parts, tier.high_bytes, top, ROW_HEIGHT, scale)
+    edge, middle = LEFT + tier.capacity_bytes * scale, top + ROW_HEIGHT / 2
+    drawn += f'<path class="edge" d="M{edge:.1f},{top}V{top + ROW_HEIGHT}"/>'
+    share = f"{show_memory(tier.expected_bytes)}, {tier.expected_bytes / tier.capacity_bytes:.0%}"
+    return drawn + label(RIGHT + 12, middle + 4.5, f"{share}: {word.lower()}", "start", colour)
+
+
+def _hue(name: str, names: Sequence[str]) -> int:
+    """Return the colour of a category; one without a colour of its own has the last."""
+    return list(names).index(name) if name in names else len(names) - 1
+
+
 def _described(bars: Sequence[StageBar]) -> Iterator[str]:
     return (f"stage {bar.stage}: {show_memory(bar.expected_bytes)}, {bar.word.lower()}" for bar in bars)
 
 
 def _drawn(bar: StageBar, top: int, height: int, scale: Number, capacity_bytes: float) -> str:
     """Return one bar as SVG, with the name of its stage before it and its verdict behind it."""
-    left, drawn = float(LEFT), [label(LEFT - 8, top + height / 2 + 4.5, f"stage {bar.stage}", "end")]
-    for hue, name, held_bytes in bar.parts:
+    drawn = _bar(f"stage {bar.stage}", bar.parts, bar.high_bytes, top, height, scale)
+    text = (
+        f"{show_memory(bar.expected_bytes)}, {bar.expected_bytes / capacity_bytes:.0%}: {bar.word.lower()}"
+    )
+    return drawn + label(RIGHT + 12, top + height / 2 + 4.5, text, "start", bar.colour)
+
+
+def _bar(
+    heading: str, parts: Sequence[Part], high_bytes: float, top: int, height: int, scale: Number
+) -> str:
+    """Return the parts of a bar side by side, with its name before it and a line up to the high end."""
+    left, drawn = float(LEFT), [label(LEFT - 8, top + height / 2 + 4.5, heading, "end")]
+    for hue, name, held_bytes in parts:
         width = held_bytes * scale
         drawn.append(
             f'<rect class="hue-{hue}" x="{left:.2f}" y="{top + 3}" width="{width:.2f}"'
@@ -104,8 +156,5 @@ def _drawn(bar: StageBar, top: int, height: int, scale: Number, capacity_bytes: 
         )
         left += width
     middle = top + height / 2
-    drawn.append(f'<path class="rule" d="M{left:.1f},{middle}H{LEFT + bar.high_bytes * scale:.1f}"/>')
-    text = (
-        f"{show_memory(bar.expected_bytes)}, {bar.expected_bytes / capacity_bytes:.0%}: {bar.word.lower()}"
-    )
-    return "".join(drawn) + label(RIGHT + 12, middle + 4.5, text, "start", bar.colour)
+    drawn.append(f'<path class="rule" d="M{left:.1f},{middle}H{LEFT + high_bytes * scale:.1f}"/>')
+    return "".join(drawn)

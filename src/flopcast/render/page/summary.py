@@ -113,6 +113,7 @@ def _memory(report: Report) -> Tile:
     """Return the tile that says whether the fullest stage fits, with the need drawn against the memory."""
     memory = report.memory
     word, colour = VERDICTS[memory.verdict]
+    _, drawn = VERDICTS[memory.device_verdict]
     sizes_bytes = memory.expected_bytes, memory.low_bytes, memory.high_bytes, memory.capacity_bytes
     expected, low, high, there = (markup(size(each)) for each in sizes_bytes)
     full_bytes = max(memory.high_bytes, memory.capacity_bytes)
@@ -122,10 +123,11 @@ def _memory(report: Report) -> Tile:
     )
     meter = (
         '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="band" width="{end:.1f}" height="8"/><rect class="fill-{colour}" y="1" height="6"'
+        f'<rect class="band" width="{end:.1f}" height="8"/><rect class="fill-{drawn}" y="1" height="6"'
         f' width="{need:.1f}"/><path class="rule" d="M{need:.1f},4H{most:.1f}M{end:.1f},0V8"/></svg>'
     )
     about = f"{meter}{expected} expected (90 %: {low} to {high}) of {there}{memory.where}"
+    about += "".join(f"; {escape(tier.name)}: {escape(tier.need)}, {tier.verdict}" for tier in memory.tiers)
     return "Memory", f'<span class="{colour}">{word}</span>', about
 
 
