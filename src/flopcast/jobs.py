@@ -63,8 +63,7 @@ def job(
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
     checkpoint : how the run saves its state: "lazy file_system every=100"
     site, price : path of measured speeds; price of a device, "2.10 USD/h", or a name of the catalogue
-    kind : the format of the file, if its keys do not identify it
-    arg, env : of a launch script: arguments, {"1": "8"} for `$1`, and environment variables by name
+    kind, arg, env : format of the file; arguments of a launch script, {"1": "8"}, and its environment
     changes : "KEY=VALUE" by the names of a job file, applied in order
 
     Raises
@@ -82,11 +81,10 @@ def job(
     """
     named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
     named |= {"lora": lora, "qlora": qlora, "tokens": tokens, "samples": samples, "epochs": epochs}
-    named["offload"] = offload
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}
     named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
-    files = () if file is None else (str(file),)
-    return _resolved(JobRequest(files=files, changes=tuple(changes), checkpoint=checkpoint, **named))
+    named |= {"offload": offload, "checkpoint": checkpoint, "files": () if file is None else (str(file),)}
+    return _resolved(JobRequest(changes=tuple(changes), **named))
 
 
 def serving_job(
