@@ -13,7 +13,7 @@ from flopcast.errors import spec_error
 from flopcast.library.curves import load_book, load_serving_book
 from flopcast.prediction import programs_of
 from flopcast.predictor import Predictor
-from flopcast.report.checkpoint_report import CheckpointReport, checkpoint_report
+from flopcast.report.checkpoint_report import CheckpointReport, checkpoint_report, job_of_states
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, versus
@@ -138,8 +138,11 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
     >>> round(found.cost.saved.total_bytes / asked.model.parameters())
     14
     """
-    programs = None if loading is None else programs_of(loading)
-    return checkpoint_report(predict(job), loading, programs)
+    report = predict(job)
+    if loading is None:
+        return checkpoint_report(report)
+    both = (programs_of(job_of_states(job)), programs_of(job_of_states(loading)))
+    return checkpoint_report(report, loading, both)
 
 
 def predict_memory(job: Job) -> MemoryReport:

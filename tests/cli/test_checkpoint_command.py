@@ -56,6 +56,16 @@ def test_another_plan_reads_what_its_ranks_hold(job):
     assert loading["read_bytes"] == pytest.approx(2 * found["size_bytes"], rel=0.01)  # without ZeRO
 
 
+def test_recompute_of_either_plan_changes_nothing_that_is_read(job):
+    words = ("checkpoint", job, *LAZY, "--to-plan")
+    found = [
+        data_of(*words, f"dp=2 tp=2 pp=2 {recompute}")["loading"]["rank_parts"]
+        for recompute in ("recompute=none", "recompute=full:block:2")
+    ]
+
+    assert found[0] == found[1]
+
+
 def test_faults_of_both_plans_are_told(job):
     for words, place in (
         ("dp=3", "--to-plan: plan.global_batch"),

@@ -20,6 +20,7 @@ from flopcast.report.report import Report
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
 from flopcast.spec.rules_checkpoints import storage_of
 from flopcast.workload.program import Programs
 from flopcast.workload.resharding import Reads, reads
@@ -61,14 +62,15 @@ class CheckpointReport:
 
 
 def checkpoint_report(
-    report: Report, loading: Job | None = None, loading_programs: Programs | None = None
+    report: Report, loading: Job | None = None, both: tuple[Programs, Programs] | None = None
 ) -> CheckpointReport:
     """Return what checkpoints cost, given the prediction of a step.
 
     Parameters
     ----------
     report : of the job
-    loading, loading_programs : a job with the same model, which loads the checkpoint, and its programs
+    loading : a job with the same model, which loads the checkpoint
+    both : programs of the two jobs, `job_of_states` of each
 
     Raises
     ------
@@ -86,8 +88,8 @@ def checkpoint_report(
     free = checkpoint.model_copy(update={"every_steps": None, "every_s": None})
     methods = by_method(job, free, programs, *seconds)
     resharded = None
-    if loading is not None and loading_programs is not None:
-        resharded = _resharded(loading, loading_programs, programs, checkpoint)
+    if loading is not None and both is not None:
+        resharded = _resharded(loading, *both, checkpoint)
     assumed = () if job.checkpoint else (f"checkpoint {checkpoint.text()}; set --checkpoint to change it",)
     return CheckpointReport(
         job=job,
@@ -105,7 +107,14 @@ def usual_checkpoint(cluster: Cluster) -> Checkpoint:
     return Checkpoint.model_validate({"to": next(stores)})
 
 
-def _resharded(loading: Job, new: Programs, old: Programs, checkpoint: Checkpoint) -> Resharded:
+def job_of_states(job: Job) -> Job:
+    """Return the job without recompute: its ranks hold the same states, in the order of the layers."""
+    names = [name for name in Plan.model_fields if name.startswith("recompute")]
+    usual = {name: Plan.model_fields[name].default for name in names}
+    return job.model_copy(update={"plan": job.plan.model_copy(update=usual)})
+
+
+def _resharded(loading: Job, old: Programs, new: Programs, checkpoint: Checkpoint) -> Resharded:
     found = reads(new, old)
     cluster = loading.cluster
     saved = saved_states(new, checkpoint, cluster.node.devices)

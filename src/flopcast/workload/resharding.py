@@ -49,10 +49,15 @@ class Reads:
     rank_parts: Counts
 
 
-def overlaps(new: Intervals, old: Intervals) -> Counts:
-    """Return the elements that each new owner needs of each old one, (new owners, old owners).
+def overlaps(new: Intervals, old: Intervals) -> tuple[Integers, Integers, Counts]:
+    """Return the pairs of a new and an old owner that share elements, and how many.
 
     Intervals of `old` do not overlap each other; those of `new` may. Exact: whole numbers below 2^53.
+
+    Returns
+    -------
+    three arrays of shape (pairs,)
+        New owner, old owner, and elements; each pair once, sorted.
 
     Examples
     --------
@@ -64,17 +69,17 @@ def overlaps(new: Intervals, old: Intervals) -> Counts:
     >>> thirds = Intervals(
     ...     start=np.array([0., 2., 4.]), end=np.array([2., 4., 6.]), owner=np.arange(3), num_owners=3
     ... )
-    >>> overlaps(thirds, halves).tolist()
-    [[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]]
+    >>> [each.tolist() for each in overlaps(thirds, halves)]
+    [[0, 1, 1, 2], [0, 0, 1, 1], [2.0, 1.0, 1.0, 2.0]]
     """
-    shared = np.zeros((new.num_owners, old.num_owners))
     first = np.searchsorted(old.end, new.start, side="right")
     counts = np.maximum(np.searchsorted(old.start, new.end, side="left") - first, 0)
     mine = np.repeat(np.arange(new.start.size), counts)
     theirs = np.arange(mine.size) - np.repeat(np.cumsum(counts) - counts, counts) + first[mine]
     length = np.minimum(new.end[mine], old.end[theirs]) - np.maximum(new.start[mine], old.start[theirs])
-    np.add.at(shared, (new.owner[mine], old.owner[theirs]), length)
-    return shared
+    pairs, place = np.unique(new.owner[mine] * old.num_owners + old.owner[theirs], return_inverse=True)
+    shared: Counts = np.bincount(place, weights=length, minlength=pairs.size).astype(np.float64)
+    return pairs // old.num_owners, pairs % old.num_owners, shared
 
 
 def held_intervals(
@@ -216,7 +221,8 @@ def reads(new: Programs, old: Programs) -> Reads:
             )
             needed = held_intervals(new, shards, expert=expert)
             there = held_intervals(old, old_shards, expert=expert, once=True)
-            shared = overlaps(needed, there)[_rank_owners(new, shards, expert)]
-            rank_bytes += shared.sum(axis=1) * each_bytes
-            rank_parts += (shared > 0).sum(axis=1)
+            reader, _, shared = overlaps(needed, there)
+            owner = _rank_owners(new, shards, expert)
+            rank_bytes += np.bincount(reader, shared * each_bytes, needed.num_owners)[owner]
+            rank_parts += np.bincount(reader, minlength=needed.num_owners)[owner]
     return Reads(rank_bytes=rank_bytes, rank_parts=rank_parts)
