@@ -9,6 +9,7 @@ from flopcast.errors import SpecError
 from flopcast.interop.configs.formats import kind_of, parsed
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.spec.offload import offload_word
 
 FULL = FOREIGN / "trl" / "zephyr_7b_full.yaml"
 FSDP = {"distributed_type": "FSDP", "num_processes": 16, "mixed_precision": "bf16",
@@ -54,6 +55,15 @@ def test_accelerates_file_says_how_parameters_are_sharded_and_on_how_many_device
 
     assert (fsdp.plan.zero, fsdp.plan.data_parallel, fsdp.stack.name) == (3, 16, "torch-fsdp2")
     assert (zero.plan.zero, zero.plan.data_parallel, zero.stack.name) == (3, 8, "deepspeed-zero")
+
+
+def test_accelerates_file_says_what_deepspeed_offloads(tmp_path):
+    engine = {"zero_stage": 3, "offload_optimizer_device": "nvme", "offload_optimizer_nvme_path": "/nvme",
+              "offload_param_device": "cpu", "offload_param_nvme_path": "/nvme"}  # fmt: skip
+    job = paired(tmp_path, ZERO | {"deepspeed_config": engine}, "dgx-h100:1")
+
+    assert offload_word(job.plan.offload) == "optimizer:nvme,parameters:host"
+    assert job.stack.offload.gradient_copies == "pageable"  # accelerate pins nothing
 
 
 def test_deepspeeds_file_is_read_where_it_is_given_itself(tmp_path):

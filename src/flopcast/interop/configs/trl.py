@@ -133,7 +133,9 @@ def _launched(whole: Document, launch: Document) -> Document:
 ENGINE: Mapping[str, Path] = {  # accelerate's name → DeepSpeed's
     "zero_stage": ("zero_optimization", "stage"),
     "offload_optimizer_device": ("zero_optimization", "offload_optimizer", "device"),
+    "offload_optimizer_nvme_path": ("zero_optimization", "offload_optimizer", "nvme_path"),
     "offload_param_device": ("zero_optimization", "offload_param", "device"),
+    "offload_param_nvme_path": ("zero_optimization", "offload_param", "nvme_path"),
 }
 
 
