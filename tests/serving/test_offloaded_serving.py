@@ -203,6 +203,16 @@ def test_a_placement_of_another_form_is_refused(words):
         job_of(plan=words)
 
 
+def test_the_fix_of_a_full_host_moves_the_rest_to_the_drives():
+    """OPT-175B: blocks of 348 GB in 252 GB of memory."""
+    job = job_of("opt-175b", batch=4)
+    (problem,) = serving_problems(job, 544)
+
+    words = problem.fix.removeprefix("set plan.").split(",")[0].replace(" to ", "=")
+    assert words == "weights_on=host:0.72+nvme:0.28"
+    assert serving_problems(job_of("opt-175b", plan=words, batch=4), 544) == []
+
+
 def test_the_fix_of_a_full_device_is_a_placement_that_fits():
     """OPT-30B on 16 GB: weights in bf16 need 60 GB."""
     device = {**A6000, "memory_bytes": "16 GB"}

@@ -107,11 +107,15 @@ def of_overfilled(job: ServingJob) -> Iterator[Problem]:
 
 
 def _fix_of_tier(job: ServingJob, tier: TierMemory, name: str) -> str:
-    """Return an edit with which a memory is not overfilled."""
+    """Return an edit with which a memory is not overfilled; drives take the rest of weights if they can."""
     placed = fractions_of(getattr(job.plan, name))
     room = tier.capacity_bytes - tier.activation_bytes
     fraction = placed[tier.name] * max(room, 0.0) / max(tier.weight_bytes, 1.0)
     fraction = int(100 * fraction) / 100
     others = {memory: part for memory, part in placed.items() if memory != tier.name}
+    streaming, drives = job.engine.streaming, job.cluster.node.nvme
+    if name == PLACED[0] and not others and streaming is not None and drives is not None:
+        rest = round(placed[tier.name] - fraction, 2)
+        others = {memory: rest for memory in streaming.weights if memory != tier.name}
     smaller = ({tier.name: fraction} if fraction > 0 else {}) | others
     return f"set plan.{name} to {placement_text(smaller)}, or use a node with more memory"
