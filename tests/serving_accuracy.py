@@ -6,7 +6,8 @@ The page is docs/accuracy/serving.md. It takes a few minutes, and names a comman
 import sys
 from pathlib import Path
 
-from flopcast.lab.serving_runs.score import score_runs, statistics
+from flopcast.lab.scores import statistics
+from flopcast.lab.serving_runs.score import score_runs
 from flopcast.lab.serving_runs.tables import read_serving_runs
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,8 +9,9 @@ import click
 from flopcast.cli.options import FILE, check_writable, print_found, print_json, write_output
 from flopcast.cli.progress import OfRuns
 from flopcast.cli.terminal import print_text
+from flopcast.cli.validate_measured import print_offload, print_serving
 from flopcast.cli.validate_options import OPTIONS, Judging, ignored, takes_constants
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -70,7 +71,8 @@ def command(
 
     --runs reads CSV tables of published runs, which it recognises by their headers: tables with the model,
     hardware, plan, software and step time of one run per row; measured steps of vTrain or SimuMax; the
-    functional tests of Megatron-LM, which contain the memory allocated after a step; or measured serving.
+    functional tests of Megatron-LM, which contain the memory allocated after a step; measured serving; or
+    training with the optimizer on the host or on drives.
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without
     constants, or with those of the catalogue if --leave-one-source-out is given. The suite korthikanti is
@@ -110,6 +112,7 @@ def print_comparison(
         validate_runs,
         watched_suite,
     )
+    from flopcast.lab.offload_runs.tables import is_offload_table
     from flopcast.lab.serving_runs.tables import is_serving_table
     from flopcast.render.suite_comparison import (
         Tables,
@@ -121,10 +124,10 @@ def print_comparison(
         memory_as_text,
     )
 
-    of_serving = [path for path in runs if is_serving_table(Path(path))]
-    if of_serving:
-        others = [path for path in runs if path not in of_serving]
-        return print_serving(of_serving, others, judging, wants_json)
+    for is_table, print_table in ((is_serving_table, print_serving), (is_offload_table, print_offload)):
+        if own := [path for path in runs if is_table(Path(path))]:
+            others = [path for path in runs if path not in own]
+            return print_table(own, others, judging, wants_json)
     chosen = () if runs else suites or ALL_SUITES
     of_memory = [path for path in runs if holds_functional_tests(path)]
     published = [path for path in runs if path not in of_memory]
@@ -154,41 +157,6 @@ def print_comparison(
         data = as_json(compared) | published_json
         print_json(data | {"memory": memory_as_json(tables)} if tables else data)
     watch.end()
-
-
-def print_serving(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
-    """Print measured runs of serving engines beside their predictions.
-
-    Raises
-    ------
-    SpecError
-        A table of training is given together with tables of serving, or sources are to be left out.
-    """
-    from flopcast.lab.serving_runs.score import Constants, score_runs
-    from flopcast.lab.serving_runs.tables import read_serving_runs
-    from flopcast.render.serving_scores import scores_as_json, scores_as_text
-
-    if others:
-        allowed, because = "tables of serving only", "training and serving have different scores"
-        fix = "validate this table in a command of its own"
-        raise spec_error("--runs", others[0], allowed, because, fix)
-    judging.check()
-    words: dict[str, Constants] = {
-        "catalogue": "catalogue",
-        "models": "model",
-        "generations": "device",
-        "none": "none",
-    }
-    if judging.sources or judging.constants not in words or judging.report is not None:
-        allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
-        because = "constants of engines are fitted by model and device, and scores are text or JSON"
-        raise spec_error("--runs", paths[0], allowed, because, "choose one of these options")
-    runs = [run for path in paths for run in read_serving_runs(Path(path))]
-    scores = score_runs(runs, words[judging.constants])
-    if wants_json:
-        print_json({"published": scores_as_json(scores)})
-    else:
-        click.echo(scores_as_text(scores))
 
 
 def published_runs(

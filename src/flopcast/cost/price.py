@@ -314,6 +314,8 @@ def _of_host(kind: str, state: Pricing) -> PricedItem:
         "synchronise": (HOST, stack.host.synchronise_s),
         "step": ("host_step", stack.optimizer.step_host_s),
         "transfer": (HOST, stack.pipeline.host_s),
+        "forward_layer": (HOST, stack.offload.forward_layer_s),
+        "backward_layer": (HOST, stack.offload.backward_layer_s),
     }[kind]
     factor = state.factors.get(name, HOST_LOG_SIGMA)
     alone_s = constant(seconds * factor.ratio / state.cluster.node.host.speed_ratio)

@@ -24,7 +24,8 @@ class HostWork:
     """Time that the host spends while nothing new is launched.
 
     `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one
-    optimizer step) or "transfer" (the posting of one blocking message).
+    optimizer step), "transfer" (the posting of one blocking message), "forward_layer" or "backward_layer"
+    (the bookkeeping of a layer whose states are partly outside the device).
     """
 
     kind: str

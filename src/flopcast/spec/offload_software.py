@@ -34,6 +34,12 @@ class OffloadSoftware(StrictModel):
         others.
     buffer_bytes : float
         Memory of the host, for each rank, through which states on drives and file systems pass.
+    forward_layer_s : float
+        Time in the forward pass of a block, for each micro-batch, in which the device waits for the
+        software to find and release the shards of its parameters, if states are outside the devices and
+        parameters are sharded (ZeRO-3).
+    backward_layer_s : float
+        The same in the backward pass, with the bookkeeping of gradients.
     window_layers : float
         Layers whose activations are on the device together, where they are placed outside it: the one at
         work, and a part of the one that is copied. The default was fitted to the lower peaks that SSDTrain
@@ -46,4 +52,6 @@ class OffloadSoftware(StrictModel):
     updates_on: Literal["host", "device"] = "host"
     strides: bool = False
     buffer_bytes: float = Field(default=0.0, ge=0)
+    forward_layer_s: float = Field(default=0.0, ge=0)
+    backward_layer_s: float = Field(default=0.0, ge=0)
     window_layers: Number = Field(default=1.35, ge=1)

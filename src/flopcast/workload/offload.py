@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
-from flopcast.operators.item import Item
+from flopcast.operators.item import HostWork, Item
 from flopcast.operators.messages import Replicate
 from flopcast.operators.tier_copies import HostUpdate, Link, StorageTraffic, TierCopy
 from flopcast.spec.offload import Placement, fraction_in, stride_of
@@ -54,8 +54,9 @@ def _copies(
     for link in links:
         if one.tier == "host" and link in ("disk_read", "disk_write"):
             continue
-        size = size_bytes * one.fraction
-        work = TierCopy(link=link, tier=one.tier, size_bytes=size, pinned=pinned)
+        size = size_bytes * one.fraction * _share_of_host(one)
+        through_buffers = pinned or one.tier != "host"  # files are written from pinned buffers
+        work = TierCopy(link=link, tier=one.tier, size_bytes=size, pinned=through_buffers)
         found.append(
             Item(
                 name=f"{name}.{link}",
@@ -68,6 +69,11 @@ def _copies(
             )
         )
     return tuple(found)
+
+
+def _share_of_host(one: Placement) -> float:
+    """Return the fraction of what is placed that the host updates: the device updates one in a stride."""
+    return 1.0 - 1.0 / one.stride if one.stride else 1.0
 
 
 def _placed(plan: Plan, kind: str) -> Sequence[Placement]:
@@ -111,6 +117,16 @@ def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
         back = _copies("activations", BACK, one, kept_bytes, phase="backward", after=("compute",))
         found += [*(wait_for_copies(item.stream) for item in back[-1:]), *back]
     return tuple(found)
+
+
+def layer_on_host(stack: Stack, plan: Plan, phase: str) -> tuple[Item, ...]:
+    """Return the time of a block's pass in which its device waits for the software's bookkeeping."""
+    how = stack.offload
+    seconds = how.forward_layer_s if phase == "forward" else how.backward_layer_s
+    if not plan.offload or plan.zero < 3 or not seconds:
+        return ()
+    work = HostWork(kind=f"{phase}_layer")
+    return (Item(name=f"host.{work.kind}", work=work, component="host", phase=phase, waits=("compute",)),)
 
 
 def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:

@@ -38,7 +38,7 @@ from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.gradient_reduction import micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
-from flopcast.workload.offload import activations_leave, activations_return
+from flopcast.workload.offload import activations_leave, activations_return, layer_on_host
 from flopcast.workload.program import Accounting, Layer, Workload
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
@@ -162,6 +162,18 @@ def _activations_outside(layer: Layer, software: Software) -> Layer:
     )
 
 
+def _on_host(layer: Layer, software: Software) -> Layer:
+    """Let the device wait for the software's bookkeeping of each block, with states outside the devices."""
+    if layer.kind != "block":
+        return layer
+    stack, plan = software.stack, software.workload.plans.structure
+    return replace(
+        layer,
+        forward=(*layer_on_host(stack, plan, "forward"), *layer.forward),
+        backward=(*layer_on_host(stack, plan, "backward"), *layer.backward),
+    )
+
+
 def _reductions(layer: Layer, software: Software) -> Layer:
     """Add up and reduce gradients behind a layer's backward."""
     stack, plans = software.stack, software.workload.plans
@@ -204,6 +216,7 @@ BEHIND_REWRITES: dict[str, Pass] = {
     "backward": Pass(run=_backward, keeps_flop=False),
     "checkpoint": Pass(run=_checkpoint),
     "activations_outside": Pass(run=_activations_outside),
+    "on_host": Pass(run=_on_host),
 }
 BEHIND_BACKWARD: dict[str, Pass] = {
     "reductions": Pass(run=_reductions),

@@ -1,14 +1,13 @@
 """Predictions of measured serving, and how far they are from what was measured.
 
 Answers: how large are the errors, by engine, model and device, with which constants of the engines?
-Elsewhere: the tables (tables.py), a prediction (serving/serve.py), fitting the constants (fit.py).
+Elsewhere: the tables (tables.py), a prediction (serving/serve.py), fitting the constants (fit.py),
+statistics (lab/scores.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
-
-import numpy as np
 
 from flopcast.errors import SpecError
 from flopcast.lab.serving_runs.fit import by_engine
@@ -115,29 +114,3 @@ def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Repor
 
 def _key(job: ServingJob | None) -> str:
     return "" if job is None else job.model_dump_json()
-
-
-def statistics(rows: Sequence[ComparedServing]) -> dict[str, float]:
-    """Return count, median and 90th percentile of the absolute error, bias, share inside.
-
-    The bias is the median of predicted over measured, less 1.
-    """
-    errors = np.array([row.relative_error for row in rows])
-    return {
-        "rows": float(len(rows)),
-        "median": float(np.median(np.abs(errors))),
-        "p90": float(np.quantile(np.abs(errors), 0.9)),
-        "bias": float(np.median(errors)),
-        "inside": float(np.mean([row.is_inside for row in rows])),
-    }
-
-
-def by_group(scores: ServingScores, quantity: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield statistics of one quantity over all rows, then by engine, by model and by device."""
-    rows = [row for row in scores.rows if row.measured.quantity == quantity]
-    if not rows:
-        return
-    yield "all", statistics(rows)
-    for group in rows[0].run.groups:
-        for name in sorted({row.run.groups[group] for row in rows}):
-            yield f"{group} {name}", statistics([row for row in rows if row.run.groups[group] == name])

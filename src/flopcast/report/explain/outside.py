@@ -28,7 +28,7 @@ def outside_inputs(
         return "bytes / rate of one device while all devices of its node copy", (amount, speed)
     ranks, memory = cluster.node.devices, host_memory(cluster)
     formula = "bytes of states and gradients / rate of one rank on the host"
-    inputs = [_amount("bytes", work.moved_bytes, column), _rate("rate", update_rate(memory, ranks) / ranks)]
+    inputs = [_amount("bytes", work.moved_bytes, column), _rate("rate", update_rate(memory) / ranks)]
     if work.stride:
         formula += " × interleaved"
         ratio = interleaved_ratio(work.stride)

@@ -40,6 +40,8 @@ HOST_KINDS = {
     "synchronise": "host.synchronise_s",
     "step": "optimizer.step_host_s",
     "transfer": "pipeline.host_s",
+    "forward_layer": "offload.forward_layer_s",
+    "backward_layer": "offload.backward_layer_s",
 }
 
 

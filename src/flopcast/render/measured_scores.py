@@ -1,18 +1,18 @@
-"""Scores of measured serving as text and as JSON.
+"""Scores of measured serving, and of states outside the devices, as text and as JSON.
 
-Elsewhere: the scores themselves (lab/serving_runs/score.py), published training (published_text.py).
+Elsewhere: the scores themselves (lab/serving_runs/score.py, lab/offload_runs/score.py), published training
+(published_text.py).
 """
 
 from collections import Counter
 
-from flopcast.lab.serving_runs.measured import ServingScores
-from flopcast.lab.serving_runs.score import by_group
+from flopcast.lab.scores import Scores, by_group
 from flopcast.render.tables import aligned
 
 HEADINGS = ("", "rows", "median error", "90 % of errors below", "bias", "inside")
 
 
-def scores_as_text(scores: ServingScores) -> str:
+def scores_as_text(scores: Scores) -> str:
     """Return a table for each measured quantity, and why rows were left out."""
     lines = [scores.constants]
     for quantity in dict.fromkeys(row.measured.quantity for row in scores.rows):
@@ -30,7 +30,7 @@ def scores_as_text(scores: ServingScores) -> str:
     return "\n".join(lines)
 
 
-def scores_as_json(scores: ServingScores) -> dict[str, object]:
+def scores_as_json(scores: Scores) -> dict[str, object]:
     """Return every row and every row that was left out as plain data."""
     return {
         "constants": scores.constants,

@@ -1,0 +1,98 @@
+"""`flopcast validate --runs` with tables whose columns are measured quantities: serving, and offload."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flopcast.cli.options import print_json
+from flopcast.cli.validate_options import Judging
+from flopcast.errors import spec_error
+
+if TYPE_CHECKING:
+    from flopcast.lab.scores import Scores
+
+
+def print_serving(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
+    """Print measured runs of serving engines beside their predictions.
+
+    Raises
+    ------
+    SpecError
+        Other tables are given together with tables of serving, or sources are to be left out.
+    """
+    from flopcast.lab.serving_runs.score import Constants, score_runs
+    from flopcast.lab.serving_runs.tables import read_serving_runs
+
+    words: Mapping[str, Constants] = {
+        "catalogue": "catalogue",
+        "models": "model",
+        "generations": "device",
+        "none": "none",
+    }
+    allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
+    because = "constants of engines are fitted by model and device, and scores are text or JSON"
+    _check(paths, others, judging, ("serving", *words), allowed, because)
+    runs = [run for path in paths for run in read_serving_runs(Path(path))]
+    _print(score_runs(runs, words[judging.constants]), wants_json)
+
+
+def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
+    """Print measured runs with states outside the devices beside their predictions.
+
+    Raises
+    ------
+    SpecError
+        Other tables are given together with these, or generations of devices are to be left out.
+    """
+    from flopcast.lab.offload_runs.score import Constants, score_runs
+    from flopcast.lab.offload_runs.tables import read_offload_runs
+
+    words: Mapping[str, Constants] = {
+        "catalogue": "catalogue",
+        "models": "model",
+        "others": "folder",
+        "none": "none",
+    }
+    allowed = "--leave-one-model-out, --leave-one-source-out or --no-constants"
+    because = "rates of machines are fitted by model and by folder of logs, and scores are text or JSON"
+    _check(paths, others, judging, ("offloaded training", *words), allowed, because)
+    fitted = judging.constants != "none"
+    runs = [run for path in paths for run in read_offload_runs(Path(path), fitted)]
+    _print(score_runs(runs, words[judging.constants]), wants_json)
+
+
+def _check(
+    paths: Sequence[str],
+    others: Sequence[str],
+    judging: Judging,
+    kind_and_words: tuple[str, ...],
+    allowed: str,
+    because: str,
+) -> None:
+    """Refuse tables of another kind, and options that such a table has no constants for.
+
+    `kind_and_words` is what the tables measure, and the choices of constants that they have.
+    """
+    kind, *words = kind_and_words
+    if others:
+        raise spec_error(
+            "--runs",
+            others[0],
+            f"tables of {kind} only",
+            f"{kind} has scores of its own",
+            "validate this table in a command of its own",
+        )
+    judging.check()
+    if judging.sources or judging.constants not in words or judging.report is not None:
+        raise spec_error("--runs", paths[0], allowed, because, "choose one of these options")
+
+
+def _print(scores: "Scores", wants_json: bool) -> None:
+    from flopcast.render.measured_scores import scores_as_json, scores_as_text
+
+    if wants_json:
+        print_json({"published": scores_as_json(scores)})
+    else:
+        click.echo(scores_as_text(scores))

@@ -1,0 +1,133 @@
+"""The machines of measured runs with states outside the devices.
+
+Answers: which devices, memory and links did the machine of a run have?
+Elsewhere: which run ran where (zero3.py, nvme.py).
+
+The tables do not describe machines. Names of folders, times and the artifacts of the papers tell four
+apart: nodes of 4 A100 with one processor, whose ranks are bound to NUMA domains or not; nodes of 4 H100
+with two processors; and a node of 4 H100 with drives. Hosts, memory and links are assumed. Devices of the
+nodes of A100 share one card of 100 Gb/s, of which gathers reach two thirds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.units import Number
+
+DRIVE_BYTES_PER_S = (6.5e9, 4e9)  # data sheet of a PCIe 4.0 drive, reading and writing
+SECOND_PATH_RATIO = 1 / 3  # MLP-Offload divides states by bandwidth: a quarter goes to the file system
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """A machine with nodes of `devices` devices.
+
+    The last five rates were fitted on the runs of the machine. Without them, data sheets stand in.
+    """
+
+    name: str
+    device: str
+    host: str
+    devices: int
+    capacity_bytes: Number
+    memory_bytes_per_s: Number
+    scale_up_bytes_per_s: Number
+    fabric: str
+    network_bytes_per_s: Number  # of each device, to other nodes
+    optimizer_bytes_per_s: Number
+    pageable_bytes_per_s: Number
+    pinned_bytes_per_s: Number
+    drive_bytes_per_s: tuple[Number, ...] = ()  # of all drives of a node, reading and writing
+
+    def cluster(self, ranks: int, fitted: bool = True) -> dict[str, object]:
+        """Return the cluster that so many ranks fill, as files describe clusters."""
+        used = min(ranks, self.devices)
+        node: dict[str, object] = {"devices": used, "host": self.host}
+        memory: dict[str, object] = {
+            "capacity_bytes": f"{self.capacity_bytes} B",
+            "bytes_per_s": f"{self.memory_bytes_per_s} B/s",
+        }
+        device: dict[str, object] = {"base": self.device}
+        if fitted:
+            memory["optimizer_bytes_per_s"] = f"{self.optimizer_bytes_per_s} B/s"
+            memory["pageable_bytes_per_s"] = f"{self.pageable_bytes_per_s} B/s"
+            device["host_bytes_per_s"] = f"{self.pinned_bytes_per_s} B/s"
+        node |= {"device": device, "memory": memory}
+        found: dict[str, object] = {}
+        if self.drive_bytes_per_s:
+            rates = self.drive_bytes_per_s if fitted else DRIVE_BYTES_PER_S
+            node["nvme"] = _storage(*rates)
+            found["file_system"] = _storage(*(SECOND_PATH_RATIO * rate for rate in rates))
+        return found | {
+            "name": self.name,
+            "groups": [{"count": ranks // used, "node": node}],
+            "tiers": [
+                {
+                    "name": "nvlink",
+                    "devices": used,
+                    "bytes_per_s": f"{self.scale_up_bytes_per_s} B/s",
+                    "latency_s": "5 us",
+                    "fabric": self.fabric,
+                },
+                {
+                    "name": "network",
+                    "devices": 0,
+                    "bytes_per_s": f"{self.network_bytes_per_s} B/s",
+                    "latency_s": "10 us",
+                },
+            ],
+        }
+
+
+def _storage(read_bytes_per_s: Number, write_bytes_per_s: Number) -> dict[str, object]:
+    return {
+        "capacity_bytes": "30 TB",
+        "read_bytes_per_s": f"{read_bytes_per_s} B/s",
+        "write_bytes_per_s": f"{write_bytes_per_s} B/s",
+    }
+
+
+def _a100(name: str, optimizer_bytes_per_s: Number, pageable: Number, pinned: Number) -> Machine:
+    return Machine(
+        name=name,
+        device="a100-sxm4-40gb",
+        host="epyc-7763",
+        devices=4,
+        capacity_bytes=512e9,
+        memory_bytes_per_s=204.8e9,
+        scale_up_bytes_per_s=300e9,
+        fabric="perlmutter-nvlink",
+        network_bytes_per_s=2.9e9,
+        optimizer_bytes_per_s=optimizer_bytes_per_s,
+        pageable_bytes_per_s=pageable,
+        pinned_bytes_per_s=pinned,
+    )
+
+
+def _h100(name: str, drive_bytes_per_s: tuple[Number, ...] = ()) -> Machine:
+    return Machine(
+        name=name,
+        device="h100-sxm5-80gb",
+        host="xeon-platinum-8480",
+        devices=4,
+        capacity_bytes=512e9,
+        memory_bytes_per_s=614.4e9,
+        scale_up_bytes_per_s=450e9,
+        fabric="h100-nvswitch",
+        network_bytes_per_s=25e9,
+        optimizer_bytes_per_s=262e9,
+        pageable_bytes_per_s=4.4e9,
+        pinned_bytes_per_s=22e9,
+        drive_bytes_per_s=drive_bytes_per_s,
+    )
+
+
+MACHINES: Mapping[str, Machine] = {
+    machine.name: machine
+    for machine in (
+        _a100("4-a100", 72e9, 6.5e9, 10.5e9),
+        _a100("4-a100-bound", 107e9, 7e9, 10.1e9),
+        _h100("4-h100"),
+        _h100("4-h100-nvme", drive_bytes_per_s=(5.1e9, 7.5e9)),
+    )
+}

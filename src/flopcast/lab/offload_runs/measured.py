@@ -1,0 +1,88 @@
+"""A measured run with states outside the devices, and its prediction.
+
+Answers: what was measured of a run, which job was it, how far is the prediction?
+Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from flopcast.serving.serving_report import Estimate
+from flopcast.spec.job import Job
+from flopcast.units import Number
+
+Part = Literal["iteration", "forward", "backward", "update"]
+PARTS_OF_COLUMNS: Mapping[str, Part] = {
+    "iteration_ms": "iteration",
+    "fwd_ms": "forward",
+    "bwd_ms": "backward",
+    "update_ms": "update",
+}
+MILLISECONDS = 1e3  # of a second
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredPart:
+    """One measured number, in milliseconds, and the part of a step that it times."""
+
+    quantity: str  # the header of its column
+    value: Number
+    part: Part
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of the value."""
+        return "ms"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OffloadRun:
+    """One row of a table: the job that it describes, or the reason why it cannot be predicted.
+
+    `groups` has the machine, the model, the folder of its logs and the method.
+    """
+
+    id: str
+    source: str
+    job: Job | None
+    reason: str
+    measured: tuple[MeasuredPart, ...]
+    groups: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedPart:
+    """One measured part of a step beside its prediction, in milliseconds."""
+
+    run: OffloadRun
+    measured: MeasuredPart
+    predicted: Estimate
+
+    @property
+    def relative_error(self) -> float:
+        """Return predicted over measured, less 1."""
+        return self.predicted.value / self.measured.value - 1.0
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether the 90 % interval holds the measured value."""
+        return self.predicted.low <= self.measured.value <= self.predicted.high
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OffloadScores:
+    """All compared numbers of some tables, and the runs that were left out."""
+
+    rows: tuple[ComparedPart, ...]
+    left_out: tuple[OffloadRun, ...]
+    constants: str
+
+
+def measured_parts(row: Mapping[str, str]) -> tuple[MeasuredPart, ...]:
+    """Return the measured numbers of a row."""
+    return tuple(
+        MeasuredPart(quantity=name, value=float(row[name]), part=part)
+        for name, part in PARTS_OF_COLUMNS.items()
+        if row.get(name)
+    )

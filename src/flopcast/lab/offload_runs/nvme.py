@@ -1,0 +1,92 @@
+"""Runs of MLP-Offload and of DeepSpeed with the optimizer on drives, on one node of four devices.
+
+Source: data/offload/mlp_offload_log_phases.csv, logs of DataStates/artifacts (MIT) on GitHub; totals of the
+same and of other runs are in headlines.yaml, `zero3_nvme_offload_40b_120b`. One row is one run.
+
+DeepSpeed keeps states and fp32 gradients on the drives: an update reads 16 bytes of each parameter and
+writes 12, after the backward pass has written 4. MLP-Offload keeps gradients on the host, puts a quarter of
+the states into the file system, and leaves on the host what its memory holds, which is not read or written.
+Models have feed-forward layers of four times their width, which the allocated memory of the logs shows, and
+a vocabulary of 32000. Layers are recomputed.
+"""
+
+from collections.abc import Mapping
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.lab.offload_runs.machines import MACHINES
+from flopcast.lab.offload_runs.measured import MeasuredPart, OffloadRun, measured_parts
+from flopcast.lab.offload_runs.software import stack_of
+from flopcast.requests.job_files import job_of
+from flopcast.units import Number
+
+HEADER = ("approach", "optimizer_swap_in_ms", "optimizer_swap_out_ms", "subgroup_params")
+MACHINE, MULTI_PATH = "4-h100-nvme", "MLP-Offload"
+STATE_BYTES = 12.0  # of a parameter
+CACHED_BYTES = 185e9  # of states that MLP-Offload leaves on the host, fitted on its five published runs
+SECOND_PATH_FRACTION = 0.25  # of what is on storage
+VOCABULARY = 32000
+
+
+def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
+    """Return the run of one row: of the table, or of the published totals with the same columns."""
+    job, reason = None, ""
+    try:
+        job = job_of(Document(row["approach"], _job(row, fitted), {}))
+    except SpecError as error:
+        reason = "; ".join(f"{each.field} = {each.value}: {each.because}" for each in error.problems)
+    swaps = [row.get(name) for name in ("optimizer_swap_in_ms", "optimizer_swap_out_ms")]
+    measured = measured_parts(row)
+    if all(swaps):
+        total = sum(float(each) for each in swaps if each)
+        name = "optimizer_swap_in_ms + optimizer_swap_out_ms"
+        measured = (*measured, MeasuredPart(quantity=name, value=total, part="update"))
+    return OffloadRun(
+        id="/".join([row["model_b"], row["approach"], row.get("single_proc", "")]).rstrip("/"),
+        source="MLP-Offload",
+        job=job,
+        reason=reason,
+        measured=measured,
+        groups={"machine": MACHINE, "model": row["model_b"], "folder": "nvme", "method": row["approach"]},
+    )
+
+
+def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
+    layers, hidden, heads = (int(row[name]) for name in ("layers", "hidden", "heads"))
+    devices = int(row["dp"]) * int(row["tp"])
+    return {
+        "model": {
+            "hidden": hidden,
+            "vocabulary": VOCABULARY,
+            "blocks": [
+                {"count": layers, "mixer": {"heads": heads}, "feed_forward": {"ffn_hidden": 4 * hidden}}
+            ],
+        },
+        "cluster": MACHINES[MACHINE].cluster(devices, fitted),
+        "stack": stack_of(flushes=_is_multi_path(row), micro_batches=1, fitted=fitted),
+        "batch": {"sequence_length": int(row["seq"])},
+        "plan": {
+            "data_parallel": int(row["dp"]),
+            "tensor_parallel": int(row["tp"]),
+            "zero": 3,
+            "micro_batch": int(row["micro_batch"]),
+            "global_batch": int(row["global_batch"]),
+            "recompute": "full",
+            "offload": _placements(row, 12.0 * layers * hidden**2),
+        },
+    }
+
+
+def _is_multi_path(row: Mapping[str, str]) -> bool:
+    return row["approach"] == MULTI_PATH
+
+
+def _placements(row: Mapping[str, str], parameters: Number) -> list[dict[str, object]]:
+    """Return where the states of so many parameters are."""
+    if not _is_multi_path(row):
+        return [{"kind": "optimizer", "tier": "nvme"}]
+    cached = min(0.99, CACHED_BYTES / (STATE_BYTES * parameters))
+    second = (1 - cached) * SECOND_PATH_FRACTION
+    states = {"host": cached, "nvme": 1 - cached - second, "file_system": second}
+    placed = [{"kind": "optimizer", "tier": tier, "fraction": each} for tier, each in states.items()]
+    return [*placed, {"kind": "gradients", "tier": "host"}]
