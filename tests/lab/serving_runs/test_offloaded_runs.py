@@ -1,6 +1,7 @@
 """The table of measured rates with weights outside the device: rows become jobs, or say why they do not."""
 
-from flopcast.lab.serving_runs.score import score_runs, statistics
+from flopcast.lab.scores import statistics
+from flopcast.lab.serving_runs.score import score_runs
 from flopcast.lab.serving_runs.tables import is_serving_table, read_serving_runs
 
 
