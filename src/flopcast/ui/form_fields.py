@@ -149,6 +149,12 @@ WRITTEN = {
         wide=True,
     ),
     "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
+    "offload": Field(
+        "Offload",
+        "such as optimizer=host",
+        about="States outside the devices: kinds with a memory (host, nvme); auto in a search tries all.",
+        wide=True,
+    ),
     "plan": Field(
         "Other fields of the plan",
         "such as sp optimizer=adamw",

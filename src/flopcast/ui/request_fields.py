@@ -35,6 +35,7 @@ OF_TRAINING = ("lora", "qlora", "samples", "epochs", "tokens")  # what is traine
 OF_JOB = (*OF_MACHINE, *OF_TRAINING)
 OF_PLAN = (
     "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
+    "offload",
 )  # fmt: skip
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
