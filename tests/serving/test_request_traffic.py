@@ -99,7 +99,7 @@ def test_all_errors_are_reported_together():
         (f"concurrency=4 {LENGTHS} arrivals=gamma", "arrivals", "remove arrivals"),
         (f"rate=4/s {LENGTHS} shared_prefix_share=0.5", "shared_prefix_share", "shared_prefix_tokens"),
         (f"rate=4/s {LENGTHS} pause_s=5s", "pause_s", "turns"),
-        (f"rate=4/s {LENGTHS} turns=2 pause_s=5", "pause_s", "pause_s: 5 s"),
+        (f"rate=4/s {LENGTHS} turns=2 pause_s=5", "pause_s", "pause_s=5s in --traffic"),
         (f"rate=4/s {LENGTHS} prefix_cache=1", "prefix_hit_share", "below 1"),
         ("rate=4/s prompt=0 output=1", "prompt_tokens", "from 1"),
         ("rate=4/s prompt=2.5 output=1", "prompt_tokens", "whole"),

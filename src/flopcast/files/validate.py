@@ -84,18 +84,25 @@ def _convert(
         return parse_quantity(str(data), units)
     except ValueError as error:
         where, allowed = document.where(path), str(error)
-        because, fix = _unit_fault(data, str(path[-1]), units, where)
+        words = bool(path[:-1]) and document.where(path[:-1]) == where  # the option has several fields
+        because, fix = _unit_fault(data, str(path[-1]), units, where, words=words)
         problems.append(Problem(dotted(path), data, allowed, because, fix, where=where))
         return _number_left(str(data))
 
 
-def _unit_fault(data: object, name: str, units: tuple[str, ...], where: str) -> tuple[str, str]:
+def _unit_fault(
+    data: object, name: str, units: tuple[str, ...], where: str, *, words: bool
+) -> tuple[str, str]:
     """Return why a quantity is refused, and the edit that gives it one of the units."""
     right = rewritten(str(data), units)
     number = BEGINS_WITH_NUMBER.match(str(data))
     if right or number is None:
         right = right or f"1 {units[0]}"
-        fix = f'write {where} "{right}"' if _is_option(where) else f"write {name}: {right}"
+        fix = f"write {name}: {right}"
+        if _is_option(where):  # of one value, or of words such as those of --traffic
+            fix = (
+                f"write {name}={right.replace(' ', '')} in {where}" if words else f'write {where} "{right}"'
+            )
         return "the number needs one of these units", fix
     if "USD/h" in units:
         because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
