@@ -98,20 +98,23 @@ def _of_word(word: str) -> dict[str, object]:
         raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:
-        if more.startswith(STRIDE):
-            found["stride"] = more.removeprefix(STRIDE)
-        elif more.endswith("%"):
-            found["fraction"] = _percent(more)
+        if more.startswith(STRIDE) and more.removeprefix(STRIDE).isdecimal():
+            found["stride"] = int(more.removeprefix(STRIDE))
+        elif (fraction := _number(more)) is not None and 0 < fraction <= 1:
+            found["fraction"] = fraction
         else:
-            found["fraction"] = more
+            allowed = f"a fraction above 0 and at most 1, or {STRIDE} and a number, behind {kind}:{rest[0]}"
+            because = "the part that is not placed stays on the device"
+            raise ValueError(f"{allowed}; because {because}; fix: set offload to {kind}:{rest[0]}")
     return found
 
 
-def _percent(text: str) -> object:
+def _number(text: str) -> float | None:
+    """Return a number that is written as such, or in percent."""
     try:
-        return float(text.removesuffix("%")) / 100
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        return text
+        return None
 
 
 def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
