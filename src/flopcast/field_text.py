@@ -25,7 +25,7 @@ def field_text(noun: type[BaseModel], name: str) -> str:
                 return " ".join(entry[2].split())
     field = noun.model_fields[name]
     if get_origin(field.annotation) is Literal and get_args(field.annotation) == (field.default,):
-        return f"Always {field.default!r}: it tells this kind of entry from others."
+        return f"Type of the entry: always {field.default!r} here."
     return field.description or ""
 
 

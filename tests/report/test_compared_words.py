@@ -69,7 +69,8 @@ def test_the_json_holds_the_ratio_and_its_bounds_in_nine_digits(ratio):
         "format_version", "first", "second", "time_per_token_ratio", "time_per_token_ratio_low",
         "time_per_token_ratio_high", "settled", "cost_per_token_ratio", "cost_per_token_ratio_low",
         "cost_per_token_ratio_high", "cost_settled", "energy_per_token_ratio", "energy_per_token_ratio_low",
-        "energy_per_token_ratio_high", "energy_settled",
+        "energy_per_token_ratio_high", "energy_settled", "cost_difference_usd", "cost_difference_usd_low",
+        "cost_difference_usd_high", "cost_difference_of",
     }  # fmt: skip
 
 

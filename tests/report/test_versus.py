@@ -211,3 +211,27 @@ def test_one_plan_at_two_speeds_of_the_machine_is_settled_however_near_they_are(
     compared = versus(calm, reported(cluster=cluster))
 
     assert compared.sure
+
+
+def test_the_difference_of_costs_has_an_interval_in_which_shared_unknowns_cancel():
+    """Price and kernels are common: the difference is surer than that of unrelated costs."""
+    one, two = priced(2.0, 0.2), priced(2.0, 0.2, plan="dp=8 mbs=1 gbs=16 recompute=full precision=fp16")
+
+    compared = versus(one, two)
+
+    costs = [report.cost.many_tokens_usd for report in (one, two)]
+    low, high = compared.usd_difference.difference_bounds
+    assert compared.usd_difference.value == pytest.approx(costs[1].value - costs[0].value)
+    assert low < compared.usd_difference.value < high
+    assert high - low < 0.5 * math.hypot(*(cost.bounds[1] - cost.bounds[0] for cost in costs))
+    assert as_json(compared)["cost_difference_usd_low"] == pytest.approx(low)
+    assert "training B on 1e12 tokens costs $" in as_text(compared, ("a", "b"))
+
+
+def test_a_job_costs_as_much_as_itself():
+    report = priced(2.0)
+
+    same = versus(report, report)
+
+    assert same.usd_difference.difference_bounds == pytest.approx((0, 0), abs=1e-9)
+    assert "costs as much as training A" in as_text(same, ("a", "b"))

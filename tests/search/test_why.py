@@ -52,7 +52,7 @@ def test_the_first_is_told_what_limits_it_and_what_would_help():
 
     assert "better than every other plan" in sentence
     assert "MLP (60%) and attention with projections (30%)" in sentence
-    assert f"in speed of matrix products (gemm_level[a100]) saves {0.5 * (1 - 1 / 1.1):.1%}" in sentence
+    assert f"speed of matrix products (gemm_level[a100]) by {0.5 * (1 - 1 / 1.1):.1%}" in sentence
 
 
 def test_what_nobody_can_buy_is_no_advice():
@@ -62,7 +62,7 @@ def test_what_nobody_can_buy_is_no_advice():
 
     assert "jitter" not in sentence
     assert "unexplained" not in sentence
-    assert "in speed of the host (host) saves 1.8%" in sentence
+    assert "speed of the host (host) by 1.8%" in sentence
 
 
 def test_a_simpler_plan_says_how_far_it_is_behind():
@@ -93,7 +93,7 @@ def test_a_tight_plan_lacks_what_its_high_end_lacks_and_names_the_option():
 
     assert "needs 3.00 GiB more" in sentence
     assert "GiB more (tight: " in sentence
-    assert sentence.endswith("--headroom 1 takes such plans)")
+    assert sentence.endswith("--headroom 1 accepts such plans)")
 
 
 def test_a_plan_beyond_the_headroom_of_the_user_lacks_the_headroom():

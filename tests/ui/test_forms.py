@@ -183,6 +183,24 @@ def test_faults_are_told_whole_and_as_text():
     assert '"place": "job.yaml:3"' in told
 
 
+@all_cases(
+    ("field", "where", "fix", "shown"),
+    [
+        ("plan.tensor_parallel", "", "set tensor_parallel to 4", "set Tensor parallel to 4"),
+        ("--gpus", "", "set --gpus to 8 or 16", "set GPUs to 8 or 16"),
+        ("cluster.price.device_usd_per_hour", "--price", "see --price", "see Price of a device"),
+        ("gpus", "request", "write gpus=8", "set GPUs to 8"),
+    ],
+)
+def test_a_fault_of_a_form_has_the_labels_of_the_form(field, where, fix, shown):
+    html = errors_as_html("", (Problem(field, 3, "1", "see --seq", fix, where=where),))
+
+    label = shown.split(" to ")[0].removeprefix("set ").removeprefix("see ")
+    assert f"<strong>{label}</strong></a> = 3" in html
+    assert shown in html
+    assert "--" not in html
+
+
 def test_the_place_of_a_fault_is_none_of_the_command_line():
     own = Problem(field="plan.tp", value=3, allowed="1", because="b", fix="f", where="--plan")
 

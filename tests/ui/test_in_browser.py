@@ -38,7 +38,7 @@ def test_faults_are_shown_and_mended(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
 
     changed(page, lambda: page.fill("[name=tp]", "5"))
-    assert "plan.tensor_parallel" in page.inner_text("#answer [role=alert]")
+    assert "Tensor parallel" in page.inner_text("#answer [role=alert]")
 
     changed(page, lambda: page.fill("[name=tp]", "8"))
     assert page.locator("#answer [role=alert]").count() == 0

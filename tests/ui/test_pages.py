@@ -105,8 +105,8 @@ def test_a_page_tells_every_fault_and_keeps_what_was_written(server):
 
     assert status == 400
     assert outline.values["tp"] == "5"
-    assert "plan.tensor_parallel" in text
-    assert "plan.virtual_stages" in text
+    assert "Tensor parallel</strong></a> = " in text
+    assert "Virtual stages" in text
     assert 'role="alert"' in text
 
 
@@ -158,7 +158,7 @@ def test_a_number_of_devices_that_no_node_divides_is_one_error(server):
 
         assert status == 400
         assert "1 error in the input" in text
-        assert "set gpus to 8 or 16" in text
+        assert "set GPUs to 8 or 16" in text
 
 
 def test_files_are_what_the_page_shows(server):
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_made_is_a_page_that_says_why(server):
         status, outline, text = page(server, f"{path}?{query}")
 
         assert status == 400
-        assert "plan.tensor_parallel" in text
+        assert "Tensor parallel</strong></a> = " in text
         assert {"/", "/search", "/compare"} <= set(outline.links)
     assert json.loads(asked(server, f"/report.json?{query}")[2])["faults"]
 
@@ -236,7 +236,7 @@ def test_faults_name_fields_and_no_options(server):
 
     assert status == 400
     assert "did you mean dgx-h100" in text
-    assert "set gpus to 8 or 16" in other
+    assert "set GPUs to 8 or 16" in other
     assert "--" not in re.sub("<[^>]*>", "", text + other).replace("<!--", "")
 
 

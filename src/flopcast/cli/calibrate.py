@@ -93,10 +93,11 @@ def jitter(suite: str) -> None:
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     """Report the error of curves on measurements that they were not fitted to.
 
-    Fits the curve of every kernel class without some rows of DATA, and predicts these rows: a random fifth,
-    models of another width, or the largest shapes. Also predicts all rows of a device with the curve of
-    another device. Prints the errors, the share of measurements inside the 90 % interval, and the variation
-    between repeated measurements. This takes minutes; progress goes to stderr.
+    For every kernel class, this command leaves out some rows of DATA, fits the curve to the other rows, and
+    predicts the rows that it left out. It leaves out a random fifth of the rows, then the rows of models of
+    another width, then the largest shapes. It also predicts all rows of a device with the curve of another
+    device. The output lists the errors, the share of measurements inside the 90 % interval, and the
+    variation between repeated measurements. This takes minutes; progress goes to stderr.
 
     \b
     flopcast calibrate score --data ../shared/data

@@ -69,18 +69,23 @@ def command(
     headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, with fewer layers, on 8 B200
 
-    --runs reads CSV tables of published runs, which it recognises by their headers: tables with the model,
-    hardware, plan, software and step time of one run per row; measured steps of vTrain or SimuMax; the
-    functional tests of Megatron-LM, which contain the memory allocated after a step; measured serving; or
-    training with the optimizer on the host or on drives.
+    --runs reads CSV tables of published measurements, which it recognises by their headers:
+
+    \b
+    - training runs: the model, hardware, plan, software and step time of one run per row
+    - steps that vTrain or SimuMax measured
+    - functional tests of Megatron-LM, with the memory that is allocated after a step
+    - measured serving
+    - training with the optimizer on the host or on drives
+
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without
     constants, or with those of the catalogue if --leave-one-source-out is given. The suite korthikanti is
     one of the sources of these constants, so it is rejected with this option; the other suites are not.
 
     --decisions compares plans of the same model on the same machine. It reports whether predictions rank
-    the plans in the right order, and how much slower the recommended plan is than the best. Without a
-    --leave-... option or --no-constants, it does so for each choice of constants.
+    the plans in the right order, and how much slower the recommended plan is than the best. If you
+    give neither --no-constants nor a --leave-... option, it does so once for each of these choices.
 
     --from-one-run reports how much a calibration (flopcast calibrate from-run) lowers the errors, for each
     machine of --runs that has three runs or more. It compares predictions without calibration, after a

@@ -8,9 +8,11 @@ the product rule, so that what two parts have in common is never counted as inde
 that of a log-normal number: as far in ratio on both sides.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.timeline.uncertainty import Sensitivity, interval
 from flopcast.units import Number
 
@@ -60,6 +62,13 @@ class Amount:
     def bounds(self) -> tuple[float, float]:
         """Return the 90 % interval."""
         return interval(self.value, self.factors)
+
+    @property
+    def difference_bounds(self) -> tuple[float, float]:
+        """Return the 90 % interval of an amount that may be negative, as far on both sides."""
+        changes = [slope.change * slope.log_sigma_factor for slope in self.by_factor.values()]
+        reach = NINETY_PERCENT * math.hypot(*changes)
+        return self.value - reach, self.value + reach
 
     @property
     def inverse(self) -> "Amount":

@@ -76,7 +76,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     'set load_fraction to 1'
     """
     kind = detail["type"]
-    meaning = _meaning(owner, field)
+    meaning = field_meaning(owner, field)
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
     if refused:
         allowed = _range(detail, owner.model_fields[field] if owner else None, field)
@@ -170,13 +170,15 @@ def _choice(value: object, allowed: str, usual: str) -> str:
         return str(min(numbers, key=lambda number: abs(number - value)))
     near = nearest(str(value), words, least_ratio=0.6) if words else []
     digits = re.search(r"\d+$", str(value))
+    if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
+        near = [word for word in near if word.endswith(digits[0])]
     near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]
     near += [usual] if usual in words else []
     near += words if len(words) > 1 else map(str, numbers)
     return near[0] if near else ""
 
 
-def _meaning(owner: type[BaseModel] | None, field: str) -> str:
+def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
     """Return what a field means, from its noun's docstring or its description; "" if neither says it.
 
     A description of what happens without the field is none.

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.field_faults import field_fault
+from flopcast.files.field_faults import field_fault, field_meaning
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, Path
 from flopcast.other_units import rewritten
@@ -141,8 +141,10 @@ def _problem(
         return _unknown_key(str(location[-1]), value, _names(noun, parts[:-1]), field, document.where(full))
     where = document.where(full)
     if detail["type"] == "missing":
-        fix = f"add {location[-1]}: …"
-        return Problem(field, None, "a value", "it has no default", fix, where=where, fault="is missing")
+        meaning = field_meaning(*_owner(noun, parts))
+        because = "it has no default" + (f"; {meaning}" if meaning else "")
+        fix = f"add {location[-1]} with a value"
+        return Problem(field, None, "a value", because, fix, where=where, fault="is missing")
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix.replace(f"set {name} to", f"set {where} to") if _is_option(where) else words.fix

@@ -91,7 +91,7 @@ def rows_of(compared: ReportComparison) -> list[tuple[str, str, str]]:
 
 def verdicts(compared: ReportComparison) -> list[str]:
     """Return one sentence each on time, cost and energy: which job is better, and whether that is sure."""
-    return [_verdict(compared), *_verdicts_of_costs(compared)]
+    return [_verdict(compared), *_verdicts_of_costs(compared), *_difference_of_costs(compared)]
 
 
 def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
@@ -198,6 +198,25 @@ def _verdicts_of_costs(compared: ReportComparison) -> list[str]:
     return lines
 
 
+def _difference_of_costs(compared: ReportComparison) -> list[str]:
+    """Return a sentence with the difference of the costs in dollars; none for jobs without a length."""
+    change = compared.usd_difference
+    first, second = compared.first.job, compared.second.job
+    quoted = first.has_open_length or second.has_open_length
+    if change is None or not (compared.of_runs or quoted):
+        return []
+    low, high = (f"{'-' if bound < 0 else '+'}{show_usd(abs(bound))}" for bound in change.difference_bounds)
+    what, other = (
+        ("the run of B", "the run of A")
+        if compared.of_runs
+        else ("training B on 1e12 tokens", "training A on as many")
+    )
+    if max(map(abs, change.difference_bounds)) < SMALLEST_FRACTION:
+        return [f"{what} costs as much as {other}"]
+    less = "less" if change.value < 0 else "more"
+    return [f"{what} costs {show_usd(abs(change.value))} {less} than {other} (90 %: {low} to {high})"]
+
+
 def as_json(compared: ReportComparison) -> dict[str, object]:
     """Return the comparison as JSON data: both reports, and the ratios with their 90 % intervals."""
     return {
@@ -210,6 +229,19 @@ def as_json(compared: ReportComparison) -> dict[str, object]:
         "settled": compared.sure,
         **with_bounds("cost_per_token_ratio", compared.usd_ratio),
         "cost_settled": None if compared.usd_ratio is None else settled(compared.usd_ratio),
+        **_difference_as_json(compared),
         **with_bounds("energy_per_token_ratio", compared.energy_ratio),
         "energy_settled": None if compared.energy_ratio is None else settled(compared.energy_ratio),
     }
+
+
+def _difference_as_json(compared: ReportComparison) -> dict[str, object]:
+    """Return the difference of the costs in dollars with its bounds, and what it is the cost of."""
+    change, keys = (
+        compared.usd_difference,
+        ("cost_difference_usd", "cost_difference_usd_low", "cost_difference_usd_high"),
+    )
+    numbers = [None] * 3 if change is None else [change.value, *change.difference_bounds]
+    rounded = (None if number is None else nine_digits(number) for number in numbers)
+    of = None if change is None else "run" if compared.of_runs else "1e12 tokens"
+    return {**dict(zip(keys, rounded, strict=True)), "cost_difference_of": of}

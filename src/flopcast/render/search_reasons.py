@@ -32,9 +32,9 @@ def reason_recommended(result: SearchResult) -> str:
     parts = [_place_of_first(result), f"the largest components are {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
-    levers = [f"in {in_words(name)} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
+    levers = [f"{in_words(name)} by {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
     if levers:
-        parts.append(f"a gain of 10 % {', '.join(levers)}")
+        parts.append(f"a gain of 10 % in one of these would shorten the step: {', '.join(levers)}")
     return "; ".join(parts)
 
 
@@ -47,7 +47,7 @@ def _place_of_first(result: SearchResult) -> str:
         return "better than every other plan"
     if near == 1:
         return f"the best of {len(tied)} tied plans"
-    distance = "and the best" if first.ratio == 1.0 else _behind(first, result.question.first)
+    distance = "and itself the best" if first.ratio == 1.0 else _behind(first, result.question.first)
     which = "simplest" if is_simplest(result) else f"{CHOSEN}, one"
     return f"{which} of {near} tied plans within {TIED_RATIO - 1:.0%} of the best, {distance}"
 
@@ -121,7 +121,7 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
     expected, high = show_memory(played.expected_bytes), show_memory(played.high_bytes)
     tight = played.device_verdict == "tight"
     lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes
-    way_out = "; --headroom 1 takes such plans" if tight else ""
+    way_out = "; --headroom 1 accepts such plans" if tight else ""
     more, word = show_memory(lacked_bytes), played.device_verdict
     return (
         f"{more} more ({word}: {expected} expected and up to {high} on"
@@ -132,7 +132,7 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
 def _outside(played: Exact) -> str:
     """Return how much a plan needs of the fullest memory outside the devices, which may not hold it."""
     expected = played.outside_ratio / OUTSIDE_HIGH_RATIO
-    why = "does not fit" if expected > 1.0 else "tight; --headroom 1 takes such plans"
+    why = "does not fit" if expected > 1.0 else "tight; --headroom 1 accepts such plans"
     return f"{expected:.0%} of the fullest memory outside the devices ({why})"
 
 

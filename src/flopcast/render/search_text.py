@@ -72,12 +72,13 @@ def question_lines(result: SearchResult) -> list[str]:
     part = question.space.headroom_fraction
     room = "" if part is None else f" ({part:.0%} of the memory)"
     kept = f"{result.feasible:,} of these keep all limits by estimate"
+    are = "is a variant" if result.refined == 1 else "are variants"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.text()}",
         f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.in_memory:,} fit"
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
-        + (f", {result.refined} of them are variants of the best" if result.refined else ""),
+        + (f", {result.refined} of them {are} of the best" if result.refined else ""),
     ]
     notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)
     lines += [f"note      {text}" for text in notes if text]

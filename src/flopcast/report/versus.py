@@ -24,6 +24,8 @@ class ReportComparison(Summarised):
 
     A ratio of 0.9 means that the second job needs 10 % less time per token. `sure` is True if the interval
     excludes 1, so that the order is settled. The ratios of cost and energy are None if either is unknown.
+    `usd_difference` is the cost of the second job minus that of the first: of the whole runs if `of_runs`,
+    else of 1e12 tokens.
     """
 
     first: Report
@@ -33,6 +35,8 @@ class ReportComparison(Summarised):
     high_ratio: float
     usd_ratio: Amount | None = None
     energy_ratio: Amount | None = None
+    usd_difference: Amount | None = None
+    of_runs: bool = False
 
     @property
     def sure(self) -> bool:
@@ -73,6 +77,11 @@ def versus(first: Report, second: Report) -> ReportComparison:
     ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
     low, high = difference(second.factors, first.factors, math.log(ratio))
     plans_log_sigma_factor = own_log_sigma_factor(first.factors, second.factors)
+    run_usd, second_run_usd = (None if one.run is None else one.run.usd for one in (first, second))
+    of_runs = run_usd is not None and second_run_usd is not None
+    usd, second_usd = (
+        (run_usd, second_run_usd) if of_runs else (first.cost.many_tokens_usd, second.cost.many_tokens_usd)
+    )
     return ReportComparison(
         first=first,
         second=second,
@@ -83,7 +92,18 @@ def versus(first: Report, second: Report) -> ReportComparison:
         energy_ratio=_ratio(
             first.cost.many_tokens_kwh, second.cost.many_tokens_kwh, plans_log_sigma_factor
         ),
+        usd_difference=_difference(usd, second_usd, plans_log_sigma_factor),
+        of_runs=of_runs,
     )
+
+
+def _difference(
+    first: Amount | None, second: Amount | None, plans_log_sigma_factor: float
+) -> Amount | None:
+    """Return the second amount minus the first; shared factors cancel as far as their changes agree."""
+    if first is None or second is None:
+        return None
+    return (second + first * -1.0).hanging_on("plans", plans_log_sigma_factor, second.value)
 
 
 def _ratio(first: Amount | None, second: Amount | None, plans_log_sigma_factor: float) -> Amount | None:

@@ -324,7 +324,7 @@ def _missing(key: str, document: Document) -> Problem:
     because = f"a prediction needs a {key}"
     fix = f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}"
     if key == "cluster":  # which only a measured run has to name (resolve.py)
-        because = "flopcast predicts the measured run for the machine that it ran on"
+        because = "a measured run is compared with a prediction for the machine that it ran on"
         fix = "add --cluster NAME, the machine of the run"
     return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
 

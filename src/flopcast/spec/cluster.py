@@ -89,10 +89,9 @@ class Device(StrictModel):
     curves : str
         Name of the device whose measured curves are used; "" for the device itself.
     usual_stack : str
-        Name of the stack that jobs on the device run if they name none; "" for the one of GPUs.
+        Default stack of jobs on this device; "" means megatron-core, or torch-fsdp2 for most fine-tunes.
     usual_expert_stack : str
-        Name of the stack that mixtures of experts run on the device if they name none; "" for the one of
-        other models.
+        Default stack of mixtures of experts on this device; "" means the default of all models.
     relatives : tuple of str
         Devices whose curves replace missing ones, the most similar first. flopcast uses the efficiency of a
         relative and not its seconds, and converts memory-bound curves (cost/kernels/curve_conversion.py).
@@ -182,16 +181,15 @@ class Tier(StrictModel):
     devices : int
         Number of devices that reach each other through this tier; 0 means the whole cluster.
     bytes_per_s : float
-        Hardware bandwidth of one device in one direction: 300 GB/s for NVLink 3, which is sold as 600. For
-        network cards, it is the bandwidth of all cards of a node divided by the devices of the node, even
-        if a single rank could use a shared card alone. Ranks of equal index in their nodes are assumed to
-        be on one rail. Traffic to another index changes rail inside a node (NCCL's PXN), or crosses a
-        network that blocks no more than `oversubscription_ratio` says.
+        Hardware bandwidth of one device in one direction: 300 GB/s for NVLink 3, whose data sheet adds both
+        directions to 600. For network cards, divide the bandwidth of all cards of a node by its number of
+        devices. Devices with the same index in their nodes are assumed to share a rail. Messages to other
+        indices change rails over NVLink (NCCL's PXN) or over the spine (`oversubscription_ratio`).
     latency_s : float
         Latency of one hop, software included. A collective pays it for each level of a tree over its ranks.
     fabric : str
-        Name of the fabric whose collective curves are used. Two clusters of equal hardware may run over
-        different fabrics, because the transport of the library belongs to the fabric.
+        Name of the fabric whose measured collective curves are used. A fabric is the hardware together with
+        the transport of the collective library, so clusters with equal hardware may differ in it.
     oversubscription_ratio : float
         Bandwidth of the devices below the tier over the bandwidth of their uplinks into it. It slows
         traffic that leaves a block in all directions at once (an all-to-all of tokens, transfers between
@@ -303,8 +301,8 @@ class Cluster(StrictModel):
     tiers : tuple of Tier
         Network tiers from the fastest to the widest. The last one must reach every device (`devices: 0`).
     jitter : Jitter
-        Mean step time over best step time. It belongs to the machine and not to the software: two clusters
-        with one stack have different jitters.
+        Ratio of the mean to the best step time of a run. It is a property of the machine: two clusters that
+        run the same stack can have different jitter.
     price : Price or None
         Price of a device per hour. Without it, reports state no cost.
     facility : Facility

@@ -6,6 +6,7 @@ Elsewhere: the job that a phase changes (job.py), what the run costs (economics/
 
 from pydantic import Field, field_validator
 
+from flopcast.other_units import rewritten_count
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_tokens
 
@@ -41,7 +42,11 @@ class StatedPhase(StrictModel):
     @field_validator("tokens", mode="before")
     @classmethod
     def _written(cls, value: object) -> object:
-        return parse_tokens(value) if isinstance(value, str) else value
+        try:
+            return parse_tokens(value) if isinstance(value, str) else value
+        except ValueError as error:
+            fix = f"set tokens to {rewritten_count(str(value)) or '1T'}"
+            raise ValueError(f"{error}; because it is a number; fix: {fix}") from None
 
 
 class StatedRun(StrictModel):

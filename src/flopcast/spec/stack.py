@@ -226,7 +226,7 @@ class Stack(StrictModel):
     name : str
         Name of the stack, as `flopcast catalog stacks` lists it.
     era : str
-        Month of the release, "2022-05": versions of one framework differ by 5 to 30 %.
+        Month of the release, "2022-05": releases of one framework differ in speed by 5 to 30 %.
     attention_kernel : str
         "flash" never writes the scores of attention to memory; "materialised" does.
     attention_generation : str

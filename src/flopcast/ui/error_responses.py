@@ -5,14 +5,17 @@ Elsewhere: the fields of JSON errors (render/error_json.py), where errors are de
 """
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 
 from flopcast.errors import Problem
 from flopcast.render.error_json import fault, input_faults
+from flopcast.requests.job_files import COMMAND_LINE
 from flopcast.requests.resolve import without_options
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
+from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.pool import Answer
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 
@@ -23,6 +26,14 @@ FORM_FIELDS = {*OF_JOB, *OF_PLAN, *OF_SEARCH, *OF_SERVING, "plan", "changes"}
 OF_TRAFFIC = {  # fields of a traffic → fields of a form
     "rate_per_s": "rate", "prompt_tokens": "prompt", "output_tokens": "output", "traffic": "prompt",
 }  # fmt: skip
+OPTIONS = {"objective": "objectives", "batch": "gbs"}  # options of the command line → fields of a form
+FREE = ("plan", "changes", "settings")  # fields of a form that hold several words
+REQUEST = "request"  # where a fault is that a field of a form causes
+NAMED = re.compile(r"--(?P<option>[a-z][a-z-]*)|\b(?P<dotted>(?:plan|traffic|batch|run)\.\w+)\b(?!=)")
+EDIT = re.compile(
+    rf"\b(?:write|set|use|add) (?:--)?(?P<name>{'|'.join((*FIELDS, *Plan.model_fields))})(?:=| to | (?=\d))"
+)
+COMMAND = re.compile(r" ?\((?:see )?flopcast [a-z ]+\)|(?<=; )flopcast [a-z ]+ lists them")
 
 
 def refusal(
@@ -54,21 +65,26 @@ def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) ->
 
 def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:
     """Return errors as a part of a page, each with the allowed values, the reason and the fix."""
-    named = [without_options(each) for each in problems]
+    named = list(problems)
     count = f"{len(named)} error{'s' if len(named) != 1 else ''} in the input"
     items = "".join(f"<li>{_problem(each)}</li>" for each in named)
-    text = f"<ul>{items}</ul>" if named else f"<p>{escape(message)}</p>"
+    text = f"<ul>{items}</ul>" if named else f"<p>{escape(in_labels(message))}</p>"
     return f'<div class="faults" role="alert"><h2>{count if named else "No answer"}</h2>{text}</div>'
 
 
 def _problem(problem: Problem) -> str:
     """Return one problem as HTML: the error, the allowed values, the reason, and the edit that fixes it."""
+    in_file = ":" in problem.where  # a file has fields, and no labels
+    words = str if in_file else in_labels
     pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
-    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
-    field = problem.field
-    said = problem.message.removeprefix(field)
-    place = f"{problem.where}: " if problem.where else ""
-    name, key = f"<strong>{escape(place + field)}</strong>", _form_field(field)
+    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(words(text))}</dd></div>" for name, text in pairs)
+    own, where = _form_field(problem.field), _form_field(problem.where.removeprefix("--"))
+    key, label = own or where, words(problem.field)
+    if key in FIELDS and not in_file and (own or key not in FREE):
+        label = FIELDS[key].label
+    elif in_file or (not key and problem.where not in ("", REQUEST)):
+        label = f"{words(problem.where)}: {label}"
+    name, said = f"<strong>{escape(label)}</strong>", problem.message.removeprefix(problem.field)
     if key:
         name = f'<a href="#field-{key}" data-field="{key}">{name}</a>'
     return f"<p>{name}{escape(said)}</p><dl>{rows}</dl>"
@@ -80,9 +96,26 @@ def _form_field(field: str) -> str:
     >>> _form_field("plan.tensor_parallel"), _form_field("model"), _form_field("cluster.tiers")
     ('tp', 'model', '')
     """
-    name = field.rpartition("plan.")[2]
+    name = field.removeprefix("--").rpartition("plan.")[2]
     if field.startswith("traffic"):
         name = OF_TRAFFIC.get(field.rpartition(".")[2], field.rpartition(".")[2])
     if name in Plan.model_fields:
         name = short_name(name, Plan.model_fields[name])
     return name if name in FORM_FIELDS else ""
+
+
+def in_labels(text: str) -> str:
+    """Return a text with the labels of the form in the place of options and dotted names.
+
+    >>> in_labels("set plan.tensor_parallel to 16"), in_labels("write gpus=8"), in_labels("--gpus 16")
+    ('set Tensor parallel to 16', 'set GPUs to 8', 'GPUs 16')
+    """
+    text = COMMAND.sub("", text.replace(COMMAND_LINE, "form"))
+    text = EDIT.sub(lambda found: f"set {_label(found['name'])} to ", text)
+    return NAMED.sub(lambda found: _label(found["option"] or found["dotted"]), text)
+
+
+def _label(name: str) -> str:
+    """Return the label of a field, an option or a dotted name; the name where no form has it."""
+    key = _form_field(OPTIONS.get(name, name))
+    return FIELDS[key].label if key in FIELDS else name.removeprefix("plan.")

@@ -61,7 +61,7 @@ COUNTED = {
     "ep": Field("Expert parallel", "ep", about="The degree of expert parallelism.", counts=True),
     "dp": Field(
         "Data parallel",
-        "dp, computed",
+        "dp",
         about="The number of replicas; if it is empty, it follows from the other degrees.",
         counts=True,
     ),
@@ -173,7 +173,7 @@ WRITTEN = {
         about="KEY=VALUE for any field of the job, separated by blanks.",
         wide=True,
     ),
-    "samples": Field("Samples", "of an epoch, such as 52k", about="The number of sequences of one epoch."),
+    "samples": Field("Samples", "such as 52k", about="The number of sequences of one epoch."),
     "epochs": Field("Epochs", "such as 3", about="How often the samples are trained on."),
     "tokens": Field(
         "Tokens of the whole run",

@@ -53,6 +53,7 @@ _FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}
 _FIELD_OF |= {"tp-beyond-domain": "flopcast search --tp-beyond-domain"}
 _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_FIELD_OF)})(?![\w-])")
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
+USUAL_COUNTS = {"gbs": 512, "seq": 4096, "lora": 16, "qlora": 16, "requests": 1000, "max_tokens": 8192}
 MOST_NAME = 100  # characters in the name of a file
 MOST_DOCUMENT_BYTES = 256 << 10
 Words = Mapping[str, object]
@@ -278,7 +279,7 @@ def count(words: Words, name: str) -> int | None:
             value,
             "a whole number above 0",
             "the setting is a whole number",
-            f"write {name}=8",
+            f"write {name}={USUAL_COUNTS.get(name, 8)}",
             "request",
         )
     return int(str(value))

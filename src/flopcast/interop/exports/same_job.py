@@ -109,6 +109,8 @@ def _problem(difference: Difference, target: str) -> Problem:
     word = json.dumps(instead).strip('"') if simple else str(instead)
     if isinstance(instead, tuple) and instead and all(isinstance(each, int) for each in instead):
         simple, word = True, ",".join(map(str, instead))
+    elif instead == ():
+        word = "no entry"
     fix = f"add {field}={word}" if simple else f"change {field}, or export to another format"
     return not_expressible(field, value, word, target, fix)
 

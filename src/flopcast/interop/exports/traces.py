@@ -61,8 +61,8 @@ def export_chakra(job: Job) -> Exported:
     files.append(("groups.json", json.dumps(listed).encode("utf-8")))
     notes = (
         "in ASTRA-sim: --workload-configuration=FOLDER/step --comm-group-configuration=FOLDER/groups.json",
-        "durations are whole microseconds; tokens of experts travel as an all-to-all over their ranks",
-        "contention, jitter and what the host spends on launches are the simulator's to add",
+        "durations are whole microseconds; experts get their tokens by an all-to-all over their ranks",
+        "the simulator must model contention, jitter and launch times of the host: the trace has none",
     )
     return Exported(files=tuple(files), notes=notes, binary=True)
 

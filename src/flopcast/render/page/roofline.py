@@ -13,6 +13,7 @@ References
 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -27,7 +28,9 @@ from flopcast.report.report import Report
 from flopcast.units import Number, show
 
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 112, 985, 16, 390
-CLOSE = (22, 12)  # a mark closer than this (x, y) to a numbered mark gets no number
+MARK = 7  # half the width of a mark, and a margin
+LETTER, LINE = 8, 16  # width of a letter and height of a line of text, at most
+Box = tuple[float, float, float, float]  # left, top, right, bottom of a text
 SLOPE_RATIO = 8.0  # a roof is drawn at least down to 1 / SLOPE_RATIO of its bend
 
 
@@ -145,20 +148,23 @@ def _drawing(report: Report, products: list[KernelPoint]) -> str:
     across, up = axes(report, products)
     device = report.job.cluster.node.device
     lines = [*grid(across, up, lambda value: f"{value:g}", lambda value: show(value, "FLOP/s"))]
+    places = [(across.at(p.intensity_flop_per_byte), up.at(p.attained_flop_per_s)) for p in products]
+    boxes: list[Box] = []
     for unit in _units(products):
         peak = device.peak(unit)
         low = max(across.low, up.low / device.memory_bytes_per_s)
         bend = peak / device.memory_bytes_per_s
         corners = ((low, low * device.memory_bytes_per_s), (bend, peak), (across.high, peak))
-        lines.append(
-            line(corners, across, up, "rule")
-            + label(RIGHT - 4, up.at(peak) - 5, f"{unit}: {show(peak, 'FLOP/s')}", "end", "soft")
-        )
-    marks, numbered = [], list[tuple[float, float]]()
-    for number, one in enumerate(products, 1):
-        x, y = across.at(one.intensity_flop_per_byte), up.at(one.attained_flop_per_s)
-        free = all(abs(x - a) > CLOSE[0] or abs(y - b) > CLOSE[1] for a, b in numbered)
-        numbered += [(x, y)] * free
+        name = f"{unit}: {show(peak, 'FLOP/s')}"
+        box = _free_box(name, across.at(bend), up.at(peak), places)
+        boxes.append(box)
+        lines.append(line(corners, across, up, "rule") + label(box[0], box[3] - 4, name, "start", "soft"))
+    marks = []
+    for number, (one, (x, y)) in enumerate(zip(products, places, strict=True), 1):
+        box = (x + 8, y - LINE / 2, x + 8 + LETTER * len(f"{number}"), y + LINE / 2)
+        others = [place for place in places if place != (x, y)]
+        free = not _covers(box, others) and not any(_overlap(box, each) for each in boxes)
+        boxes += [box] * free
         marks.append(
             _mark(one, x, y, number) + (label(x + 8, y + 4.5, f"{number}", "start") if free else "")
         )
@@ -170,6 +176,31 @@ def _drawing(report: Report, products: list[KernelPoint]) -> str:
     drawn = "".join(lines) + "".join(reversed(marks))
     drawn += names(across, up, "FLOP per byte moved", "attained FLOP/s")
     return figure("roofline-drawing", "Roofline of one device", described, HEIGHT, drawn, escape(described))
+
+
+def _free_box(text: str, bend: Number, y: Number, places: Sequence[tuple[float, float]]) -> Box:
+    """Return the place of a roof's name: above or below the roof, at its right end or at its bend.
+
+    It is the first of these that covers no mark, or the first of all if each covers one.
+    """
+    width = LETTER * len(text)
+    boxes: list[Box] = [
+        (left, top, left + width, top + LINE)
+        for left in (RIGHT - 4 - width, bend + 30, (bend + RIGHT - width) / 2)
+        for top in (y - LINE - 2, y + 3)
+    ]
+    return next((box for box in boxes if not _covers(box, places)), boxes[0])
+
+
+def _covers(box: Box, places: Sequence[tuple[float, float]]) -> bool:
+    """Return whether a text covers a part of any mark."""
+    left, top, right, bottom = box
+    return any(left - MARK < x < right + MARK and top - MARK / 2 < y < bottom + MARK / 2 for x, y in places)
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    """Return whether two texts overlap."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _mark(one: KernelPoint, x: Number, y: Number, number: int) -> str:
