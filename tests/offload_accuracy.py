@@ -50,7 +50,7 @@ the bias is the median of predicted / measured, minus 1. "Inside" is the share o
   (lab/offload_runs/machines.py).
 - "Data sheets" still takes 0.43 of the memory's bandwidth for updates on the host, which is the mean of the
   three machines (0.35, 0.43 and 0.52).
-- Two replicas or four of models that are divided over tensor-parallel ranks of two nodes take 20 to 30 %
+- Two replicas or four of models that are divided over tensor-parallel ranks of two nodes take 20 to 50 %
   longer than predicted in the forward and backward passes: several rings share one network card there.
 - On one device, 13B parameters with interleaved updates take up to 90 % longer in the backward pass than
   with updates on the host alone; 7B parameters do not. Predictions have no such effect.

@@ -1,6 +1,6 @@
 """`flopcast search`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch, broken_off
 from flopcast.cli.search_files import Written, files_writer
 from flopcast.cli.suggestions import names_of
 from flopcast.cli.terminal import print_text
+from flopcast.errors import Problem, SpecError
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.serving_words import serves
 
@@ -84,6 +85,12 @@ if TYPE_CHECKING:
 @click.option(
     "--no-refine", is_flag=True, help="Do not try uneven stages, partial recompute and other rank orders."
 )
+@click.option(
+    "--largest",
+    is_flag=True,
+    help="Find the largest model with layers of this width that fits, with and without states outside the"
+    " devices, instead of the best plan.",
+)
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Number of plans to show."
@@ -93,7 +100,14 @@ if TYPE_CHECKING:
 @click.option("--parquet", type=FILE, help="Like --csv, as Parquet; needs polars or pyarrow.")
 @click.option("--plot", type=FILE, help="Draw the Pareto front: FILE.html or FILE.svg.")
 @writes_document
-def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **named: Any) -> None:  # noqa: ANN401
+def command(
+    request: JobRequest,
+    largest: bool,
+    pareto: bool,
+    top: int,
+    wants_json: bool,
+    **named: Any,  # noqa: ANN401
+) -> None:
     """Find the best plans for a model on a cluster, or the best deployments to serve it.
 
     The search estimates all plans, simulates the best 64 exactly, and ranks these. A plan is tied with
@@ -127,12 +141,42 @@ def command(request: JobRequest, pareto: bool, top: int, wants_json: bool, **nam
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
     asked = SearchRequest(job=request, **named)
-    if serves(request):
+    if largest:
+        others = files | workers | {"pareto": pareto, "engine": serves(request), "offload": request.offload}
+        _largest(asked, wants_json, [name for name, value in others.items() if value])
+    elif serves(request):
         from flopcast.cli.search_serving import search_deployments
 
         search_deployments(asked, pareto, top, wants_json, files, workers)
     else:
         _search_plans(asked, pareto, top, wants_json, files, workers)
+
+
+def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) -> None:
+    """Print the largest models that fit; options named by `others` have no meaning here."""
+    if others:
+        because = "--largest tries training plans with and without offload, and ranks none"
+        raise SpecError(
+            [
+                Problem(f"--{name}", "--largest", "a search without --largest", because, f"remove --{name}")
+                for name in others
+            ]
+        )
+    from flopcast.library.curves import load_book
+    from flopcast.render.largest_models import LargestOn, largest_json, largest_text
+    from flopcast.requests.search_request import question_of
+    from flopcast.search.largest_model import largest_model
+
+    question = question_of(asked)
+    answers = []
+    for job in question.sized():
+        book = load_book(job.cluster)
+        found = {outside: largest_model(question, job, book, offload=outside) for outside in (False, True)}
+        answers.append(LargestOn(job=job, found=found))
+    if wants_json:
+        print_json(largest_json(answers))
+    else:
+        print_text(largest_text(answers))
 
 
 def _search_plans(

@@ -23,6 +23,7 @@ from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, StorageTraffic, TierCopy
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.memory_tiers import HostMemory, Storage
+from flopcast.units import Number
 
 UPDATE_SHARE = 0.43  # of the memory's peak, by the updates of all ranks: 0.35 to 0.52 on three machines
 INTERLEAVED_HOST_RATIO, INTERLEAVED_DEVICE_RATIO = 0.72, 0.54
@@ -45,11 +46,14 @@ def host_memory(cluster: Cluster) -> HostMemory:
     return cluster.node.memory
 
 
-def device_rate(cluster: Cluster, pinned: bool) -> float:
-    """Return bytes per second between one device and its host while all devices of the node copy."""
+def device_rate(cluster: Cluster, pinned: bool, link_fraction: Number = 1.0) -> float:
+    """Return bytes per second between one device and its host while all devices of the node copy.
+
+    With pinned memory, the software reaches `link_fraction` of the link.
+    """
     memory, node = host_memory(cluster), cluster.node
     link = node.device.host_bytes_per_s / memory.devices_per_link
-    alone = link if pinned else min(link, memory.pageable_bytes_per_s)
+    alone = link * link_fraction if pinned else min(link, memory.pageable_bytes_per_s)
     return min(alone, memory.bytes_per_s / node.devices)
 
 
@@ -109,7 +113,7 @@ def _copy_seconds(work: TierCopy, cluster: Cluster) -> tuple[Floats, str, float]
     if work.link in ("to_device", "to_host"):
         kind = "" if work.pinned else "_pageable"
         sigma = PINNED_LOG_SIGMA if work.pinned else PAGEABLE_LOG_SIGMA
-        rate = device_rate(cluster, work.pinned)
+        rate = device_rate(cluster, work.pinned, work.link_fraction)
         return work.size_bytes / rate, f"host_link{kind}[{cluster.node.device.name}]", sigma
     read, write = storage_rates(cluster, work.tier)
     latency_s = np.where(work.size_bytes > 0, storage_of(cluster, work.tier).latency_s, 0.0)

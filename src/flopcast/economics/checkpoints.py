@@ -16,6 +16,7 @@ from flopcast.dtypes import Floats
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.memory_tiers import Storage
+from flopcast.spec.offload_software import PINNED_FRACTION
 from flopcast.spec.rules_checkpoints import storage_of
 from flopcast.workload.saved_states import SavedStates
 
@@ -38,8 +39,7 @@ class SaveRates:
     ----------
     The first four: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), fitted to the time that
     training waits; tests/economics/test_datastates.py repeats the fit without the judged model. The spread:
-    the same runs, which agree with any value between 0.2 and 0.4. Pinned copies: 10.1 of 25 GB/s on A100,
-    22 of 50 GB/s on H100 (validation/zero3_offload_runs.csv).
+    the same runs, which agree with any value between 0.2 and 0.4.
     """
 
     serialised_bytes_per_s: float = 1.5e9
@@ -48,7 +48,7 @@ class SaveRates:
     file_s: float = 0.0033
     most_files: int = 412
     node_log_sigma_factor: float = 0.3
-    pinned_fraction: float = 0.42
+    pinned_fraction: float = PINNED_FRACTION
 
 
 RATES = SaveRates()

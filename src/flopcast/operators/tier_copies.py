@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.units import Number
 
 Link = Literal["to_device", "to_host", "disk_read", "disk_write"]
 LINKS: tuple[Link, ...] = ("to_device", "to_host", "disk_read", "disk_write")
@@ -19,13 +20,15 @@ class TierCopy:
     """Bytes that every rank copies at the same time over one link.
 
     `link` is "to_device" or "to_host" between a device and its host, and "disk_read" or "disk_write"
-    between the host and the storage `tier`. `pinned` says whether the memory on the host is pinned.
+    between the host and the storage `tier`. `pinned` says whether the memory on the host is pinned;
+    `link_fraction` is the fraction of the link's rate that the software reaches with pinned memory.
     """
 
     link: Link
     tier: str
     size_bytes: Floats
     pinned: bool = True
+    link_fraction: Number = 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ class HostMemory(StrictModel):
         `bytes_per_s` (cost/tier_copies.py).
     pageable_bytes_per_s : float
         Rate at which one device copies to or from memory that is not pinned. The default was measured on
-        nodes of 4 A100 and of 4 H100 (validation/zero3_offload_runs.csv: 4.2 to 5.9 GB/s).
+        nodes of 4 A100 and of 4 H100 (validation/zero3_offload_runs.csv: 4.4 to 7 GB/s).
     devices_per_link : int
         Devices that share one link to the host. The rate of a link is the device's `host_bytes_per_s`.
     """

@@ -16,6 +16,7 @@ Optimizer States, arXiv:2410.21316. Activations: SSDTrain, arXiv:2408.10013.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.item import HostWork, Item
@@ -25,6 +26,7 @@ from flopcast.spec.offload import Placement, fraction_in, stride_of
 from flopcast.spec.optimizers import FP32_BYTES, state_bytes
 from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.stack import Stack
+from flopcast.units import Number
 
 COMPONENT = "offload"  # of copies
 UPDATE = "host_update"  # the component of updates
@@ -45,6 +47,7 @@ def _copies(
     when: str = "every",
     after: tuple[str, ...] = (),
     pinned: bool = True,
+    link_fraction: Number = 1.0,
 ) -> tuple[Item, ...]:
     """Return the copies of a placement's fraction of `size_bytes`, over one link after the other.
 
@@ -56,7 +59,9 @@ def _copies(
             continue
         size = size_bytes * one.fraction * _share_of_host(one)
         through_buffers = pinned or one.tier != "host"  # files are written from pinned buffers
-        work = TierCopy(link=link, tier=one.tier, size_bytes=size, pinned=through_buffers)
+        work = TierCopy(
+            link=link, tier=one.tier, size_bytes=size, pinned=through_buffers, link_fraction=link_fraction
+        )
         found.append(
             Item(
                 name=f"{name}.{link}",
@@ -145,6 +150,7 @@ def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ..
             when="last",
             after=("compute", "dp"),
             pinned=how.gradient_copies == "pinned",
+            link_fraction=how.pinned_fraction,
         )
         if how.gradient_flush == "blocking":
             found.append(wait_for_copies(found[-1].stream))
@@ -165,7 +171,15 @@ def parameters_return(stack: Stack, plans: Plans, shard: Counts, phase: str, whe
     size_bytes = shard * (FP32_BYTES if wide else ELEMENT_BYTES[plans.structure.activations])
     found: list[Item] = []
     for one in _placed(plans.structure, "parameters"):
-        found += _copies("parameters", BACK, one, size_bytes, phase=phase, when=when)
+        found += _copies(
+            "parameters",
+            BACK,
+            one,
+            size_bytes,
+            phase=phase,
+            when=when,
+            link_fraction=stack.offload.pinned_fraction,
+        )
     return tuple(found)
 
 
@@ -186,14 +200,15 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
     plan, placed, how = plans.structure, _placed(plans.structure, "optimizer"), stack.offload
     if not placed:
         return ()
+    copies = partial(_copies, phase="step", link_fraction=how.pinned_fraction)
     found: list[Item] = []
     if how.gradient_flush in AT_UPDATE or plan.zero < 2:
         pinned = how.gradient_copies == "pinned"
         for one in _placed(plan, "gradients"):
-            found += _copies("gradients", OUT, one, shard * FP32_BYTES, phase="step", pinned=pinned)
+            found += copies("gradients", OUT, one, shard * FP32_BYTES, pinned=pinned)
     states = shard * state_bytes(plan.optimizer, stack.optimizer)
     if how.updates_on == "device":
-        return tuple(c for one in placed for c in _copies("states", ROUND, one, states, phase="step"))
+        return tuple(copy for one in placed for copy in copies("states", ROUND, one, states))
     updated = shard * updated_outside(stack, plan)
     found.append(
         Item(
@@ -213,10 +228,10 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
     elsewhere = fraction_in(plan.offload, "parameters")
     for one in placed:
         on_device = one.model_copy(update={"tier": "host"})  # from there, wherever the states are
-        found += _copies("parameters", BACK, on_device, new_bytes * (1 - elsewhere), phase="step")
+        found += copies("parameters", BACK, on_device, new_bytes * (1 - elsewhere))
     for one in _placed(plan, "parameters"):
         written = one.model_copy(update={"fraction": one.fraction * updated_outside(stack, plan)})
-        found += _copies("parameters", OUT[1:], written, new_bytes, phase="step")
+        found += copies("parameters", OUT[1:], written, new_bytes)
     return (_beside_update(found),) if how.gradient_flush == "beside_update" else tuple(found)
 
 

@@ -23,7 +23,7 @@ def stack_of(*, flushes: bool, micro_batches: int, fitted: bool) -> dict[str, ob
     flushes : whether gradients leave through pinned memory during the backward pass
     fitted : whether the host's times are those fitted on measured runs; otherwise, layers need none
     """
-    offload = dict(FLUSH) if flushes else {}
+    offload: dict[str, object] = {"pinned_fraction": 1, **(FLUSH if flushes else {})}  # machines state it
     found: dict[str, object] = {"base": "deepspeed-zero", "gradients": {"overlap": False}}
     if fitted:
         offload |= LAYER_TIMES

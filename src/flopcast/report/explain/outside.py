@@ -54,7 +54,7 @@ def outside_inputs(
 def _copy_rate(work: TierCopy, cluster: Cluster) -> Input:
     if work.link in ("to_device", "to_host"):
         memory = "pinned memory" if work.pinned else "memory that is not pinned"
-        return _rate("rate", device_rate(cluster, work.pinned), f"{memory} of the host")
+        return _rate("rate", device_rate(cluster, work.pinned, work.link_fraction), f"{memory} of the host")
     read, write = storage_rates(cluster, work.tier)
     return _rate("rate", read if work.link == "disk_read" else write, work.tier)
 
