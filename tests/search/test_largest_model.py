@@ -11,7 +11,6 @@ from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.default_plan import fits
 from flopcast.search.largest_model import STEP, largest_model, with_layers
 
-
 FIXED = ("tensor_parallel", "pipeline_parallel", "zero", "recompute", "micro_batch", "global_batch")
 
 

@@ -46,6 +46,10 @@ class Switches(StrictModel):
         Switch that prints timers of the parts of a step.
     rank_timers : str
         Switch that prints these timers for every rank.
+    offload : str
+        Switch that places states outside the devices.
+    pinned_copies : str
+        Switch that copies gradients to pinned memory of the host.
     async_checkpoints : str
         Switch that writes checkpoints while the run goes on.
     fixed : tuple of str
@@ -73,6 +77,8 @@ class Switches(StrictModel):
     graphs: str = ""
     timers: str = ""
     rank_timers: str = ""
+    offload: str = ""
+    pinned_copies: str = ""
     async_checkpoints: str = ""
     fixed: tuple[str, ...] = ()
 

@@ -33,6 +33,26 @@ def test_the_exchange_of_experts_is_a_suspect_with_its_switch(name):
     assert abs(saved_s - suspect.cost_s) < 0.01 * found.report.step_time_s
 
 
+OFFLOADED = {
+    "offload_not_needed": ("plan.offload=none", "offload_optimizer"),
+    "copies_not_pinned": ("stack.offload.gradient_copies=pinned", "pin_memory"),
+}
+
+
+@all_cases("name", OFFLOADED)
+def test_states_on_the_host_that_fit_on_the_devices_are_a_suspect(name):
+    words = {"gpus": 8, "seq": 2048, "stack": "deepspeed-zero"}
+    one = job("llama-3-8b", **words, plan="dp=8 mbs=1 gbs=32 zero=3 recompute=full offload=optimizer:host")
+
+    found = diagnose(one, PREDICTOR.predict)
+
+    suspect = next(one for one in found.suspects if one.name == name)
+    edits, switch = OFFLOADED[name]
+    assert suspect.edits == edits
+    assert switch in suspect.change
+    assert suspect.cost_s > 0.05 * found.report.step_time_s
+
+
 def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():
     words = {"gpus": 8, "stack": "megatron-core-2026", "plan": "dp=4 tp=2 gbs=512 sp zero=1"}
     one = job("llama-3-8b", **words)

@@ -5,6 +5,7 @@ Elsewhere: edits that are read (library/edits.py), which changes are tried (sett
 """
 
 from flopcast.spec.job import Job
+from flopcast.spec.offload import Placement, offload_word
 
 
 def difference(job: Job, changed: Job) -> str:
@@ -28,6 +29,10 @@ def difference(job: Job, changed: Job) -> str:
 
 
 def _named(name: str, before: object, after: object) -> str:
+    if isinstance(before, tuple) and isinstance(after, tuple):
+        placed = tuple(one for one in after if isinstance(one, Placement))
+        if placed or any(isinstance(one, Placement) for one in before):
+            return f"{name}={offload_word(placed) or 'none'}"
     fields = getattr(type(after), "model_fields", None)
     if fields is None:
         return f"{name}={_text(after)}"
@@ -39,3 +44,13 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def with_stack(job: Job, **changes: object) -> Job:
+    """Return the job with fields of its stack changed."""
+    return job.model_copy(update={"stack": job.stack.model_copy(update=changes)})
+
+
+def with_plan(job: Job, **changes: object) -> Job:
+    """Return the job with fields of its plan changed."""
+    return job.model_copy(update={"plan": job.plan.model_copy(update=changes)})

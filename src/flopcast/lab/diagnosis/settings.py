@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flopcast.errors import InfeasibleError, SpecError
-from flopcast.lab.diagnosis.job_edits import difference
+from flopcast.lab.diagnosis.job_edits import difference, with_plan, with_stack
 from flopcast.lab.diagnosis.recompute_shown import with_recompute
 from flopcast.lab.diagnosis.suspect import Predict, Suspect
 from flopcast.library.curves import load_book
@@ -44,34 +44,26 @@ class Setting:
     changed: Callable[[Job], tuple[Job, ...]]
 
 
-def _with_stack(job: Job, **changes: object) -> Job:
-    return job.model_copy(update={"stack": job.stack.model_copy(update=changes)})
-
-
-def _with_plan(job: Job, **changes: object) -> Job:
-    return job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
-
-
 def _overlapped_gradients(job: Job) -> tuple[Job, ...]:
     known, plan = job.stack.gradients, job.plan
     if plan.data_parallel == 1 or known.overlaps(plan.zero):
         return ()
     if job.stack.switches.overlaps_alone and (plan.zero == 0 or plan.pipeline_parallel > 1):
         return ()
-    return (_with_stack(job, gradients=known.model_copy(update={"overlap": True})),)
+    return (with_stack(job, gradients=known.model_copy(update={"overlap": True})),)
 
 
 def _overlapped_gather(job: Job) -> tuple[Job, ...]:
     known, plan = job.stack.gradients, job.plan
     if plan.data_parallel == 1 or plan.zero not in (1, 2) or known.overlap_gather:
         return ()
-    return (_with_stack(job, gradients=known.model_copy(update={"overlap_gather": True})),)
+    return (with_stack(job, gradients=known.model_copy(update={"overlap_gather": True})),)
 
 
 def _overlapped_tensor(job: Job) -> tuple[Job, ...]:
     if job.plan.tensor_parallel == 1 or job.stack.tensor_overlap == "chunks":
         return ()
-    return (_with_stack(job, tensor_overlap="chunks"),)
+    return (with_stack(job, tensor_overlap="chunks"),)
 
 
 def _overlapped_transfers(job: Job) -> tuple[Job, ...]:
@@ -80,21 +72,21 @@ def _overlapped_transfers(job: Job) -> tuple[Job, ...]:
         return ()
     if known.style(interleaved=True) == "overlapped":
         return ()
-    return (_with_stack(job, pipeline=known.model_copy(update={"transfers": "overlapped"})),)
+    return (with_stack(job, pipeline=known.model_copy(update={"transfers": "overlapped"})),)
 
 
 def _overlapped_exchanges(job: Job) -> tuple[Job, ...]:
     known = job.stack.experts
     if job.plan.expert_parallel == 1 or known.overlaps_exchanges:
         return ()
-    return (_with_stack(job, experts=known.model_copy(update={"exchange_overlap": "other_micro_batch"})),)
+    return (with_stack(job, experts=known.model_copy(update={"exchange_overlap": "other_micro_batch"})),)
 
 
 def _better_dispatcher(job: Job) -> tuple[Job, ...]:
     known = job.stack.experts
     if job.plan.expert_parallel == 1 or not known.sends_every_row:
         return ()
-    return (_with_stack(job, experts=known.model_copy(update={"dispatcher": "deepep"})),)
+    return (with_stack(job, experts=known.model_copy(update={"dispatcher": "deepep"})),)
 
 
 def _less_recompute(job: Job) -> tuple[Job, ...]:
@@ -106,29 +98,42 @@ def _larger_micro_batch(job: Job) -> tuple[Job, ...]:
     plan = job.plan
     whole = plan.global_batch // plan.data_parallel
     return tuple(
-        _with_plan(job, micro_batch=size)
+        with_plan(job, micro_batch=size)
         for size in (4 * plan.micro_batch, 2 * plan.micro_batch)
         if whole % size == 0
     )
 
 
+def _fewer_placements(job: Job) -> tuple[Job, ...]:
+    placed = job.plan.offload
+    fewer = [(), *(tuple(other for other in placed if other is not one) for one in placed)]
+    return tuple(with_plan(job, offload=rest) for rest in dict.fromkeys(fewer)) if placed else ()
+
+
+def _pinned_copies(job: Job) -> tuple[Job, ...]:
+    known = job.stack.offload
+    if not job.plan.offload or known.gradient_copies == "pinned":
+        return ()
+    return (with_stack(job, offload=known.model_copy(update={"gradient_copies": "pinned"})),)
+
+
 def _fused_attention(job: Job) -> tuple[Job, ...]:
     if job.stack.attention_kernel == "flash":
         return ()
-    return (_with_stack(job, attention_kernel="flash"),)
+    return (with_stack(job, attention_kernel="flash"),)
 
 
 def _newer_attention(job: Job) -> tuple[Job, ...]:
     if job.stack.attention_kernel != "flash" or job.stack.attention_generation == "newest":
         return ()
-    return (_with_stack(job, attention_generation="newest"),)
+    return (with_stack(job, attention_generation="newest"),)
 
 
 def _graphs(job: Job) -> tuple[Job, ...]:
     known = job.stack.host
     if "iteration" in known.graphs:
         return ()
-    return (_with_stack(job, host=known.model_copy(update={"graphs": ("iteration",)})),)
+    return (with_stack(job, host=known.model_copy(update={"graphs": ("iteration",)})),)
 
 
 SETTINGS = (
@@ -181,6 +186,19 @@ SETTINGS = (
         title="The micro-batch is smaller than memory allows",
         switch="micro_batch",
         changed=_larger_micro_batch,
+    ),
+    Setting(
+        name="offload_not_needed",
+        is_of_plan=True,
+        title="States are outside the devices that would fit on them",
+        switch="offload",
+        changed=_fewer_placements,
+    ),
+    Setting(
+        name="copies_not_pinned",
+        title="Gradients are copied to memory of the host that is not pinned",
+        switch="pinned_copies",
+        changed=_pinned_copies,
     ),
     Setting(
         name="attention_not_fused",
