@@ -79,8 +79,9 @@ def test_a_verdict_tells_by_how_much_and_in_which_direction(name, turned):
     pair = (OTHERS[name], PLAIN) if turned else (PLAIN, OTHERS[name])
     ratios = [second / first for first, second in zip(*map(per_token, pair), strict=True)]
 
-    sentences = verdicts(versus(*pair))
+    *sentences, difference = verdicts(versus(*pair))
 
+    assert "than training" in difference
     for sentence, ratio in zip(sentences, ratios, strict=True):
         low, high = (float(each) for each in re.search(r"90 %: (\S+)% to (\S+)%", sentence).groups())
         assert low <= 100 * (ratio - 1) + 0.051
