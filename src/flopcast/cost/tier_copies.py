@@ -22,6 +22,7 @@ from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, StorageTraffic, TierCopy
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.units import Number
 
@@ -31,9 +32,9 @@ PINNED_LOG_SIGMA, PAGEABLE_LOG_SIGMA, STORAGE_LOG_SIGMA = 0.15, 0.2, 0.25
 UPDATE_LOG_SIGMA, GUESSED_UPDATE_LOG_SIGMA = 0.1, 0.3
 
 
-def storage_of(cluster: Cluster, tier: str) -> Storage:
+def described_storage(cluster: Cluster, tier: str) -> Storage:
     """Return the storage that a placement names; rules have seen that there is one."""
-    found = cluster.file_system if tier == "file_system" else cluster.node.nvme
+    found = storage_of(cluster, tier)
     if found is None:
         raise ValueError(f"the cluster describes no {tier}")
     return found
@@ -62,7 +63,7 @@ def storage_rates(cluster: Cluster, tier: str) -> tuple[float, float]:
 
     Drives are shared by the devices of a node, a file system by all nodes of the job.
     """
-    storage, node = storage_of(cluster, tier), cluster.node
+    storage, node = described_storage(cluster, tier), cluster.node
     sharers = cluster.num_devices if tier == "file_system" else node.devices
     limit = np.inf if storage.node_bytes_per_s is None else storage.node_bytes_per_s / node.devices
     read, write = storage.read_bytes_per_s / sharers, storage.write_bytes_per_s / sharers
@@ -116,7 +117,7 @@ def _copy_seconds(work: TierCopy, cluster: Cluster) -> tuple[Floats, str, float]
         rate = device_rate(cluster, work.pinned, work.link_fraction)
         return work.size_bytes / rate, f"host_link{kind}[{cluster.node.device.name}]", sigma
     read, write = storage_rates(cluster, work.tier)
-    latency_s = np.where(work.size_bytes > 0, storage_of(cluster, work.tier).latency_s, 0.0)
+    latency_s = np.where(work.size_bytes > 0, described_storage(cluster, work.tier).latency_s, 0.0)
     seconds = work.size_bytes / (read if work.link == "disk_read" else write) + latency_s
     return seconds, _storage_factor(work.tier, cluster), STORAGE_LOG_SIGMA
 

@@ -13,9 +13,10 @@ from flopcast.economics.failures import LostTime, best_interval_s, lost_time
 from flopcast.errors import Problem
 from flopcast.spec.checkpoints import METHODS, Checkpoint, MethodName
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.job import Job
 from flopcast.spec.operations import Reliability
-from flopcast.spec.rules_checkpoints import FIELDS, storage_of
+from flopcast.spec.rules_checkpoints import FIELDS
 from flopcast.units import Number, show_memory, show_seconds
 from flopcast.workload.program import Programs
 from flopcast.workload.saved_states import SavedStates, saved_states

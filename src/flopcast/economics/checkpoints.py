@@ -12,12 +12,13 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from flopcast.cost.tier_copies import device_rate
 from flopcast.dtypes import Floats
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.memory_tiers import Storage
 from flopcast.spec.offload_software import PINNED_FRACTION
-from flopcast.spec.rules_checkpoints import storage_of
 from flopcast.workload.saved_states import SavedStates
 
 
@@ -156,10 +157,9 @@ def slowest_of(nodes: int, log_sigma_factor: float) -> float:
 
 def pinned_bytes_per_s(cluster: Cluster, rates: SaveRates = RATES) -> float:
     """Return the rate at which each device copies to pinned memory while all devices of a node do."""
-    node, memory = cluster.node, cluster.node.memory
-    sharers = 1 if memory is None else memory.devices_per_link
-    link = rates.pinned_fraction * node.device.host_bytes_per_s / sharers
-    return link if memory is None else min(link, memory.bytes_per_s / node.devices)
+    if cluster.node.memory is None:
+        return rates.pinned_fraction * cluster.node.device.host_bytes_per_s
+    return device_rate(cluster, pinned=True, link_fraction=rates.pinned_fraction)
 
 
 def _copy_s(

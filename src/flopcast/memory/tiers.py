@@ -19,6 +19,7 @@ from flopcast.memory.outside import outside_of_chunks
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.described_tiers import tier_of
 from flopcast.spec.offload import TIERS, fraction_in
 from flopcast.spec.optimizers import FP32_BYTES
 from flopcast.spec.orders import filled_after
@@ -117,13 +118,9 @@ def _each_plan(programs: Programs) -> tuple[Integers, Counts]:
 
 def _capacity_and_ranks(tier: str, cluster: Cluster) -> tuple[float, int]:
     """Return the bytes of a tier, and how many ranks share it; a tier that is not described holds all."""
-    node = cluster.node
-    if tier == "file_system":
-        return (
-            cluster.file_system.capacity_bytes if cluster.file_system else math.inf
-        ), cluster.num_devices
-    memory = node.memory if tier == "host" else node.nvme
-    return (memory.capacity_bytes if memory else math.inf), node.devices
+    ranks = cluster.num_devices if tier == "file_system" else cluster.node.devices
+    memory = tier_of(cluster, tier)
+    return (memory.capacity_bytes if memory else math.inf), ranks
 
 
 def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:

@@ -19,9 +19,9 @@ from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.report.report import Report
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
-from flopcast.spec.rules_checkpoints import storage_of
 from flopcast.workload.program import Programs
 from flopcast.workload.resharding import Reads, reads
 from flopcast.workload.saved_states import saved_states

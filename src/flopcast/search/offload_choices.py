@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from flopcast.spec.checks import Case
+from flopcast.spec.described_tiers import tier_of
 from flopcast.spec.job import Job
 from flopcast.spec.offload import TIERS, Placement
 from flopcast.spec.plan import one_plan
-from flopcast.spec.rules_offload import tier_of
 
 FRACTIONS = (0.25, 0.5, 0.75)  # of the optimizer on the host; and all of it
 HALF = 0.5  # of the activations; and all of them
@@ -49,7 +49,7 @@ def described_tiers(job: Job) -> tuple[str, ...]:
     Whatever leaves a device passes through the memory of its host, so without it there is none.
     """
     case = Case.of(job, one_plan(job.plan))
-    tiers = tuple(name for name in TIERS if tier_of(case, name) is not None)
+    tiers = tuple(name for name in TIERS if tier_of(case.cluster, name) is not None)
     return tiers if TIERS[0] in tiers else ()
 
 

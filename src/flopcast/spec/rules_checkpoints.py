@@ -8,23 +8,13 @@ that is too small for its copies (economics/checkpoints.py), what a rule is (che
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.memory_tiers import Storage
+from flopcast.spec.described_tiers import storage_of
 
 FIELDS = {
     "file_system": "cluster.file_system",
     "object_store": "cluster.object_store",
     "nvme": "cluster.groups[0].node.nvme",
 }
-
-
-def storage_of(cluster: Cluster, name: str) -> Storage | None:
-    """Return the storage that checkpoints are written to; None for the host, or if it is not described."""
-    stores = {
-        "file_system": cluster.file_system,
-        "object_store": cluster.object_store,
-        "nvme": cluster.node.nvme,
-    }
-    return stores.get(name)
 
 
 def _described(cluster: Cluster) -> list[str]:

@@ -6,7 +6,7 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 """
 
 from flopcast.spec.checks import Case, Rule
-from flopcast.spec.memory_tiers import HostMemory, Storage
+from flopcast.spec.described_tiers import tier_of
 from flopcast.spec.offload import KINDS, Placement, fraction_in, offload_word, stride_of
 
 FIELDS = {"host": "memory", "nvme": "nvme", "file_system": "file_system"}  # of a node, or of the cluster
@@ -31,13 +31,6 @@ def _without(case: Case, wrong: list[Placement]) -> str:
     return f"set offload to {offload_word(rest) or 'none'}"
 
 
-def tier_of(case: Case, name: str) -> HostMemory | Storage | None:
-    """Return the description of a tier, or None if the cluster has none."""
-    owner = case.cluster if name == "file_system" else case.cluster.node
-    found: HostMemory | Storage | None = getattr(owner, FIELDS[name])
-    return found
-
-
 def _undescribed(case: Case) -> list[str]:
     """Return the names of tiers that the plan uses and the cluster does not describe."""
     if _unknown_to_stack(case):
@@ -45,7 +38,7 @@ def _undescribed(case: Case) -> list[str]:
     names = dict.fromkeys(one.tier for one in _placed(case))
     if any(name != "host" for name in names):
         names = dict.fromkeys(("host", *names))  # everything passes through the host
-    return [name for name in names if tier_of(case, name) is None]
+    return [name for name in names if tier_of(case.cluster, name) is None]
 
 
 def _field_of(name: str) -> str:

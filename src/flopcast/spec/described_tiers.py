@@ -1,0 +1,23 @@
+"""The memory outside the devices that a cluster describes, by the name that plans and checkpoints use.
+
+Answers: what does "host", "nvme", "file_system" or "object_store" mean on a cluster?
+Elsewhere: the memory itself (memory_tiers.py), what is placed there (offload.py, checkpoints.py).
+"""
+
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.memory_tiers import HostMemory, Storage
+
+
+def storage_of(cluster: Cluster, name: str) -> Storage | None:
+    """Return drives, file system or object store; None for other names, or if it is not described."""
+    stores = {
+        "file_system": cluster.file_system,
+        "object_store": cluster.object_store,
+        "nvme": cluster.node.nvme,
+    }
+    return stores.get(name)
+
+
+def tier_of(cluster: Cluster, name: str) -> HostMemory | Storage | None:
+    """Return the memory of a name; None if the cluster does not describe it."""
+    return cluster.node.memory if name == "host" else storage_of(cluster, name)
