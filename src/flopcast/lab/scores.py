@@ -6,7 +6,8 @@ scores are shown (render/measured_scores.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -50,28 +51,30 @@ class MeasuredRun(Protocol):
         """Return the names by which statistics are told apart."""
 
 
-class ComparedNumber(Protocol):
-    """One measured number beside its prediction, in the measured unit."""
+Run_co = TypeVar("Run_co", bound=MeasuredRun, covariant=True)
+Number_co = TypeVar("Number_co", bound=MeasuredNumber, covariant=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compared(Generic[Run_co, Number_co]):
+    """One measured number of a row beside its prediction, in the measured unit."""
+
+    run: Run_co
+    measured: Number_co
+    predicted: Estimate
 
     @property
-    def run(self) -> MeasuredRun:
-        """Return the row of the table."""
-
-    @property
-    def measured(self) -> MeasuredNumber:
-        """Return the measured number."""
-
-    @property
-    def predicted(self) -> Estimate:
-        """Return the prediction with its interval."""
-
-    @property
-    def relative_error(self) -> Number:
+    def relative_error(self) -> float:
         """Return predicted over measured, less 1."""
+        return self.predicted.value / self.measured.value - 1.0
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the interval holds the measured value."""
+        """Return whether the 90 % interval holds the measured value."""
+        return self.predicted.low <= self.measured.value <= self.predicted.high
+
+
+ComparedNumber = Compared[MeasuredRun, MeasuredNumber]
 
 
 class Scores(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from flopcast.serving.serving_report import Estimate
+from flopcast.lab.scores import Compared
 from flopcast.spec.job import Job
 from flopcast.units import Number
 
@@ -51,23 +51,7 @@ class OffloadRun:
     groups: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedPart:
-    """One measured part of a step beside its prediction, in milliseconds."""
-
-    run: OffloadRun
-    measured: MeasuredPart
-    predicted: Estimate
-
-    @property
-    def relative_error(self) -> float:
-        """Return predicted over measured, less 1."""
-        return self.predicted.value / self.measured.value - 1.0
-
-    @property
-    def is_inside(self) -> bool:
-        """Return whether the 90 % interval holds the measured value."""
-        return self.predicted.low <= self.measured.value <= self.predicted.high
+ComparedPart = Compared[OffloadRun, MeasuredPart]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

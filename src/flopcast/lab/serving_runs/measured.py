@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
+from flopcast.lab.scores import Compared
 from flopcast.serving.requests import Requests
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.serving_job import ServingJob
@@ -51,23 +52,7 @@ class ServingRun:
     leave_out_share: Number = 0.0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ComparedServing:
-    """One measured number beside its prediction, in the measured unit."""
-
-    run: ServingRun
-    measured: Measured
-    predicted: Estimate
-
-    @property
-    def relative_error(self) -> float:
-        """Return predicted over measured, less 1."""
-        return self.predicted.value / self.measured.value - 1.0
-
-    @property
-    def is_inside(self) -> bool:
-        """Return whether the 90 % interval holds the measured value."""
-        return self.predicted.low <= self.measured.value <= self.predicted.high
+ComparedServing = Compared[ServingRun, Measured]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
