@@ -168,7 +168,7 @@ def predict_memory(job: Job) -> MemoryReport:
 
 
 def offload_that_fits(job: Job) -> "OffloadThatFits | None":
-    """Return the fastest placement of states outside the devices with which the job's plan fits.
+    """Return the fastest placement of states outside the devices that makes the job's plan fit.
 
     Returns
     -------

@@ -57,7 +57,7 @@ def waits_s(model, method):
 
 
 def fitted(models):
-    """The constants that these models give, as geometric means."""
+    """Constants fitted on these models, as geometric means over the models."""
     file_s = geometric_mean(waits_s(model, LAZY) / states(model).num_files for model in models)
 
     def files_s(model):

@@ -31,7 +31,7 @@ def serves(request: JobRequest) -> bool:
 
 
 def _keys(request: JobRequest) -> Collection[object]:
-    """Return the keys that the files of a request have; none of files with errors, which others report."""
+    """Return the keys in the files of a request; a file that cannot be read counts as empty here."""
     try:
         source = request.source or read_source(with_named_model(request))
     except SpecError:

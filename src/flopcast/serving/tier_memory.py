@@ -40,7 +40,7 @@ class TierMemory:
         return int(self.room_bytes / self.token_bytes) if self.token_bytes else UNLIMITED
 
     def parts(self, tokens: int) -> dict[str, float]:
-        """Return what fills the memory when each instance caches so many tokens, in bytes by name."""
+        """Return the bytes in the memory by category, if each instance caches this many tokens."""
         caches = tokens * self.token_bytes
         named = {"weights": self.weight_bytes, "hidden states": self.activation_bytes, "KV cache": caches}
         return {name: size for name, size in named.items() if size} | {"free": self.room_bytes - caches}

@@ -102,7 +102,7 @@ class ServingJob(StrictModel):
 
     @property
     def host_computes(self) -> HostComputes:
-        """Return what the host's processor computes, as the deployment or by default the engine says."""
+        """Return what the host's processor computes: the deployment's choice, or the engine's default."""
         streaming = self.engine.streaming
         if streaming is None or not self.plan.streams:
             return "nothing"

@@ -97,7 +97,7 @@ def held_intervals(
     Returns
     -------
     Intervals
-        Owner (stage · ranks + rank) · shards + shard. Padding is part of no tensor.
+        Intervals of owners, which are numbered (stage · ranks + rank) · shards + shard. Padding has none.
     """
     ranks, stages = _ranks(programs, expert), int(programs.plans.pipeline_parallel.flat[0])
     offsets, totals, elements, stage = _tensors(programs, expert)

@@ -126,7 +126,7 @@ def _compared(run: OffloadRun, known: Reports) -> list[ComparedPart]:
 
 
 def _refitted(runs: Sequence[OffloadRun], group: str, reports: Reports) -> list[OffloadRun]:
-    """Return the runs with rates that the other groups of their machine have."""
+    """Return the runs with the rates that were fitted on the other groups of the same machine."""
     known: list[tuple[OffloadRun, tuple[Scaled, ...]]] = []
     for run in runs:
         if run.job is not None:

@@ -83,7 +83,7 @@ class DeploymentSpace(StrictModel):
     expert_messages : tuple of str
         Whether messages of experts are hidden; as in the job if it is empty.
     weights_on, kv_on, activations_on : tuple of str
-        Where weights, keys and values, and hidden states are kept; as in the job if they are empty.
+        Memory of weights, of keys and values, and of hidden states; if empty, that of the job.
     host_computes : tuple of str
         What the host's processor computes; as in the job if it is empty.
     max_sequences, max_tokens : tuple of int
