@@ -251,12 +251,12 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
     )
 
     more = ". flopcast search compares more plans"
-    assert alone.sentence() == f"plan chosen: the fastest one; 1 of 7 common plans fit{more}"
+    assert alone.sentence() == f"plan chosen, the fastest (1 of 7 common plans fit){more}"
     assert ahead.sentence() == (
-        "plan chosen: the fastest one; 3 of 7 common plans fit."
+        "plan chosen, the fastest (3 of 7 common plans fit)."
         f" The next best plan, {second.short()}, is 12.5% slower{more}"
     )
     assert behind.sentence() == (
-        "plan chosen: the simplest of 2 tied plans within 2% of the fastest; 3 of 7 common plans fit."
+        "plan chosen, the simplest of 2 plans within 2% of the fastest (3 of 7 common plans fit)."
         f" The fastest plan, {second.short()}, is 1.0% faster{more}"
     )

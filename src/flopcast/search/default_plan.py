@@ -86,12 +86,11 @@ class ChosenPlan:
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
         start = f"plan completed with {filled}" if fixed and filled else "plan chosen"
         fit = "only just fit" if self.tight else "fit"
-        usual = f"{self.fitting} of {self.possible} common plans {fit}"
+        usual = f"({self.fitting} of {self.possible} common plans {fit})"
         if self.next_best is None or self.next_ratio >= 1:
-            text = f"{start}: the fastest one; {usual}"
+            text = f"{start}, the fastest {usual}"
         else:
-            simplest = f"the simplest of {self.tied} tied plans within {TIED_RATIO - 1:.0%} of the fastest"
-            text = f"{start}: {simplest}; {usual}"
+            text = f"{start}, the simplest of {self.tied} plans within {TIED_RATIO - 1:.0%} of the fastest {usual}"
         if self.next_best is not None:
             text += f". {self._next()}"
         return f"{text}. flopcast search compares more plans"
