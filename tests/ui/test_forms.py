@@ -18,8 +18,9 @@ from flopcast.ui.error_responses import errors_as_html, errors_as_json
 from flopcast.ui.form import plan_note
 from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.openapi import described
+from flopcast.ui.packed_documents import packed, unpacked
 from flopcast.ui.page import PAGES, START
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING, packed, unpacked
+from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 from flopcast.ui.responses import fields_of
 
 JOB = {"model": "gpt3-175b", "cluster": "selene", "gpus": "64", "tp": "8", "gbs": "128"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flopcast.errors import SpecError
 from flopcast.ui import limits
 from flopcast.ui.limits import HEADERS, MOST_AT_ONCE, MOST_BODY_BYTES, MOST_HEADER_BYTES, Limits
-from flopcast.ui.request_fields import MOST_DOCUMENT_BYTES, packed, unpacked
+from flopcast.ui.packed_documents import MOST_DOCUMENT_BYTES, packed, unpacked
 
 
 class Inner:

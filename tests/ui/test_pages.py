@@ -161,6 +161,17 @@ def test_a_number_of_devices_that_no_node_divides_is_one_error(server):
         assert "set GPUs to 8 or 16" in text
 
 
+def test_wrong_numbers_and_names_are_reported_together(server):
+    status, _, text = page(
+        server, "/", model="llama-3-8", cluster="nope", gpus="abc", seq="-4", tp="-1", gbs="0"
+    )
+    assert status == 400
+    assert "6 errors in the input" in text
+    status, _, text = page(server, "/serve", model="llama-3-8", gpus="abc", engine="nope", tp="-1")
+    assert status == 400
+    assert "4 errors in the input" in text
+
+
 def test_files_are_what_the_page_shows(server):
     query = urlencode(SMALL)
     _, headers, text = asked(server, f"/job.yaml?{query}")

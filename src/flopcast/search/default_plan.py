@@ -90,7 +90,8 @@ class ChosenPlan:
         if self.next_best is None or self.next_ratio >= 1:
             text = f"{start}, the fastest {usual}"
         else:
-            text = f"{start}, the simplest of {self.tied} plans within {TIED_RATIO - 1:.0%} of the fastest {usual}"
+            near = f"plans within {TIED_RATIO - 1:.0%} of the fastest"
+            text = f"{start}, the simplest of {self.tied} {near} {usual}"
         if self.next_best is not None:
             text += f". {self._next()}"
         return f"{text}. flopcast search compares more plans"

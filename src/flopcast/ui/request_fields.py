@@ -1,23 +1,21 @@
 """The fields of an HTTP request, and the job or search that they describe.
 
-Answers: which fields may a request have, and how does a page's address hold a document?
-Elsewhere: what they stand for (requests/job_request.py, requests/search_request.py).
+Answers: which fields may a request have, and which job do they describe?
+Elsewhere: documents in an address (packed_documents.py), what the fields stand for
+(requests/job_request.py, requests/search_request.py).
 
 A request names entries of the catalogue, or contains a document as text. The server never opens a path or
 an address that a request names: a model, a site or a schedule is given by name or in full.
 """
 
-import base64
-import binascii
 import math
 import re
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.shell.parameters import parsed_values, with_values
 from flopcast.library import catalog
@@ -29,8 +27,10 @@ from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.requests.sources import is_script, refuse_values, source_of
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
+from flopcast.ui.packed_documents import packed, unpacked
 
 OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit")
+COUNTS = ("gpus", "seq", "lora", "qlora")
 OF_TRAINING = ("lora", "qlora", "samples", "epochs", "tokens")  # what is trained, and for how long
 OF_JOB = (*OF_MACHINE, *OF_TRAINING)
 OF_PLAN = (
@@ -55,8 +55,8 @@ _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_FIELD_OF)})(?![\w-])")
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
 USUAL_COUNTS = {"gbs": 512, "seq": 4096, "lora": 16, "qlora": 16, "requests": 1000, "max_tokens": 8192}
 MOST_NAME = 100  # characters in the name of a file
-MOST_DOCUMENT_BYTES = 256 << 10
 Words = Mapping[str, object]
+Made = TypeVar("Made")
 
 
 def job_from(words: Words) -> Job:
@@ -70,9 +70,14 @@ def job_from(words: Words) -> Job:
         No plan fits.
     """
     check_names(words, PLAIN)
-    request, source = _request(words)
-    plan = _plan(words, request.devices or request.whole_cluster, own="plan" in _keys(source.document))
-    return resolve(replace(request, source=source, plan=plan))
+    words, problems = without_faults(words)
+
+    def made() -> Job:
+        request, source = _request(words)
+        plan = _plan(words, request.devices or request.whole_cluster, own="plan" in _keys(source.document))
+        return resolve(replace(request, source=source, plan=plan))
+
+    return reported_together(problems, made)
 
 
 def question_from(words: Words) -> Question:
@@ -84,15 +89,20 @@ def question_from(words: Words) -> Question:
         The fields have faults; all of them are reported.
     """
     check_names(words, (*PLAIN, *OF_SEARCH))
-    request, source = _request(dict(words) | {"gpus": None})
-    plan, gpus = " ".join(_stated_words(words)) or None, text_of(words, "gpus")
-    job = replace(request, source=source, plan=plan, gpus=gpus)
+    numbers, problems = without_faults(dict(words) | {"gpus": None})
     clusters, stacks, objectives = (
         str(words.get(name) or "").replace(",", " ").split() for name in ("cluster", "stack", "objectives")
     )
     named: dict[str, Any] = {name: text_of(words, name) for name in OF_SEARCH[1:]}
     named |= {"clusters": clusters, "stacks": stacks, "objectives": objectives}
-    return question_of(SearchRequest(job=job, **named))
+
+    def made() -> Question:
+        request, source = _request(numbers)
+        plan, gpus = " ".join(_stated_words(words)) or None, text_of(words, "gpus")
+        job = replace(request, source=source, plan=plan, gpus=gpus)
+        return question_of(SearchRequest(job=job, **named))
+
+    return reported_together(problems, made)
 
 
 def brought_from(
@@ -177,54 +187,61 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSourc
     return source_of(text.encode(), name, JobRequest(gpus=given or node))
 
 
-def packed(text: str) -> str:
-    """Return a document compressed for use in an address.
-
-    >>> unpacked(packed("plan: {tp: 8}"))
-    'plan: {tp: 8}'
-    """
-    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
-
-
-def unpacked(word: str) -> str:
-    """Return the document that `packed` compressed.
-
-    Raises
-    ------
-    SpecError
-        The text is not a packed document, or the document is larger than MOST_DOCUMENT_BYTES.
-    """
-    try:
-        unpacking = zlib.decompressobj()
-        raw = unpacking.decompress(
-            base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)), MOST_DOCUMENT_BYTES
-        )
-        if unpacking.unconsumed_tail or not unpacking.eof:
-            raise ValueError
-        return raw.decode()
-    except (ValueError, binascii.Error, zlib.error):
-        allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, as a page packs it"
-        because = "the address contains the whole document"
-        raise spec_error("job", word, allowed, because, "choose the file again", "request") from None
-
-
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
     texts = ("model", "cluster", "stack", "price", "tokens", "samples", "epochs")
     named: dict[str, Any] = {name: text_of(words, name) for name in texts}
-    model, limit, job = named["model"], text_of(words, "power_limit"), words.get("job")
+    limit, job = text_of(words, "power_limit"), words.get("job")
     changes = str(words.get("changes") or "").split()
     changes += [] if limit is None else [f"site.power_limit_w={limit}"]
-    named |= {name: count(words, name) for name in ("gpus", "seq", "lora", "qlora")}
+    named |= {name: count(words, name) for name in COUNTS}
     named |= {"changes": tuple(changes)}
-    if model is not None and catalog.known("models", model) is None:
-        raise SpecError([catalog.unknown_name("models", model, "model", "request")])
     request = JobRequest(**named)
     if isinstance(job, Mapping) or not job:
         data = dict(job) if isinstance(job, Mapping) else {}
         return request, JobSource(document=Document("request", data, {}))
     name, _, text = unpacked(str(job)).partition("\n")
     return request, source_of(text.encode(), name, request)
+
+
+def without_faults(words: Words) -> tuple[dict[str, object], list[Problem]]:
+    """Return a request without the counts and the model that are wrong, and what is wrong with them."""
+    problems: list[Problem] = []
+    rest = dict(words)
+    for name in COUNTS:
+        try:
+            count(words, name)
+        except SpecError as wrong:
+            problems += wrong.problems
+            del rest[name]
+    model = text_of(words, "model")
+    if model is not None and catalog.known("models", model) is None:
+        problems.append(catalog.unknown_name("models", model, "model", "request"))
+        rest["model"] = USUAL["model"]
+    return rest, problems
+
+
+def reported_together(problems: Sequence[Problem], made: Callable[[], Made]) -> Made:
+    """Return what `made` returns; its errors and `problems` are reported together.
+
+    Raises
+    ------
+    SpecError
+        There are problems, or `made` finds some.
+    InfeasibleError
+        There are no problems, and no plan fits.
+    """
+    try:
+        result = made()
+    except SpecError as found:
+        raise SpecError([*problems, *found.problems]) from None
+    except InfeasibleError:
+        if not problems:
+            raise
+        raise SpecError(problems) from None
+    if problems:
+        raise SpecError(problems)
+    return result
 
 
 def _keys(document: Document) -> Mapping[str, object]:

@@ -13,9 +13,7 @@ from urllib.parse import urlencode
 
 from flopcast import api
 from flopcast.best_deployments import answer_of_serving
-from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document, resolve
-from flopcast.library import catalog
 from flopcast.render.deployments_drawing import LEGEND, drawing_of
 from flopcast.render.deployments_text import groups_of, rows_of, why_none
 from flopcast.render.page.table import Cell, Markup, table
@@ -37,7 +35,9 @@ from flopcast.ui.request_fields import (
     Words,
     check_names,
     count,
+    reported_together,
     text_of,
+    without_faults,
 )
 
 LONG_NAMES = {
@@ -60,27 +60,24 @@ def serving_job_from(words: Words) -> ServingJob:
         The fields have faults; all of them are reported.
     """
     check_names(words, OF_SERVING)
+    words, problems = without_faults(words)
     stated = {name: text_of(words, name) for name in OF_SERVING}
-    if stated["model"] is not None and catalog.known("models", stated["model"]) is None:
-        raise SpecError([catalog.unknown_name("models", stated["model"], "model", "request")])
     words_of_plan = [f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None]
     plan = " ".join([*words_of_plan, *([stated["settings"]] if stated["settings"] else [])])
     # field by field, as a text could name further fields of a traffic: a trace is a path
     traffic = {name: resolve(value) for name in OF_TRAFFIC if (value := stated[name]) is not None}
-    source = JobSource(document=Document("request", {}, {}))
-    return resolve_serving(
-        JobRequest(
-            source=source,
-            model=stated["model"],
-            cluster=stated["cluster"],
-            gpus=count(words, "gpus"),
-            engine=stated["engine"] or "vllm",
-            price=stated["price"],
-            plan=plan or None,
-            traffic=traffic or None,
-            slo=stated["slo"],
-        )
+    request = JobRequest(
+        source=JobSource(document=Document("request", {}, {})),
+        model=stated["model"],
+        cluster=stated["cluster"],
+        gpus=count(words, "gpus"),
+        engine=stated["engine"] or "vllm",
+        price=stated["price"],
+        plan=plan or None,
+        traffic=traffic or None,
+        slo=stated["slo"],
     )
+    return reported_together(problems, lambda: resolve_serving(request))
 
 
 def serve_data(words: Words) -> dict[str, object]:
