@@ -161,4 +161,4 @@ def test_a_shown_output_with_old_numbers_gets_those_of_today(tmp_path):
 def test_what_a_command_says_on_stderr_follows_what_it_prints():
     printed, code = output_of("flopcast catalog nothing")
 
-    assert (code, printed.startswith("1 fault in the input") or "Usage" in printed) == (1, True)
+    assert (code, printed.startswith("1 error in the input") or "Usage" in printed) == (1, True)

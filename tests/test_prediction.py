@@ -1,4 +1,4 @@
-"""prediction.py: the whole spine against physical laws, limits, and faults in the input."""
+"""prediction.py: the whole spine against physical laws, limits, and errors in the input."""
 
 import pytest
 from all_cases import all_cases

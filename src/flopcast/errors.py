@@ -1,4 +1,4 @@
-"""All deliberate errors of flopcast, and the text of a fault in the input.
+"""All deliberate errors of flopcast, and the text of an error in the input.
 
 FlopcastError            catch this to catch them all
 ├── SpecError            the input is wrong: holds every Problem found, not just the first
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault in the input, with everything that its reader needs to fix it.
+    """One error in the input, with everything that its reader needs to fix it.
 
     Examples
     --------

@@ -136,7 +136,7 @@ def test_words_that_are_no_change_and_devices_that_fill_no_node_are_told_togethe
     ended = flopcast("predict", *NAMED, "--gpus", 12, "plan.tp=1", "plan..tp=8")
 
     assert ended.code == 1
-    assert ended.err.startswith("2 faults in the input\n")
+    assert ended.err.startswith("2 errors in the input\n")
 
 
 def test_a_folder_with_a_config_is_a_model(tmp_path):

@@ -271,7 +271,7 @@ def test_all_faults_of_a_command_line_are_told_at_once(tmp_path):
     ended = flopcast("predict", path, "--gpus", "12", "--model", "gpt5", "stack.colour=red", "batch.seq=0")
 
     assert ended.code == 1
-    assert ended.err.startswith("5 faults in the input\n")
+    assert ended.err.startswith("5 errors in the input\n")
     for field in ("--gpus", "model = 'gpt5'", "stack.colour", "plan.micro_batch", "batch.seq"):
         assert field in ended.err
 

@@ -376,7 +376,7 @@ def test_the_examples_in_the_help_of_predict_run(path, monkeypatch):
         (
             SpecError([Problem(field="f", value=1, allowed="2", because="so", fix="f=2")]),
             1,
-            "1 fault in the input\n\nf = 1 is not allowed",
+            "1 error in the input\n\nf = 1 is not allowed",
         ),
     ],
     ids=lambda part: type(part).__name__,

@@ -133,5 +133,5 @@ def test_the_headline_of_an_error_is_red_on_a_terminal(tmp_path):
 
     shown, piped = on_terminal("predict", place), flopcast("predict", place, variables=PLAIN)
 
-    assert shown.err.startswith(terminal.bad("1 fault in the input"))
+    assert shown.err.startswith(terminal.bad("1 error in the input"))
     assert terminal.plain(shown.err) == piped.err

@@ -210,13 +210,13 @@ def test_a_model_without_linears_to_adapt_is_refused_by_the_option():
     ended = flopcast("predict", "deepseek-v3", "--gpus", 256, "--lora", 16)
 
     assert ended.code == 1
-    assert ended.err.startswith("1 fault in the input\n\n--lora = 16 is not allowed")
+    assert ended.err.startswith("1 error in the input\n\n--lora = 16 is not allowed")
 
 
 def test_every_fault_of_a_command_line_is_told_beside_those_of_the_training():
     ended = flopcast("predict", "llama-3-8b", "--gpus", 12, "--lora", 8, "--qlora", 8, "--epochs", 2)
 
-    assert ended.err.startswith("3 faults in the input\n")
+    assert ended.err.startswith("3 errors in the input\n")
 
 
 def test_phases_and_a_length_are_not_given_together(tmp_path):

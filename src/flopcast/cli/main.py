@@ -195,7 +195,7 @@ def _report_usage(error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
     else:
-        print_error("1 fault in the input", f"\n\n{usage_problem(error)}")
+        print_error("1 error in the input", f"\n\n{usage_problem(error)}")
 
 
 def _report_error(error: Exception) -> int:
@@ -204,7 +204,7 @@ def _report_error(error: Exception) -> int:
 
     if isinstance(error, SpecError):
         count = len(error.problems)
-        print_error(f"{count} fault{'s' if count != 1 else ''} in the input", f"\n\n{error}")
+        print_error(f"{count} error{'s' if count != 1 else ''} in the input", f"\n\n{error}")
         return EXIT_INPUT
     if isinstance(error, InfeasibleError):
         click.echo(str(error), err=True)
