@@ -37,6 +37,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "operators": {"errors", "units", "dtypes", "kept_results"},
     "strict_model": {"field_text", "units"},
     "layers": {"operators", "strict_model"},
+    "graph": {"layers"},
     "schedules": {"dtypes", "errors", "strict_model"},
     "spec": {"layers", "other_units", "schedules"},
     "workload": {"spec"},
@@ -56,7 +57,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "interop/hugging_face": {"files", "spec"},
     "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
     "interop/tracing": {"layers"},
-    "interop": {"library", "prediction", "serving", "interop/hugging_face", "interop/tracing"},
+    "interop": {"library", "prediction", "serving", "interop/hugging_face", "interop/tracing", "graph"},
     "requests": {"interop", "search", "search/deployments"},
     "workers": {"garbage", "library", "search"},
     "lab/measure": {"cost"},

@@ -1,0 +1,1 @@
+"""Operator graphs of exported models, and the layers that they become."""

@@ -1,0 +1,355 @@
+"""Canonical operators: what each computes, moves and keeps for the backward pass.
+
+Answers: how many FLOP does an operator of a graph need, which bytes does it move, what does autograd save?
+Elsewhere: the graph itself (operator_graph.py), how files name operators (interop/graphs/), how gradients
+and times follow (operators/).
+
+FLOP count the multiply-adds of products only, as everywhere in flopcast: a causal mask is not subtracted
+here. What is saved are the rules of PyTorch (tools/autograd/derivatives.yaml): a ReLU saves its output, a
+GELU its input, a product the factors whose partners need a gradient.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, GraphTensor, OperatorGraph
+
+Role = str  # what is saved: "first", "second", "inputs", "factors", "output", "mask", "positions", "rows"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Canonical:
+    """What flopcast knows of an operator.
+
+    Attributes
+    ----------
+    family : str
+        How it runs: "product", "attention", "elementwise", "reduction", "normalisation", "pooling",
+        "movement" (copies), "gather", "scatter", "sort", "scan", "transform", "view" (no kernel) or
+        "unknown".
+    flop : callable, optional
+        Its FLOP in products, given graph and node; by default 0.
+    saves : tuple of str
+        What autograd keeps: "first", "second" or all "inputs"; "factors" (inputs whose partners need a
+        gradient); the "output"; a "mask" of one byte per element of the output; "positions" of eight
+        bytes per element of the output; "rows", two fp32 numbers for each row of the output.
+    passes : float
+        How often it goes over its tensors, if one kernel does not do it in a single pass.
+    is_fusible : bool
+        Whether a compiler joins it with the operators before and behind it.
+    has_gradient : bool
+        Whether a gradient flows through it.
+    """
+
+    family: str
+    flop: Callable[[OperatorGraph, GraphNode], float] | None = None
+    saves: tuple[Role, ...] = ()
+    passes: float = 1.0
+    is_fusible: bool = False
+    has_gradient: bool = True
+
+    @property
+    def is_view(self) -> bool:
+        """Return whether no kernel runs, because the output is memory of the first input."""
+        return self.family == "view"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedTensor:
+    """Memory that autograd keeps: a tensor of the graph or, if `tensor` is "", of the operator alone."""
+
+    tensor: str
+    role: Role
+    size_bytes: float
+
+
+def _matmul_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    left, out = graph.tensors[node.inputs[0]].shape, graph.tensors[node.outputs[0]].elements
+    terms = left[-2] if node.attributes.get("transposed_left") and len(left) > 1 else (left or (1,))[-1]
+    return 2.0 * out * terms
+
+
+def _convolution_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    weight = graph.tensors[node.inputs[1]].shape
+    return 2.0 * graph.tensors[node.outputs[0]].elements * prod(weight[1:])
+
+
+def _transposed_convolution_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    weight = graph.tensors[node.inputs[1]].shape
+    return 2.0 * graph.tensors[node.inputs[0]].elements * prod(weight[1:])
+
+
+def _attention_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    query, key, value = (graph.tensors[name].shape for name in node.inputs[:3])
+    return 2.0 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def _einsum_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    left, right, _ = einsum_sizes(graph, node)
+    return 2.0 * prod((left | right).values()) if right else 0.0
+
+
+def _recurrent_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    rows = prod(graph.tensors[node.inputs[0]].shape[:-1])
+    weights = (tensor for tensor in graph.read(node)[1:] if tensor.is_parameter)
+    return 2.0 * rows * sum(weight.elements for weight in weights if len(weight.shape) > 1)
+
+
+def _grouped_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    rows, weight = graph.tensors[node.inputs[0]], graph.tensors[node.inputs[1]].shape
+    return 2.0 * rows.elements * weight[-1]
+
+
+def einsum_sizes(
+    graph: OperatorGraph, node: GraphNode
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Return the sizes of the indices of both operands of an einsum, and of its output.
+
+    >>> tensors = {name: GraphTensor(name=name, shape=shape) for name, shape in (
+    ...     ("q", (2, 8, 16)), ("k", (2, 8, 32)), ("s", (2, 16, 32)))}
+    >>> node = GraphNode(name="n", operator="einsum", inputs=("q", "k"), outputs=("s",),
+    ...                  attributes={"equation": "bdi,bdj->bij"})
+    >>> einsum_sizes(OperatorGraph(name="", tensors=tensors, nodes=(node,), inputs=("q", "k"),
+    ...                            outputs=("s",)), node)[1]
+    {'b': 2, 'd': 8, 'j': 32}
+    """
+    words = str(node.attributes.get("equation", "")).replace(" ", "").replace("...", "")
+    operands, _, result = words.partition("->")
+    sizes = [
+        dict(zip(letters[::-1], tensor.shape[::-1], strict=False))
+        for letters, tensor in zip(operands.split(","), graph.read(node), strict=False)
+    ]
+    further = [
+        {f".{place}": size for place, size in enumerate(tensor.shape[: len(tensor.shape) - len(letters)])}
+        for letters, tensor in zip(operands.split(","), graph.read(node), strict=False)
+    ]
+    left, right = ([a | b for a, b in zip(sizes, further, strict=True)] + [{}, {}])[:2]
+    kept = {letter: size for letter, size in (left | right).items() if letter in result or letter[0] == "."}
+    return dict(sorted(left.items())), dict(sorted(right.items())), dict(sorted(kept.items()))
+
+
+_ELEMENTWISE: dict[str, tuple[Role, ...]] = {
+    **dict.fromkeys(
+        ("add", "subtract", "negate", "cast", "identity_copy", "round", "lerp", "comparison", "logical"), ()
+    ),
+    **dict.fromkeys(("multiply", "divide", "maximum", "minimum"), ("factors",)),
+    **dict.fromkeys(("relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"), ("output",)),
+    **dict.fromkeys(
+        (
+            *("gelu", "silu", "mish", "elu", "softplus", "hardswish", "hardsigmoid", "leaky_relu", "clamp"),
+            *("abs", "log", "sin", "cos", "erf", "power", "square", "prelu", "unary", "softsign", "atan2"),
+            *("glu", "logsigmoid"),
+        ),
+        ("first",),
+    ),
+    "dropout": ("mask",),
+    "where": ("first",),
+    "masked_fill": ("second",),
+    "multiply_add": ("factors",),
+}
+_NO_GRADIENT = (
+    "comparison",
+    "logical",
+    "round",
+    "constant",
+    "random",
+    "argmax",
+    "shape",
+    "nonzero",
+    "sort_keys",
+)
+
+CANONICAL: dict[str, Canonical] = {
+    "matmul": Canonical(family="product", flop=_matmul_flop, saves=("factors",)),
+    "linear": Canonical(family="product", flop=_matmul_flop, saves=("factors",)),
+    "einsum": Canonical(family="product", flop=_einsum_flop, saves=("factors",)),
+    "grouped_matmul": Canonical(family="product", flop=_grouped_flop, saves=("factors",)),
+    "convolution": Canonical(family="product", flop=_convolution_flop, saves=("factors",)),
+    "transposed_convolution": Canonical(
+        family="product", flop=_transposed_convolution_flop, saves=("factors",)
+    ),
+    "recurrent": Canonical(family="product", flop=_recurrent_flop, saves=("factors", "output")),
+    "attention": Canonical(family="attention", flop=_attention_flop, saves=("inputs", "output", "rows")),
+    **{
+        name: Canonical(
+            family="elementwise", saves=saves, is_fusible=True, has_gradient=name not in _NO_GRADIENT
+        )
+        for name, saves in _ELEMENTWISE.items()
+    },
+    "softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True),
+    "log_softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True),
+    "layer_norm": Canonical(family="normalisation", saves=("first", "rows"), is_fusible=True),
+    "rms_norm": Canonical(family="normalisation", saves=("first", "rows"), is_fusible=True),
+    "group_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
+    "instance_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
+    "batch_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
+    "batch_norm_inference": Canonical(family="elementwise", saves=("first",), is_fusible=True),
+    "sum": Canonical(family="reduction", is_fusible=True),
+    "mean": Canonical(family="reduction", is_fusible=True),
+    "norm": Canonical(family="reduction", saves=("first",), is_fusible=True),
+    "variance": Canonical(family="reduction", saves=("first",), is_fusible=True),
+    "amax": Canonical(family="reduction", saves=("first",), is_fusible=True),
+    "logsumexp": Canonical(family="reduction", saves=("first",), is_fusible=True),
+    "product_of_elements": Canonical(family="reduction", saves=("first",), is_fusible=True),
+    "argmax": Canonical(family="reduction", has_gradient=False),
+    "max_pool": Canonical(family="pooling", saves=("first", "positions")),
+    "average_pool": Canonical(family="pooling", saves=("first",)),
+    "adaptive_average_pool": Canonical(family="pooling", saves=("first",)),
+    "interpolate": Canonical(family="pooling"),
+    "grid_sample": Canonical(family="pooling", saves=("inputs",)),
+    "region_pool": Canonical(family="pooling", saves=("second",)),
+    "concatenate": Canonical(family="movement"),
+    "copy": Canonical(family="movement"),
+    "pad": Canonical(family="movement"),
+    "roll": Canonical(family="movement"),
+    "repeat": Canonical(family="movement"),
+    "triangle": Canonical(family="movement"),
+    "unfold": Canonical(family="movement"),
+    "constant": Canonical(family="movement", has_gradient=False),
+    "random": Canonical(family="movement", has_gradient=False),
+    "gather": Canonical(family="gather", saves=("second",)),
+    "embedding": Canonical(family="gather", saves=("second",)),
+    "embedding_bag": Canonical(family="gather", saves=("second",)),
+    "scatter": Canonical(family="scatter", saves=("second",)),
+    "segment_reduce": Canonical(family="scatter", saves=("second",)),
+    "nonzero": Canonical(family="sort", has_gradient=False),
+    "top_k": Canonical(family="sort", saves=("positions",), passes=2.0),
+    "sort": Canonical(family="sort", saves=("positions",), passes=4.0),
+    "suppress_overlaps": Canonical(family="sort", passes=4.0, has_gradient=False),
+    "cumulative_sum": Canonical(family="scan"),
+    "selective_scan": Canonical(family="scan", saves=("inputs",), passes=2.0),
+    "linear_attention": Canonical(family="scan", saves=("inputs",), passes=2.0),
+    "fourier": Canonical(family="transform", passes=2.0),
+    "view": Canonical(family="view"),
+    "shape": Canonical(family="view", has_gradient=False),
+}
+UNKNOWN = Canonical(family="unknown", saves=("inputs", "output"))
+
+
+def canonical(node: GraphNode) -> Canonical:
+    """Return what flopcast knows of an operator; of an unknown one that it reads and writes its tensors."""
+    return CANONICAL.get(node.operator, UNKNOWN)
+
+
+def flop_of(graph: OperatorGraph, node: GraphNode) -> float:
+    """Return the FLOP of an operator's products, for the example batch."""
+    compute = canonical(node).flop
+    return 0.0 if compute is None else compute(graph, node)
+
+
+def moved_bytes_of(graph: OperatorGraph, node: GraphNode) -> float:
+    """Return the bytes that an operator reads and writes, each tensor once for each pass.
+
+    Of a table only the rows that are looked up are read; a scatter reads and writes the rows that it
+    changes.
+    """
+    known = canonical(node)
+    if known.is_view:
+        return 0.0
+    written = sum(tensor.size_bytes for tensor in graph.written(node))
+    read = graph.read(node)
+    if known.family == "gather" and read:
+        looked_up_bytes = min(read[0].size_bytes, _looked_up(graph, node) * ELEMENT_BYTES[read[0].dtype])
+        return known.passes * (written + looked_up_bytes + sum(tensor.size_bytes for tensor in read[1:]))
+    if known.family == "scatter" and read:
+        changed = sum(tensor.size_bytes for tensor in read[1:])
+        return known.passes * 2.0 * changed
+    return known.passes * (written + sum(tensor.size_bytes for tensor in read))
+
+
+def _looked_up(graph: OperatorGraph, node: GraphNode) -> float:
+    """Return the elements of a table that a look-up reads: the rows of all indices."""
+    table, indices = graph.read(node)[0], graph.read(node)[1:]
+    rows = max((tensor.elements for tensor in indices), default=1)
+    out = sum(tensor.elements for tensor in graph.written(node))
+    width = table.shape[-1] if table.shape else 1
+    return max(out, rows * width if table.is_parameter else 0)
+
+
+def saved_tensors(
+    graph: OperatorGraph, node: GraphNode, needs_gradient: frozenset[str] | None = None
+) -> Iterator[SavedTensor]:
+    """Yield the memory that autograd keeps of an operator; weights, which exist anyway, are left out.
+
+    Parameters
+    ----------
+    needs_gradient : names of the tensors that have a gradient; by default all floating-point tensors
+
+    Examples
+    --------
+    >>> tensors = {name: GraphTensor(name=name, shape=(8,)) for name in "xy"}
+    >>> node = GraphNode(name="n", operator="relu", inputs=("x",), outputs=("y",))
+    >>> graph = OperatorGraph(name="", tensors=tensors, nodes=(node,), inputs=("x",), outputs=("y",))
+    >>> [(saved.tensor, saved.size_bytes) for saved in saved_tensors(graph, node)]
+    [('y', 32.0)]
+    """
+    read, written = graph.read(node), graph.written(node)
+    if not _has_gradient(node, read, needs_gradient):
+        return
+    for role in canonical(node).saves:
+        if role == "mask":
+            yield SavedTensor(tensor="", role=role, size_bytes=float(written[0].elements))
+        elif role == "positions":
+            yield SavedTensor(tensor="", role=role, size_bytes=8.0 * written[0].elements)
+        elif role == "rows":
+            rows = prod(written[0].shape[:-1])
+            yield SavedTensor(tensor="", role=role, size_bytes=4.0 * rows)
+        else:
+            yield from _saved_by_name(role, read, written, needs_gradient)
+
+
+def _has_gradient(
+    node: GraphNode, read: tuple[GraphTensor, ...], needs_gradient: frozenset[str] | None
+) -> bool:
+    """Return whether a gradient flows back through an operator."""
+    if not canonical(node).has_gradient:
+        return False
+    return any(tensor.is_float and _needs(tensor, needs_gradient) for tensor in read)
+
+
+def _needs(tensor: GraphTensor, needs_gradient: frozenset[str] | None) -> bool:
+    return needs_gradient is None or tensor.name in needs_gradient
+
+
+def _saved_by_name(
+    role: Role,
+    read: tuple[GraphTensor, ...],
+    written: tuple[GraphTensor, ...],
+    needs_gradient: frozenset[str] | None,
+) -> Iterator[SavedTensor]:
+    """Yield tensors of the graph that an operator saves."""
+    chosen: tuple[GraphTensor, ...] = {
+        "first": read[:1],
+        "second": read[1:],
+        "inputs": read,
+        "output": written[:1],
+    }.get(role, ())
+    if role == "factors":
+        chosen = tuple(
+            tensor
+            for place, tensor in enumerate(read[:2])
+            if any(_needs(other, needs_gradient) for other in read[:place] + read[place + 1 : 2])
+        )
+    for tensor in chosen:
+        if not tensor.is_parameter:
+            yield SavedTensor(tensor=tensor.name, role=role, size_bytes=tensor.size_bytes)
+
+
+def tensors_with_gradient(graph: OperatorGraph) -> frozenset[str]:
+    """Return the names of the tensors that have a gradient: trained weights, and what is made of them."""
+    found = {name for name, tensor in graph.tensors.items() if tensor.is_trained}
+    for node in graph.nodes:
+        if canonical(node).has_gradient and any(name in found for name in node.inputs):
+            found |= {tensor.name for tensor in graph.written(node) if tensor.is_float}
+    return frozenset(found)
+
+
+def view_roots(graph: OperatorGraph) -> dict[str, str]:
+    """Return, for every result of a view, the tensor whose memory it is."""
+    roots = dict[str, str]()
+    for node in graph.nodes:
+        if canonical(node).is_view and node.inputs:
+            source = roots.get(node.inputs[0], node.inputs[0])
+            roots |= dict.fromkeys(node.outputs, source)
+    return roots
