@@ -4,8 +4,9 @@ import pytest
 from graph_cases import graph_of, node, single, tensor
 
 from flopcast.errors import SpecError
-from flopcast.graph.canonical import flop_of, moved_bytes_of, saved_tensors, tensors_with_gradient
+from flopcast.graph.canonical import flop_of, moved_bytes_of
 from flopcast.graph.operator_graph import checked
+from flopcast.graph.saved import saved_tensors, tensors_with_gradient
 
 
 def test_operators_are_sorted_so_that_each_follows_what_it_reads():

@@ -120,7 +120,7 @@ class OperatorGraph:
 
     Examples
     --------
-    >>> x, w, y = (GraphTensor(name=name, shape=(4, 4)) for name in "xwy")
+    >>> x, w, y = (GraphTensor(name=name, shape=(4, 4), is_parameter=name == "w") for name in "xwy")
     >>> graph = OperatorGraph(name="tiny", tensors={"x": x, "w": w, "y": y}, inputs=("x",), outputs=("y",),
     ...     nodes=(GraphNode(name="n", operator="matmul", inputs=("x", "w"), outputs=("y",)),))
     >>> [node.name for node in checked(graph).nodes], graph.tensors["y"].elements
