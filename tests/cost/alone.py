@@ -60,6 +60,7 @@ DEVICES = {  # device → a cluster of it
     "gaudi3-128gb": "gaudi3-8",
     "mi325x-256gb": "mi325x-8",
     "mi355x-288gb": "mi355x-8",
+    "p100-pcie-16gb": "piz-daint",
     "rtx-2080-ti-11gb": "rtx-2080-ti-8",
     "rtx-3090-24gb": "rtx-3090-8",
     "rtx-4080-16gb": "rtx-4080-8",

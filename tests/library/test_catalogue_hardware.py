@@ -80,6 +80,7 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
     "v100-sxm2-16gb": (1024, 128, 1530, 1530, 80),  # NVIDIA V100 white paper, table 1
     "v100-sxm2-32gb": (1024, 128, 1530, 1530, 80),
     "v100-pcie-16gb": (1024, 128, 1380, 1380, 80),  # NVIDIA V100 PCIe product brief (PB-08744-001)
+    "p100-pcie-16gb": (256, 128, 1303, 1303, 56),  # NVIDIA P100 white paper: no matrix units
     "l40s-48gb": (1024, 256, 2520, 2520, 142),  # NVIDIA Ada white paper, appendices
     "rtx-4090-24gb": (512, 256, 2520, 2520, 128),  # half rate with fp32 sums
     "rtx-4080-16gb": (512, 256, 2505, 2505, 76),
@@ -146,6 +147,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "v100-sxm2-16gb": (4096, 1.754),
     "v100-sxm2-32gb": (4096, 1.754),
     "v100-pcie-16gb": (4096, 1.754),
+    "p100-pcie-16gb": (4096, 1.43),
     "l40s-48gb": (384, 18.0),
     "a40-48gb": (384, 14.5),
     "rtx-a6000-48gb": (384, 16.0),
@@ -285,10 +287,11 @@ def test_a_tpu_multiplies_no_fp16(name):
 
 
 WITHOUT_BF16 = ["v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb", "rtx-2080-ti-11gb"]
+WITHOUT_BF16 += ["p100-pcie-16gb"]
 
 
 @all_cases("name", WITHOUT_BF16)
-def test_volta_and_turing_have_no_bf16(name):
+def test_pascal_volta_and_turing_have_no_bf16(name):
     cluster = next(each for each in CLUSTERS if catalog.cluster(each).node.device.name == name)
 
     with pytest.raises(SpecError) as told:
@@ -395,6 +398,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     "vista": (1, 400),
     "polaris": (2, 200),
     "dgx-2": (8, 100),
+    "piz-daint": (1, 81.6),  # Aries
     "rtx-a6000": (1, 100),
     "gcp-n1": (1, 32),
     "gcp-a3-high": (4, 200),
@@ -425,6 +429,7 @@ def test_devices_share_the_network_cards_of_their_node_in_equal_parts(name):
         ("perlmutter-40gb", 6144),  # docs.nersc.gov: 1536 of its nodes hold 40 GB devices
         ("hgx-h800", 2048),  # arXiv:2412.19437
         ("polaris", 2240),  # docs.alcf.anl.gov
+        ("piz-daint", 5704),  # cscs.ch
         ("dgx-2", 512),  # arXiv:2104.07857
         ("delta-a40", 400),  # docs.ncsa.illinois.edu
         ("gb200-nvl72", 8 * 72),

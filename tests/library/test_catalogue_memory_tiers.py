@@ -20,6 +20,7 @@ CHANNELS = {  # of a processor: channels of 64 bits, million transfers a second 
     **dict.fromkeys(("xeon-platinum-8259cl", "xeon-platinum-8275cl"), (6, 2933)),
     **dict.fromkeys(("xeon-platinum-8358", "xeon-platinum-8375c"), (8, 3200)),
     **dict.fromkeys(("xeon-platinum-8480", "xeon-platinum-8488c"), (8, 4800)),
+    "xeon-e5-2690-v3": (4, 2133),
     "xeon-platinum-8570": (8, 5600),
     "xeon-6776p": (8, 6400),
     "grace": (8, 8000),  # LPDDR5X of 512 GB/s; with 480 GB, three quarters of it
@@ -28,7 +29,7 @@ OTHER_MODULES = {"dgx-1": (4, 2133), "gb200-nvl72": (8, 6000), "gb300-nvl72": (8
 SOCKETS = {  # processors of a node; all other nodes have two
     **dict.fromkeys(("alps", "isambard-ai", "jupiter"), 4),
     **dict.fromkeys(("perlmutter", "perlmutter-40gb", "perlmutter-tcp", "polaris", "frontier", "vista"), 1),
-    **dict.fromkeys(("delta-a40", "gcp-n1", "rtx-a6000"), 1),
+    **dict.fromkeys(("delta-a40", "gcp-n1", "rtx-a6000", "piz-daint"), 1),
 }
 
 
@@ -95,7 +96,7 @@ def test_all_devices_of_a_dgx_2_together_copy_at_the_published_rate():
 
 HOST_LINKS = {  # lanes of PCIe, GB/s of each in one direction; links of other kinds count as one lane
     **dict.fromkeys(("v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb"), (16, 1)),
-    "rtx-2080-ti-11gb": (16, 1),
+    **dict.fromkeys(("rtx-2080-ti-11gb", "p100-pcie-16gb"), (16, 1)),
     **dict.fromkeys(("a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"), (16, 2)),
     **dict.fromkeys(("a10-24gb", "a10g-24gb", "a40-48gb", "l4-24gb", "l40-48gb", "l40s-48gb"), (16, 2)),
     **dict.fromkeys(("rtx-3090-24gb", "rtx-4080-16gb", "rtx-4090-24gb", "rtx-a6000-48gb"), (16, 2)),

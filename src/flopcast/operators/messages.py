@@ -169,16 +169,21 @@ class RingPass(AbstractMessage):
 
     Unlike `SendReceive` all ranks send at once. `order` says which part of a sequence a rank holds
     (spec/plan.py): how much there is to do with what arrives depends on it, not what is sent.
+    `returns_gradients` says that gradients travel round as well; if they do not, ranks sum them in another
+    message (workload/rewrites/ring_scores.py).
     """
 
     axis: str
     message_bytes: Floats
     order: str = "zigzag"
+    returns_gradients: bool = True
     collective: ClassVar[str] = "ring_pass"
 
-    def dual(self) -> "RingPass":
-        """Return the dual: gradients travel the other way round."""
-        return self
+    def dual(self) -> "RingPass | Replicate":
+        """Return the dual: gradients travel the other way round, or nothing is sent."""
+        if self.returns_gradients:
+            return self
+        return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
 MESSAGES: dict[str, type[AbstractMessage]] = {

@@ -95,10 +95,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="stack.attention_kernel",
-        holds=lambda c: _alone(c) | (c.stack.fuses_attention),
-        allowed="flash with context_parallel above 1",
-        because="only fused attention stores the log-sums that are needed to merge the results of ranks",
-        fix="set context_parallel to 1, or stack.attention_kernel to flash",
+        holds=lambda c: _alone(c) | (c.stack.fuses_attention or _exchanges(c, "ring")),
+        allowed=lambda c: f"flash with context_exchange {c.structure.context_exchange}",
+        because="attention that stores its scores is supported only with a ring",
+        fix="set context_exchange to ring, or stack.attention_kernel to flash",
     ),
     Rule(
         field="plan.context_exchange",

@@ -87,16 +87,14 @@ def _gradient_items(item: Item, gathers: dict[str, Item]) -> list[Item]:
     `gathers` maps a gathered tensor to the item that made it, if only its shard was kept. An operator with
     a single gradient that keeps such a tensor (attention, of gathered keys and values) waits for it.
     A message whose dual sends nothing (the gradient of a sum is a copy) leaves no item. What came round a
-    ring was not kept: it comes round once more, and gradients with it.
+    ring was not kept: it comes round once more, and gradients with it unless ranks sum them elsewhere.
     """
     work = item.work
     if isinstance(work, AbstractMessage):
         dual = work.dual()
-        if not dual.collective:
-            return []
         back = replace(item, name=f"{item.name}.backward", work=dual, phase="backward", kept_bytes=None)
         round_again = isinstance(work, RingPass) and item.kept_bytes is not None
-        return [_again(item, "for_input"), back] if round_again else [back]
+        return [*([_again(item, "for_input")] if round_again else []), *([back] if dual.collective else [])]
     if not isinstance(work, AbstractOperator):
         return []
     found = [
@@ -165,13 +163,15 @@ def exchanged_at_work(forward: Iterable[Item]) -> Floats:
     """Return bytes that ranks of one sequence exchange while a layer runs its backward; none is kept.
 
     Gathered keys and values, whose gradients are counted as those of any tensor (backward_memory.py); of a
-    ring two buffers, to work with one while the other is filled, each for keys and values and for their
-    gradients.
+    ring two buffers, to work with one while the other is filled, each for keys and values and, if they
+    travel too, for their gradients.
     """
     total = ZERO
     for item in forward:
         if isinstance(item.work, AllGather | RingPass) and item.work.axis == "cp":
-            buffers = 1.0 if isinstance(item.work, AllGather) else 4.0
+            buffers = 1.0
+            if isinstance(item.work, RingPass):
+                buffers = 4.0 if item.work.returns_gradients else 2.0
             total = total + buffers * item.work.message_bytes * np.minimum(item.count, 1.0)
     return total
 

@@ -43,6 +43,7 @@ from flopcast.workload.program import Accounting, Layer, Workload
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
 from flopcast.workload.rewrites.fused_loss import fused_loss
+from flopcast.workload.rewrites.ring_scores import ring_scores
 from flopcast.workload.separate_groups import with_sums
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.tensor_overlap import under_products
@@ -77,6 +78,13 @@ class Pass:
 def _expert_software(layer: Layer, software: Software) -> Layer:
     """Send tokens to experts by the stack's library."""
     return replace(layer, forward=with_expert_software(layer.forward, software.stack.experts))
+
+
+def _ring_scores(layer: Layer, software: Software) -> Layer:
+    """Send keys and values round a ring one after the other, where scores are stored."""
+    if software.stack.fuses_attention:
+        return layer
+    return replace(layer, forward=ring_scores(layer.forward))
 
 
 def _fused_loss(layer: Layer, software: Software) -> Layer:
@@ -208,7 +216,10 @@ def _tensor_overlap(layer: Layer, software: Software) -> Layer:
     return replace(layer, forward=run(layer.forward), backward=run(layer.backward))
 
 
-BEFORE_REWRITES: dict[str, Pass] = {"expert_software": Pass(run=_expert_software)}
+BEFORE_REWRITES: dict[str, Pass] = {
+    "expert_software": Pass(run=_expert_software),
+    "ring_scores": Pass(run=_ring_scores),
+}
 BEHIND_REWRITES: dict[str, Pass] = {
     "fused_loss": Pass(run=_fused_loss),
     "sums": Pass(run=_sums),

@@ -1,0 +1,86 @@
+"""Ring self-attention (arXiv:2105.13120) on P100 of 16 GB: memory, largest batch and longest sequence.
+
+The text that was read states neither the model nor the stages of the table. BERT Large on eight stages with
+eight micro-batches is chosen: with 3 layers on a stage, the memory that grows with the square of the length
+is that of 16 heads. Stages keep their whole outputs, as Megatron-LM did before 2022, whose code the paper
+compares with. Chosen as well: BERT Base without stages for the largest sizes, as 12 ranks are the most that
+its heads allow, and 64 sequences for the longest ones.
+"""
+
+import pytest
+
+from flopcast.files.yaml_text import Document
+from flopcast.prediction import memory_of, programs_of
+from flopcast.requests.job_files import job_of
+
+STACK = {"base": "megatron-2021", "memory": {"stage_outputs": 1}, "pipeline": {"payload": "full"}}
+MIB = 2**20
+TENSOR_MIB = {1: 8477, 2: 9520, 4: 12233}  # by ranks; 8 are out of memory
+SEQUENCE_MIB = {1: 8478, 2: 8479, 4: 8481, 8: 8491}
+
+
+def job(model, *, batch, length=512, stages=1, tp=1, cp=1, micro_batches=1):
+    plan = {"pipeline_parallel": stages, "tensor_parallel": tp, "context_parallel": cp, "precision": "fp16"}
+    plan |= {"micro_batch": batch // micro_batches, "global_batch": batch, "context_order": "contiguous"}
+    data = {"model": {"base": model, "learned_positions": max(length, 512)}, "stack": STACK, "plan": plan}
+    data |= {"cluster": f"piz-daint:{stages * tp * cp}", "batch": {"sequence_length": length}}
+    return job_of(Document("rsa", data, {}))
+
+
+def table_memory(ranks, axis):
+    return memory_of(job("bert-large", batch=64 * ranks, stages=8, micro_batches=8, **{axis: ranks}))
+
+
+def largest(fits, step):
+    """Return the largest multiple of a step that fits, by bisection."""
+    low, high = 1, 2
+    while fits(high * step):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle * step) else (low, middle)
+    return low * step
+
+
+def test_memory_of_the_table_is_within_10_percent():
+    for axis, published in (("tp", TENSOR_MIB), ("cp", SEQUENCE_MIB)):
+        for ranks, mib in published.items():
+            assert table_memory(ranks, axis).allocated_bytes / MIB == pytest.approx(mib, rel=0.1), axis
+    assert not table_memory(8, "tp").fits
+    assert table_memory(8, "cp").fits
+
+
+def test_sequences_are_three_times_as_long_as_with_tensor_parallelism():
+    def longest(model, **axis):
+        return largest(lambda n: memory_of(job(model, batch=64, length=n, **axis)).fits, 64)
+
+    assert longest("bert-base", cp=64) / longest("bert-base", tp=12) == pytest.approx(3.0, rel=0.1)
+    assert longest("bert-large", cp=16) / longest("bert-large", tp=16) == pytest.approx(1.4, rel=0.1)
+
+
+def test_batches_are_at_most_as_many_times_as_large_as_published():
+    """13.7 is published, the ratio of activations alone; states and gradients of all keys are missing."""
+
+    def most(**axis):
+        return largest(lambda n: memory_of(job("bert-base", batch=n, **axis)).fits, 1)
+
+    def activations(**axis):
+        return memory_of(job("bert-base", batch=64, **axis)).by_category["activations"]
+
+    assert activations(tp=12) / activations(cp=64) == pytest.approx(13.7, rel=0.01)
+    assert most(cp=64) / most(tp=12) == pytest.approx(9.5, rel=0.02)
+
+
+def test_a_layer_sends_as_many_bytes_as_the_paper_counts():
+    batch, length, heads, size, fp16_bytes = 64, 2048, 12, 64, 2
+    for ranks in (1, 4, 16, 64):
+        one = job("bert-base", batch=batch, length=length, cp=ranks)
+        block = next(layer for layer in programs_of(one).layers if layer.kind == "block")
+        sent = 0.0
+        for item in (*block.forward, *block.backward):
+            if getattr(item.work, "axis", "") != "cp" or not item.work.collective:
+                continue
+            copies = 2 * (ranks - 1) / ranks if item.work.collective == "all_reduce" else 1
+            sent += float((item.count * copies * item.work.message_bytes).sum())
+        counted = 8 * (ranks - 1) * batch * heads * (length / ranks) * size
+        assert sent == pytest.approx(counted * fp16_bytes)
