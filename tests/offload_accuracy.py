@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from flopcast.lab.offload_runs.nvme import run_of
-from flopcast.lab.offload_runs.score import score_runs
+from flopcast.lab.offload_runs.score import OF_DATA_SHEETS, score_runs
 from flopcast.lab.offload_runs.tables import read_offload_runs
 from flopcast.lab.scores import statistics
 
@@ -23,6 +23,7 @@ WAYS = (  # kind of score, option of the command, choice of constants
     ("fitted", "", "catalogue"),
     ("model left out", "--leave-one-model-out", "model"),
     ("folder left out", "--leave-one-source-out", "folder"),
+    ("device generation left out, rates of data sheets", "--leave-one-generation-out", "generation"),
     ("data sheets", "--no-constants", "none"),
 )
 HEADINGS = ("quantity", "score", "rows", "mean", "median", "p90", "bias", "inside 90 %")
@@ -44,12 +45,15 @@ the bias is the median of predicted / measured, minus 1. "Inside" is the share o
   runs when we decided that gradients which the device applies are not copied, that gradients on the way to
   drives use pinned buffers, that one rank updates as fast as four, that reductions do not run beside
   kernels, and that each layer waits 1.1 ms (forward) and 4 ms (backward) for DeepSpeed. "Left out" fits the
-  rate of updates on the host, that of pageable memory, and that of drives again, for each machine. The
-  other constants are those of all runs.
+  rate of updates on the host, that of pageable memory, and that of drives again, for each machine, and the
+  constants of interleaved updates. The times of the host for layers and steps are those of all runs.
 - Tables do not say which machines they were measured on. Hosts, networks and drives are assumed
   (lab/offload_runs/machines.py).
-- "Data sheets" still takes 0.43 of the memory's bandwidth for updates on the host, which is the mean of the
-  three machines (0.35, 0.43 and 0.52).
+- With a generation of devices left out, machines have the rates of data sheets, and constants say which
+  part of them the software reaches: those of the two machines with A100 predict H100, and the other way
+  round.
+  "Data sheets" has no constants: copies reach their whole link, and updates the whole bandwidth of the
+  memory.
 - Two replicas or four of models that are divided over tensor-parallel ranks of two nodes take 20 to 50 %
   longer than predicted in the forward and backward passes: several rings share one network card there.
 - On one device, 13B parameters with interleaved updates take up to 90 % longer in the backward pass than
@@ -80,8 +84,10 @@ def table_of(name, runs_of):
     """Return the Markdown table of one source; `runs_of(fitted)` are its runs."""
     rows = [f"## {name}\n", "| " + " | ".join(HEADINGS) + " |", "|---|---|" + "--:|" * (len(HEADINGS) - 2)]
     for kind, option, constants in WAYS:
-        runs = runs_of(constants != "none")
+        runs = runs_of(constants not in OF_DATA_SHEETS)
         if constants == "folder" and len({run.groups["folder"] for run in runs}) == 1:
+            continue
+        if constants == "generation" and len({run.groups["machine"] for run in runs}) == 1:
             continue
         scores = score_runs(runs, constants)
         for quantity, rows_of in by_quantity(scores.rows, name).items():

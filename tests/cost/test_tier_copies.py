@@ -1,10 +1,14 @@
 """Seconds of copies and of updates on the host, against closed forms."""
 
+from dataclasses import replace
+
 import pytest
 from all_cases import all_cases
 from conftest import make_job
 
+from flopcast.cost.tier_constants import HOST_UPDATES, LOG_SIGMAS, STATE_COPIES
 from flopcast.cost.tier_copies import device_rate, interleaved_ratio, storage_rates, update_rate
+from flopcast.library.constants import shipped_levels
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.spec.memory_tiers import HostMemory
@@ -80,7 +84,9 @@ def test_the_host_updates_28_bytes_a_parameter_at_the_rate_of_its_node():
 def test_a_stride_of_two_takes_what_its_two_ratios_say():
     whole, half = (seconds(job(each), "optimizer.update_on_host") for each in (ALL, f"{ALL}:stride2"))
 
-    assert half / whole == pytest.approx(interleaved_ratio(2))
+    ratios = [shipped_levels()[f"interleaved_update[{part}]"].ratio for part in ("host", "device")]
+
+    assert half / whole == pytest.approx(interleaved_ratio(2, *ratios))
 
 
 def test_an_update_takes_as_long_as_its_slowest_memory():
@@ -111,3 +117,21 @@ def test_copies_beside_an_update_cost_the_longer_of_the_two():
 
         assert [seconds(beside, name) for name in (names[0], names[2])] == [0.0, 0.0]
         assert seconds(beside, names[1]) == pytest.approx(max(parts))
+
+
+def test_constants_are_dropped_with_all_others_and_leave_a_wide_factor():
+    """Without levels, copies reach their whole link, and the host the bandwidth of its memory."""
+    stock = job(stack={"base": "generic", "offload": {"pinned_fraction": None}})
+    book = load_book(stock.cluster)
+    fitted, bare = (predict(stock, each).priced for each in (book, replace(book, levels={})))
+    items = {item.name: item for item in bare.programs.items()}
+    copy, update = items["parameters.to_device"], items["optimizer.update_on_host"]
+
+    assert bare.seconds(copy) == pytest.approx(copy.work.size_bytes.item() / 25e9)
+    assert bare.seconds(update) == pytest.approx(28 * PARAMETERS / 400e9)
+    for item, name in ((copy, STATE_COPIES), (update, HOST_UPDATES)):
+        same = next(each for each in fitted.programs.items() if each.name == item.name)
+        assert fitted.seconds(same) == pytest.approx(bare.seconds(item) * shipped_levels()[name].ratio)
+        assert name in bare.of(item).wholly
+        assert bare.factors[name].log_sigma_factor == LOG_SIGMAS[name]
+        assert fitted.factors[name].log_sigma_factor < LOG_SIGMAS[name]

@@ -13,7 +13,8 @@ from statistics import geometric_mean, mean
 import pytest
 from saving_cases import STORE, cluster_with, even_states
 
-from flopcast.economics.checkpoints import RATES, pinned_bytes_per_s, save_times, slowest_of
+from flopcast.economics.checkpoints import SaveRates, pinned_bytes_per_s, save_times, slowest_of
+from flopcast.library.constants import shipped_levels
 from flopcast.spec.checkpoints import METHODS, Checkpoint
 
 RUNS = {  # billions of parameters → blocks, nodes, GB, seconds of forward and backward, of the update
@@ -42,6 +43,7 @@ POLARIS = STORE.model_copy(
     update={"write_bytes_per_s": 650e9, "read_bytes_per_s": 650e9, "node_bytes_per_s": NODE_BYTES_PER_S}
 )
 SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY = range(4)
+RATES = SaveRates.of(shipped_levels())
 
 
 def states(model):
@@ -73,7 +75,9 @@ def fitted(models):
 
     def copied_and_written_s(model):
         each = states(model).written_bytes[0]
-        return files_s(model) + 4 * each / NODE_BYTES_PER_S + each / pinned_bytes_per_s(cluster_with())
+        return (
+            files_s(model) + 4 * each / NODE_BYTES_PER_S + each / pinned_bytes_per_s(cluster_with(), RATES)
+        )
 
     return replace(
         RATES,

@@ -6,12 +6,14 @@ import pytest
 from all_cases import all_cases
 from saving_cases import STORE, cluster_with, even_states
 
-from flopcast.economics.checkpoints import RATES, save_times, slowest_of
+from flopcast.economics.checkpoints import SaveRates, save_times, slowest_of
+from flopcast.library.constants import shipped_levels
 from flopcast.spec.checkpoints import METHODS, Checkpoint
 
+RATES = SaveRates.of(shipped_levels())
 EXACT = replace(RATES, node_log_sigma_factor=0.0)
 SAVED = even_states(80e9)  # 10 GB of each of 8 ranks, 40 GB of a node
-COPY_S, FILES_S, WRITE_S = 10 / (0.42 * 25), 8 * RATES.file_s, 4.0
+COPY_S, FILES_S, WRITE_S = 10 / (RATES.pinned_fraction * 25), 8 * RATES.file_s, 4.0
 
 
 def times(method, window_s=0.0, rates=EXACT, saved=SAVED, cluster=None, **fields):

@@ -41,26 +41,31 @@ def print_serving(paths: Sequence[str], others: Sequence[str], judging: Judging,
 def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
     """Print measured runs with states outside the devices beside their predictions.
 
+    Fitted predictions have those with each model left out beside them.
+
     Raises
     ------
     SpecError
         Other tables are given together with these, or generations of devices are to be left out.
     """
-    from flopcast.lab.offload_runs.score import Constants, score_runs
+    from flopcast.lab.offload_runs.score import OF_DATA_SHEETS, Constants, score_runs
     from flopcast.lab.offload_runs.tables import read_offload_runs
 
     words: Mapping[str, Constants] = {
         "catalogue": "catalogue",
         "models": "model",
         "others": "folder",
+        "generations": "generation",
         "none": "none",
     }
-    allowed = "--leave-one-model-out, --leave-one-source-out or --no-constants"
-    because = "rates of machines are fitted by model and by folder of logs, and scores are text or JSON"
+    allowed = ", ".join(f"--leave-one-{name}-out" for name in ("model", "source", "generation"))
+    allowed += " or --no-constants"
+    because = "rates are fitted by model, folder of logs or generation, and scores are text or JSON"
     _check(paths, others, judging, ("offloaded training", *words), allowed, because)
-    fitted = judging.constants != "none"
-    runs = [run for path in paths for run in read_offload_runs(Path(path), fitted)]
-    _print(score_runs(runs, words[judging.constants]), wants_json)
+    chosen = words[judging.constants]
+    runs = [run for path in paths for run in read_offload_runs(Path(path), chosen not in OF_DATA_SHEETS)]
+    beside = score_runs(runs, "model") if chosen == "catalogue" else None
+    _print(score_runs(runs, chosen), wants_json, beside)
 
 
 def _check(
@@ -89,10 +94,12 @@ def _check(
         raise spec_error("--runs", paths[0], allowed, because, "choose one of these options")
 
 
-def _print(scores: "Scores", wants_json: bool) -> None:
+def _print(scores: "Scores", wants_json: bool, beside: "Scores | None" = None) -> None:
+    """Print scores; `beside` are those of the same runs, left out of the fit."""
     from flopcast.render.measured_scores import scores_as_json, scores_as_text
 
     if wants_json:
-        print_json({"published": scores_as_json(scores)})
+        left_out = {} if beside is None else {"published_when_left_out": scores_as_json(beside)}
+        print_json({"published": scores_as_json(scores), **left_out})
     else:
-        click.echo(scores_as_text(scores))
+        click.echo(scores_as_text(scores, beside))

@@ -133,6 +133,37 @@ KINDS: Mapping[str, FactorKind] = {
     "host_update": FactorKind(
         label="speed of the optimizer on the host", rests_on="updates of the optimizer on three machines"
     ),
+    "state_copies": FactorKind(
+        label="speed of software that copies states",
+        meaning="time of copies of states through pinned memory, relative to the rate of the link",
+        rests_on="prior: software reaches a part of its link",
+    ),
+    "host_updates": FactorKind(
+        label="speed of the optimizer on a host without measured rate",
+        meaning="time of updates on the host, relative to the peak bandwidth of its memory",
+        rests_on="prior: processors reach a part of the bandwidth of their memory",
+    ),
+    "interleaved_update": FactorKind(
+        label="speed of updates that the host and the device share",
+        meaning="time of an update that the device shares: of the host's part, relative to its usual time,"
+        " and of the device's part, relative to half of what the host would need for it",
+        rests_on="prior: the device costs between nothing and as much as the host",
+    ),
+    "checkpoint_copies": FactorKind(
+        label="speed of copies of checkpoints",
+        meaning="time of copies to memory that is not pinned, relative to 4 GB/s of one rank",
+        rests_on="prior: one processor clears the pages that it writes to",
+    ),
+    "checkpoint_files": FactorKind(
+        label="time to open a file of a checkpoint",
+        meaning="time until all ranks have agreed on one more file, relative to 2 ms",
+        rests_on="prior: a file that a parallel file system creates",
+    ),
+    "checkpoint_interference": FactorKind(
+        label="training speed lost to writes in the background",
+        meaning="share of the training speed that a writer in Python costs, relative to 0.2",
+        rests_on="prior: a writer in Python slows training",
+    ),
     "storage": FactorKind(
         label="speed of the storage", rests_on="prior: the usual difference from data sheets"
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import Factor
 from flopcast.cost.kernels.curve import Curve
 from flopcast.dtypes import ONE, Counts, Floats, Integers
@@ -115,6 +116,7 @@ class Priced:
     used: tuple[Used, ...]
     warnings: tuple[str, ...]
     site: Site
+    levels: Mapping[str, FittedLevel] = field(default_factory=dict)  # all that were known
     kept: KeptResults = NOTHING_KEPT  # of earlier predictions with the same items and prices
 
     def of(self, item: Item) -> ItemPrice:

@@ -114,6 +114,7 @@ def price(
             *clock_warnings(factors.site, cluster.node.device),
         ),
         site=factors.site,
+        levels=factors.levels,
         kept=kept,
     )
 

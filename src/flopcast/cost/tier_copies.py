@@ -6,18 +6,26 @@ Elsewhere: which copies there are (workload/offload.py), kernels and messages (p
 All devices of a node copy at the same time, so each has its share of what they share: of the link to the
 host, of the host's memory, of the drives, of the file system.
 
-References
-----------
-Rates and shares: 162 runs of DeepSpeed with the optimizer on the host, on three machines, and ten with it
-on NVMe drives (validation/zero3_offload_runs.csv and headlines.yaml, `zero3_nvme_offload_40b_120b`).
+Software copies and updates more slowly than the hardware allows; by how much is a constant that was fitted
+on whole runs (tier_constants.py).
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import ItemPrice
 from flopcast.cost.pricing import PricedItem, Pricing
+from flopcast.cost.tier_constants import (
+    HOST_UPDATES,
+    INTERLEAVED_ON_DEVICE,
+    INTERLEAVED_ON_HOST,
+    LOG_SIGMAS,
+    STATE_COPIES,
+)
 from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, StorageTraffic, TierCopy
@@ -26,10 +34,9 @@ from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.units import Number
 
-UPDATE_SHARE = 0.43  # of the memory's peak, by the updates of all ranks: 0.35 to 0.52 on three machines
-INTERLEAVED_HOST_RATIO, INTERLEAVED_DEVICE_RATIO = 0.72, 0.54
+DEVICE_UPDATE_SHARE = 0.5  # of what it replaces, between hidden copies and serial ones: an estimate
 PINNED_LOG_SIGMA, PAGEABLE_LOG_SIGMA, STORAGE_LOG_SIGMA = 0.15, 0.2, 0.25
-UPDATE_LOG_SIGMA, GUESSED_UPDATE_LOG_SIGMA = 0.1, 0.3
+UPDATE_LOG_SIGMA = 0.1
 
 
 def described_storage(cluster: Cluster, tier: str) -> Storage:
@@ -47,13 +54,18 @@ def host_memory(cluster: Cluster) -> HostMemory:
     return cluster.node.memory
 
 
+def link_bytes_per_s(cluster: Cluster) -> float:
+    """Return the share of one device of its link to the host."""
+    return cluster.node.device.host_bytes_per_s / host_memory(cluster).devices_per_link
+
+
 def device_rate(cluster: Cluster, pinned: bool, link_fraction: Number = 1.0) -> float:
     """Return bytes per second between one device and its host while all devices of the node copy.
 
     With pinned memory, the software reaches `link_fraction` of the link.
     """
     memory, node = host_memory(cluster), cluster.node
-    link = node.device.host_bytes_per_s / memory.devices_per_link
+    link = link_bytes_per_s(cluster)
     alone = link * link_fraction if pinned else min(link, memory.pageable_bytes_per_s)
     return min(alone, memory.bytes_per_s / node.devices)
 
@@ -70,31 +82,32 @@ def storage_rates(cluster: Cluster, tier: str) -> tuple[float, float]:
     return min(read, limit), min(write, limit)
 
 
-def update_rate(memory: HostMemory) -> float:
+def update_rate(memory: HostMemory, time_ratio: Number = 1.0) -> float:
     """Return the bytes of states and gradients per second that all ranks of a node pass through.
 
-    One rank alone is as fast as four: its update runs on all processors of the node.
+    One rank alone is as fast as four: its update runs on all processors of the node. `time_ratio` is the
+    constant `host_updates`; a rate that is measured needs none.
 
-    >>> update_rate(HostMemory(capacity_bytes=1e12, bytes_per_s=200e9)) / 1e9
-    86.0
+    >>> update_rate(HostMemory(capacity_bytes=1e12, bytes_per_s=200e9), 2.0) / 1e9
+    100.0
     """
-    return memory.optimizer_bytes_per_s or UPDATE_SHARE * memory.bytes_per_s
+    return memory.optimizer_bytes_per_s or memory.bytes_per_s / time_ratio
 
 
-def interleaved_ratio(stride: int) -> float:
+def interleaved_ratio(stride: int, on_host: Number = 1.0, on_device: Number = 1.0) -> float:
     """Return the time of an update of which one subgroup in `stride` runs on the device, over all on the
     host.
 
-    The host needs 0.72 of its time for the rest, because it does not wait between subgroups; a subgroup on
-    the device costs 0.54 of what it replaces, because its states are copied there and back. Both were
-    fitted together on the interleaved runs.
+    `on_host` is a constant: the host needs less than its usual time for the rest where it does not wait
+    between subgroups. A subgroup on the device costs a half of what it replaces, times `on_device`, because
+    its states are copied there and back.
 
-    >>> [round(interleaved_ratio(stride), 3) for stride in (0, 2, 4)]
-    [1.0, 0.63, 0.675]
+    >>> [interleaved_ratio(stride) for stride in (0, 2, 4)]
+    [1.0, 0.75, 0.875]
     """
     if stride < 2:
         return 1.0
-    return (1 - 1 / stride) * INTERLEAVED_HOST_RATIO + INTERLEAVED_DEVICE_RATIO / stride
+    return (1 - 1 / stride) * on_host + DEVICE_UPDATE_SHARE * on_device / stride
 
 
 def price_copies(items: Sequence[Item], state: Pricing) -> list[PricedItem]:
@@ -102,44 +115,82 @@ def price_copies(items: Sequence[Item], state: Pricing) -> list[PricedItem]:
     return [_priced(item.work, state) for item in items if isinstance(item.work, TierCopy | HostUpdate)]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Part:
+    """Seconds with the factors in them, and these factors."""
+
+    alone_s: Floats
+    factors: tuple[Factor, ...]
+
+
+def _part(alone_s: Floats, *factors: Factor) -> _Part:
+    return _Part(alone_s * math.prod(factor.ratio for factor in factors), factors)
+
+
 def _priced(work: TierCopy | HostUpdate, state: Pricing) -> PricedItem:
     if isinstance(work, TierCopy):
-        seconds, name, sigma = _copy_seconds(work, state.cluster)
-        return _of_factors({name: (seconds, sigma)}, state)
-    return _of_factors(_update_seconds(work, state.cluster), state)
+        return _longest([_copy(work, state)])
+    return _longest(_update(work, state))
 
 
-def _copy_seconds(work: TierCopy, cluster: Cluster) -> tuple[Floats, str, float]:
-    """Return the seconds of a copy, and the name and sigma of their factor."""
+def _copy(work: TierCopy, state: Pricing) -> _Part:
+    """Return the seconds of a copy."""
+    cluster = state.cluster
     if work.link in ("to_device", "to_host"):
-        kind = "" if work.pinned else "_pageable"
-        sigma = PINNED_LOG_SIGMA if work.pinned else PAGEABLE_LOG_SIGMA
-        rate = device_rate(cluster, work.pinned, work.link_fraction)
-        return work.size_bytes / rate, f"host_link{kind}[{cluster.node.device.name}]", sigma
+        return _host_copy(work, state)
     read, write = storage_rates(cluster, work.tier)
     latency_s = np.where(work.size_bytes > 0, described_storage(cluster, work.tier).latency_s, 0.0)
     seconds = work.size_bytes / (read if work.link == "disk_read" else write) + latency_s
-    return seconds, _storage_factor(work.tier, cluster), STORAGE_LOG_SIGMA
+    return _part(seconds, _of_storage(work.tier, state))
 
 
-def _storage_factor(tier: str, cluster: Cluster) -> str:
-    return f"storage[{tier} of {cluster.name}]"
+def _host_copy(work: TierCopy, state: Pricing) -> _Part:
+    """Return the seconds of a copy between a device and its host; its share of the memory may limit it."""
+    cluster = state.cluster
+    kind = "" if work.pinned else "_pageable"
+    sigma = PINNED_LOG_SIGMA if work.pinned else PAGEABLE_LOG_SIGMA
+    link = state.factors.get(f"host_link{kind}[{cluster.node.device.name}]", sigma)
+    if not work.pinned or work.link_fraction is not None:
+        return _part(work.size_bytes / device_rate(cluster, work.pinned, work.link_fraction or 1.0), link)
+    copies = state.factors.get(STATE_COPIES, LOG_SIGMAS[STATE_COPIES])
+    rate = device_rate(cluster, work.pinned, 1 / copies.ratio)
+    if rate < link_bytes_per_s(cluster) / copies.ratio:
+        return _part(work.size_bytes / rate, link)
+    return _part(work.size_bytes / link_bytes_per_s(cluster), link, copies)
 
 
-def _update_seconds(work: HostUpdate, cluster: Cluster) -> dict[str, tuple[Floats, float]]:
+def _of_storage(tier: str, state: Pricing) -> Factor:
+    return state.factors.get(f"storage[{tier} of {state.cluster.name}]", STORAGE_LOG_SIGMA)
+
+
+def _update(work: HostUpdate, state: Pricing) -> list[_Part]:
     """Return the seconds of an update by what may limit it: host, storage or link; all run together."""
-    memory, ranks = host_memory(cluster), cluster.node.devices
-    measured = memory.optimizer_bytes_per_s is not None
-    each_rate = update_rate(memory) / ranks
-    on_host = work.moved_bytes / each_rate * interleaved_ratio(work.stride)
-    sigma = UPDATE_LOG_SIGMA if measured else GUESSED_UPDATE_LOG_SIGMA
-    found = {f"host_update[{cluster.node.host.name}]": (on_host, sigma)}
-    for traffic in work.storage:
-        found[_storage_factor(traffic.tier, cluster)] = (_traffic_s(traffic, cluster), STORAGE_LOG_SIGMA)
-    for copy in work.beside:
-        seconds, name, sigma = _copy_seconds(copy, cluster)
-        found[name] = np.maximum(seconds, found.get(name, (ZERO, 0.0))[0]), sigma  # both ways at a time
-    return found
+    copies = [_copy(copy, state) for copy in work.beside]
+    storage = [
+        _part(_traffic_s(traffic, state.cluster), _of_storage(traffic.tier, state))
+        for traffic in work.storage
+    ]
+    return [_on_host(work, state), *storage, *copies]
+
+
+def _on_host(work: HostUpdate, state: Pricing) -> _Part:
+    """Return the seconds of the host's part of an update.
+
+    An interleaved update has the uncertainty of its larger part, the host's.
+    """
+    cluster, memory = state.cluster, host_memory(state.cluster)
+    factors = [state.factors.get(f"host_update[{cluster.node.host.name}]", UPDATE_LOG_SIGMA)]
+    if memory.optimizer_bytes_per_s is None:
+        factors.append(state.factors.get(HOST_UPDATES, LOG_SIGMAS[HOST_UPDATES]))
+    seconds = work.moved_bytes * cluster.node.devices / update_rate(memory)
+    if work.stride >= 2:
+        host, device = (
+            state.factors.get(name, LOG_SIGMAS[name])
+            for name in (INTERLEAVED_ON_HOST, INTERLEAVED_ON_DEVICE)
+        )
+        seconds = seconds * interleaved_ratio(work.stride, host.ratio, device.ratio) / host.ratio
+        factors.append(host)
+    return _part(seconds, *factors)
 
 
 def _traffic_s(traffic: StorageTraffic, cluster: Cluster) -> Floats:
@@ -148,16 +199,17 @@ def _traffic_s(traffic: StorageTraffic, cluster: Cluster) -> Floats:
     return traffic.read_bytes / read + traffic.written_bytes / write
 
 
-def _of_factors(parts: dict[str, tuple[Floats, float]], state: Pricing) -> PricedItem:
-    """Return the price of work that takes the longest of some parts, each with a factor of its own."""
-    factors = {name: state.factors.get(name, sigma) for name, (_, sigma) in parts.items()}
-    seconds = {name: part * factors[name].ratio for name, (part, _) in parts.items()}
-    longest = np.maximum.reduce(np.broadcast_arrays(*seconds.values()))
+def _longest(parts: Sequence[_Part]) -> PricedItem:
+    """Return the price of work that takes the longest of some parts, each with factors of its own."""
+    used = {factor.name: factor for part in parts for factor in part.factors}
+    longest = np.maximum.reduce(np.broadcast_arrays(*(part.alone_s for part in parts)))
     if len(parts) == 1:
-        price = ItemPrice(alone_s=longest, host_s=ZERO, wholly=tuple(parts))
-        return PricedItem(price, tuple(factors.values()))
-    limits = {
-        name: np.asarray((part >= longest).any(axis=-1, keepdims=True)) for name, part in seconds.items()
-    }
+        price = ItemPrice(alone_s=longest, host_s=ZERO, wholly=tuple(used))
+        return PricedItem(price, tuple(used.values()))
+    limits: dict[str, np.ndarray] = {}
+    for part in parts:
+        held = np.asarray((part.alone_s >= longest).any(axis=-1, keepdims=True))
+        for factor in part.factors:
+            limits[factor.name] = limits.get(factor.name, False) | held
     price = ItemPrice(alone_s=longest, host_s=ZERO, wholly=(), partly=limits)
-    return PricedItem(price, tuple(factors.values()))
+    return PricedItem(price, tuple(used.values()))

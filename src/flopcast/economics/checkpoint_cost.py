@@ -8,7 +8,7 @@ text (render/checkpoint_text.py).
 import math
 from dataclasses import dataclass
 
-from flopcast.economics.checkpoints import SaveTimes, host_limit_bytes, save_times
+from flopcast.economics.checkpoints import SaveRates, SaveTimes, host_limit_bytes, save_times
 from flopcast.economics.failures import LostTime, best_interval_s, lost_time
 from flopcast.errors import Problem
 from flopcast.spec.checkpoints import METHODS, Checkpoint, MethodName
@@ -67,7 +67,7 @@ class CheckpointCost:
 
 
 def checkpoint_cost(
-    job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number
+    job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number, rates: SaveRates
 ) -> CheckpointCost:
     """Return what checkpoints of a job cost.
 
@@ -76,6 +76,7 @@ def checkpoint_cost(
     checkpoint : how the job saves; `job.checkpoint`, or another method to compare with it
     programs : of the job
     step_s, update_s : seconds of a step, and of them the optimizer's update
+    rates : speeds of software that saves
 
     Returns
     -------
@@ -85,7 +86,7 @@ def checkpoint_cost(
     """
     cluster = job.cluster
     saved = saved_states(programs, checkpoint, cluster.node.devices)
-    times = save_times(saved, checkpoint, cluster, max(float(step_s - update_s), 0.0))
+    times = save_times(saved, checkpoint, cluster, max(float(step_s - update_s), 0.0), rates)
     mean_s = cluster.reliability.device_time_between_failures_s / cluster.num_devices
     lost_s = max(times.lost_s, LEAST_S)
     best_s = max(best_interval_s(lost_s, mean_s), times.least_work_s, float(step_s))
@@ -94,7 +95,9 @@ def checkpoint_cost(
     reliability = cluster.reliability.model_copy(
         update={
             "checkpoint_s": lost_s,
-            "checkpoint_log_sigma_factor": checkpoint.how.log_sigma_factor,
+            "checkpoint_log_sigma_factor": math.hypot(
+                checkpoint.how.log_sigma_factor, rates.log_sigma_factor
+            ),
             "checkpoint_interval_s": interval_s,
             "restart_s": cluster.reliability.restart_s + times.restore_s + times.background_s,
         }
@@ -110,12 +113,12 @@ def checkpoint_cost(
 
 
 def by_method(
-    job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number
+    job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number, rates: SaveRates
 ) -> dict[str, CheckpointCost]:
     """Return the cost of the checkpoints with each method, everything else as in `checkpoint`."""
     names: tuple[MethodName, ...] = ("synchronous", "asynchronous", "chunked", "lazy")
     return {
-        name: checkpoint_cost(job, _with_method(checkpoint, name), programs, step_s, update_s)
+        name: checkpoint_cost(job, _with_method(checkpoint, name), programs, step_s, update_s, rates)
         for name in names
     }
 

@@ -9,22 +9,37 @@ what of this training waits for. Most also wait until the ranks have agreed on t
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.tier_constants import (
+    ALLOCATED_COPIES,
+    CHUNKED_COPIES,
+    INTERFERENCE,
+    LOG_SIGMAS,
+    OPENED_FILES,
+    SERIALISING,
+    STATE_COPIES,
+    fitted_ratio,
+)
 from flopcast.cost.tier_copies import device_rate
 from flopcast.dtypes import Floats
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.memory_tiers import Storage
-from flopcast.spec.offload_software import PINNED_FRACTION
 from flopcast.workload.saved_states import SavedStates
+
+UNPINNED_BYTES_PER_S = 4e9  # an estimate: one processor clears the pages that it writes to
+FILE_S = 2e-3  # an estimate: one file that a parallel file system creates
+INTERFERENCE_FRACTION = 0.2  # an estimate: of the training speed, to a writer in Python
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveRates:
-    """Speeds of software that saves, as fitted on published runs.
+    """Speeds of software that saves.
 
     Attributes
     ----------
@@ -32,27 +47,46 @@ class SaveRates:
     allocated_bytes_per_s : of one rank that copies to memory which it allocates anew
     chunked_bytes_per_s : the same, where chunks are written and freed while others are copied
     file_s : until all ranks have agreed on one more file and opened it
-    most_files : files of the largest of these runs; more of them take no longer, for want of measurements
+    most_files : files of the largest of the measured runs; more of them take no longer, for want of
+        measurements
     node_log_sigma_factor : spread of copies between nodes; a checkpoint waits for the slowest of them
     pinned_fraction : of the link to the host that copies of many tensors from all devices of a node reach
+    background_fraction : training speed that is lost to an asynchronous write in Python
+    log_sigma_factor : uncertainty of these numbers, beyond that of the method
 
     References
     ----------
-    The first four: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), fitted to the time that
-    training waits; tests/economics/test_datastates.py repeats the fit without the judged model. The spread:
-    the same runs, which agree with any value between 0.2 and 0.4.
+    The spread between nodes: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), which agree with
+    any value between 0.2 and 0.4.
     """
 
-    serialised_bytes_per_s: float = 1.5e9
-    allocated_bytes_per_s: float = 1.75e9
-    chunked_bytes_per_s: float = 2.9e9
-    file_s: float = 0.0033
+    serialised_bytes_per_s: float = UNPINNED_BYTES_PER_S
+    allocated_bytes_per_s: float = UNPINNED_BYTES_PER_S
+    chunked_bytes_per_s: float = UNPINNED_BYTES_PER_S
+    file_s: float = FILE_S
     most_files: int = 412
     node_log_sigma_factor: float = 0.3
-    pinned_fraction: float = PINNED_FRACTION
+    pinned_fraction: float = 1.0
+    background_fraction: float = INTERFERENCE_FRACTION
+    log_sigma_factor: float = LOG_SIGMAS[SERIALISING]
 
+    @classmethod
+    def of(cls, levels: Mapping[str, FittedLevel]) -> "SaveRates":
+        """Return the speeds with fitted constants; where nothing was fitted, estimates that are unsure.
 
-RATES = SaveRates()
+        >>> SaveRates.of({}) == SaveRates()
+        True
+        """
+        known = SERIALISING in levels
+        return cls(
+            serialised_bytes_per_s=UNPINNED_BYTES_PER_S / fitted_ratio(levels, SERIALISING),
+            allocated_bytes_per_s=UNPINNED_BYTES_PER_S / fitted_ratio(levels, ALLOCATED_COPIES),
+            chunked_bytes_per_s=UNPINNED_BYTES_PER_S / fitted_ratio(levels, CHUNKED_COPIES),
+            file_s=FILE_S * fitted_ratio(levels, OPENED_FILES),
+            pinned_fraction=1.0 / fitted_ratio(levels, STATE_COPIES),
+            background_fraction=INTERFERENCE_FRACTION * fitted_ratio(levels, INTERFERENCE),
+            log_sigma_factor=0.0 if known else LOG_SIGMAS[SERIALISING],
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +134,7 @@ class SaveTimes:
 
 
 def save_times(
-    saved: SavedStates, checkpoint: Checkpoint, cluster: Cluster, window_s: float, rates: SaveRates = RATES
+    saved: SavedStates, checkpoint: Checkpoint, cluster: Cluster, window_s: float, rates: SaveRates
 ) -> SaveTimes:
     """Return the seconds of a checkpoint.
 
@@ -116,6 +150,7 @@ def save_times(
     copy_s = _copy_s(saved, checkpoint, cluster, write_s, rates)
     waits_for_files = storage is not None and not method.opens_files_later
     files_s = files_time_s(saved.num_files, rates) if waits_for_files else 0.0
+    fraction = rates.background_fraction if method.writes_in_python else method.background_fraction
     serialise_s = 0.0
     if method.waits_for_write:
         if storage is not None:
@@ -132,12 +167,12 @@ def save_times(
         write_s=write_s,
         blocked_s=blocked_s,
         background_s=background_s,
-        background_fraction=method.background_fraction,
+        background_fraction=fraction,
         restore_s=restore_s(saved, saved.read_bytes, checkpoint, cluster, rates),
     )
 
 
-def files_time_s(num_files: int, rates: SaveRates = RATES) -> float:
+def files_time_s(num_files: int, rates: SaveRates) -> float:
     """Return the seconds until all ranks have agreed on so many files and opened them."""
     return min(num_files, rates.most_files) * rates.file_s
 
@@ -155,7 +190,7 @@ def slowest_of(nodes: int, log_sigma_factor: float) -> float:
     return math.exp(log_sigma_factor * NormalDist().inv_cdf(nodes / (nodes + 1)))
 
 
-def pinned_bytes_per_s(cluster: Cluster, rates: SaveRates = RATES) -> float:
+def pinned_bytes_per_s(cluster: Cluster, rates: SaveRates) -> float:
     """Return the rate at which each device copies to pinned memory while all devices of a node do."""
     if cluster.node.memory is None:
         return rates.pinned_fraction * cluster.node.device.host_bytes_per_s
@@ -191,11 +226,7 @@ def host_limit_bytes(checkpoint: Checkpoint, cluster: Cluster) -> float:
 
 
 def restore_s(
-    saved: SavedStates,
-    read_bytes: Floats,
-    checkpoint: Checkpoint,
-    cluster: Cluster,
-    rates: SaveRates = RATES,
+    saved: SavedStates, read_bytes: Floats, checkpoint: Checkpoint, cluster: Cluster, rates: SaveRates
 ) -> float:
     """Return the seconds in which all ranks read so many bytes each, (ranks,), and copy them to devices."""
     storage = storage_of(cluster, checkpoint.to)

@@ -14,6 +14,7 @@ from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
 from flopcast.economics.amount import Amount
 from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_cost
+from flopcast.economics.checkpoints import SaveRates
 from flopcast.economics.energy import device_energy, drawn_w
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -112,7 +113,8 @@ def described_checkpoint(
     """Return the cost of the checkpoints that a job describes; None if it describes none."""
     if job.checkpoint is None:
         return None
-    return checkpoint_cost(job, job.checkpoint, priced.programs, step_s, update_s(timeline, priced))
+    rates = SaveRates.of(priced.levels)
+    return checkpoint_cost(job, job.checkpoint, priced.programs, step_s, update_s(timeline, priced), rates)
 
 
 def update_s(timeline: Timeline, priced: Priced) -> Number:

@@ -1,7 +1,9 @@
-"""Fitted constants: `catalog/constants/runs.json`, read for a prediction, written by `calibrate constants`.
+"""Fitted constants: `catalog/constants/*.json`, read for a prediction, written by `calibrate constants`.
 
 Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
-Text, one constant a line, so that a refit shows in a diff which constants it moved.
+Training runs give those of `runs.json`; runs with states outside the devices those of `offload.json`;
+published checkpoints those of `checkpoints.json` (tests/economics/test_datastates.py fits them). Files are
+text, one constant a line, so that a refit shows in a diff which constants it moved.
 """
 
 import json
@@ -16,12 +18,27 @@ from flopcast.library.catalog import folder
 
 FORMAT_VERSION = 1
 NAME = "runs.json"
+OTHERS = ("offload.json", "checkpoints.json")
 
 
 @lru_cache(maxsize=1)
 def shipped() -> Fitted:
-    """Return the constants that the package ships; none if the file is missing."""
-    place = folder("constants") / NAME
+    """Return the constants that the package ships, those of all its files; none if there is no file."""
+    found = [_of_file(name) for name in (NAME, *OTHERS)]
+    return Fitted(
+        constants=tuple(constant for each in found for constant in each.constants),
+        noise_log_sigmas={name: sigma for each in found for name, sigma in each.noise_log_sigmas.items()},
+    )
+
+
+@lru_cache(maxsize=1)
+def levels_of_other_runs() -> Mapping[str, FittedLevel]:
+    """Return the levels that no table of training runs teaches. Callers must not change the mapping."""
+    return {name: level for other in OTHERS for name, level in _of_file(other).levels().items()}
+
+
+def _of_file(name: str) -> Fitted:
+    place = folder("constants") / name
     return read(place.read_text(encoding="utf-8")) if place.is_file() else Fitted((), {})
 
 

@@ -1,6 +1,6 @@
 """Numbers of the catalogue that were fitted on whole runs, by their sources.
 
-Answers: which numbers of stacks, devices, hosts, clusters and sites were fitted, and on which runs?
+Answers: which numbers of stacks, engines, devices, hosts, clusters and sites were fitted, and on which runs?
 Elsewhere: constants, which can be fitted again without the runs that are judged
 (lab/calibration/constant_fit.py).
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from flopcast.library import catalog
 
-KINDS = ("stacks", "devices", "hosts", "clusters", "sites")
+KINDS = ("stacks", "engines", "devices", "hosts", "clusters", "sites")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,14 +21,15 @@ class TierCopy:
 
     `link` is "to_device" or "to_host" between a device and its host, and "disk_read" or "disk_write"
     between the host and the storage `tier`. `pinned` says whether the memory on the host is pinned;
-    `link_fraction` is the fraction of the link's rate that the software reaches with pinned memory.
+    `link_fraction` is the fraction of the link's rate that the software reaches with pinned memory; None
+    takes the constant `state_copies` (cost/tier_constants.py).
     """
 
     link: Link
     tier: str
     size_bytes: Floats
     pinned: bool = True
-    link_fraction: Number = 1.0
+    link_fraction: Number | None = 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

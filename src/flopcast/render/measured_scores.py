@@ -5,29 +5,43 @@ Elsewhere: the scores themselves (lab/serving_runs/score.py, lab/offload_runs/sc
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
 from flopcast.lab.scores import Scores, by_group
 from flopcast.render.tables import aligned
 
-HEADINGS = ("", "rows", "median error", "90 % of errors below", "bias", "inside")
+HEADINGS = ("median error", "90 % of errors below", "bias", "inside")
 
 
-def scores_as_text(scores: Scores) -> str:
-    """Return a table for each measured quantity, and why rows were left out."""
-    lines = [scores.constants]
+def scores_as_text(scores: Scores, beside: Scores | None = None) -> str:
+    """Return a table for each measured quantity, and why rows were left out.
+
+    `beside` are scores of the same runs with constants that were fitted without them; each number of the
+    table then has theirs behind it.
+    """
+    both = [scores] if beside is None else [scores, beside]
+    lines = [each.constants for each in both]
+    if beside is not None:
+        lines.append("Each pair of numbers is: fitted / left out.")
     for quantity in dict.fromkeys(row.measured.quantity for row in scores.rows):
         lines += ["", quantity]
-        table = [list(HEADINGS)]
-        for name, found in by_group(scores, quantity):
-            shares = [f"{found[key]:.1%}" for key in ("median", "p90")]
-            bias, inside = f"{found['bias']:+.1%}", f"{found['inside']:.0%}"
-            table.append([f"  {name}", f"{found['rows']:.0f}", *shares, bias, inside])
+        table = [["", "rows", *HEADINGS]]
+        found = [dict(by_group(each, quantity)) for each in both]
+        for name, first in found[0].items():
+            cells = [_cells(each[name]) for each in found if name in each]
+            table.append([f"  {name}", f"{first['rows']:.0f}", *map(" / ".join, zip(*cells, strict=True))])
         lines += aligned(table, "<>>>>>")
     reasons = Counter(run.reason for run in scores.left_out)
     if reasons:
         lines += ["", f"left out: {len(scores.left_out)} rows"]
         lines += [f"  {count} because {reason}" for reason, count in reasons.most_common()]
     return "\n".join(lines)
+
+
+def _cells(found: Mapping[str, float]) -> list[str]:
+    """Return the numbers of one line of a table, as HEADINGS."""
+    shares = [f"{found[key]:.1%}" for key in ("median", "p90")]
+    return [*shares, f"{found['bias']:+.1%}", f"{found['inside']:.0%}"]
 
 
 def scores_as_json(scores: Scores) -> dict[str, object]:

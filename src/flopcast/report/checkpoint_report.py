@@ -12,7 +12,7 @@ from flopcast.economics.checkpoint_cost import (
     checkpoint_cost,
     checkpoint_problems,
 )
-from flopcast.economics.checkpoints import restore_s
+from flopcast.economics.checkpoints import SaveRates, restore_s
 from flopcast.economics.failures import LostTime
 from flopcast.economics.step import update_s
 from flopcast.errors import InfeasibleError, Problem, SpecError
@@ -80,16 +80,17 @@ def checkpoint_report(
     job, programs = report.job, report.priced.programs
     checkpoint = job.checkpoint or usual_checkpoint(job.cluster)
     seconds = (report.step_time_s, update_s(report.timeline, report.priced))
-    cost = checkpoint_cost(job, checkpoint, programs, *seconds)
+    rates = SaveRates.of(report.priced.levels)
+    cost = checkpoint_cost(job, checkpoint, programs, *seconds, rates)
     problems = checkpoint_problems(cost, job.cluster)
     problems += () if loading is None else _problems_of_loading(job, loading, programs)
     if problems:
         raise SpecError(problems)
     free = checkpoint.model_copy(update={"every_steps": None, "every_s": None})
-    methods = by_method(job, free, programs, *seconds)
+    methods = by_method(job, free, programs, *seconds, rates)
     resharded = None
     if loading is not None and both is not None:
-        resharded = _resharded(loading, *both, checkpoint)
+        resharded = _resharded(loading, *both, checkpoint, rates)
     assumed = () if job.checkpoint else (f"checkpoint {checkpoint.text()}; set --checkpoint to change it",)
     return CheckpointReport(
         job=job,
@@ -114,12 +115,14 @@ def job_of_states(job: Job) -> Job:
     return job.model_copy(update={"plan": job.plan.model_copy(update=usual)})
 
 
-def _resharded(loading: Job, old: Programs, new: Programs, checkpoint: Checkpoint) -> Resharded:
+def _resharded(
+    loading: Job, old: Programs, new: Programs, checkpoint: Checkpoint, rates: SaveRates
+) -> Resharded:
     found = reads(new, old)
     cluster = loading.cluster
     saved = saved_states(new, checkpoint, cluster.node.devices)
     return Resharded(
-        job=loading, reads=found, restore_s=restore_s(saved, found.rank_bytes, checkpoint, cluster)
+        job=loading, reads=found, restore_s=restore_s(saved, found.rank_bytes, checkpoint, cluster, rates)
     )
 
 

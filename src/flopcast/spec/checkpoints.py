@@ -31,7 +31,9 @@ class Method:
     writes_while_copying : whether the write to storage begins with the copy, not after it
     waits_for_write : whether training waits until everything is written
     opens_files_later : whether files are opened by the writer in the background
-    background_fraction : share of the training speed that is lost while the write runs in the background
+    writes_in_python : whether the write in the background runs in Python, beside the training program
+    background_fraction : share of the training speed that is lost while the write runs in the background,
+        if it does not run in Python (economics/checkpoints.py has that of writers in Python)
     log_sigma_factor : uncertainty of the time that training waits
     """
 
@@ -39,13 +41,14 @@ class Method:
     writes_while_copying: bool = False
     waits_for_write: bool = False
     opens_files_later: bool = False
+    writes_in_python: bool = False
     background_fraction: float = 0.0
     log_sigma_factor: float = 0.3
 
 
 METHODS: dict[str, Method] = {
     "synchronous": Method(waits_for_write=True, log_sigma_factor=0.5),
-    "asynchronous": Method(opens_files_later=True, background_fraction=0.47),
+    "asynchronous": Method(opens_files_later=True, writes_in_python=True),
     "chunked": Method(writes_while_copying=True, background_fraction=0.1),
     "lazy": Method(hides_copy=True, writes_while_copying=True, background_fraction=0.1),
 }
@@ -85,9 +88,8 @@ class Checkpoint(StrictModel):
     References
     ----------
     Methods: arXiv:2406.10707 (DataStates-LLM, HPDC 2024), sections 3 to 5, which compares these four.
-    Speed lost in the background: 700 to 372 tokens/s a device while an asynchronous checkpoint is written
-    (https://pytorch.org/blog/6x-faster-async-checkpointing, April 2025); the writers of the "chunked" and
-    "lazy" methods do not run in Python, and 0.1 is an estimate.
+    Speed lost in the background: the writers of the "chunked" and "lazy" methods do not run in Python, and
+    0.1 is an estimate.
     """
 
     method: MethodName = "asynchronous"

@@ -11,10 +11,6 @@ from pydantic import Field
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
-PINNED_FRACTION = 0.42
-"""Copies of states on three machines: 10.1 and 9.6 of 25 GB/s on A100, 22 of 50 GB/s on H100
-(validation/zero3_offload_runs.csv: 162 runs)."""
-
 
 class OffloadSoftware(StrictModel):
     """The placement of states outside the devices, as a software does it.
@@ -26,9 +22,10 @@ class OffloadSoftware(StrictModel):
     gradient_copies : str
         Memory on the host that gradients are copied to. Copies to "pageable" memory are slower than copies
         to "pinned" memory.
-    pinned_fraction : float
+    pinned_fraction : float or None
         Fraction of the rate of the link to the host that copies of gradients, parameters and optimizer
-        states reach, to and from pinned memory. Activations, a few large tensors, reach all of it.
+        states reach, to and from pinned memory. None takes the constant `state_copies`. Activations, a few
+        large tensors, reach all of the rate.
     gradient_flush : str
         When gradients are copied to the host. "blocking": the backward pass waits for each copy.
         "overlapped": copies run during the backward pass. "before_update": in one copy before the update.
@@ -49,17 +46,17 @@ class OffloadSoftware(StrictModel):
         The same in the backward pass, with the bookkeeping of gradients.
     window_layers : float
         Layers whose activations are on the device together, where they are placed outside it: the one at
-        work, and a part of the one that is copied. The default was fitted to the lower peaks that SSDTrain
-        publishes (arXiv:2408.10013, section IV).
+        work, and the one that is copied. Fewer than 2 where the memory of a copied tensor is free before
+        its layer ends.
     """
 
     places: tuple[str, ...] = ()
     gradient_copies: Literal["pageable", "pinned"] = "pinned"
-    pinned_fraction: float = Field(default=PINNED_FRACTION, gt=0, le=1)
+    pinned_fraction: float | None = Field(default=None, gt=0, le=1)
     gradient_flush: Literal["blocking", "overlapped", "before_update", "beside_update"] = "before_update"
     updates_on: Literal["host", "device"] = "host"
     strides: bool = False
     buffer_bytes: float = Field(default=0.0, ge=0)
     forward_layer_s: float = Field(default=0.0, ge=0)
     backward_layer_s: float = Field(default=0.0, ge=0)
-    window_layers: Number = Field(default=1.35, ge=1)
+    window_layers: Number = Field(default=2.0, ge=1)

@@ -47,7 +47,7 @@ def _copies(
     when: str = "every",
     after: tuple[str, ...] = (),
     pinned: bool = True,
-    link_fraction: Number = 1.0,
+    link_fraction: Number | None = 1.0,
 ) -> tuple[Item, ...]:
     """Return the copies of a placement's fraction of `size_bytes`, over one link after the other.
 

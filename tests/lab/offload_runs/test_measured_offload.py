@@ -13,10 +13,9 @@ from offload_accuracy import ON_DRIVES, ON_HOST, PAGE, TABLES, TEXT, headline_ru
 
 from flopcast.lab.offload_runs.fit import fitted_site, scaled_parts
 from flopcast.lab.offload_runs.measured import MILLISECONDS
-from flopcast.lab.offload_runs.score import part_estimates, score_runs
+from flopcast.lab.offload_runs.score import Reports, part_estimates, score_runs
 from flopcast.lab.offload_runs.tables import is_offload_table, read_offload_runs
 from flopcast.lab.scores import statistics
-from flopcast.predictor import Predictor
 
 QUICK = "`zero3_nvme_offload_40b_120b`"
 
@@ -119,14 +118,14 @@ def test_runs_on_drives_are_within_the_tolerance(column, limit, shared):
 
 def test_a_fit_finds_the_rate_that_a_machine_really_has(runs):
     mine = [run for run in runs if run.groups["machine"] == "4-a100-bound"][:4]
-    predictor = Predictor()
+    reports = Reports()
     known = []
     for one in mine:
-        report = predictor.predict(one.job)
+        report = reports.of(one.job, {})
         parts = part_estimates(report)
         seconds = {part: parts[part].value / MILLISECONDS for part in ("forward", "backward", "update")}
         scaled = scaled_parts(report, seconds)
-        slower = sum(0.25 * each.scaled_s for each in scaled if each.part == "update")
+        slower = sum(0.25 * each.scaled_s for each in scaled if each.factor.startswith("host_update"))
         measured = tuple(
             replace(each, value=parts[each.part].value + slower * MILLISECONDS)
             for each in one.measured
@@ -134,7 +133,7 @@ def test_a_fit_finds_the_rate_that_a_machine_really_has(runs):
         )
         known.append((replace(one, measured=measured), scaled))
 
-    site = fitted_site(known)
+    site = fitted_site(known, {})
 
     assert {factor.name: pytest.approx(factor.ratio) for factor in site.factors} == {
         "host_update[epyc-7763]": 1.25
@@ -167,8 +166,8 @@ def test_the_command_prints_rows_with_their_quantities(shared):
     "words, allowed",
     [
         (
-            ("--leave-one-generation-out",),
-            "--leave-one-model-out, --leave-one-source-out or --no-constants",
+            ("--leave-one-generation-out", "--report", "page.html"),
+            "--leave-one-model-out, --leave-one-source-out, --leave-one-generation-out or --no-constants",
         ),
         (("--runs", "other.csv"), "tables of offloaded training only"),
     ],

@@ -1,19 +1,25 @@
 """Predictions of measured runs with states outside the devices, by part of the step.
 
 Answers: how long are forward, backward and update of a step, and how far are they from what was measured?
-Elsewhere: the tables (tables.py), a prediction (prediction.py), statistics (lab/scores.py), fitting the
-rates of a machine (fit.py).
+Elsewhere: the tables (tables.py), a prediction (prediction.py), statistics (lab/scores.py), fits of the
+rates of a machine (fit.py) and of constants (constants.py).
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Literal
 
+from flopcast.cost.constants import Fitted
+from flopcast.cost.tier_constants import LOG_SIGMAS
 from flopcast.kept_results import KeptResults
-from flopcast.lab.offload_runs.fit import Scaled, fitted_site, scaled_parts
+from flopcast.lab.calibration.observations import Levels
+from flopcast.lab.offload_runs.constants import SeenRun, fitted_constants
+from flopcast.lab.offload_runs.fit import fitted_site, scaled_parts
 from flopcast.lab.offload_runs.measured import MILLISECONDS, ComparedPart, OffloadRun, OffloadScores, Part
+from flopcast.library.constants import shipped_levels
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.report.report import Report
@@ -28,13 +34,17 @@ PART_OF_PHASE: Mapping[str, Part] = {
     "backward": "backward",
     "step": "update",
 }
-Constants = Literal["catalogue", "model", "folder", "none"]
+Constants = Literal["catalogue", "model", "folder", "generation", "none"]
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: rates of each machine, and the constants of offload, were fitted on these runs.",
-    "model": "Left out: for each model, rates of the machine were fitted on the other models.",
-    "folder": "Left out: for each folder of logs, rates of the machine were fitted on the other folders.",
-    "none": "Data sheets: nothing was fitted on the machine, nor the host's time for layers and steps.",
+    "model": "Left out: for each model, rates of the machine and constants were fitted on the others.",
+    "folder": "Left out: for each folder of logs, rates of the machine and constants were fitted on the"
+    " others.",
+    "generation": "Left out: for each generation of devices, constants were fitted on the others; machines"
+    " have the rates of data sheets.",
+    "none": "Data sheets: nothing was fitted, neither constants nor rates of machines.",
 }
+OF_DATA_SHEETS: tuple[Constants, ...] = ("generation", "none")  # machines without fitted rates
 
 
 def part_estimates(report: Report) -> dict[Part, Estimate]:
@@ -96,54 +106,84 @@ class Reports:
         self._books = KeptResults(BOOKS)
         self._results = KeptResults(RESULTS)
 
-    def of(self, job: Job) -> Report:
-        """Return the prediction of a job."""
+    def of(self, job: Job, levels: Levels | None = None) -> Report:
+        """Return the prediction of a job, with these constants or with those of the catalogue."""
         book = self._books.of(job.cluster, lambda: load_book(job.cluster))
-        return predict(job, book, self._results)
+        used = book if levels is None else replace(book, levels=levels)
+        return predict(job, used, self._results)
 
 
 def score_runs(runs: Sequence[OffloadRun], constants: Constants = "catalogue") -> OffloadScores:
     """Predict every run that has a job.
 
-    With "model" or "folder", the rates of a machine are fitted on its runs of the other models or folders;
-    a run of a machine without any keeps those of the machine.
+    With "model" or "folder", the rates of a machine are fitted on its runs of the other models or folders,
+    and constants on all runs of the others; a run of a machine without any keeps those of the machine. With
+    "generation", constants are fitted on the runs of the other generations of devices.
     """
     known = Reports()
     left_out = tuple(run for run in runs if run.job is None)
     own = [run for run in runs if run.job is not None]
-    if constants in ("model", "folder"):
-        own = _refitted(own, constants, known)
-    rows = [row for run in own for row in _compared(run, known)]
+    if constants in ("catalogue", "none"):
+        levels: Levels | None = None if constants == "catalogue" else {}
+        rows = [row for run in own for row in _compared(run, known, levels)]
+    else:
+        rows = _left_out(own, constants, known)
     return OffloadScores(rows=tuple(rows), left_out=left_out, constants=JUDGED[constants])
 
 
-def _compared(run: OffloadRun, known: Reports) -> list[ComparedPart]:
+def fit_runs(runs: Sequence[OffloadRun]) -> Fitted:
+    """Return the constants that the runs of some tables show."""
+    return fitted_constants(_seen(runs, Reports()))
+
+
+def _compared(run: OffloadRun, known: Reports, levels: Levels | None) -> list[ComparedPart]:
     """Return the measured parts of a run beside their predictions."""
     if run.job is None:
         return []
-    parts = part_estimates(known.of(run.job))
+    parts = part_estimates(known.of(run.job, levels))
     return [ComparedPart(run=run, measured=each, predicted=parts[each.part]) for each in run.measured]
 
 
-def _refitted(runs: Sequence[OffloadRun], group: str, reports: Reports) -> list[OffloadRun]:
-    """Return the runs with the rates that were fitted on the other groups of the same machine."""
-    known: list[tuple[OffloadRun, tuple[Scaled, ...]]] = []
+def _seen(runs: Sequence[OffloadRun], reports: Reports) -> list[SeenRun]:
+    """Return the runs that have jobs, with what rates outside the devices scale of their predictions.
+
+    The predictions use constants of other tables alone.
+    """
+    found = []
     for run in runs:
         if run.job is not None:
-            report = reports.of(run.job)
-            known.append((run, scaled_parts(report, _seconds(report))))
-    sites: dict[tuple[str, str], Site] = {}
-    for run, _ in known:
-        key = run.groups["machine"], run.groups[group]
-        if key not in sites:
-            others = [
-                pair
-                for pair in known
-                if pair[0].groups["machine"] == key[0] and pair[0].groups[group] != key[1]
-            ]
-            sites[key] = fitted_site(others)
-    return [
-        replace(run, job=run.job.model_copy(update={"site": sites[key]}))
-        for run in runs
-        if run.job is not None and (key := (run.groups["machine"], run.groups[group]))
-    ]
+            report = reports.of(run.job, _others())
+            found.append((run, scaled_parts(report, _seconds(report))))
+    return found
+
+
+def _group(run: OffloadRun, constants: Constants) -> str:
+    """Return what a run is left out together with."""
+    if constants == "generation" and run.job is not None:
+        return run.job.cluster.node.device.generation
+    return run.groups[constants]
+
+
+@cache
+def _others() -> Levels:
+    """Return the constants of the catalogue that other tables taught."""
+    return {name: level for name, level in shipped_levels().items() if name not in LOG_SIGMAS}
+
+
+def _left_out(runs: Sequence[OffloadRun], constants: Constants, reports: Reports) -> list[ComparedPart]:
+    """Return the runs with constants, and rates of machines, that were fitted on the other groups."""
+    known = _seen(runs, reports)
+    rows: list[ComparedPart] = []
+    for name in dict.fromkeys(_group(run, constants) for run in runs):
+        others = [pair for pair in known if _group(pair[0], constants) != name]
+        fitted_levels = {**_others(), **fitted_constants(others).levels()}
+        sites: dict[str, Site] = {}
+        for run in (run for run in runs if run.job is not None and _group(run, constants) == name):
+            machine = run.groups["machine"]
+            if machine not in sites and constants not in OF_DATA_SHEETS:
+                own = [pair for pair in others if pair[0].groups["machine"] == machine]
+                sites[machine] = fitted_site(own, fitted_levels)
+            site = sites.get(machine, Site())
+            job = None if run.job is None else run.job.model_copy(update={"site": site})
+            rows += _compared(replace(run, job=job), reports, fitted_levels)
+    return rows

@@ -21,11 +21,12 @@ def stack_of(*, flushes: bool, micro_batches: int, fitted: bool) -> dict[str, ob
     Parameters
     ----------
     flushes : whether gradients leave through pinned memory during the backward pass
-    fitted : whether the host's times are those fitted on measured runs; otherwise, layers need none
+    fitted : whether the host's times and the rate of pinned copies are those fitted on measured runs;
+        otherwise, layers need none
     """
-    offload: dict[str, object] = {"pinned_fraction": 1, **(FLUSH if flushes else {})}  # machines state it
+    offload: dict[str, object] = dict(FLUSH) if flushes else {}
     found: dict[str, object] = {"base": "deepspeed-zero", "gradients": {"overlap": False}}
     if fitted:
-        offload |= LAYER_TIMES
+        offload |= {"pinned_fraction": 1, **LAYER_TIMES}  # the machine states the rate of its copies
         found["optimizer"] = {"step_host_s": f"{STEP_S + MICRO_BATCH_S * micro_batches} s"}
     return found | {"offload": offload}

@@ -25,7 +25,7 @@ from flopcast.lab.published.table import read_tables
 from flopcast.lab.validation import leave_one_out
 from flopcast.lab.validation.published import Constants, Published, compare_runs
 from flopcast.lab.validation.run import Run
-from flopcast.library.constants import shipped
+from flopcast.library.constants import levels_of_other_runs, shipped
 from flopcast.library.curves import load_book
 from flopcast.report.report import Report, summarise
 from flopcast.spec.job import Job
@@ -110,11 +110,12 @@ class PublishedTables:
 
     def predicted(self, levels: Levels | None = None, ids: frozenset[str] = frozenset()) -> Published:
         """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's."""
+        known = {**levels_of_other_runs(), **levels} if levels else levels
         broken = [problem for table in self._tables for problem in table.problems]
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
-        return compare_runs(runs, self._reproduced, lambda job: self._predicted.of(job, levels), broken)
+        return compare_runs(runs, self._reproduced, lambda job: self._predicted.of(job, known), broken)
 
     def step_time_s(self, job: Job, levels: Levels) -> float:
         """Return the step time of a job that is like a run's; everything else of a report takes longer."""

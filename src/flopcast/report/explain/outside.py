@@ -4,6 +4,14 @@ Answers: which bytes and which rates give these seconds?
 Elsewhere: the rates (cost/tier_copies.py), all other items (steps.py).
 """
 
+from flopcast.cost.item_prices import Priced
+from flopcast.cost.tier_constants import (
+    HOST_UPDATES,
+    INTERLEAVED_ON_DEVICE,
+    INTERLEAVED_ON_HOST,
+    STATE_COPIES,
+    fitted_ratio,
+)
 from flopcast.cost.tier_copies import (
     device_rate,
     host_memory,
@@ -15,23 +23,25 @@ from flopcast.dtypes import Floats
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.report.explain.explanation import Input
 from flopcast.report.explain.kernels import element_at
-from flopcast.spec.cluster import Cluster
 from flopcast.units import show
 
 
 def outside_inputs(
-    work: TierCopy | HostUpdate, cluster: Cluster, column: int
+    work: TierCopy | HostUpdate, priced: Priced, column: int
 ) -> tuple[str, tuple[Input, ...]]:
     """Return the formula of a copy or of an update on the host, and the numbers in it."""
+    cluster, levels = priced.cluster, priced.levels
     if isinstance(work, TierCopy):
-        amount, speed = _amount("bytes", work.size_bytes, column), _copy_rate(work, cluster)
+        amount, speed = _amount("bytes", work.size_bytes, column), _copy_rate(work, priced)
         return "bytes / rate of one device while all devices of its node copy", (amount, speed)
     ranks, memory = cluster.node.devices, host_memory(cluster)
     formula = "bytes of states and gradients / rate of one rank on the host"
-    inputs = [_amount("bytes", work.moved_bytes, column), _rate("rate", update_rate(memory) / ranks)]
+    rate = update_rate(memory, fitted_ratio(levels, HOST_UPDATES)) / ranks
+    inputs = [_amount("bytes", work.moved_bytes, column), _rate("rate", rate)]
     if work.stride:
         formula += " × interleaved"
-        ratio = interleaved_ratio(work.stride)
+        constants = (fitted_ratio(levels, name) for name in (INTERLEAVED_ON_HOST, INTERLEAVED_ON_DEVICE))
+        ratio = interleaved_ratio(work.stride, *constants)
         inputs.append(
             Input(name="interleaved", text=f"{ratio:.3g}", source=f"stride {work.stride}", number=ratio)
         )
@@ -47,14 +57,16 @@ def outside_inputs(
         ]
     for copy in work.beside:
         formula += f", or bytes / rate {copy.link}, if that is longer"
-        inputs += [_amount(f"bytes {copy.link}", copy.size_bytes, column), _copy_rate(copy, cluster)]
+        inputs += [_amount(f"bytes {copy.link}", copy.size_bytes, column), _copy_rate(copy, priced)]
     return formula, tuple(inputs)
 
 
-def _copy_rate(work: TierCopy, cluster: Cluster) -> Input:
+def _copy_rate(work: TierCopy, priced: Priced) -> Input:
+    cluster = priced.cluster
     if work.link in ("to_device", "to_host"):
         memory = "pinned memory" if work.pinned else "memory that is not pinned"
-        return _rate("rate", device_rate(cluster, work.pinned, work.link_fraction), f"{memory} of the host")
+        fraction = work.link_fraction or 1.0 / fitted_ratio(priced.levels, STATE_COPIES)
+        return _rate("rate", device_rate(cluster, work.pinned, fraction), f"{memory} of the host")
     read, write = storage_rates(cluster, work.tier)
     return _rate("rate", read if work.link == "disk_read" else write, work.tier)
 

@@ -205,7 +205,7 @@ def _execution(
         inputs = message_inputs(item.work, priced, book, row, column)
         formula = formula_of(item.work, priced, row)
     elif isinstance(item.work, TierCopy | HostUpdate):
-        formula, inputs = outside_inputs(item.work, priced.cluster, column)
+        formula, inputs = outside_inputs(item.work, priced, column)
     else:
         formula = "what the stack states / speed of the host × factors"
         field = HOST_KINDS[item.work.kind]
