@@ -42,6 +42,7 @@ def job(
     epochs: Number | None = None,
     checkpoint: Part | None = None,
     site: str | Path | None = None,
+    slow: Part | None = None,
     price: str | None = None,
     kind: str | None = None,
     arg: Mapping[str, str] | None = None,
@@ -56,13 +57,12 @@ def job(
     model : name of the catalogue, path (config.json, its folder, YAML), or a mapping as in a job file
     cluster, gpus : name, by default dgx-h100, or NAME:NODES for a part of it; how many devices to use
     plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
-    stack : name; the default depends on the device, on experts and on adapters (megatron-core for most)
-    offload : states outside the devices, "optimizer=host,activations=nvme:0.5" or {"optimizer": "host"}
+    stack, offload : name (default: mostly megatron-core); states outside the devices, "optimizer=host"
     seq : tokens of a sequence; the default is the model's training length
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
-    checkpoint : how the run saves its state: "lazy file_system every=100"
     site, price : path of measured speeds; price of a device, "2.10 USD/h", or a name of the catalogue
+    checkpoint, slow : how it saves, "lazy file_system every=100"; slow parts, "device=3:0.8,host=1:0.7"
     kind, arg, env : format of the file; arguments of a launch script, {"1": "8"}, and its environment
     changes : "KEY=VALUE" by the names of a job file, applied in order
 
@@ -83,8 +83,8 @@ def job(
     named |= {"lora": lora, "qlora": qlora, "tokens": tokens, "samples": samples, "epochs": epochs}
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}
     named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
-    named |= {"offload": offload, "checkpoint": checkpoint, "files": () if file is None else (str(file),)}
-    return _resolved(JobRequest(changes=tuple(changes), **named))
+    named |= {"offload": offload, "checkpoint": checkpoint, "slow": slow, "changes": tuple(changes)}
+    return _resolved(JobRequest(files=() if file is None else (str(file),), **named))
 
 
 def serving_job(

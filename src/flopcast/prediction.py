@@ -5,6 +5,7 @@ Nothing here opens a file: the curves come from `library.curves.load_book` (or a
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.parts import axes_of, layout_of, with_parts
 from flopcast.cost.price import price
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
@@ -33,6 +34,7 @@ def predict(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Repo
     programs = programs_of(job, kept)  # what this software really runs; no hardware yet
     factors = FactorBook(job.site, book.levels)
     priced = price(programs, job.cluster, book, factors, kept)  # each item alone
+    priced = with_parts(priced, layout_of(job.plan, job.cluster, job.site, axes_of(programs)))
     timeline = run_step(priced)  # when each runs, and what the step waits for
     return summarise(job, priced, timeline)
 

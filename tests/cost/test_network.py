@@ -14,8 +14,8 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group, axis_group
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
-from flopcast.spec.cluster import Tier
 from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.tier import Tier
 
 NO_CURVES = CurveBook(curves={})
 LINK = Tier(name="link", devices=4, bytes_per_s=100e9, latency_s=2e-6, attained_fraction=0.5)

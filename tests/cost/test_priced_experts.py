@@ -20,7 +20,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.prediction import predict
 from flopcast.render.report_json import as_json
-from flopcast.spec.cluster import Tier
+from flopcast.spec.tier import Tier
 
 LINK = Tier(name="link", devices=8, bytes_per_s=400e9, latency_s=2e-6, attained_fraction=1.0)
 NETWORK = Tier(name="network", devices=0, bytes_per_s=50e9, latency_s=10e-6, attained_fraction=1.0)

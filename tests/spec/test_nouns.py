@@ -12,9 +12,10 @@ from flopcast.library import catalog
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 from flopcast.spec.checkpoints import Checkpoint
-from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained, Tier
+from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
+from flopcast.spec.link_matrix import LinkMatrix
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Model, Source
 from flopcast.spec.offload import Placement
@@ -24,6 +25,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.run_length import RunLength
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
+from flopcast.spec.slow_parts import SlowPart
 from flopcast.spec.stack import (
     Contention,
     Derate,
@@ -36,6 +38,7 @@ from flopcast.spec.stack import (
     Stack,
 )
 from flopcast.spec.switches import Switches
+from flopcast.spec.tier import HashedPaths, Tier
 
 JOB = make_job()
 CLUSTER = catalog.cluster("selene", 2)
@@ -84,6 +87,9 @@ EXAMPLES = {
     Switches: Switches(software="Megatron-LM", micro_batch="--micro-batch-size"),
     Sustained: Sustained(ratio=1.17, log_sigma_factor=0.06),
     Tier: TIER,
+    SlowPart: SlowPart(kind="device", index=3, speed_fraction=0.8),
+    HashedPaths: HashedPaths(devices=8, uplinks=8),
+    LinkMatrix: LinkMatrix(rows=((0, 18000.0), (17000.0, 0)), order=(1, 0)),
 }
 NOUNS = pytest.mark.parametrize("noun", EXAMPLES, ids=lambda noun: noun.__name__)
 

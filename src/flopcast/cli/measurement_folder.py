@@ -22,7 +22,7 @@ from flopcast.lab.calibration.peer_fit import PEER_FILES
 from flopcast.lab.calibration.peer_serving import SERVED_FILES
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
-from flopcast.spec.cluster import Tier
+from flopcast.spec.tier import Tier
 
 SYSTEMS = {  # system → device whose curves its files give; fallback devices first
     "perlmutter-a100-sxm4-80gb": "a100-sxm4-80gb",

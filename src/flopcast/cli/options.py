@@ -78,6 +78,11 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         type=FILE,
         help="Site file with measured properties of your machine (see calibrate, measure).",
     ),
+    "slow": click.option(
+        "--slow",
+        metavar="KIND=NUMBER:FRACTION[,...]",
+        help="Slow devices, hosts and links with their speed: device=3:0.8,host=1:0.7,link=12:0.5.",
+    ),
     "price": click.option(
         "--price",
         help='Price per device, "2.10 USD/h", or a name from `flopcast catalog prices`.',

@@ -91,6 +91,11 @@ if TYPE_CHECKING:
     help="Find the largest model with layers of this width that fits, with and without states outside the"
     " devices, instead of the best plan.",
 )
+@click.option(
+    "--node-order",
+    is_flag=True,
+    help="Find the best order of nodes for the given plan on measured links, instead of the best plan.",
+)
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Number of plans to show."
@@ -103,6 +108,7 @@ if TYPE_CHECKING:
 def command(
     request: JobRequest,
     largest: bool,
+    node_order: bool,
     pareto: bool,
     top: int,
     wants_json: bool,
@@ -144,6 +150,10 @@ def command(
     if largest:
         others = files | workers | {"pareto": pareto, "engine": serves(request), "offload": request.offload}
         _largest(asked, wants_json, [name for name, value in others.items() if value])
+    elif node_order:
+        from flopcast.cli.node_order import print_node_order
+
+        print_node_order(asked, wants_json)
     elif serves(request):
         from flopcast.cli.search_serving import search_deployments
 

@@ -6,6 +6,7 @@ Elsewhere: how prices are computed (price.py).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,15 +40,19 @@ class LinkUse:
     """The link that a message occupies, and the fraction of its seconds; arrays shaped like its price.
 
     `tier` is an index into the cluster's tiers. The remaining seconds are latency, in which the link is
-    free for other messages.
+    free for other messages. `cards_ratio` is the bandwidth of all network cards that carry the message over
+    that of the tier inside the domain, which limits them; 0 inside a domain, where there is no such limit.
     """
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("tier", "fraction", "cards_ratio")
 
     tier: np.ndarray
     fraction: Counts
+    cards_ratio: Counts
 
     def of_rows(self, rows: Integers) -> "LinkUse":
         """Return the use of the link in some plans."""
-        return LinkUse(of_rows(self.tier, rows), of_rows(self.fraction, rows))
+        return LinkUse(*(of_rows(getattr(self, name), rows) for name in self.FIELDS))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -118,6 +123,8 @@ class Priced:
     site: Site
     levels: Mapping[str, FittedLevel] = field(default_factory=dict)  # all that were known
     kept: KeptResults = NOTHING_KEPT  # of earlier predictions with the same items and prices
+    patterns: tuple[tuple[int, ...], ...] = ()  # rows of prices of each stage (parts.py)
+    equal: "Priced | None" = None  # the prices before rows were made for parts of other speeds
 
     def of(self, item: Item) -> ItemPrice:
         """Return the price of an item, which must be the object in the programs and not a copy."""

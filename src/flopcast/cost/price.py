@@ -277,7 +277,7 @@ def _price_messages(collective: str, group: Group, items: list[Item], state: Pri
     )
     prices = _prices(items, shapes, seconds, cost.bound_s, names, partly, state)
     fractions = cost.on_link_s / np.where(cost.alone_s > 0, cost.alone_s, 1.0)
-    uses = map(LinkUse, _split(cost.tier, shapes), _split(fractions, shapes))
+    uses = map(LinkUse, *(_split(each, shapes) for each in (cost.tier, fractions, cost.cards_ratio)))
     linked = [replace(price, link=use) for price, use in zip(prices, uses, strict=True)]
     curves = tuple(cost.curves.values())
     used = [

@@ -16,6 +16,7 @@ from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.checkpoint_text import checkpoint_as_json
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
+from flopcast.report.stragglers import Stragglers
 from flopcast.report.training import DAY_S
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
@@ -75,12 +76,24 @@ def as_json(report: Report) -> dict[str, object]:
         "power": None if report.watts is None else fields_of(report.watts),
         "run": None if report.run is None else run_as_json(report.run),
         "checkpoint": None if report.checkpoint is None else checkpoint_as_json(report.checkpoint),
+        "stragglers": None if report.stragglers is None else stragglers_as_json(report.stragglers),
         "assumptions": list(report.assumptions),
         "evidence": [
             {name: getattr(each, name) for name in ("curve", "source", "relative_error", "extrapolated")}
             for each in report.evidence
         ],
         "warnings": list(report.warnings),
+    }
+
+
+def stragglers_as_json(found: Stragglers) -> dict[str, object]:
+    """Return what slow parts cost: the step without them, what they add, and what each adds alone."""
+    return {
+        **fields_of(found, "without_s", "lost_s", "lost_fraction"),
+        "parts": [
+            {**fields_of(one.part, "kind", "index", "speed_fraction"), "alone_s": plain(one.alone_s)}
+            for one in found.each
+        ],
     }
 
 

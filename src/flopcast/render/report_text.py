@@ -51,6 +51,7 @@ def marked_text(report: Report, changes: Iterable[str] = ()) -> str:
         _answer(report) + change_lines(changes),
         _run(report),
         _times(report),
+        straggler_lines(report),
         _memory(report.memory),
         _outside(report.memory),
         cost_lines(report),
@@ -174,6 +175,26 @@ def _times(report: Report) -> list[str]:
     several = report.job.plan.pipeline_parallel > 1
     head = f"where the time goes{' (on the busiest stage)' if several else ''}"
     return [head, *(f"  {line}" for line in aligned(rows, "<>><"))]
+
+
+def straggler_lines(report: Report) -> list[str]:
+    """Return what slow devices, hosts and links cost; nothing if the job states none."""
+    found = report.stragglers
+    if found is None:
+        return []
+    rows = [
+        (
+            f"{one.part.label} at {one.part.speed_fraction:g} of its speed",
+            show_seconds(one.alone_s),
+            "alone",
+        )
+        for one in found.each
+    ]
+    head = f"slow parts cost {show_seconds(found.lost_s)} a step, {found.lost_fraction:.1%} of it"
+    return [
+        f"{head}; without them, the step takes {show_seconds(found.without_s)}",
+        *(f"  {line}" for line in aligned(rows, "<><")),
+    ]
 
 
 def _memory(memory: MemoryReport) -> list[str]:

@@ -25,6 +25,7 @@ from flopcast.memory.tiers import TierMemory
 from flopcast.report.labels import component_label
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
+from flopcast.report.stragglers import Stragglers, stragglers_of
 from flopcast.report.summary import Summarised, Summary
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
@@ -140,6 +141,11 @@ class Report(Summarised):
         if tokens is None:
             return None
         return TrainingRun(phases=(phase_of("phase 1", tokens, self.cost, cluster),))
+
+    @cached_property
+    def stragglers(self) -> Stragglers | None:
+        """Return what slow devices, hosts and links cost; None if the job states none."""
+        return stragglers_of(self.job, self.priced, self.step_time_s, self.timeline.step_time_s)
 
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -18,6 +18,7 @@ from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
+from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.requests.missing_plan import is_whole, unmendable, with_chosen_plan
 from flopcast.spec.cluster import Cluster
@@ -172,6 +173,8 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     except SpecError as error:
         problems += error.problems
         data["plan"] = merged(data["plan"], {"schedule": AUTO})  # reported: the rest is checked without it
+    data, found = with_links(data, document, read)
+    problems += found
     try:
         in_long_names(document, "batch", data.get("batch"))  # errors use the name that was written
     except SpecError as error:

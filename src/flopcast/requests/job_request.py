@@ -40,6 +40,7 @@ class JobRequest:
     tokens, samples, epochs : length of the whole run, as spec/run_length.py has it
     checkpoint : how the run saves, "lazy file_system every=100", or a mapping as in a job file
     site : path of a site file
+    slow : devices, hosts and links that are slower than the others; replaces those of the site
     price : of a device
     kind : format of the first file
     arg, env : values that a launch script takes from outside: "1=8", "NNODES=4"
@@ -64,6 +65,7 @@ class JobRequest:
     epochs: object = None
     checkpoint: object = None
     site: Path | None = None
+    slow: object = None
     price: object = None
     kind: str | None = None
     arg: tuple[str, ...] = ()

@@ -43,6 +43,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     """
     from flopcast.library.curves import load_book  # what only a choice needs is loaded for a choice
     from flopcast.search.default_plan import NoPlanFitsError, choose
+    from flopcast.search.equal_parts import CHOSEN, of_parts
     from flopcast.search.usual_training import batch_assumed
 
     try:
@@ -56,6 +57,8 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
         assumptions.append(batch_assumed(job, choice.plan.global_batch))
     if "precision" not in fixed:
         assumptions.append(f"precision {choice.plan.precision}")
+    if of_parts(job) is not None:
+        assumptions.append(CHOSEN)
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
 
 

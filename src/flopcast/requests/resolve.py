@@ -22,7 +22,13 @@ from flopcast.requests.job_files import AUTO, COMMAND_LINE, NOUNS, USUAL, ReadFi
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming, is_step, read_source, with_model
-from flopcast.requests.training_options import with_adapters, with_offload, with_run, with_usual_targets
+from flopcast.requests.training_options import (
+    with_adapters,
+    with_offload,
+    with_run,
+    with_slow_parts,
+    with_usual_targets,
+)
 from flopcast.requests.usual_values import stated_cluster, stated_plan, with_defaults, with_usual_stack
 from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
@@ -190,7 +196,8 @@ def _with_options(document: Document, request: JobRequest) -> Document:
 
 
 def _with_training_options(document: Document, request: JobRequest) -> Document:
-    return with_adapters(with_offload(document, request), request, anew=True)
+    document = with_slow_parts(with_offload(document, request), request)
+    return with_adapters(document, request, anew=True)
 
 
 def _refuse_step(document: Document) -> None:

@@ -27,7 +27,18 @@ from flopcast.spec.traffic import Slo, Traffic
 USUAL_ENGINE = "vllm"
 USUAL_LOAD = {"concurrency": 16}
 USUAL_LENGTHS = {"prompt_tokens": 1000, "output_tokens": 300}
-OF_TRAINING = ("stack", "offload", "seq", "lora", "qlora", "tokens", "samples", "epochs", "checkpoint")
+OF_TRAINING = (
+    "stack",
+    "offload",
+    "slow",
+    "seq",
+    "lora",
+    "qlora",
+    "tokens",
+    "samples",
+    "epochs",
+    "checkpoint",
+)
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
 
 

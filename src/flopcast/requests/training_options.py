@@ -1,7 +1,7 @@
-"""Options that state what is trained, for how long, and where its states are kept.
+"""Options that state what is trained, for how long, where its states are kept, and on which slow parts.
 
-Answers: what do `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs` and `--offload` put into the
-document of a job?
+Answers: what do `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs`, `--offload` and `--slow` put into
+the document of a job?
 Elsewhere: what adapters are (layers/adapters.py), what a length means (spec/run_length.py), the global
 batch of a fine-tune (search/space.py).
 
@@ -48,6 +48,19 @@ def with_offload(document: Document, request: JobRequest) -> Document:
         return document  # a fault that is reported where the job is made
     changed = replace(document, data=data | {"plan": plan | {"offload": request.offload}})
     return placed(changed, ("plan", "offload"), "--offload")
+
+
+def with_slow_parts(document: Document, request: JobRequest) -> Document:
+    """Return the document with the slow parts of an option in its site, in the place of the site's own."""
+    if request.slow is None:
+        return document
+    data = document.data if isinstance(document.data, dict) else {}
+    site = data.get("site") or {}
+    described = {"base": site} if isinstance(site, str) else site
+    if not isinstance(described, dict):
+        return document  # a fault that is reported where the job is made
+    changed = replace(document, data=data | {"site": described | {"slow": request.slow}})
+    return placed(changed, ("site", "slow"), "--slow")
 
 
 def with_run(document: Document, request: JobRequest) -> Document:

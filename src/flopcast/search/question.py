@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flopcast.errors import Problem, SpecError
+from flopcast.search.equal_parts import of_parts
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.screen import of_lists
 from flopcast.search.space import Space
@@ -126,6 +127,8 @@ def _faults(question: Question) -> Iterator[Problem]:
     for job in question.jobs:
         if job.batch.listed:
             yield of_lists(job)
+        if (unequal := of_parts(job)) is not None:
+            yield unequal
     if any(OBJECTIVES[name].per_step for name in known):
         yield from _of_batches(question)
 

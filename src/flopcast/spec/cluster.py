@@ -7,14 +7,14 @@ machine sustains (spec/site.py). Bandwidths count one direction per device; peak
 
 from typing import ClassVar
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
-from flopcast.operators.exchanges import OF_LIBRARIES
 from flopcast.operators.formats import MIXED_ENGINES, NARROW_ENGINES
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Sources
 from flopcast.spec.operations import Facility, Power, Price, Reliability
-from flopcast.strict_model import FractionByName, FrozenMapping, PositiveByName, StrictModel, nameable
+from flopcast.spec.tier import Tier
+from flopcast.strict_model import FrozenMapping, PositiveByName, StrictModel, nameable
 
 
 class Sustained(StrictModel):
@@ -167,59 +167,6 @@ class Host(StrictModel):
     name: str
     speed_ratio: float = Field(default=1.0, gt=0)
     source: Sources = ()
-
-
-class Tier(StrictModel):
-    """One level of the network, which joins groups of `devices` devices.
-
-    A tier is not a node: where a fast fabric spans several nodes, its `devices` are more than a node has.
-
-    Attributes
-    ----------
-    name : str
-        Name of the tier in reports, such as "nvlink".
-    devices : int
-        Number of devices that reach each other through this tier; 0 means the whole cluster.
-    bytes_per_s : float
-        Hardware bandwidth of one device in one direction: 300 GB/s for NVLink 3, whose data sheet adds both
-        directions to 600. For network cards, divide the bandwidth of all cards of a node by its number of
-        devices. Devices with the same index in their nodes are assumed to share a rail. Messages to other
-        indices change rails over NVLink (NCCL's PXN) or over the spine (`oversubscription_ratio`).
-    latency_s : float
-        Latency of one hop, software included. A collective pays it for each level of a tree over its ranks.
-    fabric : str
-        Name of the fabric whose measured collective curves are used. A fabric is the hardware together with
-        the transport of the collective library, so clusters with equal hardware may differ in it.
-    oversubscription_ratio : float
-        Bandwidth of the devices below the tier over the bandwidth of their uplinks into it. It slows
-        traffic that leaves a block in all directions at once (an all-to-all of tokens, transfers between
-        pipeline stages), and a ring if each block is a single node.
-    in_network_reduction : bool
-        Whether switches reduce the data that they forward (SHARP). Not supported yet: true raises an error.
-    attained_fraction : float
-        Fraction of `bytes_per_s` that large messages reach if the fabric has no measured curve.
-    library_fraction : mapping of float
-        Fraction of `bytes_per_s` that a library's own collective reaches, by collective (one of
-        OF_LIBRARIES), as the library's authors measured it. It has precedence over curves.
-    """
-
-    name: str
-    devices: int = Field(ge=0)
-    bytes_per_s: float = Field(gt=0)
-    latency_s: float = Field(ge=0)
-    fabric: str = ""
-    oversubscription_ratio: float = Field(default=1.0, ge=1)
-    in_network_reduction: bool = False
-    attained_fraction: float = Field(default=0.8, gt=0, le=1)
-    library_fraction: FractionByName = Field(default_factory=dict, validate_default=True)
-    source: Sources = ()
-
-    @model_validator(mode="after")
-    def _libraries_measured_their_own_collectives(self) -> "Tier":
-        unknown = [name for name in self.library_fraction if name not in OF_LIBRARIES]
-        if unknown:
-            raise ValueError(f"library_fraction of {', '.join(OF_LIBRARIES)}, not of {', '.join(unknown)}")
-        return self
 
 
 class Node(StrictModel):

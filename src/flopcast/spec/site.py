@@ -8,6 +8,7 @@ Precedence: site > cluster > device > relative.
 from pydantic import Field
 
 from flopcast.spec.model import Sources
+from flopcast.spec.slow_parts import SlowParts
 from flopcast.strict_model import StrictModel
 
 LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
@@ -103,6 +104,9 @@ class Site(StrictModel):
         Standard deviation of the clocks of equal devices over their mean. A synchronous step runs at the
         pace of the slowest device. The default was measured on five clusters of V100, Quadro RTX and MI60
         devices (Sinha et al., SC22, arXiv:2208.11035).
+    slow : tuple of SlowPart
+        Single devices, hosts and links that are slower than the others, or a text: "device=3:0.8" is the
+        device of rank 3 at 0.8 of its speed.
 
     Examples
     --------
@@ -117,4 +121,5 @@ class Site(StrictModel):
     power_limit_w: float | None = Field(default=None, gt=0)
     clock_hz: float | None = Field(default=None, gt=0)
     clock_spread_fraction: float = Field(default=CLOCK_SPREAD_FRACTION, ge=0, le=0.2)
+    slow: SlowParts = ()
     source: Sources = ()

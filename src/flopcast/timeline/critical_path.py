@@ -152,8 +152,9 @@ def attribute_mean_stage(run: StepSimulation) -> tuple[TimeAttribution, ...]:
     ]
     shares += _transfer_shares(run, np.sum(gaps_s, axis=0))
     stage_class = run.programs.stages.of(run.plan).stage_class
-    for at in distinct(stage_class):
-        alike = np.flatnonzero(stage_class == at)
+    kind_of_stage = stage_class + run.stage_row * (1 + stage_class.max())
+    for at in distinct(kind_of_stage):
+        alike = np.flatnonzero(kind_of_stage == at)
         ends = _phase_shares(run, run.programs.update, int(alike[0])) + _end_shares(run, int(alike[0]))
         shares += [share.times(float(len(alike))) for share in ends]
     for stage in range(stages):
@@ -329,8 +330,8 @@ def _transfer_shares(run: StepSimulation, by_hop_s: Floats) -> list[TimeAttribut
 
 def _phase_shares(run: StepSimulation, items: tuple[Item, ...], stage: int) -> list[TimeAttribution]:
     """Return the items of the start or end of the step, one after the other, on one stage."""
-    at = int(run.programs.stages.of(run.plan).stage_class[stage])
-    found = [_alone(run, item, run.priced.seconds(item, run.plan, at), run.plan, at) for item in items]
+    at, row = int(run.programs.stages.of(run.plan).stage_class[stage]), int(run.stage_row[stage])
+    found = [_alone(run, item, run.priced.seconds(item, row, at), row, at) for item in items]
     return [share for share in found if share.path_s > 0]
 
 

@@ -7,7 +7,7 @@ Elsewhere: items that overlap (program.py), the prices themselves (cost/price.py
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
-from flopcast.dtypes import ZERO, Floats
+from flopcast.dtypes import ZERO, Floats, Integers
 from flopcast.operators.item import Item
 
 
@@ -17,7 +17,18 @@ def serial_seconds(items: tuple[Item, ...], priced: Priced) -> Floats:
     Returns
     -------
     array of shape (plans, stage classes)
-        Plans of a batch differ in degrees and sizes, stages in the parameters that they hold.
+        Plans of a batch differ in degrees and sizes, stages in the parameters that they hold. One row for
+        each part of a job instead, where its parts differ (cost/parts.py).
     """
     total = sum((priced.of(item).alone_s * item.count for item in items), ZERO)
-    return np.broadcast_to(total, priced.programs.stages.multiplicity.shape)
+    shape = np.broadcast_shapes(total.shape, priced.programs.stages.multiplicity.shape)
+    return np.broadcast_to(total, shape)
+
+
+def stage_seconds(
+    items: tuple[Item, ...], priced: Priced, stage_row: Integers, stage_class: Integers
+) -> Floats:
+    """Return the same for every stage, (stages,), from its row and its class."""
+    each_s = serial_seconds(items, priced)
+    found_s: Floats = each_s[np.minimum(stage_row, len(each_s) - 1), stage_class]
+    return found_s

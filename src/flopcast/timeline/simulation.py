@@ -53,6 +53,7 @@ class StepSimulation:
     plan: int
     played: NodeTimes
     of_task: ProgramOfTask
+    stage_row: Integers  # (stages,): row of the prices of a stage's update and reduction
     forward: Simulated
     backward: Simulated
     weight: Simulated | None  # where the backward is split

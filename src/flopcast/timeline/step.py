@@ -27,18 +27,22 @@ from flopcast.timeline.critical_path import (
     busy_seconds,
     pass_seconds,
 )
-from flopcast.timeline.max_plus import NEVER
-from flopcast.timeline.pipeline import Graph, NodeTimes, graph, of_kinds, play
+from flopcast.timeline.pipeline import graph, of_kinds, play
 from flopcast.timeline.program import Simulated, simulate
-from flopcast.timeline.serial import serial_seconds
-from flopcast.timeline.simulation import ProgramOfTask, StepSimulation
+from flopcast.timeline.serial import stage_seconds
+from flopcast.timeline.simulation import StepSimulation
 from flopcast.timeline.steady import Shares, SteadyStep, steady_step
+from flopcast.timeline.task_times import (
+    Passes,
+    parameters_arrived,
+    programs_of_tasks,
+    reductions_end,
+    task_seconds,
+)
 from flopcast.timeline.time_attribution import TimeAttribution
 from flopcast.timeline.transfers import transfer_leaves_node, transfer_seconds
-from flopcast.workload.program import positions
 
 Amount = TypeVar("Amount", float, Floats)
-Passes = tuple[Simulated, ...]  # forward, backward, and weight gradients where they are apart
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -201,9 +205,9 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     Timeline
         `step_time_s` is the period of repeated steps, without jitter: what runs beside the tasks
         (reductions under the last backward) is finished before the stages agree, so no second step is
-        needed. Where data-parallel ranks have other micro-batches than each other, the pipeline of the
-        slowest: stage by stage they reduce their gradients together, so the last to begin decides, and the
-        longest step of a rank is that of all.
+        needed. Where data-parallel ranks have other micro-batches than each other, or parts of other speeds
+        (cost/parts.py), the pipeline of the slowest: stage by stage they reduce their gradients together,
+        so the last to begin decides, and the longest step of a rank is that of all.
 
     Raises
     ------
@@ -211,10 +215,12 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
         The schedule deadlocks with the stack's transfers (spec/checks.py refuses such plans).
     """
     passes = passes or simulate_passes(priced)
-    plays = [partial(_run, priced, passes, plan, rows) for rows in priced.programs.workload.rows or ((),)]
-    if len(plays) == 1 and not priced.programs.workload.rows:
-        return Timeline(play=plays[0], steady=_steady(priced, plan, plays[0]))
-    runs = [play() for play in plays]
+    if not priced.programs.workload.rows:
+        alike = (plan,) * len(priced.programs.stages.of(plan).stage_class)
+        plays = [partial(_run, priced, passes, plan, (), rows) for rows in priced.patterns or (alike,)]
+        steps = [Timeline(play=each, steady=_steady(priced, plan, each)) for each in plays]
+        return max(steps, key=lambda step: step.step_time_s) if len(steps) > 1 else steps[0]
+    runs = [_run(priced, passes, plan, kinds, ()) for kinds in priced.programs.workload.rows]
     slowest = int(np.argmax([run.step_time_s for run in runs]))
     return Timeline(play=lambda: runs[slowest], rank_class=slowest)
 
@@ -228,12 +234,17 @@ def _steady(priced: Priced, plan: int, play: Callable[..., StepSimulation]) -> S
 
 
 def _run(
-    priced: Priced, passes: Passes, plan: int, kinds: Rows, micro_batches: int | None = None
+    priced: Priced,
+    passes: Passes,
+    plan: int,
+    kinds: Rows,
+    row_of_stage: Rows,
+    micro_batches: int | None = None,
 ) -> StepSimulation:
     """Return the played pipeline of simulated programs with its start and end, without a breakdown.
 
-    `kinds` are those of its micro-batches, in order; empty where they are alike. `micro_batches` are the
-    plan's, unless others are given.
+    `kinds` are those of its micro-batches, in order; where they are alike, `row_of_stage` are the rows of
+    prices of its stages instead. `micro_batches` are the plan's, unless others are given.
     """
     programs = priced.programs
     division = programs.stages.of(plan)
@@ -241,24 +252,25 @@ def _run(
     micro = micro_batches or int(programs.plans.num_micro_batches[plan, 0])
     style = programs.transfers(interleaved=virtual > 1)
     pipeline = graph(programs.plans.structure.pipeline_schedule, stages, virtual, micro, style)
-    update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
-    programs_of_tasks = _rows(pipeline, division.chunk_class, micro, kinds, plan)
-    task_s = _task_seconds(pipeline, programs_of_tasks, passes)
+    stage_row = np.array(row_of_stage or (plan,) * stages)
+    update_s = stage_seconds(programs.update, priced, stage_row, division.stage_class)
+    of_task = programs_of_tasks(pipeline, division.chunk_class, micro, kinds, stage_row)
+    task_s = task_seconds(pipeline, of_task, passes)
     leaves = transfer_leaves_node(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
     transfer_s = transfer_seconds(priced, plan, leaves)
-    if kinds:
-        pipeline = of_kinds(pipeline, programs_of_tasks.row)
-        transfer_s = np.concatenate(
-            [transfer_seconds(priced, row, leaves) for row in range(max(kinds) + 1)]
-        )
-    arrived_s = _arrived(pipeline, programs_of_tasks, passes[FORWARD], update_s)
+    if kinds or priced.patterns:
+        pipeline = of_kinds(pipeline, of_task.row)
+        rows = range(int(of_task.row.max()) + 1)
+        transfer_s = np.concatenate([transfer_seconds(priced, row, leaves) for row in rows])
+    arrived_s = parameters_arrived(pipeline, of_task, passes[FORWARD], update_s)
     played = play(pipeline, task_s, transfer_s, update_s, arrived_s)
-    reduced_s, chain_start = _reduced(played, programs_of_tasks, passes)
+    reduced_s, chain_start = reductions_end(played, of_task, passes)
     return StepSimulation(
         priced=priced,
         plan=plan,
         played=played,
-        of_task=programs_of_tasks,
+        of_task=of_task,
+        stage_row=stage_row,
         forward=passes[FORWARD],
         backward=passes[BACKWARD],
         weight=passes[WEIGHT] if len(passes) > WEIGHT else None,
@@ -266,82 +278,11 @@ def _run(
         leaves=leaves,
         reduce_start_s=reduced_s,
         chain_start=chain_start,
-        reduce_s=serial_seconds(programs.reduce, priced)[plan, division.stage_class],
-        synchronise_s=float(serial_seconds(programs.synchronise, priced)[plan].max()),
+        reduce_s=stage_seconds(programs.reduce, priced, stage_row, division.stage_class),
+        synchronise_s=float(
+            stage_seconds(programs.synchronise, priced, stage_row, division.stage_class).max()
+        ),
     )
-
-
-def _rows(pipeline: Graph, chunk_class: Integers, micro: int, kinds: Rows, plan: int) -> ProgramOfTask:
-    """Return the program that each task runs."""
-    order = pipeline.order
-    stage = np.repeat(np.arange(order.kind.shape[0])[:, None], order.kind.shape[1], axis=1)
-    row = np.array(kinds)[order.micro_batch] if kinds else np.full(order.kind.shape, plan)
-    return ProgramOfTask(
-        chunk_class=chunk_class[stage, order.chunk].ravel(),
-        position=positions(order.turn, micro).ravel(),
-        row=row.ravel(),
-    )
-
-
-def _task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
-    """Return the seconds of every task of the order, (stages · tasks,), from the program that it runs."""
-    return np.choose(pipeline.order.kind.ravel(), [of_task.values(one.duration_s) for one in passes])
-
-
-def _arrived(pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update_s: Floats) -> Floats:
-    """Return the time at which all parameters of each forward have arrived, (stages · tasks,).
-
-    The gathers of a stage queue up after its update. The time is -inf if a program has no overlapped
-    gather, or waits for its gathers itself. The last layer of a chunk, which still runs after its
-    parameters have arrived, is not counted.
-    """
-    beside_s = of_task.values(np.where(forward.tail_s > NEVER, forward.reduction_s, 0.0))
-    gathers_s = np.where(pipeline.order.kind.ravel() == FORWARD, beside_s, 0.0).reshape(len(update_s), -1)
-    there_s = update_s[:, None] + gathers_s.cumsum(axis=1)
-    return np.asarray(np.where(gathers_s > 0, there_s, NEVER).ravel())
-
-
-def _reduced(played: NodeTimes, of_task: ProgramOfTask, passes: Passes) -> tuple[Floats, Integers]:
-    """Return when each stage ends its tasks and overlapped reductions, and the task that began the wait.
-
-    Gradients are complete in the last kind of pass: the backward, or separate weight gradients.
-
-    The reductions of a stage queue on one stream. Those of a program end `tail_s` after the program, or
-    `reduction_s` after the reductions of earlier programs, whichever is later. The returned task is
-    the last one for whose gradients the queue waited; -1 if the tasks, with the time that they lose to
-    messages, end last. (stages,) each.
-    """
-    g = played.graph
-    kind, backward = len(passes) - 1, passes[-1]
-    lost = _lost(g, of_task, passes)
-    done = played.end_s[g.last] + lost.sum(axis=1)
-    chain = np.full(len(done), -1)
-    if not (backward.tail_s > NEVER).any():
-        return done, chain
-    tail, reduction = of_task.values(backward.tail_s), of_task.values(backward.reduction_s)
-    reducing = (g.order.kind.ravel() == kind) & (tail > NEVER) & (reduction > 0)
-    ready = played.end_s[g.node_of_task] + tail + (lost.cumsum(axis=1) - lost).ravel()
-    for stage, mine in enumerate(reducing.reshape(g.order.kind.shape)):
-        tasks = np.flatnonzero(mine) + stage * len(mine)
-        free, start = NEVER, -1
-        columns = (tasks.tolist(), ready[tasks].tolist(), reduction[tasks].tolist())
-        for task, ready_s, reduction_s in zip(*columns, strict=True):
-            free, start = max((free + reduction_s, start), (ready_s, task))
-        if free > done[stage]:
-            done[stage], chain[stage] = free, start
-    return done, chain
-
-
-def _lost(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
-    """Return each task's part of the time that its stage loses to messages of its end micro-batches.
-
-    Shape (stages, tasks of a stage).
-    """
-    kind = pipeline.order.kind
-    if not any(one.lost_s.any() for one in passes):
-        return np.zeros(kind.shape)
-    each_s: Floats = np.choose(kind.ravel(), [of_task.values(one.lost_s) for one in passes])
-    return each_s.reshape(kind.shape)
 
 
 def simulated_seconds(priced: Priced, plan: int = 0) -> float:

@@ -148,6 +148,12 @@ WRITTEN = {
         about="The power limit of a device, which lowers its clocks.",
         wide=True,
     ),
+    "slow": Field(
+        "Slow parts",
+        "such as device=3:0.8",
+        about="Slow devices, hosts (host=1:0.7) and links (link=12:0.5), with a fraction of their speed.",
+        wide=True,
+    ),
     "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
     "offload": Field(
         "Offload",

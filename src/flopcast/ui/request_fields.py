@@ -29,7 +29,7 @@ from flopcast.search.question import Question
 from flopcast.spec.job import Job
 from flopcast.ui.packed_documents import packed, unpacked
 
-OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit")
+OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow")
 COUNTS = ("gpus", "seq", "lora", "qlora")
 OF_TRAINING = ("lora", "qlora", "samples", "epochs", "tokens")  # what is trained, and for how long
 OF_JOB = (*OF_MACHINE, *OF_TRAINING)
@@ -189,7 +189,7 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSourc
 
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
-    texts = ("model", "cluster", "stack", "price", "tokens", "samples", "epochs")
+    texts = ("model", "cluster", "stack", "price", "slow", "tokens", "samples", "epochs")
     named: dict[str, Any] = {name: text_of(words, name) for name in texts}
     limit, job = text_of(words, "power_limit"), words.get("job")
     changes = str(words.get("changes") or "").split()

@@ -27,6 +27,7 @@ from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_schedule import RULES as RULES_OF_SCHEDULES
 from flopcast.spec.rules_sharding import RULES as RULES_OF_SHARDS
 from flopcast.spec.rules_size import RULES as RULES_OF_SIZES
+from flopcast.spec.rules_speeds import RULES as RULES_OF_SPEEDS
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
@@ -80,6 +81,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_OFFLOAD,
     *RULES_OF_CHECKPOINTS,
     *RULES_OF_OPERATIONS,
+    *RULES_OF_SPEEDS,
     *RULES_OF_OPTIMIZERS,
     *RULES_OF_PRECISION,
     *RULES_OF_SCHEDULES,

@@ -15,7 +15,7 @@ from flopcast.lab.calibration.operator_files import BROKEN, FILES, kept_rows
 from flopcast.lab.calibration.samples import Samples
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner
-from flopcast.spec.cluster import Tier
+from flopcast.spec.tier import Tier
 
 A100 = catalog.device("a100-sxm4-80gb")
 LINEAR = ("linear_mlp_up", "linear_mlp_down", "linear_attn_out")

@@ -34,7 +34,7 @@ from flopcast.lab.calibration.subjects import (
 from flopcast.library import catalog
 from flopcast.library.curves import serves
 from flopcast.render.kernel_scores import as_json, as_markdown, as_text, mean_by_split
-from flopcast.spec.cluster import Tier
+from flopcast.spec.tier import Tier
 
 A100 = catalog.device("a100-sxm4-80gb")
 GH200 = catalog.device("gh200-96gb")

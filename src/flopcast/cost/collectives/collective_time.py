@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.collectives.collisions import collision_ratio
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import Counts, Floats, distinct
-from flopcast.spec.cluster import Cluster, Tier
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.tier import Tier
 
 RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
     "served_all_reduce": "all_reduce",
@@ -45,7 +47,8 @@ class MessageCost:
     the tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks of
     that shape: whether the message or its group is outside the measured range, and whether the curve is
     another collective's. `bound_s` is the time at full bandwidth without latency. `on_link_s` is the part
-    of `alone_s` in which bytes occupy the link of `tier`; the rest is latency.
+    of `alone_s` in which bytes occupy the link of `tier`; the rest is latency. `cards_ratio` is that of
+    `LinkUse` (item_prices.py).
     """
 
     alone_s: Floats
@@ -55,6 +58,7 @@ class MessageCost:
     curves: Mapping[int, Curve]
     extrapolated: np.ndarray
     borrowed: np.ndarray
+    cards_ratio: Counts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -70,6 +74,7 @@ class Terms:
     sent_bytes: Floats
     bus_bytes_per_s: Floats
     efficiency: Counts
+    cards_ratio: Counts
 
     @property
     def bound_s(self) -> Floats:
@@ -132,9 +137,8 @@ def message_seconds(
     """
     shape = np.broadcast_shapes(message_bytes.shape, group.ranks.shape)
     inside, nodes, size = (np.broadcast_to(a, shape) for a in (group.inside, group.nodes, message_bytes))
-    tier = tier_of(nodes, cluster)
-    seconds, bound_s, on_link_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    curves: dict[int, Curve] = {}
+    tier, curves = tier_of(nodes, cluster), dict[int, Curve]()
+    seconds, bound_s, on_link_s, cards_ratio = (np.zeros(shape) for _ in range(4))
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in distinct(tier):
         here = (tier == index) & (inside * nodes > 1) & (size > 0)
@@ -162,7 +166,8 @@ def message_seconds(
         each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
         terms = _on_tier(collective, size[here], inside[here], nodes[here], link, each, inner, curve)
         seconds[here], bound_s[here], on_link_s[here] = terms.alone_s, terms.bound_s, terms.on_link_s
-    masks = {"extrapolated": extrapolated, "borrowed": borrowed}
+        cards_ratio[here] = terms.cards_ratio
+    masks = {"extrapolated": extrapolated, "borrowed": borrowed, "cards_ratio": cards_ratio}
     return MessageCost(
         alone_s=seconds, on_link_s=on_link_s, bound_s=bound_s, tier=tier, curves=curves, **masks
     )
@@ -170,13 +175,14 @@ def message_seconds(
 
 def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Tier) -> Terms:
     """Return the seconds of one copy to each other domain, which the network card of the rank sends."""
-    attained = link.library_fraction.get(collective, link.attained_fraction)
+    attained = link.library_fraction.get(collective, link.reached_fraction)
     return Terms(
         latency_s=np.full(nodes.shape, link.latency_s),
         share=(nodes - 1.0) / nodes,
         sent_bytes=domain_bytes,
         bus_bytes_per_s=np.full(nodes.shape, link.bytes_per_s),
         efficiency=np.full(nodes.shape, attained),
+        cards_ratio=np.zeros(nodes.shape),
     )
 
 
@@ -216,13 +222,15 @@ def _on_tier(
     latency_s = formula.hops(ranks) * link.latency_s
     if inner is not None and formula.rings:
         latency_s = (nodes - 1.0) * link.latency_s + (ranks - nodes) * inner.latency_s
-    attained = link.library_fraction.get(collective, link.attained_fraction)
+    attained = link.library_fraction.get(collective, link.reached_fraction)
     efficiency = np.full(size_bytes.shape, attained)
     if curve is not None and curve.launch_s > 0:
         size_bytes = np.maximum(size_bytes, 2.0 ** curve.axes[0][0])
         latency_s = np.full(size_bytes.shape, curve.launch_s)
     bus_bytes_per_s = formula.lanes(inside, nodes) * own_bytes_per_s
+    cards_ratio = np.zeros(size_bytes.shape)
     if inner is not None:
+        cards_ratio = bus_bytes_per_s / inner.bytes_per_s
         bus_bytes_per_s = np.minimum(bus_bytes_per_s, inner.bytes_per_s)
     if curve is not None:
         efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
@@ -232,6 +240,7 @@ def _on_tier(
         sent_bytes=size_bytes,
         bus_bytes_per_s=bus_bytes_per_s,
         efficiency=efficiency,
+        cards_ratio=cards_ratio,
     )
 
 
@@ -245,7 +254,8 @@ def _uplink_bytes_per_s(collective: str, nodes: Counts, index: int, cluster: Clu
     per_block = max(cluster.tiers[index - 1].devices // cluster.scale_up_devices, 1) if index else 1
     blocks = np.ceil(nodes / per_block)
     slowed_ratio = FORMULAS[collective].uplinked(nodes, blocks) * link.oversubscription_ratio
-    own_bytes_per_s: Floats = link.bytes_per_s / np.maximum(slowed_ratio, 1.0)
+    least_ratio = 1.0 if link.paths is None else collision_ratio(link.paths)
+    own_bytes_per_s: Floats = link.bytes_per_s / np.maximum(slowed_ratio, least_ratio)
     return own_bytes_per_s
 
 

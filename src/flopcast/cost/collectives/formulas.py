@@ -34,6 +34,7 @@ class Formula:
     the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
     carry. Both are those of a ring unless given. `rings`: between domains there is no tree, so that
     a message passes every rank, most of them inside their domains: NCCL gathers and scatters so.
+    `to_all`: each rank sends to every other one, one after the other.
     `one_copy_a_domain`: what leaves a domain is sent once for each other domain, and on inside it.
     `over_one_rank`: one rank receives the messages of all others and answers each.
     `serves`: only serving engines send such messages. All are
@@ -56,6 +57,7 @@ class Formula:
     lanes: Callable[[Counts, Counts], Counts] = _rails
     uplinked: Callable[[Counts, Counts], Counts] = _last_of_block
     rings: bool = False
+    to_all: bool = False
     one_copy_a_domain: bool = False
     over_one_rank: bool = False
     serves: bool = False
@@ -130,14 +132,21 @@ FORMULAS: dict[str, Formula] = {
     "reduce_scatter": Formula(share=_others, hops=_tree, rings=True),
     "broadcast": Formula(share=_direct, hops=_chain),
     "reduce": Formula(share=_direct, hops=_chain),
-    "all_to_all": Formula(share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks),
+    "all_to_all": Formula(
+        share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks, to_all=True
+    ),
     "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
     "ring_pass": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_last_of_block),
     # copies of tokens, one of n ranks' worth of which stays (operators/exchanges.py, expected_copies)
     **dict.fromkeys(
         ("dispatch", "combine", "hybrid_dispatch", "hybrid_combine"),
         Formula(
-            share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks, one_copy_a_domain=True
+            share=_others,
+            hops=_direct,
+            lanes=_own_card,
+            uplinked=_to_other_blocks,
+            to_all=True,
+            one_copy_a_domain=True,
         ),
     ),
 }

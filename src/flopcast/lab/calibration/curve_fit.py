@@ -24,7 +24,8 @@ from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone
 from flopcast.lab.calibration.operator_files import FILES, Columns, MeasuredFile, kept_rows
 from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
-from flopcast.spec.cluster import Device, Tier
+from flopcast.spec.cluster import Device
+from flopcast.spec.tier import Tier
 
 MOST_NODES: dict[int, tuple[int, ...]] = {1: (16,), 2: (12, 9), 3: (14, 9, 8)}
 MESSAGE_NODES = (9, 4, 4)

@@ -29,7 +29,8 @@ from flopcast.lab.calibration.peer_tables import PeerFile, faults_of
 from flopcast.lab.calibration.samples import Samples, join, joined_by_name
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.matmul import Matmul
-from flopcast.spec.cluster import Device, Tier
+from flopcast.spec.cluster import Device
+from flopcast.spec.tier import Tier
 
 Measured = Literal["operators", "peers", "collectives"]  # whose tables: a folder of the data
 Fit = Callable[[Samples], Curve]

@@ -68,6 +68,20 @@ def one_step(report: Report) -> str:
     return "One step of the busiest stage" if report.job.plan.pipeline_parallel > 1 else "One step"
 
 
+def _stragglers(report: Report) -> str:
+    """Return what slow parts of the machine cost; nothing if the job states none."""
+    found = report.stragglers
+    if found is None:
+        return ""
+    rows = [
+        (each.part.label, share(each.part.speed_fraction), seconds(each.alone_s)) for each in found.each
+    ]
+    caption = (
+        f"Slow parts cost {seconds(found.lost_s).shown} a step, {share(found.lost_fraction).shown} of it."
+    )
+    return table(caption, ("slow part", "speed", "costs alone"), rows)
+
+
 def where(report: Report) -> Section:
     """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
     inside = parts(report)
@@ -90,6 +104,7 @@ def where(report: Report) -> Section:
         heading="Where the time goes",
         html=_drawing(report)
         + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
+        + _stragglers(report)
         + f"<h3>Operators of each component</h3>{opened}",
     )
 

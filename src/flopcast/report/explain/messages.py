@@ -15,7 +15,7 @@ from flopcast.cost.placement import Group, axis_group
 from flopcast.operators.base import AbstractMessage
 from flopcast.report.explain.explanation import Input
 from flopcast.report.explain.kernels import element_at, lasting, rate, source_of
-from flopcast.spec.cluster import Tier
+from flopcast.spec.tier import Tier
 from flopcast.units import show, show_seconds
 
 FORMULA = "(latency + share × bytes / bus bandwidth / efficiency) × factors"

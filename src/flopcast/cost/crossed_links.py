@@ -1,0 +1,77 @@
+"""The measured pairs of nodes that the messages of a plan cross, and how fast the slowest of them is.
+
+Answers: how fast is the ring of each group, and the link between two stages, relative to the mean link?
+Elsewhere: the measured matrix (spec/link_matrix.py), the members of groups (ranks.py), what slow links cost
+a stage (parts.py).
+
+A ring passes the nodes of its ranks in the order of the ranks and returns to the first; its slowest pair
+decides. Where each rank sends to all others, a rank sends to one after the other, so that the mean of the
+seconds per byte decides; the slowest rank counts. A transfer between stages crosses one pair.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flopcast.cost.placement import ranks_per_domain
+from flopcast.cost.ranks import members
+from flopcast.dtypes import Counts, Integers, constant
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.link_matrix import LinkMatrix
+from flopcast.spec.plan import Plan
+
+Axis = tuple[str, bool]  # of a group, and whether each of its ranks sends to all others
+
+
+def node_of_ranks(ranks: int, cluster: Cluster) -> Integers:
+    """Return the scale-up domain on which each rank runs, as placement.py fills them."""
+    per_node = int(ranks_per_domain(constant(ranks), cluster.scale_up_devices).item())
+    nodes: Integers = np.arange(ranks) // per_node
+    return nodes
+
+
+def speeds_of_groups(axis: str, plan: Plan, nodes: Integers, links: LinkMatrix) -> tuple[Counts, Counts]:
+    """Return the speed of each rank's group along an axis as a ring and as an exchange with all, (ranks,).
+
+    The speeds are relative to the mean of all pairs, and infinite for a group on one node.
+    """
+    relative = links.bytes_per_s / links.mean_bytes_per_s
+    ring, exchange = np.full(len(nodes), np.inf), np.full(len(nodes), np.inf)
+    for group in _groups(axis, plan, len(nodes)):
+        on = nodes[group]
+        passed = on[np.flatnonzero(np.diff(on, prepend=-1))]
+        if len(passed) < 2:
+            continue
+        ring[group] = relative[passed, np.roll(passed, -1)].min()
+        pairs = relative[np.ix_(on, on)]
+        leaving = np.isfinite(pairs)
+        exchange[group] = (leaving.sum(axis=1) / np.where(leaving, 1.0 / pairs, 0.0).sum(axis=1)).min()
+    return ring, exchange
+
+
+def speeds_of_transfers(nodes_of_stages: Integers, links: LinkMatrix) -> tuple[Counts, Counts]:
+    """Return the speeds from each stage to the next and to the one before, relative to the mean.
+
+    Parameters
+    ----------
+    nodes_of_stages : (stages, ranks of a stage)
+        Ranks in the same place send to each other; the slowest decides.
+
+    Returns
+    -------
+    two arrays (stages,)
+        Infinite where both stages are on the same node. After the last stage comes the first.
+    """
+    relative = links.bytes_per_s / links.mean_bytes_per_s
+    after, before = (np.roll(nodes_of_stages, shift, axis=0) for shift in (-1, 1))
+    return relative[nodes_of_stages, after].min(axis=1), relative[nodes_of_stages, before].min(axis=1)
+
+
+def _groups(axis: str, plan: Plan, ranks: int) -> Iterator[Integers]:
+    """Yield the ranks of every group along an axis."""
+    seen = np.zeros(ranks, dtype=bool)
+    for rank in range(ranks):
+        if not seen[rank]:
+            group = np.array(members(axis, plan, rank), dtype=np.intp)
+            seen[group] = True
+            yield group

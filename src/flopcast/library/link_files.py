@@ -1,0 +1,136 @@
+"""A measured matrix of links out of a file: CSV, or YAML or JSON with a list of rows.
+
+Answers: which bandwidths does this file hold, and what is wrong with it, line by line?
+Elsewhere: what makes a matrix no measurement (spec/link_matrix.py), which cluster it fits
+(spec/rules_speeds.py).
+
+A CSV file has one line for each node that sends and one number for each node that receives, without names.
+"""
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.yaml_text import Document, decoded, read_yaml
+from flopcast.library.edits import merged
+from flopcast.spec.link_matrix import MOST_FAULTS, matrix_faults
+
+MOST_BYTES = 20_000_000
+YAML_ENDINGS = (".yaml", ".yml", ".json")
+FIELD = "links.file"
+Rows = list[list[float]]
+Lines = list[int]  # of each row
+
+
+def with_links(
+    data: dict[str, object], document: Document, read: Callable[[Path, int], bytes]
+) -> tuple[dict[str, object], tuple[Problem, ...]]:
+    """Return a job whose cluster has the matrices of links of the files that its tiers name, and faults.
+
+    Parameters
+    ----------
+    data : a job; one whose cluster is no mapping is returned as it is
+    document : a name in a job file is sought beside that file, one on the command line from where this runs
+    read : the bytes of a path, at most one more than so many
+
+    Returns
+    -------
+    job, tuple of Problem
+        A file that cannot be read, or that is no matrix of measured links, is left out, so that the rest of
+        the cluster is checked too; every fault has its line.
+    """
+    problems: tuple[Problem, ...] = ()
+    cluster = data.get("cluster")
+    tiers = cluster.get("tiers") if isinstance(cluster, dict) else None
+    if not isinstance(cluster, dict) or not isinstance(tiers, dict | list):
+        return data, ()
+    numbered = list(enumerate(tiers) if isinstance(tiers, list) else tiers.items())
+    for place, tier in numbered:
+        links = tier.get("links") if isinstance(tier, dict) else None
+        if isinstance(links, dict) and isinstance(links.get("file"), str):
+            at = ("cluster", "tiers", int(place) if str(place).isdecimal() else str(place), "links", "file")
+            found: dict[str, object] | None = {key: links[key] for key in links if key != "file"}
+            try:
+                found = {"rows": _read(links["file"], document, at, read), **(found or {})}
+            except SpecError as error:
+                problems, found = (*problems, *error.problems), None
+            tiers = merged(merged(tiers, {str(place): {"links": None}}), {str(place): {"links": found}})
+            cluster = cluster | {"tiers": tiers}
+    return data | {"cluster": cluster}, problems
+
+
+def _read(
+    name: str, document: Document, at: tuple[str | int, ...], read: Callable[[Path, int], bytes]
+) -> Rows:
+    """Return the rows of one file."""
+    parents = [at[:depth] for depth in range(len(at), 0, -1)]
+    in_file = any(path in document.lines for path in parents)
+    moved = any(path in document.places for path in parents)
+    path = Path(document.name).parent / name if in_file and not moved else Path(name)
+    try:
+        raw = read(path, MOST_BYTES)
+    except SpecError as error:
+        where = document.where(at)
+        raise SpecError([replace(each, where=each.where or where) for each in error.problems]) from None
+    rows, lines = _of_yaml(raw, str(path)) if path.suffix in YAML_ENDINGS else _of_csv(raw, str(path))
+    problems = [
+        Problem(
+            FIELD if fault.column < 0 else f"{FIELD}[{fault.row}][{fault.column}]",
+            fault.value,
+            fault.allowed,
+            fault.because,
+            fault.fix,
+            where=f"{path}:{lines[fault.row] if lines else 1}",
+        )
+        for _, fault in zip(range(MOST_FAULTS), matrix_faults(rows), strict=False)
+    ]
+    if problems:
+        raise SpecError(problems)
+    return rows
+
+
+def _of_csv(raw: bytes, name: str) -> tuple[Rows, Lines]:
+    """Return the rows of a CSV file with their lines; all faults of its cells are raised together."""
+    rows, lines, problems = [], [], list[Problem]()
+    for line, cells in enumerate(csv.reader(decoded(raw, name).splitlines()), 1):
+        if any(cell.strip() for cell in cells):
+            found = list(_numbers(cells, f"{name}:{line}"))
+            problems += [each for each in found if isinstance(each, Problem)]
+            rows.append([each for each in found if not isinstance(each, Problem)])
+            lines.append(line)
+    if problems:
+        raise SpecError(problems[:MOST_FAULTS])
+    return rows, lines
+
+
+def _numbers(cells: list[object] | list[str], where: str) -> Iterator[float | Problem]:
+    """Yield each cell as a number, or the fault of a cell that is none."""
+    for column, cell in enumerate(cells):
+        try:
+            yield float(str(cell))
+        except ValueError:
+            because = "the matrix has a measured bandwidth for each pair of nodes"
+            fix = f"change column {column + 1} to a number"
+            yield Problem(FIELD, cell, "a number", because, fix, where=where)
+
+
+def _of_yaml(raw: bytes, name: str) -> tuple[Rows, Lines]:
+    """Return the rows of a YAML or JSON file with their lines."""
+    document = read_yaml(raw, name)
+    data = document.data
+    if not isinstance(data, list) or not all(isinstance(row, list) for row in data):
+        allowed, because = "a list of rows, each a list of numbers", "the matrix has a row for each node"
+        fix = "change the file to a list of lists"
+        raise SpecError([Problem(FIELD, None, allowed, because, fix, f"{name}:1", "is no matrix")])
+    rows, lines, problems = [], [], list[Problem]()
+    for number, row in enumerate(data):
+        where = document.where((number,))
+        found = list(_numbers(row, where))
+        problems += [each for each in found if isinstance(each, Problem)]
+        rows.append([each for each in found if not isinstance(each, Problem)])
+        lines.append(document.lines.get((number,), 1))
+    if problems:
+        raise SpecError(problems[:MOST_FAULTS])
+    return rows, lines

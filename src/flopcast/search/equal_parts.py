@@ -1,0 +1,25 @@
+"""Jobs whose parts run at different speeds, which a search over plans does not support.
+
+Answers: why is there no search for this job, and what can be done instead?
+Elsewhere: parts of other speeds (cost/parts.py), the order of nodes for one plan (node_order.py).
+"""
+
+from flopcast.errors import Problem
+from flopcast.spec.job import Job
+
+UNSUPPORTED = "a search over plans whose parts run at different speeds is not supported yet"
+CHOSEN = "the plan is chosen as if all parts of the machine had equal speeds"
+
+
+def of_parts(job: Job) -> Problem | None:
+    """Return the fault of searching for a job with slow parts or measured links; None without them."""
+    if job.site.slow:
+        words = ",".join(part.word() for part in job.site.slow)
+        fix = "remove site.slow (--slow), and predict the best plans with it"
+        return Problem("site.slow", words, "none in a search over plans", UNSUPPORTED, fix)
+    for place, tier in enumerate(job.cluster.tiers):
+        if tier.links is not None:
+            field, size = f"cluster.tiers[{place}].links", f"{tier.links.size} nodes"
+            fix = f"remove {field}, or give a whole plan and add --node-order"
+            return Problem(field, size, "none in a search over plans", UNSUPPORTED, fix)
+    return None

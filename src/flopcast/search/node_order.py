@@ -1,0 +1,203 @@
+"""The best order of nodes for a plan on a cluster whose links were measured.
+
+Answers: on which node should each group of consecutive ranks run, and how much faster is the step then?
+Elsewhere: the matrix (spec/link_matrix.py), which pairs of nodes messages cross (cost/crossed_links.py).
+
+An order is estimated from the seconds that the messages of each axis occupy links in the simulated step:
+they grow with the inverse of the speed of the slowest ring of the axis, and of every transfer between
+stages. Starting from the default order and from chains of fast links, two nodes are exchanged, or one is
+moved, as long as the estimate falls. The best few orders are simulated exactly; the default order is one of
+them, so that the result is never slower.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.crossed_links import node_of_ranks
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.item_prices import Priced
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.parts import axes_of, layout_of, with_parts
+from flopcast.cost.price import price
+from flopcast.cost.ranks import degrees, members
+from flopcast.dtypes import Counts, Integers
+from flopcast.errors import Problem, SpecError
+from flopcast.operators.base import AbstractMessage
+from flopcast.prediction import programs_of
+from flopcast.spec.job import Job
+from flopcast.spec.link_matrix import LinkMatrix
+from flopcast.timeline.step import run_step, simulated_seconds
+
+SIMULATED = 6  # orders that are simulated exactly, beside the default one
+MOST_STARTS = 16
+MEAN_WEIGHT = 1e-3  # of the mean link in the estimate, which orders with equal slowest links differ in
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeOrder:
+    """The best order that was found, and its step beside that of the default order, both without jitter."""
+
+    order: Order
+    step_time_s: float
+    default_step_time_s: float
+
+    @property
+    def speedup_ratio(self) -> float:
+        """Return the default step over the step with this order."""
+        return self.default_step_time_s / self.step_time_s
+
+
+def best_node_order(job: Job, book: CurveBook) -> NodeOrder:
+    """Return the best order of nodes for the plan of a job.
+
+    Raises
+    ------
+    SpecError
+        The cluster has no matrix of links, or the job contradicts itself.
+    """
+    tier = len(job.cluster.tiers) - 1
+    links = job.cluster.tiers[tier].links
+    if links is None:
+        because = "the order of nodes matters only if the links between them differ"
+        fix = f"set cluster.tiers[{tier}].links.file to a matrix of measured bandwidths"
+        raise SpecError([Problem(f"cluster.tiers[{tier}].links", None, "a matrix", because, fix)])
+    programs = programs_of(job)
+    equal = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+    axes = axes_of(programs)
+
+    def step_s(order: Order) -> float:
+        ordered = with_order(job, order)
+        return simulated_seconds(with_parts(equal, layout_of(job.plan, ordered.cluster, job.site, axes)))
+
+    default = links.order or tuple(range(links.size))
+    estimate = _estimate(job, equal, sorted(axes), links)
+    starts = [default, *_chains(links)]
+    found = {_improved(start, estimate): None for start in starts}
+    best = sorted(found, key=lambda order: float(estimate(order)))[:SIMULATED]
+    default_s = step_s(default)
+    times = {default: default_s} | {order: step_s(order) for order in best}
+    order = min(times, key=lambda each: times[each])
+    return NodeOrder(order=order, step_time_s=times[order], default_step_time_s=default_s)
+
+
+def with_order(job: Job, order: Order) -> Job:
+    """Return the job with another order of nodes."""
+    tiers = list(job.cluster.tiers)
+    links = tiers[-1].links
+    if links is not None:
+        changed = links.model_copy(update={"order": order})
+        tiers[-1] = tiers[-1].model_copy(update={"links": changed})
+    return job.model_copy(update={"cluster": job.cluster.model_copy(update={"tiers": tuple(tiers)})})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Estimate:
+    """Seconds on links of an order, from the pairs of nodes that messages cross, by position in the order.
+
+    `rings` and `transfers` are arrays (pairs, 2) with the seconds of the messages on mean links.
+    """
+
+    relative: Counts
+    rings: tuple[tuple[Integers, float], ...]
+    transfers: tuple[tuple[Integers, float], ...]
+
+    def __call__(self, order: Order) -> float:
+        inverse = 1.0 / self.relative[np.ix_(order, order)]
+        total_s = 0.0
+        for pairs, spent_s in self.rings:
+            each = inverse[pairs[:, 0], pairs[:, 1]]
+            total_s += spent_s * (float(each.max()) + MEAN_WEIGHT * float(each.mean()))
+        for pairs, spent_s in self.transfers:
+            each = inverse[pairs[:, 0], pairs[:, 1]]
+            total_s += spent_s * (float(each.mean()) + MEAN_WEIGHT * float(each.max()))
+        return total_s
+
+
+def _estimate(job: Job, equal: Priced, axes: Sequence[str], links: LinkMatrix) -> _Estimate:
+    """Return the estimate for a plan, from its step with mean links."""
+    plain = links.model_copy(update={"order": ()})
+    nodes = node_of_ranks(job.plan.devices, job.cluster)
+    spent = _seconds_by_axis(equal, len(job.cluster.tiers) - 1)
+    rings = [(_ring_pairs(axis, job, nodes), spent.get(axis, 0.0)) for axis in axes]
+    hops = [(_transfer_pairs(job, nodes), spent.get("pp", 0.0))]
+    rings, hops = ([(pairs, s) for pairs, s in some if len(pairs) and s > 0] for some in (rings, hops))
+    return _Estimate(plain.bytes_per_s / plain.mean_bytes_per_s, tuple(rings), tuple(hops))
+
+
+def _seconds_by_axis(equal: Priced, tier: int) -> dict[str, float]:
+    """Return the seconds of the critical path in which messages of each axis occupy links of a tier."""
+    found: dict[str, float] = {}
+    for share in run_step(equal).shares:
+        work = None if share.item is None else share.item.work
+        if isinstance(work, AbstractMessage) and share.item is not None:
+            use = equal.of(share.item).link
+            if use is not None and int(use.tier.max()) == tier:
+                on_link_s = share.path_s * float(use.fraction.max())
+                found[work.axis] = found.get(work.axis, 0.0) + on_link_s
+    return found
+
+
+def _ring_pairs(axis: str, job: Job, nodes: Integers) -> Integers:
+    """Return the distinct pairs of nodes that the rings of an axis cross, (pairs, 2)."""
+    pairs: set[tuple[int, int]] = set()
+    for rank in range(len(nodes)):
+        on = nodes[list(members(axis, job.plan, rank))]
+        passed = on[np.flatnonzero(np.diff(on, prepend=-1))]
+        pairs.update(zip(passed.tolist(), np.roll(passed, -1).tolist(), strict=True))
+    return np.array(sorted(pair for pair in pairs if pair[0] != pair[1]), dtype=np.intp).reshape(-1, 2)
+
+
+def _transfer_pairs(job: Job, nodes: Integers) -> Integers:
+    """Return the pairs of nodes of transfers between neighbouring stages, both ways, (pairs, 2)."""
+    sizes = degrees(job.plan)
+    names = list(sizes)
+    stride = int(np.prod([sizes[name] for name in names[: names.index("pp")]]))
+    ranks = np.arange(len(nodes))
+    inner = ranks[(ranks // stride) % sizes["pp"] < sizes["pp"] - 1]
+    there = np.stack([nodes[inner], nodes[inner + stride]], axis=1)
+    there = there[there[:, 0] != there[:, 1]]
+    pairs: Integers = np.concatenate([there, there[:, ::-1]])
+    return pairs
+
+
+def _chains(links: LinkMatrix) -> Iterator[Order]:
+    """Yield orders in which each node is followed by the one with the fastest link, from several starts."""
+    speeds = links.model_copy(update={"order": ()}).bytes_per_s.copy()
+    np.fill_diagonal(speeds, 0.0)
+    step = max(1, links.size // MOST_STARTS)
+    for start in range(0, links.size, step):
+        chain, left = [start], np.ones(links.size, dtype=bool)
+        left[start] = False
+        while left.any():
+            chain.append(int(np.argmax(np.where(left, speeds[chain[-1]], -1.0))))
+            left[chain[-1]] = False
+        yield tuple(chain)
+
+
+def _improved(order: Order, estimate: _Estimate) -> Order:
+    """Return an order that no exchange of two nodes and no move of one node improves."""
+    best, best_s = order, estimate(order)
+    while True:
+        candidate = min(_neighbours(best), key=estimate)
+        candidate_s = estimate(candidate)
+        if candidate_s >= best_s * (1.0 - 1e-12):
+            return best
+        best, best_s = candidate, candidate_s
+
+
+def _neighbours(order: Order) -> Iterator[Order]:
+    """Yield all orders with two nodes exchanged, or one node moved."""
+    size = len(order)
+    for first in range(size):
+        for second in range(size):
+            if first < second:
+                changed = list(order)
+                changed[first], changed[second] = changed[second], changed[first]
+                yield tuple(changed)
+            if abs(first - second) > 1:
+                changed = list(order)
+                changed.insert(second, changed.pop(first))
+                yield tuple(changed)

@@ -1,0 +1,141 @@
+"""A measured matrix of the links between the nodes of a cluster: row sends to column.
+
+Answers: how fast is the link of each pair, which matrices are no measurement, in which order do ranks fill
+the nodes?
+Elsewhere: reading a matrix from a file (library/link_files.py), which pairs a message crosses
+(cost/crossed_links.py), the best order of nodes (search/node_order.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from flopcast.dtypes import Floats
+from flopcast.strict_model import StrictModel
+from flopcast.units import Number
+
+Unit = Literal["MB/s", "GB/s", "Mb/s", "Gb/s"]
+BYTES_PER_S: dict[str, float] = {"MB/s": 1e6, "GB/s": 1e9, "Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8}
+MOST_ASYMMETRY_RATIO = 4.0  # between the directions of a pair: the largest of Pipette's clusters is 1.16
+MOST_FAULTS = 20  # of one matrix: the rest mostly repeats them
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFault:
+    """What is wrong with one cell of a matrix, or with a whole row (`column` is -1 then)."""
+
+    row: int
+    column: int
+    value: object
+    allowed: str
+    because: str
+    fix: str
+
+    def text(self) -> str:
+        """Return the fault as one sentence of an error."""
+        return f"{self.allowed}; because {self.because}; fix: {self.fix}"
+
+
+def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
+    """Yield what makes rows of numbers no matrix of measured links.
+
+    >>> [fault.allowed for fault in matrix_faults([[0.0, 1.0], [1.0]])]
+    ['2 numbers in each row, as there are 2 rows']
+    """
+    size = len(rows)
+    if size < 2:
+        because = "a link joins two nodes"
+        yield MatrixFault(0, -1, f"{size} rows", "2 or more rows", because, "add a row for each node")
+        return
+    uneven = [number for number, row in enumerate(rows) if len(row) != size]
+    for number in uneven:
+        allowed = f"{size} numbers in each row, as there are {size} rows"
+        because = "the matrix has one row and one column for each node"
+        fix = f"change row {number + 1} to {size} numbers"
+        yield MatrixFault(number, -1, f"{len(rows[number])} numbers", allowed, because, fix)
+    if uneven:
+        return
+    for row, column in ((row, column) for row in range(size) for column in range(size) if row != column):
+        value, back = rows[row][column], rows[column][row]
+        pair = f"from node {row} to node {column}"
+        if not isfinite(value) or value <= 0:
+            because = f"messages {pair} need a measured bandwidth"
+            yield MatrixFault(row, column, value, "above 0", because, f"change it to the bandwidth {pair}")
+        elif isfinite(back) and back > 0 and value > MOST_ASYMMETRY_RATIO * back:
+            allowed = f"at most {MOST_ASYMMETRY_RATIO:g} times the bandwidth back, {back:g}"
+            because = "the two directions of one link do not differ by that much; one of them is misread"
+            fix = f"change one of the two bandwidths between nodes {row} and {column}"
+            yield MatrixFault(row, column, value, allowed, because, fix)
+
+
+class LinkMatrix(StrictModel):
+    """The measured bandwidths between all pairs of nodes.
+
+    Attributes
+    ----------
+    rows : tuple of tuple of float
+        Bandwidth that large messages reach, in `unit`: the row's node sends to the column's. The diagonal
+        has no meaning. Where a scale-up domain spans several nodes, a row is one domain.
+    unit : str
+        Unit of the numbers.
+    devices : int
+        Number of devices whose shares of the network the measurement used: 8 if it used the only card of
+        a node of 8 devices, 1 if each device has a card of its own.
+    order : tuple of int
+        Rows in the order in which ranks fill nodes: the first ranks of a job run on the node of the first
+        number. Empty for the order of the rows.
+
+    Examples
+    --------
+    >>> LinkMatrix(rows=((0, 10), (12, 0)), unit="GB/s").mean_bytes_per_s
+    11000000000.0
+    """
+
+    rows: tuple[tuple[Number, ...], ...]
+    unit: Unit = "MB/s"
+    devices: int = Field(default=1, ge=1)
+    order: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_a_measurement(self) -> "LinkMatrix":
+        fault = next(matrix_faults(self.rows), None)
+        if fault is not None:
+            raise ValueError(fault.text())
+        if self.order and sorted(self.order) != list(range(len(self.rows))):
+            allowed = f"each number from 0 to {len(self.rows) - 1} once, in any order"
+            raise ValueError(f"{allowed}; because every row is one node; fix: remove order")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Return the number of nodes."""
+        return len(self.rows)
+
+    @property
+    def bytes_per_s(self) -> Floats:
+        """Return the bandwidth of one device's share between nodes in the order that ranks fill them."""
+        found_bytes_per_s, _ = _arrays(self)
+        return found_bytes_per_s
+
+    @property
+    def mean_bytes_per_s(self) -> float:
+        """Return the mean bandwidth of one device's share over all pairs."""
+        _, mean_bytes_per_s = _arrays(self)
+        return mean_bytes_per_s
+
+
+@lru_cache(maxsize=64)
+def _arrays(links: LinkMatrix) -> tuple[Floats, float]:
+    """Return the bandwidths in the order of nodes, with infinity on the diagonal, and their mean."""
+    measured = np.array(links.rows, dtype=np.float64) * BYTES_PER_S[links.unit] / links.devices
+    pairs = ~np.eye(links.size, dtype=bool)
+    mean_bytes_per_s = float(measured[pairs].mean())
+    order = np.array(links.order or range(links.size), dtype=np.intp)
+    ordered_bytes_per_s: Floats = np.where(pairs, measured, np.inf)[np.ix_(order, order)]
+    ordered_bytes_per_s.flags.writeable = False
+    return ordered_bytes_per_s, mean_bytes_per_s

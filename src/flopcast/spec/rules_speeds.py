@@ -1,0 +1,139 @@
+"""The rules about parts of other speeds: slow devices, hosts and links, and measured links.
+
+Answers: which slow parts and which measured matrices contradict the cluster or the job; why, and which edit
+mends it?
+Elsewhere: how slow parts are written (slow_parts.py), what makes a matrix no measurement (link_matrix.py),
+what a rule is (checks.py).
+"""
+
+from flopcast.spec.checks import Case, Rule
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.slow_parts import DEVICE, HOST, LINK, SlowPart
+
+HARDWARE_MARGIN_RATIO = 1.02  # over the data sheet: what the rounding of a measurement may add
+
+
+def _most(part: SlowPart, cluster: Cluster) -> int:
+    """Return the number of parts of a kind that a cluster has."""
+    per_node = cluster.node.devices if part.kind == HOST else 1
+    return cluster.num_devices // per_node
+
+
+def _kinds(cluster: Cluster) -> list[str]:
+    """Return the kinds of parts that may be slow."""
+    return [DEVICE, HOST, LINK, *(tier.name for tier in cluster.tiers)]
+
+
+def _unknown(case: Case) -> list[int]:
+    """Return the places of slow parts whose kind the cluster does not have."""
+    known = _kinds(case.cluster)
+    return [place for place, part in enumerate(case.site.slow) if part.kind not in known]
+
+
+def _outside(case: Case) -> list[int]:
+    """Return the places of slow parts whose number is too large."""
+    slow = enumerate(case.site.slow)
+    return [place for place, part in slow if part.index >= _most(part, case.cluster)]
+
+
+def _measured(case: Case) -> list[int]:
+    """Return the tiers with a matrix of measured links."""
+    return [place for place, tier in enumerate(case.cluster.tiers) if tier.links is not None]
+
+
+def _size(case: Case, place: int) -> int:
+    links = case.cluster.tiers[place].links
+    return 0 if links is None else links.size
+
+
+def _domains(case: Case) -> int:
+    return -(-case.cluster.num_devices // case.cluster.scale_up_devices)
+
+
+def _too_small(case: Case) -> list[int]:
+    """Return the tiers whose matrix has fewer nodes than the job."""
+    return [place for place in _measured(case) if _size(case, place) < _domains(case)]
+
+
+def _misplaced(case: Case) -> list[int]:
+    """Return the tiers with a matrix that are not the widest."""
+    return [place for place in _measured(case) if place != len(case.cluster.tiers) - 1]
+
+
+def _fastest(case: Case, place: int) -> float:
+    """Return the highest measured bandwidth of a device over that of its hardware."""
+    tier = case.cluster.tiers[place]
+    if tier.links is None:
+        return 0.0
+    measured = tier.links.bytes_per_s
+    return float(measured[measured < float("inf")].max() / tier.bytes_per_s)
+
+
+def _too_fast(case: Case) -> list[int]:
+    """Return the tiers whose matrix is faster than the hardware."""
+    return [place for place in _measured(case) if _fastest(case, place) > HARDWARE_MARGIN_RATIO]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field=lambda c: f"site.slow[{_unknown(c)[0]}].kind",
+        holds=lambda c: not _unknown(c),
+        value=lambda c: c.site.slow[_unknown(c)[0]].kind,
+        allowed=lambda c: ", ".join(_kinds(c.cluster)),
+        because="a slow part is a device, a host, or the link of a device to one of the cluster's networks",
+        fix=lambda c: f"set site.slow[{_unknown(c)[0]}].kind to {LINK}",
+    ),
+    Rule(
+        field=lambda c: f"site.slow[{_outside(c)[0]}].index",
+        holds=lambda c: not _outside(c),
+        value=lambda c: c.site.slow[_outside(c)[0]].index,
+        allowed=lambda c: f"0 to {_most(c.site.slow[_outside(c)[0]], c.cluster) - 1}",
+        because="the parts of a cluster are numbered from 0",
+        fix=lambda c: f"set site.slow[{_outside(c)[0]}].index to 0",
+    ),
+    Rule(
+        field="site.slow",
+        about_lists=True,
+        holds=lambda c: not (c.site.slow and c.batch.listed),
+        value=lambda c: ",".join(part.word() for part in c.site.slow),
+        allowed="none with a list of micro-batches",
+        because="slow parts together with micro-batches that differ are not supported yet",
+        fix="remove site.slow, or the list of micro-batches",
+    ),
+    Rule(
+        field=lambda c: f"cluster.tiers[{_measured(c)[0]}].links",
+        about_lists=True,
+        holds=lambda c: not (_measured(c) and c.batch.listed),
+        value=lambda c: f"{_size(c, _measured(c)[0])} nodes",
+        allowed="none with a list of micro-batches",
+        because="measured links together with micro-batches that differ are not supported yet",
+        fix=lambda c: f"remove cluster.tiers[{_measured(c)[0]}].links, or the list of micro-batches",
+    ),
+    Rule(
+        field=lambda c: f"cluster.tiers[{_misplaced(c)[0]}].links",
+        holds=lambda c: not _misplaced(c),
+        value=lambda c: f"{_size(c, _misplaced(c)[0])} nodes",
+        allowed="a matrix in the last tier, which joins all nodes",
+        because="measured links of several levels of a network are not supported yet",
+        fix=lambda c: f"remove cluster.tiers[{_misplaced(c)[0]}].links, or the tiers after it",
+    ),
+    Rule(
+        field=lambda c: f"cluster.tiers[{_too_small(c)[0]}].links",
+        holds=lambda c: not _too_small(c),
+        value=lambda c: f"{_size(c, _too_small(c)[0])} nodes",
+        allowed=lambda c: f"a matrix of at least {_domains(c)} nodes, those of the cluster",
+        because="messages between nodes without a measurement would have no bandwidth",
+        fix=lambda c: f"choose at most {_size(c, _too_small(c)[0])} nodes, or measure all {_domains(c)}",
+    ),
+    Rule(
+        field=lambda c: f"cluster.tiers[{_too_fast(c)[0]}].links",
+        holds=lambda c: not _too_fast(c),
+        value=lambda c: f"{_fastest(c, _too_fast(c)[0]):.2f} times the bandwidth of the hardware",
+        allowed="at most bytes_per_s of the tier for each device that the measurement used",
+        because="no link is faster than its hardware",
+        fix=lambda c: (
+            "change links.devices to the devices whose cards the measurement used, links.unit, or"
+            f" bytes_per_s of cluster.tiers[{_too_fast(c)[0]}]"
+        ),
+    ),
+)

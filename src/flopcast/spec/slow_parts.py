@@ -1,0 +1,119 @@
+"""Parts of a machine that are slower than the others: "device=3:0.8,host=1:0.7,link=12:0.5".
+
+Answers: which devices, hosts and links are slow, how slow, and how is that written in one word?
+Elsewhere: which of them a cluster has (rules_slow.py), which stages wait for them (cost/parts.py), what
+they cost (report/stragglers.py).
+Devices are numbered as the ranks of the job are, hosts as its nodes.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from flopcast.strict_model import StrictModel
+
+DEVICE, HOST, LINK = "device", "host", "link"
+EXAMPLE = f"{DEVICE}=3:0.8"
+
+
+class SlowPart(StrictModel):
+    """One device, host or link that is slower than the others of its kind.
+
+    Attributes
+    ----------
+    kind : str
+        "device": all kernels of the device. "host": all work of the host of a node, such as launching
+        kernels. "link": what a device sends and receives outside its scale-up domain, or, with the name of
+        a network tier in its place, through that tier.
+    index : int
+        Number of the device or, for a host, of the node. Devices are numbered as ranks are, from 0.
+    speed_fraction : float
+        Its speed over the speed of the others.
+    """
+
+    kind: str = Field(min_length=1)
+    index: int = Field(ge=0)
+    speed_fraction: float = Field(gt=0, le=1)
+
+    @property
+    def label(self) -> str:
+        """Return the part as reports name it.
+
+        >>> SlowPart(kind="link", index=12, speed_fraction=0.5).label
+        'link of device 12'
+        """
+        return f"{self.kind} {self.index}" if self.kind in (DEVICE, HOST) else self._label_of_link
+
+    @property
+    def _label_of_link(self) -> str:
+        return f"{self.kind if self.kind == LINK else f'{self.kind} link'} of device {self.index}"
+
+    def word(self) -> str:
+        """Return the part as one word, as options are written.
+
+        >>> SlowPart(kind="device", index=3, speed_fraction=0.8).word()
+        'device=3:0.8'
+        """
+        return f"{self.kind}={self.index}:{self.speed_fraction:g}"
+
+
+def _parts(given: object) -> object:
+    """Return slow parts as a file, an option or Python writes them, each as a mapping.
+
+    Raises
+    ------
+    ValueError
+        A word of another form.
+    """
+    if isinstance(given, str):
+        words = [word.strip() for word in given.split(",")]
+        return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
+    if isinstance(given, Mapping):
+        return tuple(_of_entries(given))
+    if isinstance(given, (list, tuple)):
+        return tuple(_of_word(each) if isinstance(each, str) else each for each in given)
+    return given
+
+
+def _of_word(word: str) -> dict[str, object]:
+    kind, equals, rest = word.partition("=")
+    index, colon, speed = rest.partition(":")
+    fraction = _number(speed)
+    if not (kind.strip() and equals and colon and index.strip().isdecimal() and fraction is not None):
+        allowed = f"a kind of part, its number and its fraction of the usual speed, such as {EXAMPLE}"
+        because = "a slow part is one device, host or link of the job"
+        raise ValueError(f"{allowed}; because {because}; fix: set slow to {EXAMPLE}")
+    return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
+
+
+def _number(text: str) -> float | None:
+    """Return a fraction that is written as such, or in percent; None for another text."""
+    try:
+        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        return None
+
+
+def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
+    """Yield the parts of a mapping by kind: {"device": {3: 0.8}}."""
+    for kind, parts in given.items():
+        if not isinstance(parts, Mapping):
+            because = "a slow part is one device, host or link of the job"
+            fix = f"set slow to {EXAMPLE}"
+            raise ValueError(f"numbers with fractions for {kind}; because {because}; fix: {fix}")
+        for index, fraction in parts.items():
+            yield {"kind": kind, "index": index, "speed_fraction": fraction}
+
+
+def _or_word(schema: dict[str, Any]) -> None:
+    """Make the schema accept a list of parts, a text, or a mapping by kind."""
+    array = {key: schema.pop(key) for key in ("type", "items")}
+    by_kind = {
+        "type": "object",
+        "additionalProperties": {"type": "object", "additionalProperties": {"type": "number"}},
+    }
+    schema["anyOf"] = [array, {"type": "string", "examples": [EXAMPLE]}, by_kind]
+
+
+SlowParts = Annotated[tuple[SlowPart, ...], BeforeValidator(_parts), Field(json_schema_extra=_or_word)]

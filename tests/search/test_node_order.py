@@ -1,0 +1,66 @@
+"""The order of nodes that a search on measured links finds, against all orders."""
+
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from conftest import described_model, make_job
+
+from flopcast.errors import SpecError
+from flopcast.library.curves import load_book
+from flopcast.prediction import predict
+from flopcast.search.node_order import best_node_order, with_order
+
+PLANS = ("tp=8 pp=5 dp=1 gbs=20", "tp=8 pp=1 dp=5 gbs=20", "tp=4 pp=5 dp=2 gbs=20")
+WIDE = described_model(hidden=2048, count=10)
+
+
+def job_on(rows, plan):
+    """A job on five nodes with a matrix in GB/s."""
+    matrix = {"rows": np.asarray(rows).tolist(), "unit": "GB/s"}
+    cluster = {"base": "dgx-a100:5", "tiers": {"1": {"links": matrix}}}
+    return make_job(model=WIDE, cluster=cluster, plan=f"{plan} precision=fp16")
+
+
+def clean_step_s(job):
+    """The step of a job without jitter."""
+    return predict(job, load_book(job.cluster)).clean_step_time_s
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_the_order_is_within_one_percent_of_the_best_of_all_orders(plan):
+    rows = np.random.default_rng(len(plan)).uniform(5.0, 20.0, (5, 5))
+    job = job_on(rows, plan)
+
+    found = best_node_order(job, load_book(job.cluster))
+
+    steps = {
+        order: clean_step_s(with_order(job, order)) for order in permutations(range(5)) if order[0] < 3
+    }
+    assert found.step_time_s == pytest.approx(clean_step_s(with_order(job, found.order)), rel=1e-9)
+    assert found.default_step_time_s == pytest.approx(steps[tuple(range(5))], rel=1e-9)
+    assert found.step_time_s <= 1.01 * min(steps.values())
+    assert found.speedup_ratio >= 1.0
+
+
+def test_a_slow_pair_in_a_chain_of_stages_is_avoided():
+    rows = np.full((5, 5), 20.0)
+    rows[1, 2] = rows[2, 1] = 5.0
+    job = job_on(rows, PLANS[0])
+
+    order = best_node_order(job, load_book(job.cluster)).order
+
+    assert {1, 2} not in [set(pair) for pair in pairwise(order)]
+
+
+def test_equal_links_keep_the_default_order():
+    job = job_on(np.full((5, 5), 20.0), PLANS[0])
+
+    assert best_node_order(job, load_book(job.cluster)).order == (0, 1, 2, 3, 4)
+
+
+def test_a_cluster_without_measured_links_has_no_best_order():
+    job = make_job()
+
+    with pytest.raises(SpecError, match="a matrix"):
+        best_node_order(job, load_book(job.cluster))
