@@ -17,7 +17,7 @@ from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.link_matrix import LinkMatrix
 from flopcast.spec.memory_tiers import HostMemory, Storage
-from flopcast.spec.model import Model, Source
+from flopcast.spec.model import Model
 from flopcast.spec.offload import Placement
 from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
@@ -26,6 +26,7 @@ from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.run_length import RunLength
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.spec.slow_parts import SlowPart
+from flopcast.spec.source import Source
 from flopcast.spec.stack import (
     Contention,
     Derate,

@@ -215,7 +215,7 @@ class Adapted(AbstractLayer):
                     else:
                         width = item.work.n * linear.share
                         widened += adapter.wide(item.output, width, split.tokens, split)
-            items += [*self._written_out(item), _frozen(item), *widened]
+            items += [*self._written_out(item), frozen_item(item), *widened]
             if waiting and item.name.endswith("leave"):
                 for adapter in waiting:
                     items += adapter.wide(item.output, constant(hidden), split.own_tokens, split)
@@ -283,7 +283,7 @@ class _Adapter:
         return kernel(name, work, (source,), output, component=self.item.component)
 
 
-def _frozen(item: Item) -> Item:
+def frozen_item(item: Item) -> Item:
     """Return an item without gradients of weights; those of its inputs stay."""
     if isinstance(item.work, Matmul | GroupedMatmul | EmbeddingLookup | MemoryBound):
         return replace(item, work=replace(item.work, trained=False))

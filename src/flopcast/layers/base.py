@@ -110,7 +110,8 @@ class Weight:
     and its copies lie on other ranks than those of the model's other tensors (spec/plan.py). `active`
     counts the elements that one token uses, where these are not all. `matrix` gives rows and columns of a
     matrix on this rank, of one of them where a tensor stacks several; None for vectors.
-    One that is not `trained` has no gradient and no optimizer state.
+    One that is not `trained` has no gradient and no optimizer state; one that is `forward_only` is not
+    read in the backward pass either.
 
     Over all tensor-parallel ranks, `elements` add up to `total` for a cut tensor, to `total` times the
     degree for a replicated one, and to more than `total` where rows are padded or heads repeated.
@@ -124,6 +125,7 @@ class Weight:
     active: int | None = None  # of `total`; None: all
     matrix: tuple[Counts, Counts] | None = None
     trained: bool = True
+    forward_only: bool = False
     stored: str = ""  # dtype in memory; the plan's where it is empty
     update: str = ""  # dtype in which ranks gather what others have updated; the plan's where it is empty
 

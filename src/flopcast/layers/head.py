@@ -12,7 +12,15 @@ from typing import Literal
 from pydantic import Field
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
-from flopcast.layers.base import AbstractLayer, Norm, Split, Weight, enter_tensor_parallel, norm_weights
+from flopcast.layers.base import (
+    AbstractLayer,
+    Norm,
+    Split,
+    Weight,
+    enter_tensor_parallel,
+    norm_weights,
+    replicated,
+)
 from flopcast.layers.embedding import padded_rows
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
@@ -43,6 +51,9 @@ class FinalNorm(AbstractLayer):
 class Head(AbstractLayer):
     """Logits over the vocabulary and their cross entropy; `tied` reuses the embedding's table.
 
+    With `score`, one number for each token instead of logits, as the head of a reward model has it: a
+    vector that every rank holds, without a bias.
+
     A tied table counts no parameters of its own (`total` is 0), yet the last pipeline stage stores a
     copy of it, and the gradients of both copies are summed every step. `bias` adds one number a token of
     the vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that
@@ -58,9 +69,12 @@ class Head(AbstractLayer):
     bias: bool = False
     softcap: bool = False
     predictions: int = Field(default=1, ge=1, description="tokens predicted at each place")
+    score: bool = False
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return a table of the embedding's shape and padding, so that both are cut alike; and the bias."""
+        if self.score:
+            return (replicated("head.score", hidden),)
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         total = 0 if self.tied else self.vocabulary * hidden
         table = Weight(
@@ -80,6 +94,8 @@ class Head(AbstractLayer):
         What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): the items
         here keep only the input of the product, and what a soft cap writes.
         """
+        if self.score:
+            return self._one_score(hidden, split)
         items = self._one_loss(hidden, split)
         for module in range(1, self.predictions):
             items += [
@@ -113,6 +129,16 @@ class Head(AbstractLayer):
             *sums,
             kernel("head.loss", loss, ("logits.fp32",), "loss", component="head"),
         ]
+
+    def _one_score(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """Return one number for each of the rank's own tokens, and the loss over them."""
+        tokens, one = split.own_tokens, constant(1)
+        score = Matmul(m=tokens, n=one, k=constant(hidden), dtype=split.dtype)
+        loss = MemoryBound(kind="cross_entropy", elements=tokens, width=one, dtype=split.dtype)
+        return (
+            replace(kernel("head.score", score, ("x",), "scores", component="head"), wide=True),
+            kernel("head.loss", loss, ("scores",), "loss", component="head"),
+        )
 
     def _bend(self, elements: Counts, split: Split) -> list[Item]:
         """Return bias and soft cap on this rank's logits, in place."""

@@ -125,5 +125,5 @@ def _at_the_ends(programs: Programs) -> Counts:
 
 
 def _elements(layer: Layer, programs: Programs) -> Counts:
-    """Return the elements that are gathered for one layer, (plans, 1)."""
-    return unit_elements(layer.weights, programs.stack, programs.plans)
+    """Return the elements that are gathered for the backward of one layer, (plans, 1)."""
+    return unit_elements(layer.read_backward, programs.stack, programs.plans)

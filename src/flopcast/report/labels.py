@@ -17,6 +17,7 @@ COMPONENTS: Mapping[str, str] = {
     "experts": "experts with router",
     "head": "output layer and loss",
     "embedding": "embedding",
+    "frozen_forward": "reference or teacher",
     "mtp": "projections of multi-token prediction",
     "norm": "norms",
     "residual": "residual additions",

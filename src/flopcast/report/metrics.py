@@ -76,5 +76,17 @@ def _model_flop(job: Job) -> float:
     """Forward and backward of a global batch whose sequences are alike."""
     length = job.batch.sequence_length
     forward = job.model.forward_flop(length, documents=job.batch.documents)
-    passes = (1.0 + BACKWARD_OVER_FORWARD) * forward
+    passes = (1.0 + BACKWARD_OVER_FORWARD) * forward + _frozen_forward_flop(job)
     return job.plan.global_batch * (passes - job.model.frozen_flop(length))
+
+
+def _frozen_forward_flop(job: Job) -> float:
+    """Return the FLOP of the reference and the teacher, which only run forward, on one sequence."""
+    model, (length, documents) = job.model, (job.batch.sequence_length, job.batch.documents)
+    flop = 0.0
+    if model.reference != "none":
+        alone = model.model_copy(update={"adapters": None})
+        flop += model.reference_passes * alone.forward_flop(length, documents=documents)
+    if model.teacher is not None:
+        flop += model.teacher.forward_flop(length, documents=documents)
+    return flop

@@ -20,6 +20,7 @@ from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
+from flopcast.library.teachers import with_teacher
 from flopcast.requests.missing_plan import is_whole, unmendable, with_chosen_plan
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -235,6 +236,7 @@ def built(key: str, data: object, document: Document) -> object:
         field = f"{key}.base"
     if not isinstance(data, dict) or "base" not in data:
         parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data
+        parts = with_teacher(document, parts, (key,)) if key == "model" else parts
         return _priced(build(noun, document, parts, (key,)))
     changes = {name: value for name, value in data.items() if name != "base"}
     name, nodes = data["base"] if isinstance(data["base"], str) else repr(data["base"]), None
@@ -250,6 +252,7 @@ def built(key: str, data: object, document: Document) -> object:
     if key == "model":
         changes, problems = _with_blocks(base, changes, document)
     made = merged(base, changes)
+    made = with_teacher(document, made, (key,)) if key == "model" else made
     if key == "cluster":
         made = catalog.with_parts(document, made, (key,), nodes)
     try:

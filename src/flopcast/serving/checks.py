@@ -70,6 +70,10 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
                 because,
                 "choose a model of these layers",
             )
+    for field, usual in (("reference", "none"), ("teacher", None), ("head", "tokens")):
+        if getattr(job.model, field) != usual:
+            because = "an engine serves the model alone, and generates tokens"
+            yield Problem(f"model.{field}", "given", "none", because, f"remove model.{field}")
     if job.model.adapters is not None:
         because = "serving adapters is not supported yet"
         yield Problem("model.adapters", "given", "none", because, "remove the adapters")

@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
 from flopcast.spec.deployment import CacheFormat
-from flopcast.spec.model import Sources
 from flopcast.spec.published_formats import WeightFormat
+from flopcast.spec.source import Sources
 from flopcast.spec.streaming import Streaming
 from flopcast.strict_model import StrictModel
 

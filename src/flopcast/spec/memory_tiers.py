@@ -7,7 +7,7 @@ a tier (memory/tiers.py). Rates count one direction.
 
 from pydantic import Field
 
-from flopcast.spec.model import Sources
+from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
 
 

@@ -6,7 +6,7 @@ Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Annotated
+from typing import Literal, Optional
 
 from pydantic import Field, model_validator
 
@@ -17,36 +17,12 @@ from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
 
 WHOLE = Split(
     sequences=constant(1), length=constant(1), tensor=constant(1), sequence_parallel=False, dtype="bf16"
 )
-
-
-class Source(StrictModel):
-    """The source of some numbers.
-
-    Attributes
-    ----------
-    covers : str
-        The fields or aspects that come from this source; "all" by default.
-    title : str
-        A paper with its table, a data sheet, or the command that measured the numbers.
-    url : str
-        Address of the source.
-    fitted_on : tuple of str
-        Sources of the training runs on which the numbers were fitted. It is empty for numbers from kernels,
-        data sheets and documentation.
-    """
-
-    covers: str = "all"
-    title: str
-    url: str = ""
-    fitted_on: tuple[str, ...] = ()
-
-
-Sources = Annotated[tuple[Source, ...], Field(description="Sources of the numbers of this entry.")]
 
 
 class Model(StrictModel):
@@ -94,6 +70,16 @@ class Model(StrictModel):
         By default, `blocks` follow each other in order.
     adapters : Adapters or None
         Low-rank adapters (LoRA). If there are any, they alone are trained, and they count as parameters.
+    head : str
+        What the head gives for each token: logits over the vocabulary and their loss ("tokens"), or one
+        number, as the head of a reward model does ("score").
+    reference : str
+        A frozen reference model of the same shape, as in preference tuning: a "copy" of all weights, or the
+        "base" of adapters, which are switched off for it and need no copy. It only runs forward.
+    reference_passes : int
+        Forward passes without gradients over each sequence, if there is a reference: 1 for DPO.
+    teacher : Model or None
+        Another frozen model, which runs forward on the same sequences (distillation).
 
     Examples
     --------
@@ -119,6 +105,10 @@ class Model(StrictModel):
     blocks: tuple[Block, ...] = Field(min_length=1)
     pattern: tuple[int, ...] = ()
     adapters: Adapters | None = None
+    head: Literal["tokens", "score"] = "tokens"
+    reference: Literal["none", "copy", "base"] = "none"
+    reference_passes: int = Field(default=1, ge=1, le=16)
+    teacher: Optional["Model"] = None
     source: Sources = ()
 
     @model_validator(mode="after")
@@ -200,6 +190,7 @@ class Model(StrictModel):
             bias=self.head_bias,
             softcap=self.logit_softcap,
             predictions=1 + self.mtp,
+            score=self.head == "score",
         )
         final_norm = FinalNorm(norm=last.norm, norm_bias=last.norm_bias, norm_scale=last.norm_scale)
         layers: tuple[tuple[AbstractLayer, int], ...] = (
@@ -343,4 +334,5 @@ class Model(StrictModel):
 
     def head_flop(self, sequence_length: int) -> float:
         """Return FLOP of the unpadded logits of one forward over a sequence: one head per prediction."""
-        return 2.0 * sequence_length * (1 + self.mtp) * self.hidden * self.vocabulary
+        rows = 1 if self.head == "score" else (1 + self.mtp) * self.vocabulary
+        return 2.0 * sequence_length * self.hidden * rows

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.spec.model import Sources
+from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
 
 POWER_CLASSES = ("products", "attention", "memory", "communication", "waiting")

@@ -14,10 +14,10 @@ from pydantic import Field
 
 from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
-from flopcast.spec.model import Sources
 from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.spec.plan_fields import RankOrder
 from flopcast.spec.precision import NarrowProducts
+from flopcast.spec.source import Sources
 from flopcast.spec.switches import Switches
 from flopcast.strict_model import StrictModel
 

@@ -31,6 +31,7 @@ from flopcast.spec.rules_speeds import RULES as RULES_OF_SPEEDS
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
+from flopcast.spec.rules_tuning import RULES as RULES_OF_TUNING
 from flopcast.strict_model import cached_results
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.stages import leaves_no_stage_empty
@@ -90,6 +91,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_STACKS,
     *RULES_OF_STAGES,
     *RULES_OF_TRACED,
+    *RULES_OF_TUNING,
     *RULES_OF_LINEAR_ATTENTION,
     Rule(
         field="plan.pipeline_parallel",

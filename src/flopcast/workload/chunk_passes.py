@@ -39,8 +39,9 @@ class Half:
 
 def _gathers(half: Half, software: Software) -> Half:
     """Gather sharded parameters ahead of the layers that need them."""
-    kinds, weights = [layer.kind for layer in half.layers], [layer.weights for layer in half.layers]
     backward, plans = half.phase == "backward", software.workload.plans
+    kinds = [layer.kind for layer in half.layers]
+    weights = [layer.read_backward if backward else layer.weights for layer in half.layers]
     found = gathered_segments(half.segments, kinds, weights, software.stack, plans, backward)
     return replace(half, segments=found)
 

@@ -11,7 +11,10 @@ from flopcast.layers.base import AbstractLayer, Split
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
+from flopcast.workload.companions import beside_reference, beside_teacher
 from flopcast.workload.program import LogicalLayer, Workload
+
+Layers = tuple[LogicalLayer, ...]
 
 
 def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_KEPT) -> Workload:
@@ -54,9 +57,20 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
     if plans.size > 1 and len(batch.kinds) > 1:
         raise InternalError("micro-batches that differ are lowered for one plan at a time")
     split = plans.split(batch)
-    layers = tuple(_lowered(layer, count, model.hidden, split, kept) for layer, count in model.sequence())
+    layers = lowered_layers(model, split, kept)
     rows = batch.rows if len(batch.kinds) > 1 else ()
     return Workload(model=model, plans=plans, split=split, layers=layers, rows=rows)
+
+
+def lowered_layers(model: Model, split: Split, kept: KeptResults = NOTHING_KEPT) -> Layers:
+    """Return the model's layers, with those of frozen models that run beside them."""
+    own = tuple(_lowered(layer, count, model.hidden, split, kept) for layer, count in model.sequence())
+    if model.reference != "none":
+        alone = model.model_copy(update={"reference": "none", "teacher": None, "adapters": None})
+        own = beside_reference(own, model, lowered_layers(alone, split, kept))
+    if model.teacher is not None:
+        own = beside_teacher(own, lowered_layers(model.teacher, split, kept))
+    return own
 
 
 def _lowered(

@@ -27,6 +27,7 @@ from flopcast.spec.optimizers import FP32_BYTES, state_bytes
 from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.stack import Stack
 from flopcast.units import Number
+from flopcast.workload.program import Layer
 
 COMPONENT = "offload"  # of copies
 UPDATE = "host_update"  # the component of updates
@@ -122,6 +123,36 @@ def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
         back = _copies("activations", BACK, one, kept_bytes, phase="backward", after=("compute",))
         found += [*(wait_for_copies(item.stream) for item in back[-1:]), *back]
     return tuple(found)
+
+
+def with_activations_outside(layer: Layer, plan: Plan) -> Layer:
+    """Return a block that copies what it keeps to its place outside the device, and back."""
+    share = fraction_in(plan.offload, "activations")
+    if not share or layer.kind != "block":
+        return layer
+    kept = layer.kept_bytes
+    return replace(
+        layer,
+        forward=(*layer.forward, *activations_leave(plan, kept, "forward")),
+        backward=(
+            *activations_return(plan, kept),
+            *activations_leave(plan, kept, "backward"),
+            *layer.backward,
+        ),
+        kept_bytes=kept * (1.0 - share),
+        outside_bytes=kept * share,
+    )
+
+
+def with_bookkeeping(layer: Layer, stack: Stack, plan: Plan) -> Layer:
+    """Return a block whose device waits for the software's bookkeeping, with states outside the devices."""
+    if layer.kind != "block":
+        return layer
+    return replace(
+        layer,
+        forward=(*layer_on_host(stack, plan, "forward"), *layer.forward),
+        backward=(*layer_on_host(stack, plan, "backward"), *layer.backward),
+    )
 
 
 def layer_on_host(stack: Stack, plan: Plan, phase: str) -> tuple[Item, ...]:

@@ -23,7 +23,6 @@ from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item
-from flopcast.spec.offload import fraction_in
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import (
     WHOLE_LAYER,
@@ -34,11 +33,12 @@ from flopcast.workload.backward import (
 )
 from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.checkpoints import INNER
+from flopcast.workload.companions import run_forward
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.gradient_reduction import micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
-from flopcast.workload.offload import activations_leave, activations_return, layer_on_host
+from flopcast.workload.offload import with_activations_outside, with_bookkeeping
 from flopcast.workload.program import Accounting, Layer, Workload
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
@@ -150,36 +150,24 @@ def _checkpoint(layer: Layer, software: Software) -> Layer:
     return replace(layer, forward=forward, backward=backward)
 
 
+def _companions(layer: Layer, software: Software) -> Layer:
+    """Run the layers of frozen models ahead of a layer: forward alone, and in 16 bits."""
+    found: list[Item] = []
+    for number, logical in enumerate(layer.logical.companions):
+        alone = Layer(logical=logical, forward=logical.forward)
+        alone, _ = _after(_forward_passes(software.stack), alone, software)
+        found += run_forward(alone.forward, logical.count, number)
+    return replace(layer, forward=(*found, *layer.forward)) if found else layer
+
+
 def _activations_outside(layer: Layer, software: Software) -> Layer:
     """Copy what a block keeps to its place outside the device, and back."""
-    plan = software.workload.plans.structure
-    share = fraction_in(plan.offload, "activations")
-    if not share or layer.kind != "block":
-        return layer
-    kept = layer.kept_bytes
-    return replace(
-        layer,
-        forward=(*layer.forward, *activations_leave(plan, kept, "forward")),
-        backward=(
-            *activations_return(plan, kept),
-            *activations_leave(plan, kept, "backward"),
-            *layer.backward,
-        ),
-        kept_bytes=kept * (1.0 - share),
-        outside_bytes=kept * share,
-    )
+    return with_activations_outside(layer, software.workload.plans.structure)
 
 
 def _on_host(layer: Layer, software: Software) -> Layer:
     """Let the device wait for the software's bookkeeping of each block, with states outside the devices."""
-    if layer.kind != "block":
-        return layer
-    stack, plan = software.stack, software.workload.plans.structure
-    return replace(
-        layer,
-        forward=(*layer_on_host(stack, plan, "forward"), *layer.forward),
-        backward=(*layer_on_host(stack, plan, "backward"), *layer.backward),
-    )
+    return with_bookkeeping(layer, software.stack, software.workload.plans.structure)
 
 
 def _reductions(layer: Layer, software: Software) -> Layer:
@@ -228,6 +216,7 @@ BEHIND_REWRITES: dict[str, Pass] = {
     "checkpoint": Pass(run=_checkpoint),
     "activations_outside": Pass(run=_activations_outside),
     "on_host": Pass(run=_on_host),
+    "companions": Pass(run=_companions, keeps_flop=False),
 }
 BEHIND_BACKWARD: dict[str, Pass] = {
     "reductions": Pass(run=_reductions),
@@ -262,6 +251,12 @@ def passes_of(stack: Stack) -> dict[str, Pass]:
     if unknown := [name for name in names if name not in REWRITES]:
         raise InternalError(f"no rewrite {unknown[0]!r}; there are {', '.join(REWRITES)}")
     return BEFORE_REWRITES | {name: _rewrite(name) for name in names} | BEHIND_REWRITES
+
+
+def _forward_passes(stack: Stack) -> dict[str, Pass]:
+    """Return the passes over a layer that only runs forward, in 16 bits."""
+    left_out = BEHIND_REWRITES.keys() - {"fused_loss"}
+    return {name: each for name, each in passes_of(stack).items() if name not in left_out}
 
 
 def _rewrite(name: str) -> Pass:
@@ -309,7 +304,8 @@ def _passed(
         return *_after(passes_of(stack), layer, seen), alike
 
     if kept:
-        parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, split)
+        beside = tuple((id(each.forward), each.count) for each in logical.companions)
+        parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, split, beside)
         same, changed, _ = kept.of(("layer", id(logical.forward), content(parts), id(alike)), made)
     else:
         same, changed, _ = made()

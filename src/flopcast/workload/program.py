@@ -59,7 +59,8 @@ class LogicalLayer:
     `kind` is "embedding", "block", "final_norm" or "head", `count` the number of equal layers in a row.
     `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` distinguishes blocks that full
     recompute treats differently (checkpoints.py); a run of blocks then has one entry for each kind. `wide`
-    layers keep 16 bits under a low-precision recipe (low_precision.py).
+    layers keep 16 bits under a low-precision recipe (low_precision.py). `companions` are layers of frozen
+    models that run forward beside it, each `count` times (companions.py).
     """
 
     kind: str
@@ -68,6 +69,7 @@ class LogicalLayer:
     weights: tuple[Weight, ...]
     checkpoint: str = OWN
     wide: bool = False
+    companions: tuple["LogicalLayer", ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -129,6 +131,11 @@ class Layer:
     def weights(self) -> tuple[Weight, ...]:
         """Return the tensors of one rank."""
         return self.logical.weights
+
+    @property
+    def read_backward(self) -> tuple[Weight, ...]:
+        """Return the tensors that the backward pass reads: all but those of frozen models beside it."""
+        return tuple(weight for weight in self.logical.weights if not weight.forward_only)
 
     def items(self) -> tuple[Item, ...]:
         """Return the items of both passes."""
@@ -232,6 +239,7 @@ class Programs:
     weight: tuple[Segment, ...] = ()
     frozen_parameters: Counts | None = None  # of `parameters`, those without gradients; None: none
     narrow_parameters: dict[str, Counts] = field(default_factory=dict)  # of `parameters`, by other dtypes
+    trained_experts: Counts | None = None  # of `expert_parameters`, those with gradients; None: none
 
     @property
     def trained_parameters(self) -> Counts:
@@ -239,11 +247,6 @@ class Programs:
         return (
             self.parameters if self.frozen_parameters is None else self.parameters - self.frozen_parameters
         )
-
-    @property
-    def trained_experts(self) -> Counts | None:
-        """Return the trained parameters of experts; none if weights are frozen (no adapters on experts)."""
-        return self.expert_parameters if self.frozen_parameters is None else None
 
     @property
     def passes(self) -> tuple[tuple[Segment, ...], ...]:

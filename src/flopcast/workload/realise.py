@@ -14,6 +14,7 @@ from flopcast.operators.item import Item, host_work
 from flopcast.operators.messages import SendReceive
 from flopcast.spec.stack import Stack
 from flopcast.workload.chunk_passes import Half, run_over_chunks
+from flopcast.workload.companions import frozen_passes
 from flopcast.workload.gradient_reduction import reduce_items, synchronise_items, update_items
 from flopcast.workload.low_precision import with_low_precision_updates, with_wide_ends
 from flopcast.workload.parameters import Parameters
@@ -73,6 +74,7 @@ def realise(
         weight=_weight_segments(layers, stages),
         frozen_parameters=held.frozen,
         narrow_parameters=held.by_other_dtype,
+        trained_experts=experts,
     )
 
 
@@ -107,7 +109,8 @@ def _stage_transfer(software: Software, axis: str) -> StageTransfer:
     x_bytes = activation_bytes(workload.model.hidden, workload.split)
     if software.scatters_transfers:
         x_bytes = x_bytes / workload.plans.tensor_parallel
-    forward = [_transfer_item("activation", x_bytes, "forward", axis)]
+    sent_bytes = x_bytes * (1.0 + frozen_passes(workload.model))
+    forward = [_transfer_item("activation", sent_bytes, "forward", axis)]
     if stack.pipeline.sends_mask:
         mask_bytes = workload.split.length**2 * ELEMENT_BYTES["fp16"]
         forward.append(_transfer_item("mask", mask_bytes, "forward", axis))

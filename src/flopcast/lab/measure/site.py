@@ -28,8 +28,8 @@ from flopcast.lab.measure.sample_pack import Sample
 from flopcast.lab.measure.sampling_plan import LOADED
 from flopcast.operators.base import AbstractOperator
 from flopcast.spec.cluster import Device
-from flopcast.spec.model import Source
 from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.source import Source
 
 LEAST_SHAPES = 3  # below, a spread says nothing: the catalogue's sigma is kept
 LEAST_LAUNCHES = 10  # of the shortest kernel: marks and launches blur what is shorter

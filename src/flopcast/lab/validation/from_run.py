@@ -31,8 +31,8 @@ from flopcast.dtypes import Counts
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.step_parts import components, part_row, step_row
 from flopcast.report.report import Report
-from flopcast.spec.model import Source
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
+from flopcast.spec.source import Source
 from flopcast.timeline.uncertainty import Sensitivity
 
 STEP = "step"

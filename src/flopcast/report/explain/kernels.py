@@ -21,7 +21,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.report.explain.explanation import Input
 from flopcast.spec.cluster import Device
-from flopcast.spec.model import Source
+from flopcast.spec.source import Source
 from flopcast.units import show, show_seconds
 
 ADDED = ("results in 16 bits", "launches in turn", "sum")  # terms of the formula, where a kernel has them

@@ -1,0 +1,105 @@
+"""The rules about frozen models beside the one that is trained, and about heads that score.
+
+Answers: which references and teachers can a model have, under which plans, and why?
+Elsewhere: what they cost (workload/companions.py), adapters (rules_adapters.py), what a rule is
+(checks.py). A model without reference and teacher, with a head of tokens, breaks none of these.
+"""
+
+import numpy as np
+
+from flopcast.layers.attention import Attention
+from flopcast.layers.experts import Experts
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.model import Model
+
+
+def _models(case: Case) -> list[Model]:
+    """Return the teacher, if there is one."""
+    return [] if case.model.teacher is None else [case.model.teacher]
+
+
+def _nested(case: Case) -> str:
+    """Return the first field of the teacher that only a trained model may have, or ""."""
+    usual = {"adapters": None, "reference": "none", "teacher": None, "mtp": 0}
+    found = (name for one in _models(case) for name, value in usual.items() if getattr(one, name) != value)
+    return next(found, "")
+
+
+def _heads(case: Case) -> int:
+    """Return the key/value heads that all attention layers of the teacher have in common; 0 without."""
+    mixers = [block.mixer for one in _models(case) for block in one.blocks]
+    return int(np.gcd.reduce([mixer.heads for mixer in mixers if isinstance(mixer, Attention)] or [0]))
+
+
+def _spread_experts(case: Case) -> np.ndarray:
+    """Return plans that spread experts, if the teacher has any, (plans, 1)."""
+    routed = any(isinstance(block.feed_forward, Experts) for one in _models(case) for block in one.blocks)
+    return np.asarray((case.plans.expert_parallel > 1) & routed)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="model.reference",
+        holds=lambda c: c.model.reference != "base" or c.model.adapters is not None,
+        value=lambda c: c.model.reference,
+        allowed="none or copy for a model without adapters",
+        because="without adapters, the weights of the reference are no longer there after the first step",
+        fix="set reference to copy",
+    ),
+    Rule(
+        field="model.reference_passes",
+        holds=lambda c: c.model.reference_passes == 1 or c.model.reference != "none",
+        value=lambda c: c.model.reference_passes,
+        allowed="1 without a reference",
+        because="these are forward passes of a reference",
+        fix="set reference_passes to 1, or reference to copy",
+    ),
+    Rule(
+        field="model.teacher",
+        holds=lambda c: not _nested(c),
+        value=lambda c: f"a teacher with {_nested(c)}",
+        allowed="a model without adapters, reference, teacher and mtp",
+        because="a teacher only runs forward",
+        fix=lambda c: f"remove {_nested(c)} from the teacher",
+    ),
+    Rule(
+        field="model.teacher",
+        holds=lambda c: c.model.teacher is None or c.model.teacher.vocabulary == c.model.vocabulary,
+        value=lambda c: f"a vocabulary of {_models(c)[0].vocabulary}",
+        allowed=lambda c: f"a vocabulary of {c.model.vocabulary}, as the trained model has",
+        because="the loss compares the probabilities of the same tokens",
+        fix=lambda c: f"set model.teacher.vocabulary to {c.model.vocabulary}",
+    ),
+    Rule(
+        field="plan.pipeline_parallel",
+        holds=lambda c: c.plans.pipeline_parallel <= (np.inf if c.model.teacher is None else 1),
+        value=lambda c: first(c.plans.pipeline_parallel),
+        allowed="1 with a teacher",
+        because="teachers that are divided over pipeline stages are not supported yet",
+        fix="set pipeline_parallel to 1",
+    ),
+    Rule(
+        field="plan.tensor_parallel",
+        holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
+        value=lambda c: first(c.plans.tensor_parallel),
+        allowed=lambda c: f"a divisor of {_heads(c)}, the heads of the teacher",
+        because="tensor-parallel ranks divide the teacher as they divide the trained model",
+        fix="set tensor_parallel to 1",
+    ),
+    Rule(
+        field="plan.expert_parallel",
+        holds=lambda c: ~_spread_experts(c),
+        value=lambda c: first(c.plans.expert_parallel),
+        allowed="1 with a teacher that has experts",
+        because="teachers whose experts are spread over ranks are not supported yet",
+        fix="set expert_parallel to 1",
+    ),
+    Rule(
+        field="model.head",
+        holds=lambda c: c.model.head == "tokens" or not (c.model.mtp or c.model.teacher),
+        value=lambda c: c.model.head,
+        allowed="tokens with mtp or a teacher",
+        because="a head that scores predicts no tokens",
+        fix="set head to tokens",
+    ),
+)

@@ -1,0 +1,93 @@
+"""Frozen models beside the one that is trained: a reference of the same shape, and a teacher.
+
+Answers: which layers run forward beside those of the trained model, and which weights do they add?
+Elsewhere: who asks for them (spec/model.py), what may go together (spec/rules_tuning.py), how their items
+become those that a stack runs (passes.py).
+
+A layer of the reference stands beside the same layer of the trained model, so that pipeline stages divide
+both alike; what a stage sends on is that of both. A teacher has other layers, and runs as a whole before
+the head of the trained model.
+
+Frozen models keep nothing for a backward pass, have no gradients and no optimizer states, and run in 16
+bits under every recipe. Under ZeRO-3 their weights are shards as well, which are gathered for their forward
+alone.
+
+References
+----------
+huggingface/trl: trl/trainer/dpo_trainer.py (`compute_ref_log_probs`: the reference runs on the sequences of
+the policy; without a reference of its own, adapters are switched off). arXiv:2305.18290, section 4.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from flopcast.layers.adapters import frozen_item
+from flopcast.layers.base import Weight
+from flopcast.operators.item import Item
+from flopcast.spec.model import Model
+from flopcast.workload.program import LogicalLayer
+
+Layers = tuple[LogicalLayer, ...]
+
+
+def frozen_passes(model: Model) -> int:
+    """Return the forward passes of a reference beside one of the trained model: none without one."""
+    return 0 if model.reference == "none" else model.reference_passes
+
+
+def beside_reference(layers: Layers, model: Model, reference: Layers) -> Layers:
+    """Return the layers with those of the reference beside them, and its weights if it is a copy."""
+    copied = model.reference == "copy"
+    return tuple(
+        replace(
+            layer,
+            weights=(*layer.weights, *(_weights(other, "reference", 1) if copied else ())),
+            companions=(replace(other, count=model.reference_passes),),
+        )
+        for layer, other in zip(layers, reference, strict=True)
+    )
+
+
+def beside_teacher(layers: Layers, teacher: Layers) -> Layers:
+    """Return the layers with all of the teacher beside the last one; its head may reuse its embedding."""
+    *first, last = layers
+    weights = [
+        weight for layer in teacher for weight in _weights(layer, "teacher", layer.count) if not weight.tied
+    ]
+    companions = (*last.companions, *teacher)
+    return (*first, replace(last, weights=(*last.weights, *weights), companions=companions))
+
+
+def _weights(layer: LogicalLayer, name: str, count: int) -> Iterable[Weight]:
+    """Yield the weights of `count` equal layers of a frozen model."""
+    for weight in layer.weights:
+        yield replace(
+            weight,
+            name=f"{name}.{weight.name}",
+            elements=weight.elements * count,
+            total=weight.total * count,
+            trained=False,
+            forward_only=True,
+        )
+
+
+def run_forward(items: Iterable[Item], count: int, number: int) -> tuple[Item, ...]:
+    """Return the items of a frozen layer, which runs `count` times; nothing is kept of them."""
+    prefix = f"frozen{number}."
+
+    def named(tensors: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{prefix}{tensor}" for tensor in tensors)
+
+    return tuple(
+        replace(
+            frozen_item(item),
+            name=f"{prefix}{item.name}",
+            inputs=named(item.inputs),
+            output=f"{prefix}{item.output}",
+            count=item.count * count,
+            component=item.component if item.component.endswith("communication") else "frozen_forward",
+            kept_bytes=None,
+            group="",
+        )
+        for item in items
+    )
