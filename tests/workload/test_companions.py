@@ -38,7 +38,7 @@ def test_a_reference_runs_the_forward_pass_once_more_and_keeps_nothing_for_the_b
     for plan in (PLAN, "dp=4 pp=2 mbs=1 gbs=16 precision=fp16", "dp=2 tp=4 sp mbs=1 gbs=16 precision=fp16"):
         alone, tuned, often = (
             job(plan, **more)
-            for more in ({}, {"reference": "copy"}, {"reference": "copy", "reference_passes": 3})
+            for more in ({}, {"reference": "separate"}, {"reference": "separate", "reference_passes": 3})
         )
         once = forward_flop(programs_of(alone), lambda _: True)
 
@@ -53,18 +53,18 @@ def test_a_copy_adds_its_weights_alone_and_adapters_need_no_copy():
     parameters = job().model.parameters()
     for zero, shards in ((0, 1), (1, 1), (3, 8)):
         plan = f"{PLAN} zero={zero}"
-        before, after = (memory_of(job(plan, **more)).by_category for more in ({}, {"reference": "copy"}))
+        before, after = (memory_of(job(plan, **more)).by_category for more in ({}, {"reference": "separate"}))
         added = {
             name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)
         }
 
         assert added == pytest.approx({"parameters": FP16_BYTES * parameters / shards}, rel=0.01)
-    plain, based = (memory_of(job(PLAN, **LORA, **more)) for more in ({}, {"reference": "base"}))
+    plain, based = (memory_of(job(PLAN, **LORA, **more)) for more in ({}, {"reference": "shared"}))
     assert based.by_category == plain.by_category
 
 
 def test_the_reference_of_adapters_is_the_model_without_them():
-    based = job(**LORA, reference="base")
+    based = job(**LORA, reference="shared")
 
     assert frozen_flop(based) == pytest.approx(forward_flop(programs_of(job()), lambda _: True))
     assert frozen_flop(based) < forward_flop(programs_of(based), lambda name: not name.startswith("frozen"))
@@ -74,7 +74,7 @@ def test_a_step_of_preference_tuning_takes_the_time_of_one_more_forward_pass():
     """A backward pass takes twice as long as a forward one: 4 / 3 of the time of compute."""
     wide = {"model": described_model(hidden=4096, vocabulary=32000, heads=32, count=4)}
     plain = make_job(**wide, plan=PLAN, stack="megatron-core", batch={"sequence_length": 4096})
-    tuned = plain.model_copy(update={"model": plain.model.model_copy(update={"reference": "copy"})})
+    tuned = plain.model_copy(update={"model": plain.model.model_copy(update={"reference": "separate"})})
     before, after = (predict(one, load_book(plain.cluster)) for one in (plain, tuned))
     compute = ("attention", "mlp", "head", "embedding", "norm", "residual")
     forward_s = sum(before.breakdown[name] for name in compute) / 3
@@ -125,7 +125,7 @@ def test_a_stage_sends_the_activations_of_the_reference_as_well():
     plan = "dp=4 pp=2 mbs=1 gbs=16 precision=fp16"
     sent = [
         float(programs_of(job(plan, **more)).hop_across.forward[0].work.message_bytes.max())
-        for more in ({}, {"reference": "copy"})
+        for more in ({}, {"reference": "separate"})
     ]
 
     assert sent[1] == 2 * sent[0]

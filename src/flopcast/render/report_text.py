@@ -17,11 +17,11 @@ from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import OF_VERDICT, answer, plain
+from flopcast.render.trained_text import trained_lines
 from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Evidence, Report
 from flopcast.spec.job import Job
-from flopcast.spec.model import Model
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number, show, show_count, show_memory, show_seconds, show_usd
 
@@ -76,7 +76,7 @@ def _answer(report: Report) -> list[str]:
         f" device, masked attention counted in full; HFU {metrics.hfu_ratio:.1%})",
         *_needs(report.memory),
     ]
-    lines[2:2] = _trained(job)
+    lines[2:2] = trained_lines(job)
     return lines + [f"warning   {text}" for text in report.warnings]
 
 
@@ -87,41 +87,6 @@ def _subject(job: Job) -> list[str]:
         f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
         f"plan      {job.plan.short()}  {job.batch.text()}",
     ]
-
-
-def _trained(job: Job) -> list[str]:
-    """Return how many parameters are trained, in which adapters, and beside which frozen models.
-
-    Nothing if all parameters are trained, and no frozen model runs.
-    """
-    adapters, model = job.model.adapters, job.model
-    frozen_models = _frozen_models(model)
-    if adapters is None:
-        return frozen_models
-    trained, total = (show_count(n) for n in (model.trained_parameters(), model.parameters()))
-    frozen = "" if adapters.base_dtype == "model" else f"; frozen weights stored in {adapters.base_dtype}"
-    return [
-        f"trains    {trained} of {total} parameters, in adapters",
-        f"adapters  rank {adapters.rank} on {', '.join(adapters.targets)}{frozen}",
-        *frozen_models,
-    ]
-
-
-def _frozen_models(model: Model) -> list[str]:
-    """Return a line for each frozen model that runs forward beside the trained one, and one of its head."""
-    passes = (
-        "one forward pass" if model.reference_passes == 1 else f"{model.reference_passes} forward passes"
-    )
-    kinds = {"copy": "a frozen copy of all weights", "base": "the frozen weights without adapters"}
-    lines = []
-    if model.reference != "none":
-        lines.append(f"reference {kinds[model.reference]}, {passes} over each sequence")
-    if model.teacher is not None:
-        teacher = model.teacher
-        lines.append(f"teacher   {teacher.name}, {show_count(teacher.parameters())} frozen parameters")
-    if model.head == "score":
-        lines.append("head      one score for each token, without logits")
-    return lines
 
 
 def _run(report: Report) -> list[str]:

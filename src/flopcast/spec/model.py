@@ -74,8 +74,8 @@ class Model(StrictModel):
         What the head gives for each token: logits over the vocabulary and their loss ("tokens"), or one
         number, as the head of a reward model does ("score").
     reference : str
-        A frozen reference model of the same shape, as in preference tuning: a "copy" of all weights, or the
-        "base" of adapters, which are switched off for it and need no copy. It only runs forward.
+        A frozen reference model of the same shape, as in preference tuning, which only runs forward. It has
+        "separate" weights or, with adapters, "shared" ones: the adapters are switched off for it.
     reference_passes : int
         Forward passes without gradients over each sequence, if there is a reference: 1 for DPO.
     teacher : Model or None
@@ -106,7 +106,7 @@ class Model(StrictModel):
     pattern: tuple[int, ...] = ()
     adapters: Adapters | None = None
     head: Literal["tokens", "score"] = "tokens"
-    reference: Literal["none", "copy", "base"] = "none"
+    reference: Literal["none", "separate", "shared"] = "none"
     reference_passes: int = Field(default=1, ge=1, le=16)
     teacher: Optional["Model"] = None
     source: Sources = ()

@@ -40,11 +40,11 @@ def _spread_experts(case: Case) -> np.ndarray:
 RULES: tuple[Rule, ...] = (
     Rule(
         field="model.reference",
-        holds=lambda c: c.model.reference != "base" or c.model.adapters is not None,
+        holds=lambda c: c.model.reference != "shared" or c.model.adapters is not None,
         value=lambda c: c.model.reference,
-        allowed="none or copy for a model without adapters",
+        allowed="none or separate for a model without adapters",
         because="without adapters, the weights of the reference are no longer there after the first step",
-        fix="set reference to copy",
+        fix="set reference to separate",
     ),
     Rule(
         field="model.reference_passes",
@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.reference_passes,
         allowed="1 without a reference",
         because="these are forward passes of a reference",
-        fix="set reference_passes to 1, or reference to copy",
+        fix="set reference_passes to 1, or reference to separate",
     ),
     Rule(
         field="model.teacher",

@@ -36,12 +36,12 @@ def frozen_passes(model: Model) -> int:
 
 
 def beside_reference(layers: Layers, model: Model, reference: Layers) -> Layers:
-    """Return the layers with those of the reference beside them, and its weights if it is a copy."""
-    copied = model.reference == "copy"
+    """Return the layers with those of the reference beside them, and its weights if it has its own."""
+    separate = model.reference == "separate"
     return tuple(
         replace(
             layer,
-            weights=(*layer.weights, *(_weights(other, "reference", 1) if copied else ())),
+            weights=(*layer.weights, *(_weights(other, "reference", 1) if separate else ())),
             companions=(replace(other, count=model.reference_passes),),
         )
         for layer, other in zip(layers, reference, strict=True)

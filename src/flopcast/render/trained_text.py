@@ -1,0 +1,40 @@
+"""What a job trains, as lines of a report: adapters, frozen models beside the trained one, another head."""
+
+from flopcast.spec.job import Job
+from flopcast.spec.model import Model
+from flopcast.units import show_count
+
+
+def trained_lines(job: Job) -> list[str]:
+    """Return how many parameters are trained, in which adapters, and beside which frozen models.
+
+    Nothing if all parameters are trained, and no frozen model runs.
+    """
+    adapters, model = job.model.adapters, job.model
+    frozen_models = _frozen_models(model)
+    if adapters is None:
+        return frozen_models
+    trained, total = (show_count(n) for n in (model.trained_parameters(), model.parameters()))
+    frozen = "" if adapters.base_dtype == "model" else f"; frozen weights stored in {adapters.base_dtype}"
+    return [
+        f"trains    {trained} of {total} parameters, in adapters",
+        f"adapters  rank {adapters.rank} on {', '.join(adapters.targets)}{frozen}",
+        *frozen_models,
+    ]
+
+
+def _frozen_models(model: Model) -> list[str]:
+    """Return a line for each frozen model that runs forward beside the trained one, and one of its head."""
+    passes = (
+        "one forward pass" if model.reference_passes == 1 else f"{model.reference_passes} forward passes"
+    )
+    kinds = {"separate": "a frozen copy of all weights", "shared": "the frozen weights without adapters"}
+    lines = []
+    if model.reference != "none":
+        lines.append(f"reference {kinds[model.reference]}, {passes} over each sequence")
+    if model.teacher is not None:
+        teacher = model.teacher
+        lines.append(f"teacher   {teacher.name}, {show_count(teacher.parameters())} frozen parameters")
+    if model.head == "score":
+        lines.append("head      one score for each token, without logits")
+    return lines
