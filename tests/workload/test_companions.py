@@ -53,7 +53,9 @@ def test_a_copy_adds_its_weights_alone_and_adapters_need_no_copy():
     parameters = job().model.parameters()
     for zero, shards in ((0, 1), (1, 1), (3, 8)):
         plan = f"{PLAN} zero={zero}"
-        before, after = (memory_of(job(plan, **more)).by_category for more in ({}, {"reference": "separate"}))
+        before, after = (
+            memory_of(job(plan, **more)).by_category for more in ({}, {"reference": "separate"})
+        )
         added = {
             name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)
         }

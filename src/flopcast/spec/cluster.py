@@ -12,13 +12,9 @@ from pydantic import ConfigDict, Field
 from flopcast.operators.formats import MIXED_ENGINES, NARROW_ENGINES
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.operations import Facility, Power, Price, Reliability
-<<<<<<< HEAD
+from flopcast.spec.source import Sources
 from flopcast.spec.tier import Tier
 from flopcast.strict_model import FrozenMapping, PositiveByName, StrictModel, nameable
-=======
-from flopcast.spec.source import Sources
-from flopcast.strict_model import FractionByName, FrozenMapping, PositiveByName, StrictModel, nameable
->>>>>>> 1357ee03 (Frozen models beside a trained one, and heads that score: preference tuning, distillation, reward models)
 
 
 class Sustained(StrictModel):

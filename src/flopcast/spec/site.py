@@ -7,12 +7,8 @@ Precedence: site > cluster > device > relative.
 
 from pydantic import Field
 
-<<<<<<< HEAD
-from flopcast.spec.model import Sources
 from flopcast.spec.slow_parts import SlowParts
-=======
 from flopcast.spec.source import Sources
->>>>>>> 1357ee03 (Frozen models beside a trained one, and heads that score: preference tuning, distillation, reward models)
 from flopcast.strict_model import StrictModel
 
 LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)

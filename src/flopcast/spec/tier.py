@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from flopcast.operators.exchanges import OF_LIBRARIES
 from flopcast.spec.link_matrix import LinkMatrix
-from flopcast.spec.model import Sources
+from flopcast.spec.source import Sources
 from flopcast.strict_model import FractionByName, StrictModel
 
 
