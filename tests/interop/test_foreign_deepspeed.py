@@ -279,3 +279,28 @@ def test_a_bf16_optimizer_with_states_on_the_host_reduces_in_16_bits():
         text = small(zero_optimization={"stage": 1} | offload, **wide)
 
         assert stack_of(text)["gradients"]["dtype"] == dtype
+
+
+@all_cases(
+    ("given", "shards"),
+    [
+        ({"zero_quantized_weights": True}, "parameters:all:int8"),
+        ({"zero_hpz_partition_size": 4}, "secondary:4"),
+        ({"zero_quantized_gradients": True}, "gradients:all:int4"),
+        (
+            {
+                "zero_quantized_weights": True,
+                "zero_hpz_partition_size": 4,
+                "zero_quantized_gradients": True,
+            },
+            "parameters:all:int8,secondary:4:int8,gradients:all:int4",
+        ),
+        ({"mics_shard_size": 4, "zero_quantized_weights": True}, "parameters:4:int8"),
+    ],
+)
+def test_zero_plus_plus_is_read_as_groups_of_states(given, shards):
+    assert data_of(zero(**given), "ds.json")["plan"]["shards"] == shards
+
+
+def test_a_partition_of_one_device_is_no_second_copy():
+    assert "shards" not in data_of(zero(zero_hpz_partition_size=1), "ds.json")["plan"]

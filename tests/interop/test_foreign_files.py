@@ -125,9 +125,8 @@ REFUSED = {
         (17, "optimizer.zero_stage"),
     ],
     "deepspeed/zeropp_curriculum.json": [
-        (7, "zero_optimization.zero_quantized_weights"),
-        (9, "zero_optimization.zero_quantized_gradients"),
-        (12, "curriculum_learning.enabled"),
+        (10, "zero_optimization.zero_quantized_nontrainable_weights"),
+        (13, "curriculum_learning.enabled"),
     ],
     "axolotl/dpo_unknown_model.yml": [(1, "base_model"), (5, "rl"), (8, "load_in_8bit"), (15, "deepspeed")],
     "axolotl/llama3_70b_qlora_offload.yaml": [(21, "plan.zero")],

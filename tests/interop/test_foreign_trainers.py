@@ -99,6 +99,7 @@ def test_settings_of_deepspeed_inside_the_file_are_read_as_its_own_file_is(small
     [
         ({"zero_optimization": {"stage": 5}}, f"{ZERO}.stage"),
         ({"zero_optimization": {"zero_quantized_gradients": True}}, f"{ZERO}.zero_quantized_gradients"),
+        ({"zero_optimization": {"zero_hpz_partition_size": 4}}, f"{ZERO}.zero_hpz_partition_size"),
         ({"train_micro_batch_size_per_gpu": 7}, "train_micro_batch_size_per_gpu"),
         ({"gradient_accumulation_steps": 7}, "gradient_accumulation_steps"),
         ({"train_batch_size": 7}, "train_batch_size"),

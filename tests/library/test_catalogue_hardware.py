@@ -354,9 +354,15 @@ def test_devices_of_a_node_are_joined_by_all_their_links_counted_in_one_directio
     cluster = catalog.cluster(name)
     links, gb_per_s = SCALE_UP[cluster.node.device.name]
 
-    found = cluster.tiers[0].bytes_per_s
+    found = cluster.tiers[cluster.inner_tiers].bytes_per_s
 
     assert found == pytest.approx(links * gb_per_s * 1e9, rel=1e-12)
+
+
+def test_two_dies_of_a_package_are_joined_by_four_links():
+    (dies,) = catalog.cluster("frontier").tiers[: catalog.cluster("frontier").inner_tiers]
+
+    assert (dies.devices, dies.bytes_per_s) == (2, pytest.approx(4 * 50e9))
 
 
 CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machine or the instance

@@ -24,6 +24,7 @@ from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.run_length import RunLength
+from flopcast.spec.shards import ShardGroup
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.spec.slow_parts import SlowPart
 from flopcast.spec.source import Source
@@ -80,6 +81,7 @@ EXAMPLES = {
     RunLength: RunLength(samples=52_000, epochs=3),
     RunShare: RunShare(name="host", share=0.1, log_sigma_factor=0.2),
     Sharding: Sharding(),
+    ShardGroup: ShardGroup(kind="gradients", ranks=8, messages="int4"),
     Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),
     SiteFactor: SiteFactor(name="host", ratio=1.1),
     SiteRun: SiteRun(ratio=1.03, log_sigma_factor=0.02),

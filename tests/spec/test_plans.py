@@ -13,7 +13,8 @@ from flopcast.errors import InternalError
 from flopcast.files.yaml_text import read_yaml, resolve
 from flopcast.library.edits import plan_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.plan import NUMERIC, Plan, batch_plans, one_plan, structure_of
+from flopcast.spec.plan import Plan, batch_plans, one_plan, structure_of
+from flopcast.spec.plan_fields import NUMERIC
 
 SHORT_NAMES = {  # the field's abbreviations, as Megatron-LM and its users write them
     "dp": "data_parallel",

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
 from flopcast.spec.orders import order_of, stage_layers, uneven
-from flopcast.spec.plan import NUMERIC, Plan, batch_plans
+from flopcast.spec.plan import Plan, batch_plans
+from flopcast.spec.plan_fields import NUMERIC
 from flopcast.spec.rows import equal_rows, of_equal_program, of_equal_split, of_rows, rows_of, runs
 from flopcast.strict_model import FrozenMapping, cached_results, is_numeric
 

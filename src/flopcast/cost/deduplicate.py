@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from flopcast.cost.placement import Group, axis_group
+from flopcast.cost.placement import Group, group_on
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, of_equal_split, of_rows
 
@@ -42,17 +43,17 @@ class PricedOnce:
     groups: dict[tuple[str, bool], Group]
 
 
-def priced_once(items: Sequence[Item], plans: Plans, devices_per_node: int) -> PricedOnce:
+def priced_once(items: Sequence[Item], plans: Plans, cluster: Cluster) -> PricedOnce:
     """Narrow items to the rows that have to be priced."""
     rows = of_equal_split(plans)
     groups: dict[tuple[str, bool], Group] = {}
     for axis in {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}:
-        group = axis_group(axis, plans, devices_per_node)
+        group = group_on(cluster, axis, plans)
         groups[axis, False] = group
-        if rows.holds(group.inside) and rows.holds(group.nodes):
-            groups[axis, True] = Group(
-                inside=of_rows(group.inside, rows.first), nodes=of_rows(group.nodes, rows.first)
-            )
+        parts = (group.inside, group.nodes, group.depth)
+        if all(rows.holds(part) for part in parts):
+            inside, nodes, depth = (of_rows(part, rows.first) for part in parts)
+            groups[axis, True] = Group(inside=inside, nodes=nodes, depth=depth)
     few = rows.size < plans.size
     known: dict[int, bool] = {}  # whether an array holds, by its identity: works share their arrays
     arrays: dict[int, np.ndarray] = {}  # those of splits, by the identity of those of plans

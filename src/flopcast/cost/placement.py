@@ -17,15 +17,17 @@ topology/block and `--segment`). Otherwise domains are filled one after the othe
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import ONE, Counts, Integers, constant
+from flopcast.dtypes import ONE, ZERO, Counts, Integers, constant
 from flopcast.errors import InternalError
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, equal_rows
+from flopcast.spec.shard_groups import LEVEL_AXES, level_of, ranks_of, ranks_on
 
 EXPERT_AXES = ("etp", "ep", "expert_dp")  # the closest ranks first
 SHARD_AXES = ("dp_shard", "dp_replicate", "expert_dp_shard", "expert_dp_replicate")
@@ -36,16 +38,28 @@ class Group:
     """Ranks of one collective: `inside` on each node, on `nodes` nodes; arrays (plans, 1).
 
     Every rank inside drives its own network card, so `inside` is also the number of rails. Where ranks
-    do not fill their nodes evenly, it is their mean: 9 ranks on 3 nodes of 4 are 3 inside.
+    do not fill their nodes evenly, it is their mean: 9 ranks on 3 nodes of 4 are 3 inside. `depth` counts
+    the tiers below that of the node, such as that of two dies on one package, that join all ranks too.
     """
 
     inside: Counts
     nodes: Counts
+    depth: Counts = field(default_factory=lambda: np.zeros(()))
 
     @property
     def ranks(self) -> Counts:
         """Return the number of ranks in the group: a whole number, although `inside` may be a mean."""
         return np.rint(self.inside * self.nodes)
+
+
+def group_on(cluster: Cluster, axis: str, plans: Plans) -> Group:
+    """Return the group of a rank along `axis` on a cluster, with the tiers inside a node that join it."""
+    group = axis_group(axis, plans, cluster.scale_up_devices)
+    if not cluster.inner_tiers or axis in ("pp", "pp_inside"):  # stages next to each other: in any place
+        return replace(group, depth=ZERO)
+    blocks = (tier.devices for tier in cluster.tiers[: cluster.inner_tiers])
+    joined = (axis_group(axis, plans, devices).nodes == 1 for devices in blocks)
+    return replace(group, depth=sum((one.astype(np.float64) for one in joined), ZERO))
 
 
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
@@ -59,7 +73,7 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     a stage: neighbours share an expert ("etp"), then come those over which experts are spread ("ep"), then
     those that hold the same ("expert_dp"). Sharded, the ranks that hold the same are two axes: "dp_shard",
     which share one set of shards, and "dp_replicate", which hold the same shard; "expert_dp_shard" and
-    "expert_dp_replicate" of experts.
+    "expert_dp_replicate" of experts. LEVEL_AXES are those of kinds of state with groups of their own.
 
     Examples
     --------
@@ -78,6 +92,8 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     before = {name: _product(order[n] for n in names[: names.index(name)]) for name in names}
     world = _product(order.values())
     nodes = _Nodes(world, ranks_per_domain(world, devices_per_node))
+    if axis in LEVEL_AXES:
+        return _together(_sharers(axis, plans, before), nodes)
     if axis in (*EXPERT_AXES, *SHARD_AXES):
         return _together(_ranks_that_share(axis, plans, before), nodes)
     if axis in ("pp", "pp_inside"):  # neighbours only
@@ -155,6 +171,17 @@ def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> 
     sharing = [RankLevel(shards, nearest)]
     if not experts:
         sharing.append(RankLevel(plans.context_parallel, before["cp"]))
+    names = plans.structure.rank_order.split("-")
+    return sharing[::-1] if names.index("cp") < names.index("dp") else sharing
+
+
+def _sharers(axis: str, plans: Plans, before: Mapping[str, Counts]) -> list[RankLevel]:
+    """Return the levels of one of LEVEL_AXES: neighbours that share states, or equal parts apart."""
+    kind, apart = level_of(axis)
+    shards = ranks_of(plans, kind) / plans.context_parallel
+    if apart:
+        return [RankLevel(ranks_on(plans, axis), before["dp"] * shards)]
+    sharing = [RankLevel(shards, before["dp"]), RankLevel(plans.context_parallel, before["cp"])]
     names = plans.structure.rank_order.split("-")
     return sharing[::-1] if names.index("cp") < names.index("dp") else sharing
 

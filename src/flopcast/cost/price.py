@@ -93,7 +93,7 @@ def price(
     items = programs.items()
     singles = single_groups(items, kept)
     wanted = to_price(items, singles)
-    once = priced_once(wanted, programs.plans, cluster.scale_up_devices)
+    once = priced_once(wanted, programs.plans, cluster)
     price_all(once, state)
     for item, priced, narrow in zip(wanted, once.items, once.narrowed, strict=True):
         if narrow:
@@ -263,8 +263,8 @@ def _price_messages(collective: str, group: Group, items: list[Item], state: Pri
         return [PricedItem(ItemPrice(alone_s=ZERO, host_s=ZERO, wholly=()))] * len(items)
     messages = [item.work for item in items if isinstance(item.work, AbstractMessage)]
     shapes, flat = zip(*(broadcast_flat(_sizes(message, group)) for message in messages), strict=True)
-    size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
-    ranks = Group(inside=inside, nodes=nodes)
+    size, across, inside, nodes, depth = (np.concatenate(column) for column in zip(*flat, strict=True))
+    ranks = Group(inside=inside, nodes=nodes, depth=depth)
     cost = message_seconds(collective, size, ranks, state.cluster, state.book, across)
     seconds, names = cost.alone_s, tuple[str, ...]()
     if messages[0].axis == "ep":
@@ -288,8 +288,9 @@ def _price_messages(collective: str, group: Group, items: list[Item], state: Pri
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
-    """Return the bytes of a message, the bytes of one copy per domain, and the number of ranks."""
-    return message.message_bytes, message.bytes_to_domains(group.nodes), group.inside, group.nodes
+    """Return the bytes of a message, the bytes of one copy per domain, and the place of its ranks."""
+    across_bytes = message.bytes_to_domains(group.nodes)
+    return message.message_bytes, across_bytes, group.inside, group.nodes, group.depth
 
 
 def _fabrics(collective: str, cost: MessageCost, state: Pricing) -> tuple[_Partly, ...]:

@@ -14,6 +14,7 @@ from math import prod
 
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.shard_groups import LEVEL_AXES, level_of, ranks_of
 
 MEMBERS: dict[str, tuple[str, ...]] = {  # axis → the plan's axes along which its ranks differ
     "tp": ("tp",),
@@ -83,8 +84,10 @@ def members(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
     if axis == "embedding":
         ends = sorted({0, plan.pipeline_parallel - 1})
         return tuple(sorted(rank_at(plan, place | {"pp": stage}) for stage in ends))
+    if axis in LEVEL_AXES:
+        return _sharers(axis, plan, place)
     if axis in ("dp_shard", "dp_replicate"):
-        shard = plan.data_shard or plan.data_parallel
+        shard = int(ranks_of(one_plan(plan), "optimizer").item()) // plan.context_parallel
         group, inside = divmod(place["dp"], shard)
         near, far = range(group * shard, (group + 1) * shard), range(inside, sizes["dp"], shard)
         replicas = near if axis == "dp_shard" else far
@@ -97,6 +100,22 @@ def members(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
     varied = MEMBERS[axis]
     choices = product(*(range(sizes[name]) for name in varied))
     return tuple(sorted(rank_at(plan, place | dict(zip(varied, each, strict=True))) for each in choices))
+
+
+def _sharers(axis: str, plan: Plan, place: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the members along one of LEVEL_AXES: neighbours that share states, or equal parts apart."""
+    kind, apart = level_of(axis)
+    plans = one_plan(plan)
+    shared, owned = (
+        int(ranks.item()) // plan.context_parallel for ranks in (ranks_of(plans, kind), plans.state_shards)
+    )
+    width, step = (owned, shared) if apart else (shared, 1)
+    first = place["dp"] // width * width + (place["dp"] % shared if apart else 0)
+    sharing = (place["cp"],) if apart else tuple(range(plan.context_parallel))
+    replicas = range(first, place["dp"] // width * width + width, step)
+    return tuple(
+        sorted(rank_at(plan, {**place, "dp": dp, "cp": cp}) for dp, cp in product(replicas, sharing))
+    )
 
 
 def _folded(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ def split_seconds(
     items = tuple({item: None for run in programs.passes for segment in run for item in segment.items})
     singles = single_groups(items)
     wanted = to_price(items, singles)
-    once = priced_once(wanted, programs.plans, cluster.scale_up_devices)
+    once = priced_once(wanted, programs.plans, cluster)
     if not any(once.narrowed):
         return None
     narrowed = {

@@ -2,7 +2,7 @@
 
 Answers: which categories are there, and how large is each on a rank of every stage class?
 Elsewhere: which moment is the fullest (peak.py), how many micro-batches are held at it (in_flight.py), what
-a layer keeps of one (workload/backward.py) and needs while its backward runs (workload/backward_memory.py).
+a layer keeps (workload/backward.py) and needs in its backward (workload/backward_memory.py).
 
 A new category is one function and one line in a dict:
 
@@ -32,6 +32,7 @@ from flopcast.memory.sharded import (
     gathered_parameters,
     gradient_shards,
     parameter_shards,
+    secondary_copy,
     trained_shard,
     unreduced_gradients,
 )
@@ -116,10 +117,7 @@ def placeholder_gradients(programs: Programs) -> Floats:
 
 
 def buffers(programs: Programs) -> Floats:
-    """Return buffers that a framework allocates once and reuses: attention scores, received activations.
-
-    Scores are those of the stage's largest materialised attention: sequences · heads · length².
-    """
+    """Return buffers that are reused: scores of the largest attention, received activations."""
     memory = programs.stack.memory
     scores_bytes = ZERO
     for part, layer in enumerate(programs.layers):
@@ -157,7 +155,7 @@ def freed_activations(programs: Programs) -> Floats:
 
 
 def layer_at_work(programs: Programs) -> Floats:
-    """Return what a layer's backward needs in addition: gradients, and recomputed or gathered tensors."""
+    """Return what a layer's backward needs in addition: gradients, recomputed or gathered tensors."""
     return _at_fullest(programs)[1]
 
 
@@ -196,6 +194,7 @@ def communicators(programs: Programs) -> Floats:
 
 STANDING: dict[str, Category] = {
     "parameters": parameters,
+    "secondary_parameters": secondary_copy,
     "narrow_weights": low_precision_weights,
     "gradients": gradients,
     "optimizer_states": optimizer_states,
@@ -263,8 +262,8 @@ def freed_by_layer(programs: Programs) -> Floats:
 def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
     """Return what each layer's backward needs, without logits and in logits; (plans, 1, 1) each.
 
-    The head is at work at two moments: in the loss, with logits as the stack keeps them, and in its
-    products, with their gradient in the model's dtype. The one that needs more counts.
+    The head is at work in the loss, with logits as the stack keeps them, and in its products, with their
+    gradient in the model's dtype; the one that needs more counts.
     """
     found = []
     for layer in programs.layers:

@@ -13,6 +13,8 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Counts
 from flopcast.operators.base import AbstractMessage
+from flopcast.spec.plan import Plans
+from flopcast.spec.shard_groups import LEVEL_AXES, level_of, ranks_on
 from flopcast.workload.program import Programs
 
 
@@ -45,7 +47,24 @@ def communicators_opened(programs: Programs) -> Counts:
         + on("stage", tensor, plans.replicas > 1)
         + of_weights
         + of_experts * experts_apart
+        + (_of_levels(plans, sends) if plans.structure.shards else ZERO)
     )
+    return total
+
+
+def _of_levels(plans: Plans, sends: dict[str, Counts]) -> Counts:
+    """Return the groups of kinds of state with groups of their own; those of equal ranks are one."""
+    total: Counts = ZERO
+    counted: list[
+        tuple[bool, Counts, Counts]
+    ] = []  # whether its ranks hold equal parts, ranks, 1 if it sends
+    for axis in LEVEL_AXES:
+        ranks, apart = ranks_on(plans, axis), level_of(axis)[1]
+        opened = sends.get(axis, ZERO) * (ranks > 1)
+        for other_apart, other_ranks, other in counted:
+            opened = opened * (1.0 - other * float(apart == other_apart) * (ranks == other_ranks))
+        counted.append((apart, ranks, opened))
+        total = total + opened
     return total
 
 

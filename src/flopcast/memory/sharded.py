@@ -17,9 +17,12 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
 from flopcast.memory.outside import on_device
+from flopcast.spec.shard_groups import ranks_of
+from flopcast.spec.shards import group_of
 from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.program import Layer, Programs
 from flopcast.workload.reductions import reduction_times
+from flopcast.workload.shard_levels import gathered_kind, narrow_bytes
 from flopcast.workload.sharded import gather_times, unit_elements
 
 
@@ -34,15 +37,30 @@ def parameter_shards(programs: Programs) -> Floats:
 def all_parameter_shards(programs: Programs) -> Floats:
     """Return the same, with what is placed outside the device."""
     plans = programs.plans
-    whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
-    trained = trained_shard(programs)
+    each_bytes = ELEMENT_BYTES[plans.structure.activations]
     kept = float(programs.stack.sharding.keeps_low_precision)
-    return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations]
+    if plans.structure.shards:
+        shared = ranks_of(plans, "parameters")
+        spared = programs.trained_parameters / shared * (shared == plans.state_shards) * (1.0 - kept)
+        return np.asarray((programs.parameters / shared - spared) * each_bytes)
+    whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
+    return (whole - trained_shard(programs) * (1.0 - kept)) * each_bytes
+
+
+def secondary_copy(programs: Programs) -> Floats:
+    """Return the shard of the second copy of parameters, from which backward passes gather, in 16 bits."""
+    plans = programs.plans
+    if plans.structure.zero < 3 or group_of(plans.structure.shards, "secondary") is None:
+        return ZERO
+    shard = programs.parameters / ranks_of(plans, "secondary")
+    return shard * ELEMENT_BYTES[plans.structure.activations]
 
 
 def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all."""
     stack, shard = programs.stack, trained_shard(programs)
+    if programs.plans.structure.shards:
+        shard = programs.trained_parameters / ranks_of(programs.plans, "gradients")
     if stack.offload.gradient_flush in ("blocking", "overlapped"):  # they leave layer by layer
         shard = shard * on_device(programs, "gradients")
     whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
@@ -55,7 +73,8 @@ def gathered_parameters(programs: Programs) -> Floats:
     """Return parameters that are gathered while a backward runs, in 16 bits.
 
     All that a stage holds where they are kept from the forward on; otherwise the unit at work, those that
-    are gathered ahead of it, and the root unit. Nothing below ZeRO-3: parameters are whole there.
+    are gathered ahead of it, and the root unit; and one unit in a narrow format, if that is how it arrives.
+    Nothing below ZeRO-3: parameters are whole there.
     """
     plans, sharding = programs.plans, programs.stack.sharding
     if plans.structure.zero < 3:
@@ -65,7 +84,9 @@ def gathered_parameters(programs: Programs) -> Floats:
     if sharding.ends == "root":
         few = few + _at_the_ends(programs)
     held = np.where(gathers_again > 0, np.minimum(few, programs.parameters), programs.parameters)
-    size_bytes: Floats = (held * ELEMENT_BYTES[plans.structure.activations])[:, :, None]
+    arriving_bytes = _largest_unit(programs) * narrow_bytes(plans, gathered_kind(plans, backward=True))
+    wide_bytes = held * ELEMENT_BYTES[plans.structure.activations]
+    size_bytes: Floats = (wide_bytes + arriving_bytes)[:, :, None]
     return size_bytes
 
 

@@ -112,6 +112,23 @@ class ReduceScatter(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class QuantisedReduceScatter(AbstractMessage):
+    """Every rank gets one shard of the sum, by all-to-alls of quantised parts (qgZ of ZeRO++).
+
+    `message_bytes` is the full input of one rank in the narrow format. Ranks of one domain exchange and add
+    their parts first, so that only the sums leave it, quantised anew (arXiv:2306.10209, section 3.3).
+    """
+
+    axis: str
+    message_bytes: Floats
+    collective: ClassVar[str] = "quantised_reduce_scatter"
+
+    def dual(self) -> AllGather:
+        """Return the dual: the gradient of a scatter is a gather."""
+        return AllGather(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Broadcast(AbstractMessage):
     """Every rank gets the array of one."""
 
@@ -191,6 +208,7 @@ MESSAGES: dict[str, type[AbstractMessage]] = {
     "replicate": Replicate,
     "all_gather": AllGather,
     "reduce_scatter": ReduceScatter,
+    "quantised_reduce_scatter": QuantisedReduceScatter,
     "broadcast": Broadcast,
     "reduce": Reduce,
     "send_receive": SendReceive,

@@ -39,6 +39,7 @@ COMPONENTS: Mapping[str, str] = {
     "pp_communication": "exposed PP communication",
 }
 MEMORY: Mapping[str, str] = {
+    "secondary_parameters": "second copy of parameters",
     "narrow_weights": "weights in low precision",
     "workspace": "workspaces of libraries",
     "buffers": "buffers that are reused",

@@ -113,7 +113,7 @@ def _handoff(rollout: ServingJob, training: Report, plan: RlPlan) -> tuple[float
     training and generation: the fastest on shared devices, the network on devices of their own.
     """
     tiers = rollout.cluster.tiers
-    tier = tiers[-1] if plan.apart else tiers[0]
+    tier = tiers[-1] if plan.apart else tiers[rollout.cluster.inner_tiers]
     sent = serving_memory(rollout).weight_bytes
     if plan.handoff == "adapter":
         adapters = training.job.model.adapters

@@ -26,7 +26,8 @@ from flopcast.search.usual_training import usual_batch
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.orders import stage_layers
-from flopcast.spec.plan import NUMERIC, Plan, Plans
+from flopcast.spec.plan import Plan, Plans
+from flopcast.spec.plan_fields import NUMERIC
 from flopcast.spec.rows import equal_rows
 
 SHARDED = 3  # the ZeRO stage that shards parameters

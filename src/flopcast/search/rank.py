@@ -31,6 +31,7 @@ from flopcast.units import Number
 OPTIONS = (
     "schedule",
     "data_shard",
+    "shards",
     "stage_layers",
     "recompute",
     "recompute_method",

@@ -19,16 +19,18 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, Valid
 from flopcast.errors import spec_error
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.search.offload_choices import offload_choices
+from flopcast.search.shard_choices import shard_choices
 from flopcast.search.space_words import ALL, NUMBERS, numbers, placements, words
 from flopcast.search.usual_training import usual_precision
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Offload
-from flopcast.spec.plan import NUMERIC, Plan
-from flopcast.spec.plan_fields import Schedule
+from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import NUMERIC, Schedule
 from flopcast.spec.precision import RECIPES, Precision
 from flopcast.spec.recompute import FIELDS
 from flopcast.spec.rules_size import MOST_DEVICES
+from flopcast.spec.shards import Shards as StateShards
 from flopcast.strict_model import StrictModel
 
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
@@ -107,6 +109,9 @@ class Space(StrictModel):
         Placements outside the devices, each as in a plan; several are separated by blanks in a text. "auto"
         stands for those that the stack has and the cluster describes (offload_choices.py). Left out, it is
         the placement of the job's plan.
+    shards : tuple
+        Groups of single kinds of state, each value as in a plan; "auto" stands for those that the stack has
+        (shard_choices.py). Left out, it is that of the job's plan.
     tensor_in_domain : bool
         Whether tensor-parallel ranks stay inside a scale-up domain.
     refine : bool
@@ -162,6 +167,9 @@ class Space(StrictModel):
     ] = Field(default=("zigzag",), min_length=1)
     offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
         default=(), description="auto: the placements that the stack has; default: the job's"
+    )
+    shards: Annotated[tuple[StateShards | AutoOf, ...], BeforeValidator(placements)] = Field(
+        default=(), description="auto: groups of states that the stack has; default: the job's"
     )
     tensor_in_domain: bool = Field(default=True, description="tp stays inside a scale-up domain")
     refine: bool = Field(default=True, description="offer the best plans with what they could do better")
@@ -226,6 +234,7 @@ class Space(StrictModel):
             "context_order": ("zigzag", "contiguous") if ALL in self.context_order else self.context_order,
             "schedule": _schedules(self),
             "offload": _offloads(self, job),
+            "shards": _groups(self, job),
         }
 
 
@@ -282,6 +291,14 @@ def _offloads(space: Space, job: Job) -> tuple[object, ...]:
     found: list[object] = []
     for each in space.offload or (job.plan.offload,):
         found += offload_choices(job) if each == AUTO else [each]
+    return tuple(dict.fromkeys(found))
+
+
+def _groups(space: Space, job: Job) -> tuple[object, ...]:
+    """Return the groups of kinds of state to try; by default those of the job's plan."""
+    found: list[object] = []
+    for each in space.shards or (job.plan.shards,):
+        found += shard_choices(job) if each == AUTO else [each]
     return tuple(dict.fromkeys(found))
 
 

@@ -7,6 +7,7 @@ Elsewhere: the fields themselves (space.py), one plan's words (library/edits.py)
 import re
 
 from flopcast.spec.offload import Placement
+from flopcast.spec.shards import ShardGroup
 
 ALL = "all"
 ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
@@ -71,13 +72,13 @@ def words(given: object) -> object:
 
 
 def placements(given: object) -> object:
-    """Return placements as a tuple of values, of which each may have several placements.
+    """Return placements, or groups of states, as a tuple of values, of which each may have several.
 
     >>> placements("none optimizer:host,activations:host")
     ('none', 'optimizer:host,activations:host')
     """
     if isinstance(given, str):
         return tuple(re.sub(r",\s+", ",", given).split())
-    if isinstance(given, tuple) and any(isinstance(each, Placement) for each in given):
+    if isinstance(given, tuple) and any(isinstance(each, (Placement, ShardGroup)) for each in given):
         return (given,)
     return given if isinstance(given, (tuple, list)) else (given,)

@@ -123,9 +123,9 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, "1 with a draft", because, fix)
     yield from _of_draft(job)
     if ranks > domain:
-        because = "every layer waits for all-reduces over these ranks"
+        because, tiers = "every layer waits for all-reduces over these ranks", job.cluster.tiers
         fix = f"set plan.tensor_parallel to {domain}"
-        allowed = f"at most {domain}, the devices of one {job.cluster.tiers[0].name} domain"
+        allowed = f"at most {domain}, the devices of one {tiers[job.cluster.inner_tiers].name} domain"
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     heads = [block.mixer.heads for block in job.model.blocks]
     if any(count % ranks for count in heads):

@@ -17,7 +17,7 @@ from flopcast.cost.deduplicate import PricedOnce
 from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.item_prices import ItemPrice, Used
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.cost.placement import axis_group
+from flopcast.cost.placement import group_on
 from flopcast.cost.price import price_all
 from flopcast.cost.pricing import Pricing
 from flopcast.dtypes import Counts, Flags, Floats
@@ -134,7 +134,7 @@ def price_passes(
     items = tuple(item for layer in layers for item in layer.items)
     plans = plan_of(deployment)
     axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}
-    groups = {(axis, False): axis_group(axis, plans, cluster.scale_up_devices) for axis in axes}
+    groups = {(axis, False): group_on(cluster, axis, plans) for axis in axes}
     state = Pricing(
         _with_16_bits(cluster), _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None
     )

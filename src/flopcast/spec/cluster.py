@@ -20,7 +20,7 @@ from flopcast.strict_model import FrozenMapping, PositiveByName, StrictModel, na
 class Sustained(StrictModel):
     """How much longer a GEMM takes on a busy device than its curve says.
 
-    Benchmarks time each GEMM for milliseconds, before the power limit lowers the clock. A training step
+    Benchmarks time each GEMM for milliseconds, before the power limit lowers the clock; a training step
     keeps the device busy for seconds (cost/kernels/sustained.py).
 
     Attributes
@@ -153,8 +153,7 @@ class Device(StrictModel):
 class Host(StrictModel):
     """The processor that launches kernels.
 
-    An eager framework issues every kernel from one Python thread, so single-thread speed decides whether a
-    device waits for its host. A host scales all host times of a stack by one ratio.
+    Eager frameworks issue kernels from one Python thread. A host scales all host times by one ratio.
 
     Attributes
     ----------
@@ -172,8 +171,7 @@ class Host(StrictModel):
 class Node(StrictModel):
     """One server: equal accelerators behind one host.
 
-    Ranks are numbered node by node, so the number of devices decides which axes of a plan stay on fast
-    links.
+    Ranks are numbered node by node.
 
     Attributes
     ----------
@@ -213,15 +211,15 @@ class NodeGroup(StrictModel):
     count: int = Field(ge=1)
 
 
-# Median over fastest step in the logs of 192 functional tests of Megatron-LM, each on one node of 8 A100 or
-# H100 (tests/functional_tests of github.com/NVIDIA/Megatron-LM). Half of them lie between 1.009 and 1.030.
+# Median over fastest step of 192 functional tests of Megatron-LM, each on one node of 8 A100 or H100; half
+# of them lie between 1.009 and 1.030.
 ORDINARY_JITTER_RATIO, ORDINARY_JITTER_LOG_SIGMA = 1.017, 0.015
 
 
 class Jitter(StrictModel):
     """Mean step time over best step time.
 
-    The defaults are those of functional tests of Megatron-LM, for clusters whose jitter is unknown.
+    The defaults are those of functional tests of Megatron-LM.
 
     Attributes
     ----------
@@ -237,7 +235,7 @@ class Jitter(StrictModel):
 
 
 class Cluster(StrictModel):
-    """Groups of equal nodes, and the network tiers that join them, from the fastest to the widest.
+    """Groups of equal nodes, and the network tiers that join them.
 
     Attributes
     ----------
@@ -281,13 +279,17 @@ class Cluster(StrictModel):
         return self.groups[0].node
 
     @property
-    def scale_up_devices(self) -> int:
-        """Return devices of one scale-up domain: a node's, or those of all nodes that the first tier joins.
+    def inner_tiers(self) -> int:
+        """Return the number of leading tiers that join fewer devices than a node has: dies of a package."""
+        return sum(0 < tier.devices < self.node.devices for tier in self.tiers[:-1])
 
-        8 in a DGX; 72 where one NVLink fabric joins 18 nodes of 4. Where the only tier is the network
-        between nodes of one device (`devices: 0`), each node is a domain of its own.
+    @property
+    def scale_up_devices(self) -> int:
+        """Return devices of one scale-up domain: of a node, or of all nodes that its tier joins.
+
+        8 in a DGX; 72 where one NVLink fabric joins 18 nodes of 4. With the network alone, it is a node.
         """
-        return max(self.node.devices, self.tiers[0].devices)
+        return max(self.node.devices, self.tiers[self.inner_tiers].devices)
 
     @property
     def num_devices(self) -> int:

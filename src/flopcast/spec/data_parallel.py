@@ -131,6 +131,9 @@ class Sharding(StrictModel):
         Dtype of the shard of gradients that is kept.
     unit_copies : tuple of str
         Passes over a gathered unit before it is used, as names of kinds of memory-bound operators.
+    levels : tuple of str
+        Kinds of state that the software can share in groups of their own, as words of `plan.shards`:
+        "secondary"; with a format of messages, "parameters:int8".
     built_whole : bool
         Whether each rank builds the whole model in 16 bits on its device before parameters are sharded. No
         step needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.
@@ -146,4 +149,5 @@ class Sharding(StrictModel):
     keeps_low_precision: bool = False
     gradient_dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
     unit_copies: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
     built_whole: bool = False

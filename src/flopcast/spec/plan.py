@@ -22,8 +22,11 @@ from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.offload import Offload, offload_word
+from flopcast.spec.offload import Offload
 from flopcast.spec.plan_fields import (
+    ALWAYS_SHOWN,
+    NUMERIC,
+    WORDS,
     Numbers,
     RankOrder,
     Schedule,
@@ -35,6 +38,7 @@ from flopcast.spec.plan_fields import (
     with_runs,
 )
 from flopcast.spec.precision import Precision, activation_dtype
+from flopcast.spec.shards import Shards, group_of
 from flopcast.strict_model import StrictModel
 
 
@@ -69,8 +73,10 @@ class Plan(StrictModel):
     data_shard : int
         Number of neighbouring data-parallel ranks that shard what `zero` says (dp_shard); 0 is all of them.
         Fewer than all is HSDP: sharded inside a group, replicated across groups.
+    shards : tuple of ShardGroup
+        Own groups of kinds of state, and formats of messages: "parameters:2:int8,gradients:8" (shards.py).
     micro_batch : int
-        Sequences that one pipeline takes in one forward pass (mbs).
+        Sequences of one forward pass of one pipeline (mbs).
     global_batch : int
         Sequences of one step (gbs).
     stage_layers : tuple of int
@@ -126,6 +132,7 @@ class Plan(StrictModel):
     virtual_stages: int = degree("virtual_stages", "vpp")
     zero: Literal[0, 1, 2, 3] = 0
     data_shard: int = degree("data_shard", "dp_shard", least=0)
+    shards: Shards = ()
     micro_batch: int = degree("micro_batch", "mbs")
     global_batch: int = degree("global_batch", "gbs")
     stage_layers: Numbers = numbers("blocks of every chunk; default: the stack's rule")
@@ -192,8 +199,8 @@ class Plan(StrictModel):
             usual = self.tensor_parallel if name == "expert_tensor_parallel" else field.default
             if isinstance(value, bool):
                 modes += [word] if value else []
-            elif name == "offload":
-                modes += [f"{word}={offload_word(self.offload)}"] if value else []
+            elif name in WORDS:
+                modes += [f"{word}={WORDS[name](value)}"] if value else []
             elif value != usual or name in ALWAYS_SHOWN:
                 text = with_runs(value) if isinstance(value, tuple) else value
                 (degrees if name in NUMERIC else modes).append(f"{word}={text}")
@@ -206,19 +213,11 @@ class Plan(StrictModel):
         return recompute_words.one_word(self.recompute, *fields)
 
 
-ALWAYS_SHOWN = ("micro_batch", "global_batch", "precision")
-NUMERIC = (  # what may vary inside a batch; all other fields are structure
-    "data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_stages",
-    "micro_batch", "global_batch", "data_shard", "expert_parallel", "expert_tensor_parallel",
-)  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Plans:
     """Plans of one structure; degrees have shape (plans, 1).
 
-    Structure (schedule, ZeRO, recompute, precision, flags) decides which items exist, degrees only their
-    sizes, so that all plans of a batch are lowered and priced by the same array code.
+    Structure (schedule, ZeRO, recompute, precision, flags) decides which items exist, degrees only sizes.
     """
 
     structure: Plan  # any of them: gives the fields that all share
@@ -260,7 +259,9 @@ class Plans:
         From ZeRO-1 on all replicas (arXiv:1910.02054, section 5.1), or those of a group of `data_shard`
         data-parallel ranks, with the ranks that share their sequences. Otherwise each has its own.
         """
-        ranks = np.where(self.data_shard > 0, self.data_shard, self.data_parallel)
+        group = group_of(self.structure.shards, "optimizer")
+        size = self.data_shard if group is None else np.full_like(self.data_shard, group.ranks)
+        ranks = np.where(size > 0, size, self.data_parallel)
         alone = np.ones_like(self.data_parallel)
         return ranks * self.context_parallel if self.structure.zero >= 1 else alone
 
@@ -314,8 +315,7 @@ class Plans:
 def structure_of(plan: Plan) -> Plan:
     """Return the plan with every numeric field at its default: equal for plans that form one batch.
 
-    "auto" is resolved first: it means different schedules with and without virtual stages. How ranks would
-    exchange that share no sequence is no structure.
+    "auto" is resolved first: it means different schedules with and without virtual stages.
 
     Examples
     --------
@@ -346,5 +346,5 @@ def batch_plans(plans: Sequence[Plan]) -> Plans:
 
 
 def one_plan(plan: Plan) -> Plans:
-    """Return a batch of one plan, with which `predict` enters the code of `search`."""
+    """Return a batch of one plan."""
     return batch_plans((plan,))

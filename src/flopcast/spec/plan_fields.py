@@ -6,7 +6,7 @@ that they imply (schedules/).
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,8 @@ from pydantic.fields import FieldInfo
 from flopcast.schedules import AUTO, SCHEDULES, UNSUPPORTED
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
+from flopcast.spec.offload import offload_word
+from flopcast.spec.shards import shards_word
 
 TABLE = ".csv"  # how the name of a table of tasks ends
 RUN = re.compile(r"(\d+)[x×](\d+)")  # a number that stands several times
@@ -27,6 +29,13 @@ RankOrder = Literal[
     "dp-tp-cp-pp", "dp-tp-pp-cp", "dp-cp-tp-pp", "dp-cp-pp-tp", "dp-pp-tp-cp", "dp-pp-cp-tp",
     "pp-tp-cp-dp", "pp-tp-dp-cp", "pp-cp-tp-dp", "pp-cp-dp-tp", "pp-dp-tp-cp", "pp-dp-cp-tp",
 ]  # fmt: skip
+
+ALWAYS_SHOWN = ("micro_batch", "global_batch", "precision")  # in a plan's short form
+WORDS: dict[str, Callable[[Any], str]] = {"offload": offload_word, "shards": shards_word}  # of tuples
+NUMERIC = (  # what may vary inside a batch of plans; all other fields are structure
+    "data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_stages",
+    "micro_batch", "global_batch", "data_shard", "expert_parallel", "expert_tensor_parallel",
+)  # fmt: skip
 
 
 def _listed(given: object) -> object:

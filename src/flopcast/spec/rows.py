@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
-from flopcast.spec.plan import NUMERIC, Plans
+from flopcast.spec.plan import Plans
+from flopcast.spec.plan_fields import NUMERIC
 
 
 @dataclass(frozen=True, eq=False, slots=True)

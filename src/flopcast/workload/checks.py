@@ -25,6 +25,7 @@ from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
 from flopcast.spec.rules_precision import RULES as RULES_OF_PRECISION
 from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_schedule import RULES as RULES_OF_SCHEDULES
+from flopcast.spec.rules_shard_groups import RULES as RULES_OF_SHARD_GROUPS
 from flopcast.spec.rules_sharding import RULES as RULES_OF_SHARDS
 from flopcast.spec.rules_size import RULES as RULES_OF_SIZES
 from flopcast.spec.rules_speeds import RULES as RULES_OF_SPEEDS
@@ -87,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_PRECISION,
     *RULES_OF_SCHEDULES,
     *RULES_OF_SHARDS,
+    *RULES_OF_SHARD_GROUPS,
     *RULES_OF_SIZES,
     *RULES_OF_STACKS,
     *RULES_OF_STAGES,

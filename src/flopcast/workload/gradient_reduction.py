@@ -30,20 +30,23 @@ from flopcast.operators.messages import AllGather, AllReduce, Broadcast
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
+from flopcast.spec.shard_groups import ranks_of
 from flopcast.spec.stack import Stack
 from flopcast.workload.offload import gradients_leave, update_outside, updated_outside
 from flopcast.workload.parameters import elements, is_expert, is_tied, update_bytes
 from flopcast.workload.reductions import (
+    ALL_BEFORE,
     bucket_of,
     equal_buckets,
     hidden_reductions,
     reduction_times,
     reductions,
+    step_message,
 )
+from flopcast.workload.shard_levels import gradient_casts, refreshed_parameters, summed_by_owners
 from flopcast.workload.sharded import wait_for
 
 ONE_NUMBER_BYTES = constant(8.0)
-ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")  # what an item at the end of a step waits for
 
 
 def micro_batch_items(
@@ -80,7 +83,7 @@ def micro_batch_items(
     if gradients.accumulate_passes:
         kind = "accumulate_main_gradient" if gradients.is_wide else "accumulate_gradient"
         often = sum((mask for when, mask in times if when == "every"), ZERO)
-        kept = (owned + tied) / np.where(often > 0, plans.state_shards, 1.0)
+        kept = (owned + tied) / np.where(often > 0, ranks_of(plans, "gradients"), 1.0)
         work = MemoryBound(kind=kind, elements=kept, dtype=plans.structure.activations)
         item = _step_kernel("accumulate", work, "gradients", "backward", "not_first")
         items.append(replace(item, count=constant(gradients.accumulate_passes)))
@@ -96,7 +99,8 @@ def micro_batch_items(
             for when, mask in times:
                 here = count * mask * hidden
                 whole, share = bucket_of(stack, plans, here, on_stage)
-                passes = (_over_gradients(stack, n, whole, phase="backward", when=when) for n in copies)
+                passes = [_over_gradients(stack, n, whole, phase="backward", when=when) for n in copies]
+                passes += gradient_casts(plans, whole, when)
                 items += [replace(one, count=share) for one in passes]
                 items += _beside(stack, plans, (name, axis), here, (when, on_stage))
         shard = updated_parameters(plans, held, experts if len(by_axis) > 1 else None)
@@ -164,11 +168,12 @@ def reduce_items(
     items = []
     if plans.structure.sequence_parallel:
         replicas = AllReduce(axis="tp", message_bytes=_sized(stack, replicated))
-        items.append(replace(_message("replicated", replicas), component="tp_communication"))
+        items.append(replace(step_message("replicated", replicas), component="tp_communication"))
     tables = AllReduce(axis="embedding", message_bytes=_sized(stack, tied))
-    items.append(_message("tied_embeddings", tables))
+    items.append(step_message("tied_embeddings", tables))
     if plans.structure.zero < 2:
         items += _reduced_behind(stack, plans, _by_axis(parameters, experts))
+    items += summed_by_owners(stack, plans, parameters)
     items += [_over_gradients(stack, name, parameters) for name in _copies(stack, behind=True)]
     shard = updated_parameters(plans, parameters, experts)
     items += [
@@ -190,7 +195,7 @@ def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Count
     for end, axis, own in behind:
         buckets, bucket = equal_buckets(stack, plans, own, overlaps)
         items += [
-            replace(_message(f"reduce{end}{ending}", message), count=buckets)
+            replace(step_message(f"reduce{end}{ending}", message), count=buckets)
             for ending, message in reductions(stack, plans, bucket, axis).items()
         ]
     return items
@@ -231,7 +236,7 @@ def synchronise_items(stack: Stack) -> tuple[Item, ...]:
     """
     number = AllReduce(axis="model", message_bytes=ONE_NUMBER_BYTES)
     names = [f"overflow_{check}" for check in range(stack.gradients.overflow_checks)]
-    return tuple(_message(name, number) for name in (*names, "norm"))
+    return tuple(step_message(name, number) for name in (*names, "norm"))
 
 
 def update_items(
@@ -244,7 +249,8 @@ def update_items(
 ) -> tuple[Item, ...]:
     """Return items from the synchronisation to the next step; (plans, stage classes).
 
-    With ZeRO-1 and 2, ranks update shares and gather the result, here or under the next forward.
+    With ZeRO-1 and 2, ranks update shares and gather the result, here or under the next forward; with
+    ZeRO-3, if fewer ranks share parameters than states.
 
     Parameters
     ----------
@@ -255,7 +261,7 @@ def update_items(
     tensors : array of shape (plans, stage classes), or None
         How many tensors they are; needed where ranks broadcast those that they have updated.
     narrow : pair of arrays of shape (plans, stage classes)
-        How many of them are gathered in 8 bits: those that are no experts', and experts'.
+        How many are gathered in 8 bits: those that are no experts', and experts'.
 
     References
     ----------
@@ -263,7 +269,6 @@ def update_items(
 
     Examples
     --------
-    >>> from flopcast.dtypes import constant
     >>> from flopcast.spec.plan import Plan, one_plan
     >>> items = update_items(Stack(name="any"), one_plan(Plan(dp=4, zero=1)), constant(1e6))
     >>> [item.name for item in items]
@@ -292,8 +297,8 @@ def update_items(
             else:
                 owners, bucket = equal_buckets(stack, plans, held, overlaps)
                 back = AllGather(axis=f"{axis}_shard", message_bytes=bucket * size)
-            items.append(replace(_message(f"gather_parameters{name}", back), count=owners))
-    return tuple(items)
+            items.append(replace(step_message(f"gather_parameters{name}", back), count=owners))
+    return (*items, *refreshed_parameters(stack, plans, parameters))
 
 
 def _owners(plans: Plans, axis: str, tensors: Counts) -> Counts:
@@ -329,15 +334,3 @@ def _step_kernel(
     """
     item = Item(name=f"{component}.{name}", work=work, component=component, phase=phase, when=when)
     return replace(item, waits=ALL_BEFORE) if phase == "step" else item
-
-
-def _message(name: str, message: AbstractMessage) -> Item:
-    """Return a message at the end of a step, after everything that was launched before it."""
-    return Item(
-        name=f"gradients.{name}",
-        work=message,
-        component="dp_communication",
-        phase="step",
-        stream="dp",
-        waits=ALL_BEFORE,
-    )

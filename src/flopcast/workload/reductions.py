@@ -8,10 +8,14 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts
 from flopcast.operators.base import AbstractMessage
-from flopcast.operators.messages import AllReduce, ReduceScatter
+from flopcast.operators.item import Item
+from flopcast.operators.messages import AllReduce, QuantisedReduceScatter, ReduceScatter
 from flopcast.spec.plan import Plans
+from flopcast.spec.shard_groups import axis_of
+from flopcast.spec.shards import MESSAGE_BYTES, group_of, message_format
 from flopcast.spec.stack import Stack
 
+ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")  # what an item at the end of a step waits for
 Times = tuple[tuple[str, Counts], ...]  # `Item.when`, and 1 for plans that it holds for, (plans, 1)
 
 
@@ -50,9 +54,15 @@ def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[st
 
     The ZeRO stage and the stack choose the collective. A reduce-scatter runs over the ranks that share one
     set of shards; if there are several sets, an all-reduce then sums each shard over the ranks that hold it
-    (HSDP). An all-reduce gives every rank the whole sum.
+    (HSDP). An all-reduce gives every rank the whole sum. Gradients with a group of their own are summed in
+    that group alone; their owners add the sums of groups once for each step (shard_levels.py).
     """
     size_bytes = bucket * ELEMENT_BYTES[stack.gradients.dtype]
+    if group_of(plans.structure.shards, "gradients") is not None:
+        own, narrow = axis_of(plans, "gradients"), message_format(plans.structure.shards, "gradients")
+        if narrow:
+            return {"": QuantisedReduceScatter(axis=own, message_bytes=bucket * MESSAGE_BYTES[narrow])}
+        return {"": ReduceScatter(axis=own, message_bytes=size_bytes)}
     if not stack.gradients.scatters(plans.structure.zero):
         return {"": AllReduce(axis=axis, message_bytes=size_bytes)}
     shards = plans.expert_state_shards if axis == "expert_dp" else plans.state_shards
@@ -103,3 +113,15 @@ def equal_buckets(stack: Stack, plans: Plans, held: Counts, overlaps: bool) -> t
     most = bucket_elements(stack, plans, overlaps)
     buckets = np.ceil(held / np.minimum(most, np.maximum(held, 1.0)))
     return buckets, held / np.maximum(buckets, 1.0)
+
+
+def step_message(name: str, message: AbstractMessage) -> Item:
+    """Return a message at the end of a step, after everything that was launched before it."""
+    return Item(
+        name=f"gradients.{name}",
+        work=message,
+        component="dp_communication",
+        phase="step",
+        stream="dp",
+        waits=ALL_BEFORE,
+    )

@@ -34,11 +34,13 @@ from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, Replicate
 from flopcast.spec.plan import Plans
+from flopcast.spec.shard_groups import axis_of, ranks_of
 from flopcast.spec.stack import Stack
 from flopcast.workload.offload import parameters_return
 from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_tied, update_bytes
 from flopcast.workload.program import Segment
 from flopcast.workload.reductions import Times, bucket_elements
+from flopcast.workload.shard_levels import gathered_kind, narrow_bytes, parameter_cast
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
@@ -268,13 +270,16 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
         if of_experts and not any(weight.expert for weight in weights):
             continue
         bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
-        size_bytes = bucket * update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
-        shards = plans.expert_state_shards if of_experts else plans.state_shards
+        kind = gathered_kind(plans, how.backward)
+        usual_bytes = update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
+        size_bytes = bucket * (narrow_bytes(plans, kind) or usual_bytes)
+        shards = plans.expert_state_shards if of_experts else ranks_of(plans, kind)
         found += (copies := parameters_return(stack, plans, count / shards, how.phase, how.when))
+        found += parameter_cast(plans, kind, count / shards, ("quantise", how.phase, how.when))
         found.append(
             Item(
                 name=f"parameters.gather{name}",
-                work=AllGather(axis=f"{axis}_shard", message_bytes=size_bytes),
+                work=AllGather(axis=axis_of(plans, kind, axis), message_bytes=size_bytes),
                 component="dp_communication",
                 phase=how.phase,
                 when=how.when,
@@ -288,9 +293,11 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
 
 
 def _copies(unit: _Unit, how: _Gathering) -> tuple[Item, ...]:
-    """Return the stack's passes over a unit that has been gathered."""
+    """Return the passes over a unit that has been gathered: dequantisation, then those of the stack."""
     whole = unit_elements(unit.weights, how.stack, how.plans)
-    return tuple(
+    kind = gathered_kind(how.plans, how.backward)
+    cast = parameter_cast(how.plans, kind, whole, ("dequantise", how.phase, how.when))
+    return cast + tuple(
         Item(
             name=f"parameters.{kind}",
             work=MemoryBound(kind=kind, elements=whole, dtype=how.plans.structure.activations),

@@ -21,6 +21,7 @@ from flopcast.dtypes import Counts, Floats, distinct
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.tier import Tier
 
+AT_ITS_TOP: Counts = np.zeros(())  # the depth of a group that no tier inside a node joins
 RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
     "served_all_reduce": "all_reduce",
     "star_all_reduce": "send_receive",
@@ -29,6 +30,7 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
     "broadcast": "all_gather",
     "reduce": "reduce_scatter",
     "all_to_all": "all_gather",
+    "quantised_reduce_scatter": "all_to_all",
     "send_receive": "all_gather",
     "ring_pass": "send_receive",
     "dispatch": "all_to_all",
@@ -103,8 +105,8 @@ def message_terms(
     All arrays (rows,), every row on the same tier. Exchanges of experts that leave their domain
     (`one_copy_a_domain`) are timed otherwise where one copy for each domain is sent.
     """
-    index = int(tier_of(group.nodes, cluster)[0])
-    link, inner = cluster.tiers[index], cluster.tiers[0] if index else None
+    index = int(tier_of(group.nodes, cluster, group.depth)[0])
+    link, inner = cluster.tiers[index], _inner(index, cluster)
     curve = None if collective in link.library_fraction else _curve(collective, link, book)
     each = _uplink_bytes_per_s(collective, group.nodes, index, cluster)
     terms = _on_tier(collective, size_bytes, group.inside, group.nodes, link, each, inner, curve)
@@ -135,17 +137,20 @@ def message_seconds(
     MessageCost
         Zero seconds where the group is one rank or nothing is sent.
     """
+    if FORMULAS[collective].in_two_steps:
+        return _in_two_steps(message_bytes, group, cluster, book)
     shape = np.broadcast_shapes(message_bytes.shape, group.ranks.shape)
     inside, nodes, size = (np.broadcast_to(a, shape) for a in (group.inside, group.nodes, message_bytes))
-    tier, curves = tier_of(nodes, cluster), dict[int, Curve]()
+    tier = np.broadcast_to(tier_of(group.nodes, cluster, group.depth), shape)
+    curves: dict[int, Curve] = {}
     seconds, bound_s, on_link_s, cards_ratio = (np.zeros(shape) for _ in range(4))
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in distinct(tier):
         here = (tier == index) & (inside * nodes > 1) & (size > 0)
         if not here.any():
             continue
-        link = cluster.tiers[index]
-        if index and domain_bytes is not None and FORMULAS[collective].one_copy_a_domain:
+        link, inner = cluster.tiers[index], _inner(index, cluster)
+        if inner and domain_bytes is not None and FORMULAS[collective].one_copy_a_domain:
             domain = Group(inside=inside[here], nodes=np.ones(int(here.sum())))
             within = message_seconds(collective, size[here], domain, cluster, book)
             across = np.broadcast_to(domain_bytes, shape)[here]
@@ -153,8 +158,7 @@ def message_seconds(
             seconds[here] = np.maximum(sent.alone_s, within.alone_s)
             bound_s[here] = np.maximum(sent.bound_s, within.bound_s)
             on_link_s[here] = sent.on_link_s
-            decides = within.alone_s > sent.alone_s
-            curves |= within.curves if decides.any() else {}
+            curves |= within.curves if (decides := within.alone_s > sent.alone_s).any() else {}
             extrapolated[here], borrowed[here] = within.extrapolated & decides, within.borrowed & decides
             continue
         curve = None if collective in link.library_fraction else _curve(collective, link, book)
@@ -162,7 +166,6 @@ def message_seconds(
             curves[int(index)] = curve
             extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
             borrowed[here] = curve.name != collective
-        inner = cluster.tiers[0] if index else None
         each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
         terms = _on_tier(collective, size[here], inside[here], nodes[here], link, each, inner, curve)
         seconds[here], bound_s[here], on_link_s[here] = terms.alone_s, terms.bound_s, terms.on_link_s
@@ -186,16 +189,47 @@ def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Ti
     )
 
 
-def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:
+def tier_of(nodes: Counts, cluster: Cluster, depth: Counts = AT_ITS_TOP) -> np.ndarray:
     """Return the index of the tier that joins a group that spans this many adjacent scale-up domains.
 
-    The last tier has no end, whatever its `devices` say.
+    The last tier has no end, whatever its `devices` say. Inside a domain it is `depth` tiers below that of
+    the domain.
     """
-    reach = nodes * cluster.scale_up_devices
-    tier = np.zeros(nodes.shape, dtype=np.intp)
+    reach, first = nodes * cluster.scale_up_devices, cluster.inner_tiers
+    tier = np.full(nodes.shape, first, dtype=np.intp)
     for index, link in enumerate(cluster.tiers[:-1]):
         tier = np.where((reach > (link.devices or np.inf)), index + 1, tier)
-    return np.where(nodes > 1, np.maximum(tier, min(1, len(cluster.tiers) - 1)), 0)
+    apart = np.maximum(tier, min(first + 1, len(cluster.tiers) - 1))
+    return np.where(nodes > 1, apart, first - depth.astype(np.intp))
+
+
+def _inner(index: int, cluster: Cluster) -> Tier | None:
+    """Return the tier of the scale-up domain, for a message on a wider one."""
+    return cluster.tiers[cluster.inner_tiers] if index > cluster.inner_tiers else None
+
+
+def _in_two_steps(message_bytes: Floats, group: Group, cluster: Cluster, book: CurveBook) -> MessageCost:
+    """Return the cost of all-to-alls inside each domain and then between domains, one after the other.
+
+    In the second, each rank exchanges with those in the same place of other domains, and has as many bytes
+    for each rank of a domain less.
+    """
+    alone = np.ones_like(group.nodes)
+    near = Group(inside=group.inside, nodes=alone, depth=group.depth)
+    within = message_seconds("all_to_all", message_bytes, near, cluster, book)
+    far = Group(inside=alone, nodes=group.nodes)
+    across = message_seconds("all_to_all", message_bytes / group.inside, far, cluster, book)
+    leaves = np.broadcast_to(group.nodes > 1, across.alone_s.shape)
+    return MessageCost(
+        alone_s=within.alone_s + across.alone_s,
+        on_link_s=np.where(leaves, across.on_link_s, within.on_link_s),
+        bound_s=within.bound_s + across.bound_s,
+        tier=np.where(leaves, across.tier, within.tier),
+        curves={**within.curves, **across.curves},
+        extrapolated=within.extrapolated | across.extrapolated,
+        borrowed=within.borrowed | across.borrowed,
+        cards_ratio=np.where(leaves, across.cards_ratio, within.cards_ratio),
+    )
 
 
 def _on_tier(

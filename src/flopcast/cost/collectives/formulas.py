@@ -36,8 +36,9 @@ class Formula:
     a message passes every rank, most of them inside their domains: NCCL gathers and scatters so.
     `to_all`: each rank sends to every other one, one after the other.
     `one_copy_a_domain`: what leaves a domain is sent once for each other domain, and on inside it.
-    `over_one_rank`: one rank receives the messages of all others and answers each.
-    `serves`: only serving engines send such messages. All are
+    `in_two_steps`: ranks of a domain exchange first, and then ranks with the same place in their domains,
+    which share what is left of the message. `over_one_rank`: one rank receives the messages of all others
+    and answers each. `serves`: only serving engines send such messages. All are
     functions of arrays, elementwise, so that one call serves plans with groups of different sizes.
 
     References
@@ -59,6 +60,7 @@ class Formula:
     rings: bool = False
     to_all: bool = False
     one_copy_a_domain: bool = False
+    in_two_steps: bool = False
     over_one_rank: bool = False
     serves: bool = False
 
@@ -134,6 +136,9 @@ FORMULAS: dict[str, Formula] = {
     "reduce": Formula(share=_direct, hops=_chain),
     "all_to_all": Formula(
         share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks, to_all=True
+    ),
+    "quantised_reduce_scatter": Formula(
+        share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks, to_all=True, in_two_steps=True
     ),
     "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
     "ring_pass": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_last_of_block),

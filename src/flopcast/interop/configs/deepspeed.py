@@ -1,9 +1,10 @@
 """DeepSpeed's JSON as a job without its model: sharding, batch, precision, buckets.
 
 Answers: which plan and which stack does a DeepSpeed configuration ask for?
-Elsewhere: states outside the devices (deepspeed_offload.py), the launch script of Megatron-DeepSpeed
-(interop/megatron/launch_script.py), settings inside another file (trainers.py). The file names no model, no
-length of a sequence and no number of devices: these come from the command line. Pipeline and tensor
+Elsewhere: states outside the devices (deepspeed_offload.py), ZeRO++ (deepspeed_shards.py), the launch
+script of Megatron-DeepSpeed (interop/megatron/launch_script.py), settings inside another file
+(trainers.py). The file names no model, no length of a sequence and no number of devices: these come from
+the command line. Pipeline and tensor
 parallelism are the program's, not the file's, but for `tensor_parallel`.
 
 References
@@ -20,6 +21,7 @@ from flopcast.interop.configs.deepspeed_offload import (
     read_checkpoints,
     read_placements,
 )
+from flopcast.interop.configs.deepspeed_shards import read_groups
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import has_place
 from flopcast.library import catalog
@@ -63,6 +65,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     read_batch(reader, replicas)
     precision = read_precision(reader)
     stage = read_sharding(reader, precision, sequence=sequence)
+    read_groups(reader, stage, sequence)
     read_checkpoints(reader)
     reader.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
     reader.put_optimizer(reader.choice("optimizer.type", OPTIMIZERS, "adamw"), "optimizer.type")

@@ -17,6 +17,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.deepspeed_offload import CPU_CHECKPOINTING
+from flopcast.interop.configs.deepspeed_shards import read_groups
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import SHARDED_STATES, has_place, place
 from flopcast.spec.precision import scales_loss
@@ -143,6 +144,7 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
     wire = precision_bytes(precision)
     inner.put(("plan", "data_parallel"), batch.replicas)
     stage = deepspeed.read_sharding(inner, wire)
+    read_groups(inner, stage)
     changes = deepspeed.stack_changes(inner, stage, wire)
     if inner.flag(CPU_CHECKPOINTING):
         because = "the Trainer checkpoints activations without DeepSpeed"

@@ -15,6 +15,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed_offload
 from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.deepspeed_offload import BUFFER_ELEMENT_BYTES
+from flopcast.interop.configs.deepspeed_shards import written_groups
 from flopcast.interop.configs.formats import parsed, read_kind
 from flopcast.interop.configs.placements import ACTIVATIONS
 from flopcast.interop.exports.same_job import checked
@@ -133,7 +134,7 @@ def _sharding(job: Job) -> dict[str, object]:
             sharding |= _placed(one, job.stack)
     if plan.zero and 0 < plan.data_shard < plan.data_parallel:
         sharding["mics_shard_size"] = plan.data_shard * plan.context_parallel
-    return sharding
+    return sharding | written_groups(plan)
 
 
 def _placed(one: Placement, stack: Stack) -> dict[str, object]:

@@ -28,6 +28,7 @@ from flopcast.spec.model import Model
 from flopcast.spec.offload import offload_word
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import RECIPES
+from flopcast.spec.shards import ShardGroup, shards_word
 from flopcast.spec.stack import Stack
 
 NAMING = ("name", "source", "context_length")  # of a model: what it is called changes nothing
@@ -218,11 +219,19 @@ def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
         data["expert_tensor_parallel"] = data["expert_parallel"] = None
     whole = plan.zero == 0 or plan.data_shard == plan.data_parallel
     data["data_shard"] = 0 if whole else plan.data_shard
+    data["shards"] = shards_word(_distinct_groups(plan)) or "none"
     data["stage_layers"] = () if rule == "even" and _is_even(plan) else plan.stage_layers
     axes = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
     used = (axis for axis in plan.rank_order.split("-") if getattr(plan, f"{axes[axis]}_parallel") > 1)
     data["rank_order"] = "-".join(used)
     return data | _canonical_recompute(job)
+
+
+def _distinct_groups(plan: Plan) -> list[ShardGroup]:
+    """Return the groups of a plan that say more than `data_shard`, the number of all ranks written out."""
+    usual = plan.data_shard or plan.data_parallel
+    groups = (one.model_copy(update={"ranks": one.ranks or plan.data_parallel}) for one in plan.shards)
+    return sorted((one for one in groups if one.messages or one.ranks != usual), key=lambda one: one.kind)
 
 
 def _is_even(plan: Plan) -> bool:

@@ -11,7 +11,7 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.cost.placement import Group, axis_group
+from flopcast.cost.placement import Group, group_on
 from flopcast.operators.base import AbstractMessage
 from flopcast.report.explain.explanation import Input
 from flopcast.report.explain.kernels import element_at, lasting, rate, source_of
@@ -31,7 +31,7 @@ def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
 
 def group_of(work: AbstractMessage, priced: Priced) -> Group:
     """Return the ranks of a message."""
-    return axis_group(work.axis, priced.programs.plans, priced.cluster.scale_up_devices)
+    return group_on(priced.cluster, work.axis, priced.programs.plans)
 
 
 def message_inputs(
@@ -42,6 +42,7 @@ def message_inputs(
     group = Group(
         inside=np.array([element_at(whole.inside, row, 0)]),
         nodes=np.array([element_at(whole.nodes, row, 0)]),
+        depth=np.array([element_at(whole.depth, row, 0)]),
     )
     size_bytes = np.array([element_at(work.message_bytes, row, column)])
     if not work.collective or element_at(whole.ranks, row, 0) <= 1 or not size_bytes[0]:

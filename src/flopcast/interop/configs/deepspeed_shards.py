@@ -1,0 +1,59 @@
+"""ZeRO++ in DeepSpeed's JSON: quantised messages and a second copy of parameters, read and written.
+
+Answers: which groups and formats of messages do `zero_quantized_weights`, `zero_quantized_gradients` and
+`zero_hpz_partition_size` ask for, and which of them express a plan's?
+Elsewhere: ZeRO's stage and the group of MiCS (deepspeed.py), what groups are (spec/shards.py).
+
+References
+----------
+https://www.deepspeed.ai/tutorials/zeropp/. deepspeed/runtime/zero/partition_parameters.py: with quantised
+weights, the second copy is quantised too.
+"""
+
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.spec.plan import Plan
+from flopcast.spec.shards import ShardGroup, group_of, shards_word
+
+SECTION = "zero_optimization"
+WEIGHTS, GRADIENTS = f"{SECTION}.zero_quantized_weights", f"{SECTION}.zero_quantized_gradients"
+COPY = f"{SECTION}.zero_hpz_partition_size"
+
+
+def read_groups(reader: ConfigReader, stage: int, sequence: int = 1) -> None:
+    """Put the groups of ZeRO++ into the plan; they need stage 3.
+
+    Parameters
+    ----------
+    stage : ZeRO stage of the file
+    sequence : ranks that share a sequence, which count among the ranks of a group
+    """
+    narrow, sums = reader.flag(WEIGHTS), reader.flag(GRADIENTS)
+    copy = max(reader.count(COPY, 1) // sequence, 1)
+    asked = {WEIGHTS: narrow, GRADIENTS: sums, COPY: copy > 1}
+    for key in (key for key, given in asked.items() if given and stage != 3):
+        because = "ZeRO++ changes the messages of sharded parameters"
+        if not reader.faulty(key):
+            fix = f"remove it, or write {SECTION}.stage 3"
+            reader.fault(key, f"only with {SECTION}.stage 3", because, fix)
+    ranks = int(str(reader.part("plan").get("data_shard", 0)))
+    usual = ShardGroup(kind="secondary", ranks=copy, messages="int8" if narrow else "")
+    groups = [ShardGroup(kind="parameters", ranks=ranks, messages="int8")] if narrow else []
+    groups += [usual] if copy > 1 else []
+    groups += [ShardGroup(kind="gradients", ranks=ranks, messages="int4")] if sums else []
+    if groups and stage == 3:
+        reader.put(("plan", "shards"), shards_word(groups), WEIGHTS, COPY, GRADIENTS)
+
+
+def written_groups(plan: Plan) -> dict[str, object]:
+    """Return the settings of `zero_optimization` that express a plan's groups, as far as there are any."""
+    copy, parameters, gradients = (
+        group_of(plan.shards, kind) for kind in ("secondary", "parameters", "gradients")
+    )
+    settings: dict[str, object] = {}
+    if parameters and parameters.messages == "int8":
+        settings["zero_quantized_weights"] = True
+    if copy:
+        settings["zero_hpz_partition_size"] = copy.ranks * plan.context_parallel
+    if gradients and gradients.messages == "int4":
+        settings["zero_quantized_gradients"] = True
+    return settings

@@ -1,0 +1,161 @@
+"""The rules about kinds of state with groups of ranks of their own.
+
+Answers: which groups and formats of messages go with a plan and a stack; why, and which edit mends it?
+Elsewhere: how groups are written (shards.py), the rules about ZeRO and its one group (rules_sharding.py),
+what a rule is (checks.py).
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from flopcast.layers.experts import Experts
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import divisors, listed
+from flopcast.spec.shard_groups import ranks_of
+from flopcast.spec.shards import ShardGroup, group_of, shards_word
+
+LEAST_STAGE = {"optimizer": 1, "gradients": 2, "parameters": 3, "secondary": 3}  # ZeRO, that shards a kind
+
+
+def _named(case: Case) -> tuple[ShardGroup, ...]:
+    return case.structure.shards
+
+
+def _word(case: Case) -> str:
+    return shards_word(_named(case))
+
+
+def _set(groups: Iterable[ShardGroup]) -> str:
+    """Return the edit that leaves these groups."""
+    return f"set shards to {shards_word(groups) or 'none'}"
+
+
+def _whole_groups(case: Case) -> np.ndarray:
+    """Return whether the optimizer's group consists of whole groups of each other kind, (plans, 1)."""
+    plans = case.plans
+    held = np.ones(plans.data_parallel.shape, dtype=bool)
+    for group in _named(case):
+        held &= plans.state_shards % ranks_of(plans, group.kind) == 0
+        held &= plans.replicas % plans.state_shards == 0
+    return held
+
+
+def _divided(case: Case) -> str:
+    """Return the edit that gives every group that does not divide the optimizer's the next smaller size."""
+    plans = case.plans
+    share = first(plans.context_parallel)
+    most = first(plans.data_parallel)
+    owner = group_of(_named(case), "optimizer")
+    owned = owner.ranks if owner and owner.ranks else first(plans.data_shard) or most
+    owned = max(size for size in divisors(most) if size <= owned)
+    sizes = {
+        group.kind: max(
+            size for size in divisors(owned) if size <= (first(ranks_of(plans, group.kind)) // share)
+        )
+        for group in _named(case)
+    }
+    return _set(group.model_copy(update={"ranks": sizes[group.kind]}) for group in _named(case))
+
+
+def _copy_is_smaller(case: Case) -> np.ndarray | bool:
+    """Return whether the second copy of parameters is shared by fewer ranks than the first."""
+    if group_of(_named(case), "secondary") is None:
+        return True
+    first_copy, second = (ranks_of(case.plans, kind) for kind in ("parameters", "secondary"))
+    return np.asarray((second < first_copy) | (first_copy == 1) | (case.plans.data_parallel == 1))
+
+
+def _without(case: Case, wrong: Callable[[ShardGroup], bool]) -> str:
+    return _set(group for group in _named(case) if not wrong(group))
+
+
+def _unsharded(case: Case) -> list[ShardGroup]:
+    """Return groups of kinds that the plan's ZeRO stage does not shard."""
+    return [group for group in _named(case) if case.structure.zero < LEAST_STAGE[group.kind]]
+
+
+def _unknown(case: Case) -> list[ShardGroup]:
+    """Return groups that the stack does not have, or not with these messages."""
+    levels = case.stack.sharding.levels
+    return [group for group in _named(case) if not _has(levels, group, case)]
+
+
+def _has(levels: tuple[str, ...], group: ShardGroup, case: Case) -> bool:
+    quantised = not group.messages or f"{group.kind}:{group.messages}" in levels
+    usual = group.ranks in (0, first(case.plans.data_shard) or first(case.plans.data_parallel))
+    apart = group.kind in levels or (usual and group.kind != "secondary")
+    return quantised and apart
+
+
+def _placed(case: Case) -> bool:
+    return any(one.kind != "activations" for one in case.structure.offload)
+
+
+def _has_experts(case: Case) -> bool:
+    return any(isinstance(block.feed_forward, Experts) for block in case.model.blocks)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.shards",
+        holds=lambda c: not _unsharded(c),
+        value=_word,
+        allowed=lambda c: f"kinds of state that zero: {c.structure.zero} shards",
+        because="groups share what zero shards: 1 optimizer states, 2 also gradients, 3 also parameters",
+        fix=lambda c: f"{_without(c, lambda one: one in _unsharded(c))}, or zero to 3",
+    ),
+    Rule(
+        field="plan.shards",
+        holds=lambda c: bool(_unsharded(c)) or not _unknown(c),
+        value=_word,
+        allowed=lambda c: f"words of stack.sharding.levels: {', '.join(c.stack.sharding.levels) or 'none'}",
+        because="the stack shares no other kinds of state in groups of their own",
+        fix=lambda c: _without(c, lambda one: one in _unknown(c)),
+    ),
+    Rule(
+        field="plan.shards",
+        holds=_whole_groups,
+        value=_word,
+        allowed=lambda c: (
+            f"divisors of data_parallel = {first(c.plans.data_parallel)}:"
+            f" {listed(divisors(first(c.plans.data_parallel)))}; each a divisor of the optimizer's"
+        ),
+        because="the group of optimizer states consists of whole groups of every other kind",
+        fix=_divided,
+    ),
+    Rule(
+        field="plan.shards",
+        holds=_copy_is_smaller,
+        value=_word,
+        allowed="fewer ranks for secondary than for parameters",
+        because="a second copy is worth its memory only if fewer ranks gather from it",
+        fix=lambda c: _without(c, lambda one: one.kind == "secondary"),
+    ),
+    Rule(
+        field="plan.shards",
+        holds=lambda c: all(not one.messages or one.kind != "optimizer" for one in _named(c)),
+        value=_word,
+        allowed="a format for parameters, secondary and gradients",
+        because="optimizer states are not sent",
+        fix=lambda c: _set(
+            one.model_copy(update={"messages": ""}) if one.kind == "optimizer" else one for one in _named(c)
+        ),
+    ),
+    Rule(
+        field="plan.shards",
+        holds=lambda c: not _named(c) or not _has_experts(c),
+        value=_word,
+        allowed="none for models with experts",
+        because="groups of experts for single kinds of state are not supported yet",
+        fix="set shards to none",
+    ),
+    Rule(
+        field="plan.shards",
+        holds=lambda c: not _named(c) or not _placed(c),
+        value=_word,
+        allowed="none where states are placed outside the devices",
+        because="states outside the devices with groups of their own are not supported yet",
+        fix="set shards to none, or offload to none",
+    ),
+)

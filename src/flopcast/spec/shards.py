@@ -1,0 +1,138 @@
+"""The shard group of each kind of state: "parameters:2:int8,gradients:8,optimizer:all".
+
+Answers: over how many ranks is each kind of state sharded, is there a second copy of parameters, in which
+number format do messages of it travel, and how is that written in one word?
+Elsewhere: which kinds ZeRO shards at all, and the group of those that are not named here (plan.py, `zero`
+and `data_shard`), what goes with a plan and a stack (rules_shards.py), the ranks and axes of a group
+(shard_groups.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field
+
+from flopcast.strict_model import StrictModel
+
+Kind = Literal["parameters", "secondary", "gradients", "optimizer"]
+MessageFormat = Literal["", "int8", "int4"]
+KINDS: tuple[str, ...] = get_args(Kind)
+ALL = "all"
+MESSAGE_BYTES: dict[str, float] = {"int8": 1.0, "int4": 0.5}  # of an element, without scales of blocks
+EXAMPLE = "parameters:2,gradients:8,optimizer:all"
+
+
+class ShardGroup(StrictModel):
+    """One kind of state, the ranks that share it, and the format of its messages.
+
+    Attributes
+    ----------
+    kind : str
+        What is shared. "parameters": weights that are gathered for every forward pass. "secondary": a
+        second copy of them, from which a backward pass gathers instead (hpZ of ZeRO++). "gradients": sums
+        over micro-batches. "optimizer": main weights and moments.
+    ranks : int
+        Number of neighbouring data-parallel ranks that share it; 0 is all of them.
+    messages : str
+        Number format of the messages with it: "int8" or "int4", quantised in blocks before they are sent
+        and dequantised afterwards. Without one, they have the format of the stack.
+    """
+
+    kind: Kind
+    ranks: int = Field(default=0, ge=0)
+    messages: MessageFormat = ""
+
+    def word(self) -> str:
+        """Return the group as one word, as plans are written.
+
+        >>> ShardGroup(kind="gradients", ranks=8, messages="int4").word()
+        'gradients:8:int4'
+        """
+        return ":".join([self.kind, str(self.ranks or ALL), *filter(None, [self.messages])])
+
+
+def shards_word(groups: Iterable[ShardGroup]) -> str:
+    """Return all groups as one word; empty if every kind of state has the same group."""
+    return ",".join(group.word() for group in groups)
+
+
+def group_of(groups: Iterable[ShardGroup], kind: str) -> ShardGroup | None:
+    """Return the group of a kind of state that a plan names, or None."""
+    return next((group for group in groups if group.kind == kind), None)
+
+
+def message_format(groups: Iterable[ShardGroup], kind: str) -> str:
+    """Return the number format of the messages with a kind of state; "" is that of the stack.
+
+    >>> message_format((ShardGroup(kind="parameters", messages="int8"),), "parameters")
+    'int8'
+    """
+    group = group_of(groups, kind)
+    return group.messages if group else ""
+
+
+def _groups(given: object) -> object:
+    """Return groups as a file, a plan's text or Python writes them, each as a mapping or a group.
+
+    Raises
+    ------
+    ValueError
+        A truth value, a word of another form, or a kind that is named twice.
+    """
+    if isinstance(given, bool):
+        raise ValueError(_fault("a truth value names no kind of state", EXAMPLE))
+    found = given
+    if isinstance(given, str):
+        words = [word.strip() for word in given.split(",")]
+        found = () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
+    elif isinstance(given, Mapping):
+        found = tuple(_of_word(f"{kind}:{group}") for kind, group in given.items())
+    elif isinstance(given, (list, tuple)):
+        found = tuple(_of_word(each) if isinstance(each, str) else each for each in given)
+    if isinstance(found, tuple):
+        _check_named_once(found)
+    return found
+
+
+def _check_named_once(groups: tuple[object, ...]) -> None:
+    """Raise an error if a kind of state has two groups."""
+    kinds = [
+        each.get("kind") if isinstance(each, Mapping) else getattr(each, "kind", None) for each in groups
+    ]
+    twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
+    if twice is not None:
+        raise ValueError(_fault(f"{twice} is named twice and has one group", f"{twice}:8"))
+
+
+def _of_word(word: str) -> dict[str, object]:
+    kind, *rest = word.replace("=", ":").split(":")
+    if kind not in KINDS:
+        raise ValueError(_fault("a group belongs to a kind of state", f"{KINDS[0]}:{ALL}"))
+    if not rest or not (rest[0] == ALL or (rest[0].isdecimal() and int(rest[0]) > 0)):
+        raise ValueError(_fault(f"the group of {kind} is a number of ranks", f"{kind}:{ALL}"))
+    if len(rest) > 2 or (rest[1:] and rest[1] not in MESSAGE_BYTES):
+        raise ValueError(_fault("messages are quantised to one of these formats", f"{kind}:{rest[0]}:int8"))
+    ranks = 0 if rest[0] == ALL else int(rest[0])
+    return {"kind": kind, "ranks": ranks, "messages": rest[1] if rest[1:] else ""}
+
+
+def _fault(because: str, meant: str) -> str:
+    """Return the text of an error about a word, with a group that is right."""
+    kinds, formats = (f"{', '.join(names[:-1])} or {names[-1]}" for names in (KINDS, tuple(MESSAGE_BYTES)))
+    allowed = f"a kind of state ({kinds}), a number of ranks or {ALL}, and optionally {formats}"
+    return f"{allowed}, such as {EXAMPLE}; because {because}; fix: set shards to {meant}"
+
+
+def _or_word(schema: dict[str, Any]) -> None:
+    """Make the schema accept a list of groups, a text, or a mapping by kind."""
+    array = {key: schema.pop(key) for key in ("type", "items")}
+    value = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    by_kind = {
+        "type": "object",
+        "properties": {kind: {"description": f"ranks that share {kind}", **value} for kind in KINDS},
+        "additionalProperties": False,
+    }
+    schema["anyOf"] = [array, {"type": "string", "examples": [EXAMPLE]}, by_kind]
+
+
+Shards = Annotated[tuple[ShardGroup, ...], BeforeValidator(_groups), Field(json_schema_extra=_or_word)]
