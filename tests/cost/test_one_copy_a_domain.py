@@ -143,7 +143,10 @@ def test_one_copy_a_domain_is_never_more_than_all_copies_and_nccl_sends_those(do
     assert plain.bytes_to_domains(np.array([[domains]])).item() == 1.1e6
 
 
-@all_cases("collective", [name for name in FORMULAS if name not in ONE_COPY_A_DOMAIN])
+@all_cases(
+    "collective",
+    [name for name, one in FORMULAS.items() if name not in ONE_COPY_A_DOMAIN and not one.in_two_steps],
+)
 @all_cases("name", ["selene", "perlmutter-tcp", "dgx-h100", "vista", "gb200-nvl72"])
 def test_terms_of_a_message_make_up_its_seconds(name, collective):
     """As they are told: latency, and the share of the bytes over the bandwidth that is attained."""

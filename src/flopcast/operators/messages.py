@@ -116,7 +116,8 @@ class QuantisedReduceScatter(AbstractMessage):
     """Every rank gets one shard of the sum, by all-to-alls of quantised parts (qgZ of ZeRO++).
 
     `message_bytes` is the full input of one rank in the narrow format. Ranks of one domain exchange and add
-    their parts first, so that only the sums leave it, quantised anew (arXiv:2306.10209, section 3.3).
+    their parts first, so that only the sums leave it, quantised anew (arXiv:2306.10209, section 3.3). It
+    sums gradients, so that its dual is only a form: that of a reduce-scatter.
     """
 
     axis: str
@@ -208,7 +209,6 @@ MESSAGES: dict[str, type[AbstractMessage]] = {
     "replicate": Replicate,
     "all_gather": AllGather,
     "reduce_scatter": ReduceScatter,
-    "quantised_reduce_scatter": QuantisedReduceScatter,
     "broadcast": Broadcast,
     "reduce": Reduce,
     "send_receive": SendReceive,

@@ -103,7 +103,8 @@ def message_terms(
     """Return the tier of the messages of one group, the terms of their seconds, and the curve.
 
     All arrays (rows,), every row on the same tier. Exchanges of experts that leave their domain
-    (`one_copy_a_domain`) are timed otherwise where one copy for each domain is sent.
+    (`one_copy_a_domain`) are timed otherwise where one copy for each domain is sent, and messages in two
+    steps are two all-to-alls if they leave a domain (`two_steps`).
     """
     index = int(tier_of(group.nodes, cluster, group.depth)[0])
     link, inner = cluster.tiers[index], _inner(index, cluster)
@@ -208,17 +209,23 @@ def _inner(index: int, cluster: Cluster) -> Tier | None:
     return cluster.tiers[cluster.inner_tiers] if index > cluster.inner_tiers else None
 
 
-def _in_two_steps(message_bytes: Floats, group: Group, cluster: Cluster, book: CurveBook) -> MessageCost:
-    """Return the cost of all-to-alls inside each domain and then between domains, one after the other.
+def two_steps(message_bytes: Floats, group: Group) -> tuple[tuple[Floats, Group], tuple[Floats, Group]]:
+    """Return bytes and ranks of the all-to-alls of a message in two steps: inside each domain, and between.
 
     In the second, each rank exchanges with those in the same place of other domains, and has as many bytes
     for each rank of a domain less.
     """
     alone = np.ones_like(group.nodes)
     near = Group(inside=group.inside, nodes=alone, depth=group.depth)
-    within = message_seconds("all_to_all", message_bytes, near, cluster, book)
-    far = Group(inside=alone, nodes=group.nodes)
-    across = message_seconds("all_to_all", message_bytes / group.inside, far, cluster, book)
+    return (message_bytes, near), (message_bytes / group.inside, Group(inside=alone, nodes=group.nodes))
+
+
+def _in_two_steps(message_bytes: Floats, group: Group, cluster: Cluster, book: CurveBook) -> MessageCost:
+    """Return the cost of all-to-alls inside each domain and then between domains, one after the other."""
+    within, across = (
+        message_seconds("all_to_all", size_bytes, ranks, cluster, book)
+        for size_bytes, ranks in two_steps(message_bytes, group)
+    )
     leaves = np.broadcast_to(group.nodes > 1, across.alone_s.shape)
     return MessageCost(
         alone_s=within.alone_s + across.alone_s,

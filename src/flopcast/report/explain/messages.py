@@ -6,7 +6,7 @@ Elsewhere: the computation itself (cost/collectives), whose terms are computed a
 
 import numpy as np
 
-from flopcast.cost.collectives.collective_time import message_terms
+from flopcast.cost.collectives.collective_time import message_terms, two_steps
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve import Curve, outside
@@ -19,6 +19,7 @@ from flopcast.spec.tier import Tier
 from flopcast.units import show, show_seconds
 
 FORMULA = "(latency + share × bytes / bus bandwidth / efficiency) × factors"
+TWO_STEPS = "(all-to-all inside each domain + all-to-all of the sums between domains) × factors"
 EXCHANGE = "max(latency + bytes to other domains / bandwidth / efficiency, all copies inside) × factors"
 
 
@@ -26,7 +27,9 @@ def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
     """Return how a message is timed; exchanges that leave a domain have another formula."""
     nodes = element_at(group_of(work, priced).nodes, row, 0)
     formula = FORMULAS.get(work.collective)
-    return EXCHANGE if nodes > 1 and formula and formula.one_copy_a_domain else FORMULA
+    if nodes <= 1 or formula is None:
+        return FORMULA
+    return TWO_STEPS if formula.in_two_steps else EXCHANGE if formula.one_copy_a_domain else FORMULA
 
 
 def group_of(work: AbstractMessage, priced: Priced) -> Group:
@@ -48,7 +51,19 @@ def message_inputs(
     if not work.collective or element_at(whole.ranks, row, 0) <= 1 or not size_bytes[0]:
         because = "one rank" if element_at(whole.ranks, row, 0) <= 1 else "nothing is sent"
         return (Input(name="collective", text=f"none along {work.axis}: {because}"),)
-    link, terms, curve = message_terms(work.collective, size_bytes, group, priced.cluster, book)
+    name = work.collective
+    if FORMULAS[name].in_two_steps and group.nodes[0] > 1:
+        steps = two_steps(size_bytes, group)
+        return tuple(each for part in steps for each in _step("all_to_all", work.axis, part, priced, book))
+    return _step(name, work.axis, (size_bytes, group), priced, book)
+
+
+def _step(
+    name: str, axis: str, sent: tuple[np.ndarray, Group], priced: Priced, book: CurveBook
+) -> tuple[Input, ...]:
+    """Return what determines the seconds of one collective; `sent` has bytes and ranks."""
+    size_bytes, group = sent
+    link, terms, curve = message_terms(name, size_bytes, group, priced.cluster, book)
     inside, nodes = float(group.inside[0]), float(group.nodes[0])
     source = source_of(link.source or priced.cluster.source, link.name, "tiers", "bytes_per_s")
     least_bytes = float(terms.sent_bytes[0])
@@ -57,7 +72,7 @@ def message_inputs(
     share, reached = float(terms.share[0]), float(terms.efficiency[0])
     efficiency = f"{reached:.4g}{_beyond(curve, size_bytes, group)}"
     return (
-        Input(name="collective", text=f"{work.collective} along {work.axis}"),
+        Input(name="collective", text=f"{name} along {axis}"),
         rate("bytes", float(size_bytes[0]), "B"),
         *(counted if least_bytes > size_bytes[0] else []),
         Input(name="ranks", text=f"{inside * nodes:g}", number=inside * nodes),
@@ -66,7 +81,7 @@ def message_inputs(
         lasting("latency", float(terms.latency_s[0]), source=_latency(link, curve)),
         Input(name="share of the bytes", text=f"{share:.4g} crosses each rank's link", number=share),
         rate("bus bandwidth", float(terms.bus_bytes_per_s[0]), "B/s"),
-        Input(name="efficiency", text=efficiency, source=_evidence(work, link, curve), number=reached),
+        Input(name="efficiency", text=efficiency, source=_evidence(name, link, curve), number=reached),
         lasting("without factors", float(terms.alone_s[0])),
     )
 
@@ -84,13 +99,11 @@ def _beyond(curve: Curve | None, size_bytes: np.ndarray, group: Group) -> str:
     return ", outside the measured range"
 
 
-def _evidence(work: AbstractMessage, link: Tier, curve: Curve | None) -> str:
+def _evidence(name: str, link: Tier, curve: Curve | None) -> str:
     """Return the source of the attained share of the bandwidth."""
     if curve is None:
-        library = (
-            "its library's own measurements" if work.collective in link.library_fraction else "no curve"
-        )
+        library = "its library's own measurements" if name in link.library_fraction else "no curve"
         return f"{library}: the fraction in the entry of {link.name}"
-    lent = "" if curve.name == work.collective else f", from the curve of its {curve.name}"
+    lent = "" if curve.name == name else f", from the curve of its {curve.name}"
     evidence = curve.evidence
     return f"{curve.owner}{lent}: {evidence.source}, mean error {evidence.relative_error:.1%}"
