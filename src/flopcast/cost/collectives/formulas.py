@@ -138,7 +138,12 @@ FORMULAS: dict[str, Formula] = {
         share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks, to_all=True
     ),
     "quantised_reduce_scatter": Formula(
-        share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks, to_all=True, in_two_steps=True
+        share=_others,
+        hops=_tree,
+        lanes=_own_card,
+        uplinked=_to_other_blocks,
+        to_all=True,
+        in_two_steps=True,
     ),
     "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
     "ring_pass": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_last_of_block),
