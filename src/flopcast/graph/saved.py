@@ -1,7 +1,7 @@
 """Tensors of a graph that autograd keeps between the forward and the backward pass.
 
 Answers: which memory does each operator keep, which tensors have gradients, which share memory?
-Elsewhere: the rule of each operator (canonical.py), when kept memory is freed (workload/backward_memory.py).
+Elsewhere: rules of operators (canonical.py), when kept memory is freed (workload/backward_memory.py).
 
 A ReLU saves its output, a GELU its input, a product the factors whose partners need a gradient. Weights
 exist anyway and are never counted. A view is memory of another tensor, which counts once.

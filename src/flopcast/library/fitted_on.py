@@ -1,6 +1,6 @@
 """Numbers of the catalogue that were fitted on whole runs, by their sources.
 
-Answers: which numbers of stacks, engines, devices, hosts, clusters and sites were fitted, and on which runs?
+Answers: which numbers of stacks, engines, devices, hosts, clusters and sites were fitted, on which runs?
 Elsewhere: constants, which can be fitted again without the runs that are judged
 (lab/calibration/constant_fit.py).
 """

@@ -142,8 +142,7 @@ def message_seconds(
         return _in_two_steps(message_bytes, group, cluster, book)
     shape = np.broadcast_shapes(message_bytes.shape, group.ranks.shape)
     inside, nodes, size = (np.broadcast_to(a, shape) for a in (group.inside, group.nodes, message_bytes))
-    tier = np.broadcast_to(tier_of(group.nodes, cluster, group.depth), shape)
-    curves: dict[int, Curve] = {}
+    tier, curves = np.broadcast_to(tier_of(group.nodes, cluster, group.depth), shape), dict[int, Curve]()
     seconds, bound_s, on_link_s, cards_ratio = (np.zeros(shape) for _ in range(4))
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in distinct(tier):
