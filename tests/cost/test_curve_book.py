@@ -153,10 +153,12 @@ def test_every_kernel_class_is_priced_by_measurements_where_a_device_or_its_rela
 @all_cases("kernel", OPERATORS)
 def test_products_of_tpus_are_priced_by_measurements_and_their_other_kernels_by_data_sheets(kernel, device):
     facts = catalog.device(device)
-    is_product = kernel.startswith("gemm.")
+    is_product = kernel.startswith(("gemm.", "convolution"))
     book = load_book(catalog.cluster(DEVICES[device]))
 
-    found = book.find(device, "gemm" if is_product else kernel, facts.kernel_launch_s, facts.relatives)
+    found = book.find(
+        device, "gemm" if kernel.startswith("gemm.") else kernel, facts.kernel_launch_s, facts.relatives
+    )
 
     assert found.calibrated == is_product
 

@@ -14,7 +14,7 @@ from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.multi_token import MultiTokenPrediction
-from flopcast.layers.traced import NoFeedForward, Traced
+from flopcast.layers.traced import NO_ENDS, NoFeedForward, Traced
 
 RESIDUALS = ("sequential", "parallel", "parallel_shared_norm")
 
@@ -158,7 +158,51 @@ TRACED = Traced.model_validate(
         ],
     }
 )
+GRAPH = Traced.model_validate(
+    {
+        "batch_of": "samples",
+        "units": 1,
+        "weights_of_block": [{"name": "w0", "elements": 3 * 8 * 9}],
+        "operators": [
+            {
+                "kind": "convolution",
+                "name": "convolution.0",
+                "inputs": ["x"],
+                "output": "t0",
+                "rows": {"sequences": 256},
+                "columns": 8,
+                "terms": 27,
+                "read": {"sequences": 768},
+            },
+            {
+                "kind": "graph_pass",
+                "name": "relu.1",
+                "family": "elementwise",
+                "inputs": ["t0"],
+                "output": "t1",
+                "moved": {"sequences": 4096},
+                "moved_backward": {"sequences": 6144},
+                "written": {"sequences": 2048},
+                "keeps": [{"name": "t1", "elements": {"sequences": 2048}}],
+                "fusible": True,
+            },
+            {
+                "kind": "graph_attention",
+                "name": "attention.2",
+                "inputs": ["t1", "t1", "t1"],
+                "output": "y",
+                "heads": {"sequences": 2},
+                "kv_heads": {"sequences": 2},
+                "queries": 16,
+                "keys": 8,
+                "head_size": 8,
+            },
+        ],
+    }
+)
 LAYERS = {
+    "graph_block": Block(mixer=GRAPH, feed_forward=NoFeedForward()),
+    "no_end": NO_ENDS[0],
     **BLOCKS,
     **MIXTURES,
     **LATENT,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.convolution import Convolution
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
@@ -10,6 +11,7 @@ from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.gated_delta import DeltaDecode, GatedDelta
+from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.matmul import Matmul
@@ -87,6 +89,30 @@ def examples(rows=slice(None), dtype="bf16"):
             tokens=TOKENS[rows], hidden=HIDDEN[rows], vocabulary=10 * INNER[rows], dtype=dtype
         ),
         "dequantise": Dequantise(elements=TOKENS[rows] * HIDDEN[rows], stored="nf4", dtype=dtype),
+        "convolution": Convolution(
+            rows=TOKENS[rows],
+            columns=HIDDEN[rows],
+            terms=9 * INNER[rows],
+            read=TOKENS[rows] * INNER[rows],
+            dtype=dtype,
+        ),
+        "depthwise_convolution": Convolution(
+            rows=TOKENS[rows],
+            columns=HIDDEN[rows],
+            terms=9 + 0 * HIDDEN[rows],
+            read=4 * TOKENS[rows] * HIDDEN[rows],
+            groups=HIDDEN[rows],
+            is_depthwise=True,
+            dtype=dtype,
+        ),
+        "graph_kernel": GraphKernel(
+            family="elementwise",
+            moved=2 * TOKENS[rows],
+            moved_backward=3 * TOKENS[rows],
+            written=TOKENS[rows],
+            kept=(("x", TOKENS[rows]),),
+            dtype=dtype,
+        ),
         "optimizer": OptimizerUpdate(
             parameters=TOKENS[rows], bytes_per_parameter=HEADS[rows] + 24, dtype=dtype
         ),

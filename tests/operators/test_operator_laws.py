@@ -19,6 +19,8 @@ MATRIX = {  # FLOP of the backward pass over those of the forward
     "served_matmul": 0.0,
     "fused_experts": 0.0,
     "matmul": 2.0,
+    "convolution": 2.0,
+    "depthwise_convolution": 2.0,
     "grouped_matmul": 2.0,
     "narrow_matmul": 2.0,
     "narrow_grouped_matmul": 2.0,

@@ -53,6 +53,17 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         help="A training stack of the catalogue.",
         shell_complete=names_of("stacks"),
     ),
+    "batch": click.option(
+        "--batch",
+        type=click.IntRange(min=1),
+        help="Samples (of a decoder, sequences) of one step on all devices: the global batch of the plan.",
+    ),
+    "size": click.option(
+        "--size",
+        multiple=True,
+        metavar="NAME=NUMBER",
+        help="A size that an exported graph (.pt2) leaves open.",
+    ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
     "lora": click.option(
         "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train only LoRA adapters, of this rank."

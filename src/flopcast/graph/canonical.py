@@ -41,6 +41,8 @@ class Canonical:
         Whether a compiler joins it with the operators before and behind it.
     has_gradient : bool
         Whether a gradient flows through it.
+    passes_gradient_on : bool
+        Whether the gradient of an input is that of the output, or a part of it, so that no kernel runs.
     """
 
     family: str
@@ -49,6 +51,7 @@ class Canonical:
     passes: Number = 1.0
     is_fusible: bool = False
     has_gradient: bool = True
+    passes_gradient_on: bool = False
 
     @property
     def is_view(self) -> bool:
@@ -141,6 +144,7 @@ _ELEMENTWISE: dict[str, tuple[Role, ...]] = {
     "masked_fill": ("second",),
     "multiply_add": ("factors",),
 }
+_PASSES_ON = ("add", "subtract", "identity_copy")
 _NO_GRADIENT = (
     "comparison",
     "logical",
@@ -166,7 +170,11 @@ CANONICAL: dict[str, Canonical] = {
     "attention": Canonical(family="attention", flop=_attention_flop, saves=("inputs", "output", "rows")),
     **{
         name: Canonical(
-            family="elementwise", saves=saves, is_fusible=True, has_gradient=name not in _NO_GRADIENT
+            family="elementwise",
+            saves=saves,
+            is_fusible=True,
+            has_gradient=name not in _NO_GRADIENT,
+            passes_gradient_on=name in _PASSES_ON,
         )
         for name, saves in _ELEMENTWISE.items()
     },
@@ -192,8 +200,8 @@ CANONICAL: dict[str, Canonical] = {
     "interpolate": Canonical(family="pooling"),
     "grid_sample": Canonical(family="pooling", saves=("inputs",)),
     "region_pool": Canonical(family="pooling", saves=("second",)),
-    "concatenate": Canonical(family="movement"),
-    "copy": Canonical(family="movement"),
+    "concatenate": Canonical(family="movement", passes_gradient_on=True),
+    "copy": Canonical(family="movement", passes_gradient_on=True),
     "pad": Canonical(family="movement"),
     "roll": Canonical(family="movement"),
     "repeat": Canonical(family="movement"),

@@ -10,15 +10,16 @@ expert parallelism divides the block (spec/rules_traced.py). Data and pipeline p
 recompute work as for every block. Tensors have the names of the trace: "x" flows in, "y" flows out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from flopcast.dtypes import ONE, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight
+from flopcast.layers.graph_operators import GraphPass, TracedOperator
 from flopcast.layers.mixer import AbstractMixer
-from flopcast.layers.traced_operators import TracedOperator, TracedTensor
+from flopcast.layers.traced_operators import TracedTensor
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.messages import AllReduce, Replicate
@@ -65,7 +66,15 @@ class WholeProduct(StrictModel):
     because: str
 
 
-COMPONENTS = {"attention": "attention", "grouped_matmul": "experts", "pass": "passes"}  # else: "linears"
+COMPONENTS = {  # of a kind of operator; of all others "linears"
+    "attention": "attention",
+    "graph_attention": "attention",
+    "grouped_matmul": "experts",
+    "pass": "passes",
+    "graph_pass": "passes",
+    "convolution": "convolutions",
+}
+CORES = ("attention", "graph_attention")
 
 
 class Traced(AbstractMixer):
@@ -75,6 +84,9 @@ class Traced(AbstractMixer):
 
     Attributes
     ----------
+    batch_of : str
+        What the batch counts. An exported graph has sizes for each of its "samples", whatever a sample
+        is; a sequence then has a length of 1.
     heads : int
         Always 1: the operators of the trace contain the heads.
     units : int, optional
@@ -92,10 +104,11 @@ class Traced(AbstractMixer):
     kind: Literal["traced"] = "traced"
     in_tensor_region: ClassVar[bool] = False
     is_whole_block: ClassVar[bool] = True
+    batch_of: Literal["tokens", "samples"] = "tokens"
     heads: int = Field(default=1, ge=1, le=1)
     units: int | None = Field(default=None, ge=1)
     whole_products: tuple[WholeProduct, ...] = ()
-    weights_of_block: tuple[TracedWeight, ...] = Field(min_length=1)
+    weights_of_block: tuple[TracedWeight, ...] = ()
     operators: tuple[TracedOperator, ...] = Field(min_length=1)
 
     @property
@@ -152,6 +165,8 @@ class Traced(AbstractMixer):
 
     def _flop_of_token(self) -> tuple[float, float]:
         """Return the FLOP of a token: the constant part, and the part per token of its sequence."""
+        if self.batch_of == "samples":
+            return self._flop(1.0), 0.0
         short, long = (self._flop(length) / length for length in PROBES)
         slope = (long - short) / (PROBES[1] - PROBES[0])
         return short - slope * PROBES[0], slope
@@ -183,13 +198,20 @@ def _items(operator: TracedOperator, split: Split) -> Iterator[Item]:
         operator.work(split),
         operator.inputs,
         operator.output if summed is None else f"{operator.output}.partial",
-        component=COMPONENTS.get(operator.kind, "linears"),
-        group=CORE if operator.kind == "attention" else "",
+        component=_component(operator),
+        group=CORE if operator.kind in CORES else "",
     )
     if summed is not None:
         message = AllReduce(axis="tp", message_bytes=summed * split.element_bytes)
         source, leave = f"{operator.output}.partial", f"{operator.output}.leave"
         yield blocking(leave, message, source, operator.output)
+
+
+def _component(operator: TracedOperator) -> str:
+    """Return the line of the breakdown to which an operator's time goes."""
+    if isinstance(operator, GraphPass) and operator.family == "unknown":
+        return "unknown_operators"
+    return COMPONENTS.get(operator.kind, "linears")
 
 
 class NoFeedForward(AbstractLayer):
@@ -215,3 +237,26 @@ class NoFeedForward(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return no items."""
         return ()
+
+
+class NoEnd(AbstractLayer):
+    """The empty place of embedding, final norm or head in a model whose blocks contain everything."""
+
+    kind: Literal["no_end"] = "no_end"
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Return no weights."""
+        return ()
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """Return no items."""
+        return ()
+
+
+NO_ENDS = (NoEnd(), NoEnd(), NoEnd())
+
+
+def is_graph(blocks: Sequence[AbstractLayer]) -> bool:
+    """Return whether all blocks are parts of an exported graph, whose batch counts samples."""
+    mixers = [getattr(block, "mixer", None) for block in blocks]
+    return all(isinstance(mixer, Traced) and mixer.batch_of == "samples" for mixer in mixers)

@@ -1,13 +1,13 @@
 """Operators of a traced block on one rank: GEMMs, attention, and memory-bound passes between them.
 
 Answers: which sizes does each kind of operator have, and which part of it runs on one tensor-parallel rank?
-Elsewhere: the block that they make (traced.py), how a trace finds them (interop/tracing/fusing.py).
+Elsewhere: the block that they make (traced.py), operators of other graphs (graph_operators.py), how a trace
+finds them (interop/tracing/fusing.py).
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
@@ -294,18 +294,3 @@ class TracedGroupedMatmul(AbstractTracedOperator):
     def summed(self, split: Split) -> Counts | None:
         """Return the whole output of products divided by rows."""
         return self.rows.of(split) * self.n.of(split) if self.division == "row" else None
-
-
-def _kind_of_operator(value: object) -> str:
-    """Return the field `kind`, by which pydantic chooses the class of an operator."""
-    return str(value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", ""))
-
-
-TracedOperator = Annotated[
-    Annotated[TracedPass, Tag("pass")]
-    | Annotated[TracedMatmul, Tag("matmul")]
-    | Annotated[TracedBatchedMatmul, Tag("batched_matmul")]
-    | Annotated[TracedAttention, Tag("attention")]
-    | Annotated[TracedGroupedMatmul, Tag("grouped_matmul")],
-    Discriminator(_kind_of_operator),
-]

@@ -23,6 +23,8 @@ COMPONENTS: Mapping[str, str] = {
     "residual": "residual additions",
     "linears": "linear layers",
     "passes": "memory-bound passes",
+    "convolutions": "convolutions",
+    "unknown_operators": "operators that flopcast does not know",
     "casts": "casts to low precision",
     "gradients": "sums and norm of gradients",
     "parameters": "copies of gathered parameters",

@@ -43,6 +43,8 @@ class JobRequest:
     slow : devices, hosts and links that are slower than the others; replaces those of the site
     price : of a device
     kind : format of the first file
+    size : sizes that an exported graph leaves open, "NAME=NUMBER"
+    batch : samples, or sequences, of one step; replaces the global batch of the plan
     arg, env : values that a launch script takes from outside: "1=8", "NNODES=4"
     engine : name of a serving engine, or a mapping as in a job file; the request then serves
     traffic, slo : requests that are served and the latencies that they must keep, as texts or mappings
@@ -68,6 +70,8 @@ class JobRequest:
     slow: object = None
     price: object = None
     kind: str | None = None
+    size: tuple[str, ...] = ()
+    batch: object = None
     arg: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     engine: object = None

@@ -24,6 +24,7 @@ from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming, is_step, read_source, with_model
 from flopcast.requests.training_options import (
     with_adapters,
+    with_batch,
     with_offload,
     with_run,
     with_slow_parts,
@@ -164,7 +165,7 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
     data = document.data if isinstance(document.data, dict) else {}
     model = request.model or data.get("model")
     if isinstance(model, str) and is_path(model):
-        document, request = with_model(document, model), replace(request, model=None)
+        document, request = with_model(document, model, request.size), replace(request, model=None)
         data = document.data if isinstance(document.data, dict) else {}
     if request.site is not None:
         given = read_yaml(read_file(request.site), str(request.site))
@@ -196,7 +197,7 @@ def _with_options(document: Document, request: JobRequest) -> Document:
 
 
 def _with_training_options(document: Document, request: JobRequest) -> Document:
-    document = with_slow_parts(with_offload(document, request), request)
+    document = with_slow_parts(with_batch(with_offload(document, request), request), request)
     return with_adapters(document, request, anew=True)
 
 

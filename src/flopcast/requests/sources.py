@@ -8,7 +8,7 @@ Contents decide what a file is, not its name alone: a mapping with `model_type` 
 a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import exists
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import placed
+from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import COMMAND_LINE, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.words import SCRIPTS, is_command, is_path
@@ -59,6 +60,10 @@ def read_source(request: JobRequest) -> JobSource:
     if commands and len(request.files) > 1:
         because, fix = "a command describes the whole job", "write the commands into one script"
         raise spec_error("job", request.files[-1], "one command, without files", because, fix)
+    if is_graph(request.files[0]):
+        return JobSource(
+            document=with_model(Document(COMMAND_LINE, {}, {}), request.files[0], request.size)
+        )
     if commands:
         return source_of(commands[0].encode(), COMMAND, request, _reader_in(Path()))
     place, *further = map(Path, request.files)
@@ -215,10 +220,13 @@ def read_model_file(path: str, where: str = "") -> Document:
     return read_yaml(read_file(place, where=where), str(place))
 
 
-def with_model(document: Document, path: str) -> Document:
-    """Return the document with the model of a file that `read_model_file` reads."""
+def with_model(document: Document, path: str, sizes: Sequence[str] = ()) -> Document:
+    """Return the document with the model of a file, an exported graph with these sizes."""
     in_file = isinstance(document.data, dict) and document.data.get("model") == path
     where = document.where(("model",)) if in_file else ""
+    if is_graph(path):
+        model, notes = graph_model(path, sizes, where)
+        return assuming(_with_model(document, model), notes)
     return _with_model(document, read_model_file(path, where))
 
 

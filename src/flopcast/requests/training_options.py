@@ -63,6 +63,24 @@ def with_slow_parts(document: Document, request: JobRequest) -> Document:
     return placed(changed, ("site", "slow"), "--slow")
 
 
+def with_batch(document: Document, request: JobRequest) -> Document:
+    """Return the document with the samples of a step that an option states, in the place of the plan's own.
+
+    Raises
+    ------
+    SpecError
+        The plan has faults.
+    """
+    if request.batch is None:
+        return document
+    data = document.data if isinstance(document.data, dict) else {}
+    document, plan = in_long_names(document, "plan", data.get("plan", AUTO))
+    if not isinstance(plan, dict):
+        return document  # a fault that is reported where the job is made
+    changed = replace(document, data=data | {"plan": plan | {"global_batch": request.batch}})
+    return placed(changed, ("plan", "global_batch"), "--batch")
+
+
 def with_run(document: Document, request: JobRequest) -> Document:
     """Return the document with the length of the run that the options state.
 

@@ -19,6 +19,7 @@ from flopcast.spec.cluster import Device
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
+GRAPH_STACK = "torch-fsdp2"
 
 
 def with_defaults(document: Document) -> Document:
@@ -29,7 +30,7 @@ def with_defaults(document: Document) -> Document:
     if "stack" not in data:
         document = with_usual_stack(document)
     if "batch" not in data:
-        length = _usual_length(data.get("model"))
+        length = 1 if _is_graph(document) else _usual_length(data.get("model"))
         batch = {"sequence_length": length}
         document = _with_assumed(document, "batch", batch, f"sequence_length {length}")
     return document
@@ -39,7 +40,9 @@ def with_usual_stack(document: Document) -> Document:
     """Return the document with the usual stack of its model and devices, an assumption."""
     device, why = _device(document), ""
     stack = device.usual_stack if device else ""
-    if not stack and _fine_tunes(document):
+    if _is_graph(document):
+        stack, why = GRAPH_STACK, " (eager PyTorch, for exported graphs)"
+    elif not stack and _fine_tunes(document):
         stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
     elif device and _has_experts(document) and _overlaps_exchanges(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the exchange of experts' tokens)"
@@ -54,6 +57,12 @@ def _fine_tunes(document: Document) -> bool:
     adapted = isinstance(model, dict) and model.get("adapters") is not None
     tuned = adapted or (isinstance(run, dict) and run.get("samples") is not None)
     return tuned and _shards(document, TUNING_STACK)
+
+
+def _is_graph(document: Document) -> bool:
+    """Return whether the model is an exported graph, which has no vocabulary."""
+    data = document.data if isinstance(document.data, dict) else {}
+    return _model_with_base(data.get("model")).get("vocabulary") == 0
 
 
 def _shards(document: Document, stack: str) -> bool:

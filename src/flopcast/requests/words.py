@@ -16,10 +16,11 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import PIPED, exists, is_missing
 from flopcast.files.nearest_names import nearest
 from flopcast.library import catalog
+from flopcast.requests.graph_models import ENDINGS as GRAPHS
 from flopcast.requests.job_request import JobRequest
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
-ENDINGS = (".json", ".yaml", ".yml", ".toml", *SCRIPTS)
+ENDINGS = (".json", ".yaml", ".yml", ".toml", *GRAPHS, *SCRIPTS)
 OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NEAR = 3  # names that an error suggests
 

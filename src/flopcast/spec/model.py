@@ -17,6 +17,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.layers.traced import NO_ENDS, is_graph
 from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
 
@@ -35,11 +36,10 @@ class Model(StrictModel):
     hidden : int
         Width of the residual stream. A head has hidden / heads elements unless its layer states a size.
     vocabulary : int
-        Number of tokens in the vocabulary, without padding.
+        Number of tokens in the vocabulary, without padding; 0 for an exported graph, whose blocks are all.
     vocabulary_multiple : int
         The vocabulary is padded to a multiple of this number times the tensor-parallel degree, as by
-        Megatron-LM's `make-vocab-size-divisible-by`. Padding costs time and memory, but does not count as
-        parameters of the model.
+        Megatron-LM's `make-vocab-size-divisible-by`. Padding costs time and memory, but is no parameter.
     context_length : int
         Tokens of a sequence in the model's own training; 0 if that is unknown.
     learned_positions : int
@@ -91,7 +91,7 @@ class Model(StrictModel):
 
     name: str = "unnamed"
     hidden: int = Field(ge=1)
-    vocabulary: int = Field(ge=1)
+    vocabulary: int = Field(ge=0)
     vocabulary_multiple: int = Field(default=128, ge=1)
     context_length: int = Field(default=0, ge=0)
     learned_positions: int = Field(default=0, ge=0)
@@ -115,6 +115,8 @@ class Model(StrictModel):
     def _an_offset_needs_a_table(self) -> "Model":
         if self.position_offset and not self.learned_positions:
             raise ValueError(f"learned_positions, where position_offset is {self.position_offset}")
+        if not self.vocabulary and not is_graph(self.blocks):
+            raise ValueError("vocabulary of 1 or more, unless all blocks are parts of an exported graph")
         return self
 
     @model_validator(mode="after")
@@ -171,10 +173,12 @@ class Model(StrictModel):
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
         """Return the layers, each with its number in the model, in the order of first use (`runs`).
 
-        Embedding and head are layers like any other: they decide how full the first and the last stage
-        of a pipeline are. The final norm is of the last block's kind.
+        Embedding and head are layers like any other. The final norm is of the last block's kind.
         """
         first, last = self.blocks[0], self.blocks[-1]
+        if not self.vocabulary:
+            begin, *end = ((layer, 1) for layer in NO_ENDS)
+            return begin, *((block, block.count) for block in self.blocks), *end
         embedding = Embedding(
             vocabulary=self.vocabulary,
             vocabulary_multiple=self.vocabulary_multiple,

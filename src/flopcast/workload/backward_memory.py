@@ -19,8 +19,10 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Floats
 from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.convolution import Convolution
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
@@ -62,6 +64,8 @@ def backward_peak(
     [76.0, 70.0]
     """
     items = tuple(item for item in forward if not _is_loss(item))
+    if not items:
+        return ZERO
     sizes = tensor_bytes(items)
     walk = _Walk(sizes=sizes, produced=frozenset(item.output for item in items))
     lives = _lives(items, recomputed)
@@ -91,7 +95,10 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
     for item in items:
         if item.kept_bytes is not None:
             sizes.setdefault(item.inputs[0], item.kept_bytes)
-        made_bytes = _output_bytes(item)
+        work = item.work
+        made_bytes = (
+            work.output_bytes if isinstance(work, (Convolution, GraphKernel)) else _output_bytes(item)
+        )
         if made_bytes is not None:
             sizes.setdefault(item.output, made_bytes)
     for item in items:
@@ -215,6 +222,8 @@ def weight_bytes(work: object) -> Floats:
         rows, columns, groups = work.n, work.k, work.groups
     elif isinstance(work, EmbeddingLookup):
         rows, columns, groups = work.vocabulary, work.hidden, ONE
+    elif isinstance(work, Convolution):
+        rows, columns, groups = work.columns, work.terms, ONE
     else:
         return ZERO
     size_bytes: Floats = rows * columns * groups * ELEMENT_BYTES[work.dtype]

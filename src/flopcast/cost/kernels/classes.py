@@ -125,6 +125,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(
         ("grouped_gemm", "narrow_grouped_gemm"), KernelBase(kind=GROUPED_GEMM, layouts_share_a_curve=True)
     ),
+    "convolution": KernelBase(kind=GEMM, layouts_share_a_curve=True),
     "served_gemm": KernelBase(kind=SERVED_GEMM, serves=True),
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
     "fused_experts": KernelBase(kind=SERVED_EXPERTS, serves=True),

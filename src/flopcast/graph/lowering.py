@@ -1,0 +1,94 @@
+"""What is known of the tensors of a graph while its operators become steps.
+
+Answers: which tensors have gradients, share memory, or grow with the batch, and how is a size stated?
+Elsewhere: the steps (steps.py, products.py).
+
+A tensor that depends on an input of the graph grows with the batch: its size is stated for each sample.
+All others have one size. Sizes count elements of the activation dtype, so that a byte of another dtype is
+half an element.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from flopcast.graph.canonical import canonical
+from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
+from flopcast.graph.saved import tensors_with_gradient, view_roots
+from flopcast.units import Number
+
+Fields = dict[str, object]
+Kept = tuple[tuple[str, Fields | Number], ...]  # tensors that are kept, "" for a step's own, and sizes
+Made = tuple[Fields, Kept]
+ACTIVATION_BYTES = 2.0
+
+
+def plain(value: Number) -> Number:
+    """Return a whole number as an int, so that files show it without a point."""
+    return int(value) if float(value).is_integer() else float(value)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Lowering:
+    """What is known of the tensors of a graph while its operators become steps."""
+
+    graph: OperatorGraph
+    with_gradient: frozenset[str]
+    roots: Mapping[str, str]
+    of_batch: frozenset[str]
+    kept: set[str] = field(default_factory=set)
+
+    def root(self, name: str) -> str:
+        """Return the tensor whose memory a name stands for."""
+        return self.roots.get(name, name)
+
+    def is_weight(self, name: str) -> bool:
+        """Return whether a name stands for a weight, or a view of one."""
+        root = self.root(name)
+        return root in self.graph.tensors and self.graph.tensors[root].is_parameter
+
+    def elements(self, tensor: GraphTensor) -> float:
+        """Return a tensor's size in elements of the activation dtype."""
+        return tensor.elements if tensor.is_float else tensor.size_bytes / ACTIVATION_BYTES
+
+    def size(self, elements: Number, grows: bool = True) -> Fields | Number:
+        """Return a size of the example batch as a size for each sample, if it grows with the batch."""
+        return {"sequences": plain(elements / self.graph.samples)} if grows else plain(elements)
+
+    def size_of(self, name: str) -> Fields | Number:
+        """Return the size of a tensor."""
+        tensor = self.graph.tensors[name]
+        return self.size(self.elements(tensor), name in self.of_batch)
+
+    def grows(self, node: GraphNode) -> bool:
+        """Return whether the work of an operator grows with the batch."""
+        return any(name in self.of_batch for name in node.outputs)
+
+    @cached_property
+    def readers(self) -> dict[str, list[tuple[GraphNode, str]]]:
+        """Return, for each tensor with memory, the operators through which its gradient comes back."""
+        found: dict[str, list[tuple[GraphNode, str]]] = {}
+        for node in self.graph.nodes:
+            known = canonical(node)
+            if known.is_view or not known.has_gradient:
+                continue
+            if not any(name in self.with_gradient for name in node.outputs):
+                continue
+            for name in filter(None, node.inputs):
+                if name in self.with_gradient and not self.is_weight(name):
+                    found.setdefault(self.root(name), []).append((node, name))
+        return found
+
+
+def lowering(graph: OperatorGraph) -> Lowering:
+    """Return what is known of the tensors of a graph."""
+    roots = view_roots(graph)
+    of_batch = set(graph.inputs)
+    for node in graph.nodes:
+        if any(name in of_batch for name in node.inputs):
+            of_batch.update(node.outputs)
+            if canonical(node).family == "unknown" or node.attributes.get("in_place"):
+                of_batch.update(roots.get(name, name) for name in node.outputs)
+    return Lowering(
+        graph=graph, with_gradient=tensors_with_gradient(graph), roots=roots, of_batch=frozenset(of_batch)
+    )

@@ -1,0 +1,226 @@
+"""A graph as a model: blocks of operators, equal ones counted once.
+
+Answers: which model, as plain data, does an exported graph describe?
+Elsewhere: its operators (steps.py), where it is cut (segments.py), what blocks compute (layers/traced.py).
+
+A model of a graph has no embedding and no head of its own, and its batch counts samples. Inside a block,
+tensors are called "x" (what enters), "in.1" (what else enters), "y" (what leaves) and "t3" (made by its
+third operator). Blocks with equal operators, in which each reads and keeps what its counterpart does, are
+one entry with a count.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.errors import SpecError, spec_error
+from flopcast.graph.canonical import canonical
+from flopcast.graph.lowering import Fields, Lowering, lowering
+from flopcast.graph.operator_graph import OperatorGraph
+from flopcast.graph.segments import Run, repeated_runs
+from flopcast.graph.steps import Step, steps_of
+
+PARTS = 24  # kinds of blocks that are wanted at most: pipeline stages are made of them
+MOST_OPERATORS = 20_000  # in all distinct blocks
+DISTANT = 0.5  # of all steps: what lives longer is carried past the blocks
+
+
+def model_of_graph(graph: OperatorGraph) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Return the model of a graph as plain data, and notes for its reader.
+
+    Raises
+    ------
+    SpecError
+        The graph runs no kernel, or has more distinct operators than flopcast predicts.
+    """
+    known = lowering(graph)
+    steps = steps_of(known)
+    if not steps:
+        allowed, because = "a graph with operators", "all of its operators are views"
+        raise spec_error("model", graph.name, allowed, because, "export the model with its forward pass")
+    crossing = _crossing_elements(known, steps)
+    borders = _borders(steps, crossing)
+    blocks = _blocks(known, steps, borders)
+    if sum(len(block.operators) for block, _ in blocks) > MOST_OPERATORS:
+        raise _too_many(graph, blocks)
+    hidden = max((crossing[place] for place in borders[1:-1]), default=crossing.max()) / graph.samples
+    mapping: dict[str, object] = {
+        "name": graph.name,
+        "hidden": max(1, round(float(hidden))),
+        "vocabulary": 0,
+        "blocks": [_block(block, count) for block, count in blocks],
+        "source": [{"title": f"exported graph of {graph.name}"}],
+    }
+    return mapping, (*graph.notes, *_notes(graph, blocks))
+
+
+def _too_many(graph: OperatorGraph, blocks: "Sequence[tuple[_Block, int]]") -> SpecError:
+    count = sum(len(block.operators) for block, _ in blocks)
+    because = f"it has {count} after equal layers are counted once"
+    allowed, fix = f"at most {MOST_OPERATORS} distinct operators", "export a part of the model"
+    return spec_error("model", graph.name, allowed, because, fix, fault="is too large")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Block:
+    """The operators and weights of one block, with names of its own."""
+
+    operators: tuple[Fields, ...]
+    weights: tuple[Fields, ...]
+
+
+def _block(block: _Block, count: int) -> dict[str, object]:
+    mixer: Fields = {
+        "kind": "traced",
+        "batch_of": "samples",
+        "units": 1,
+        "weights_of_block": list(block.weights),
+        "operators": list(block.operators),
+    }
+    return {"count": count, "mixer": mixer, "feed_forward": {"kind": "none"}}
+
+
+def _last_uses(known: Lowering, steps: Sequence[Step]) -> dict[str, int]:
+    """Return the place of the last step that reads each tensor; outputs of the graph live to the end."""
+    last: dict[str, int] = {}
+    for place, step in enumerate(steps):
+        last |= dict.fromkeys(step.reads, place)
+    return last | {known.root(name): len(steps) for name in known.graph.outputs}
+
+
+def _crossing_elements(known: Lowering, steps: Sequence[Step]) -> Counts:
+    """Return the elements of tensors that live across the border before each step, (steps + 1,).
+
+    Constants, and tensors that are carried over most of the graph, are left out.
+    """
+    last, made = _last_uses(known, steps), {known.root(name): 0 for name in known.graph.inputs}
+    for place, step in enumerate(steps):
+        made.setdefault(step.writes, place + 1)
+    change = np.zeros(len(steps) + 2)
+    for name, first in made.items():
+        end = last.get(name, first)
+        is_carried = end - first > DISTANT * len(steps) and end < len(steps)
+        if name in known.of_batch and end >= first and not is_carried:
+            size = known.elements(known.graph.tensors[name])
+            change[first] += size
+            change[end + 1] -= size
+    return np.cumsum(change)[:-1]
+
+
+def _borders(steps: Sequence[Step], crossing: Counts) -> list[int]:
+    """Return the places before which blocks begin, and the end."""
+    numbers: dict[str, int] = {}
+    signatures = np.array([numbers.setdefault(_signature(step), len(numbers)) for step in steps])
+    runs = repeated_runs(signatures, crossing)
+    borders = {0, len(steps)}
+    for run in runs:
+        borders.update(range(run.start, run.end + 1, run.period))
+    flop = np.cumsum([0.0, *(step.flop for step in steps)])
+    parts = PARTS - 2 * len(runs)
+    for first, last in _between(runs, len(steps)):
+        borders.update(_cuts(crossing, flop, parts, first, last))
+    return sorted(borders)
+
+
+def _signature(step: Step) -> str:
+    return f"{step.operator} {step.fields} {len(step.reads)} {len(step.weights)}"
+
+
+def _between(runs: Sequence[Run], end: int) -> Iterator[tuple[int, int]]:
+    """Yield the stretches that do not repeat."""
+    place = 0
+    for run in runs:
+        yield place, run.start
+        place = run.end
+    yield place, end
+
+
+def _cuts(crossing: Counts, flop: Counts, parts: int, first: int, last: int) -> Iterator[int]:
+    """Yield places where a stretch that does not repeat is cut: where little crosses, evenly by FLOP."""
+    quota, done = flop[-1] / parts, flop[first] if first < last else 0.0
+    while quota and flop[last] - done > 1.5 * quota:
+        begin = int(np.searchsorted(flop, done + quota))
+        finish = min(last - 1, int(np.searchsorted(flop, done + 2.0 * quota)))
+        if begin >= finish or begin <= first:
+            return
+        place = begin + int(np.argmin(crossing[begin:finish]))
+        yield place
+        done = flop[place]
+
+
+def _blocks(known: Lowering, steps: Sequence[Step], borders: Sequence[int]) -> list[tuple[_Block, int]]:
+    """Return the blocks in order, each with the number of equal ones in a row."""
+    last, owned, found = _last_uses(known, steps), set[str](), list[tuple[_Block, int]]()
+    for first, end in pairwise(borders):
+        block = _named(known, steps[first:end], end, last, owned)
+        if found and found[-1][0].operators == block.operators and found[-1][0].weights == block.weights:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((block, 1))
+    return found
+
+
+def _named(
+    known: Lowering, steps: Sequence[Step], end: int, last: Mapping[str, int], owned: set[str]
+) -> _Block:
+    """Return a block whose tensors and weights have names of their own; `owned` weights are of others."""
+    made = {step.writes for step in steps}
+    entering = dict.fromkeys(name for step in steps for name in step.reads if name not in made)
+    order = sorted(entering, key=lambda name: -known.elements(known.graph.tensors[name]))
+    names = {name: f"in.{place}" if place else "x" for place, name in enumerate(order)}
+    leaving = [step.writes for step in steps if last.get(step.writes, 0) >= end]
+    for place, step in enumerate(steps):
+        names.setdefault(step.writes, f"t{place}")
+    if leaving:
+        names[max(leaving, key=lambda name: known.elements(known.graph.tensors[name]))] = "y"
+    weights = dict.fromkeys(name for step in steps for name in step.weights if name not in owned)
+    owned |= weights.keys()
+    sizes = [known.graph.tensors[name] for name in weights]
+    return _Block(
+        operators=tuple(_operator(place, step, names) for place, step in enumerate(steps)),
+        weights=tuple(
+            {"name": f"w{place}", "elements": tensor.elements}
+            for place, tensor in enumerate(tensor for tensor in sizes if tensor.is_trained)
+            if tensor.elements
+        ),
+    )
+
+
+def _operator(place: int, step: Step, names: Mapping[str, str]) -> Fields:
+    """Return the fields of an operator of a block, with the names of its tensors.
+
+    Several parts of one tensor, such as queries, keys and values, have names of their own.
+    """
+    inputs, seen = list[str](), dict[str, int]()
+    for name in step.reads:
+        seen[name] = seen.get(name, 0) + 1
+        inputs.append(names[name] if seen[name] == 1 else f"{names[name]}.{seen[name]}")
+    fields: Fields = {
+        "name": f"{step.operator}.{place}",
+        "inputs": inputs,
+        "output": names[step.writes],
+        **step.fields,
+    }
+    if step.keeps:
+        fields["keeps"] = [
+            {
+                "name": names.get(name, name) if name else f"{step.operator}.{place}.kept{number}",
+                "elements": size,
+            }
+            for number, (name, size) in enumerate(step.keeps)
+        ]
+    return fields
+
+
+def _notes(graph: OperatorGraph, blocks: Sequence[tuple[_Block, int]]) -> Iterator[str]:
+    """Yield what was assumed of the graph."""
+    yield (
+        f"graph: {len(graph.nodes)} operators in {sum(count for _, count in blocks)} blocks of "
+        f"{len(blocks)} kinds; sizes grow with the samples of a micro-batch"
+    )
+    unknown = sorted({node.operator for node in graph.nodes if canonical(node).family == "unknown"})
+    if unknown:
+        yield f"graph: flopcast does not know {', '.join(unknown[:8])}; their time is that of their bytes"

@@ -1,0 +1,200 @@
+"""Steps of a graph: each operator that runs a kernel, as an operator of a traced block.
+
+Answers: which fields has the operator of a block that a node becomes, which tensors does it read and keep?
+Elsewhere: products (products.py), what nodes compute and keep (canonical.py, saved.py), how steps form
+blocks (model_of_graph.py), the classes with these fields (layers/graph_operators.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flopcast.graph.canonical import canonical, flop_of, moved_bytes_of
+from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made
+from flopcast.graph.operator_graph import GraphNode, OperatorGraph
+from flopcast.graph.products import PRODUCTS
+from flopcast.graph.saved import saved_tensors
+from flopcast.units import Number
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Step:
+    """An operator of a block, before its tensors have names in the block.
+
+    Attributes
+    ----------
+    name, operator : str
+        Name of the node, and of its operator.
+    fields : mapping
+        Fields of the operator of the block, without names of tensors.
+    reads : tuple of str
+        Tensors of the graph that it reads, without weights; views are replaced by what they view.
+    writes : str
+        Tensor that it writes.
+    weights : tuple of str
+        Weights that it reads.
+    keeps : tuple
+        Tensors that it keeps, by name, "" for memory of its own; with their elements.
+    flop : float
+        FLOP for the example batch.
+    """
+
+    name: str
+    operator: str
+    fields: Fields
+    reads: tuple[str, ...]
+    writes: str
+    weights: tuple[str, ...] = ()
+    keeps: tuple[tuple[str, Fields | Number], ...] = ()
+    flop: Number = 0.0
+
+
+def steps_of(known: Lowering) -> list[Step]:
+    """Return the steps of a graph in order; views run no kernel."""
+    return [step for node in known.graph.nodes for step in _steps(known, node)]
+
+
+def _steps(known: Lowering, node: GraphNode) -> Iterator[Step]:
+    if canonical(node).is_view or not node.outputs:
+        return
+    flop = flop_of(known.graph, node)
+    make = PRODUCTS.get(node.operator) if flop else None
+    reads = tuple(known.root(name) for name in node.inputs if name and not known.is_weight(name))
+    weights = tuple(
+        dict.fromkeys(known.root(name) for name in node.inputs if name and known.is_weight(name))
+    )
+    fields, keeps = (make or _pass)(known, node)
+    if fields.get("keeps_input") is not False and make and reads:
+        known.kept.update(reads[:1])
+    yield Step(
+        name=node.outputs[0],
+        operator=node.operator,
+        fields=fields,
+        reads=reads,
+        writes=known.root(node.outputs[0]),
+        weights=weights,
+        keeps=keeps,
+        flop=flop,
+    )
+    if make:
+        yield from _bias(known, node)
+    yield from _fork(known, node)
+
+
+def _bias(known: Lowering, node: GraphNode) -> Iterator[Step]:
+    """Yield the gradient of a product's bias; forward, the product adds the bias itself."""
+    biases = [name for name in node.inputs[2:] if name and known.is_weight(name)]
+    if (
+        node.operator == "attention"
+        or not biases
+        or not known.graph.tensors[known.root(biases[0])].is_trained
+    ):
+        return
+    output = known.root(node.outputs[0])
+    size = known.size_of(node.outputs[0])
+    fields: Fields = {
+        "kind": "graph_pass", "family": "bias", "operator": "bias", "moved": 0, "moved_backward": size,
+        "written": size, "read": [size],
+    }  # fmt: skip
+    yield Step(
+        name=f"{node.outputs[0]}.bias", operator="bias", fields=fields, reads=(output,), writes=output
+    )
+
+
+def _fork(known: Lowering, node: GraphNode) -> Iterator[Step]:
+    """Yield the sum of the gradients of a tensor that several operators read.
+
+    Parts of it, such as queries, keys and values, are joined in one pass; whole tensors are added in pairs.
+    """
+    output = node.outputs[0]
+    readers = known.readers.get(output, [])
+    if len(readers) < 2 or known.root(output) != output:
+        return
+    whole = known.graph.tensors[output].elements
+    parts = all(known.graph.tensors[name].elements < whole for _, name in readers)
+    moved = (2.0 if parts else 3.0 * (len(readers) - 1)) * known.elements(known.graph.tensors[output])
+    size = known.size_of(output)
+    fields: Fields = {
+        "kind": "graph_pass", "family": "fork", "operator": "fork", "moved": 0,
+        "moved_backward": known.size(moved, output in known.of_batch), "written": size, "read": [size],
+    }  # fmt: skip
+    yield Step(name=f"{output}.fork", operator="fork", fields=fields, reads=(output,), writes=output)
+
+
+def _pass(known: Lowering, node: GraphNode) -> Made:
+    """Return a memory-bound kernel."""
+    graph, operator = known.graph, canonical(node)
+    grows = known.grows(node)
+    read = [name for name in node.inputs if name and not known.is_weight(name)]
+    keeps = tuple(_keeps(known, node))
+    returns = operator.has_gradient and any(name in known.with_gradient for name in node.outputs)
+    passes_on = operator.passes_gradient_on and not _broadcasts(graph, node)
+    fields: Fields = {
+        "kind": "graph_pass",
+        "family": operator.family if operator.family in FAMILIES else "elementwise",
+        "operator": node.operator,
+        "moved": known.size(moved_bytes_of_activations(known, node), grows),
+        "read": [known.size_of(name) for name in read],
+        "written": known.size(sum(known.elements(tensor) for tensor in graph.written(node)), grows),
+    }
+    if returns and not passes_on:
+        fields["moved_backward"] = known.size(_moved_backward(known, node), grows)
+    else:
+        fields["gradient"] = False
+    if operator.is_fusible:
+        fields["fusible"] = True
+    return fields, keeps
+
+
+BIASED = ("linear", "matmul", "convolution", "transposed_convolution")
+FAMILIES = ("reduction", "normalisation", "pooling", "movement", "gather", "scatter", "sort", "scan",
+            "transform", "unknown")  # fmt: skip
+
+
+def moved_bytes_of_activations(known: Lowering, node: GraphNode) -> float:
+    """Return the elements of the activation dtype that an operator moves: floats count once, others by
+    their bytes.
+    """
+    tensors = (*known.graph.read(node), *known.graph.written(node))
+    whole = sum(tensor.size_bytes for tensor in tensors)
+    narrow = sum(known.elements(tensor) for tensor in tensors)
+    return moved_bytes_of(known.graph, node) * (narrow / whole if whole else 0.0)
+
+
+def _moved_backward(known: Lowering, node: GraphNode) -> float:
+    """Return elements that the gradient moves: it reads that of the output and what was kept, and writes
+    those of the inputs. The gradient of a looked-up table is a whole table.
+    """
+    graph, operator = known.graph, canonical(node)
+    written = sum(known.elements(tensor) for tensor in graph.written(node) if tensor.is_float)
+    saved = saved_tensors(graph, node, known.with_gradient)
+    kept = sum(
+        known.elements(graph.tensors[each.tensor]) if each.tensor else each.size_bytes / ACTIVATION_BYTES
+        for each in saved
+    )
+    gradients = sum(
+        known.elements(tensor) for tensor in graph.read(node) if tensor.name in known.with_gradient
+    )
+    if operator.family == "gather":
+        rows = written
+        return 2.0 * rows + gradients
+    return operator.passes * (written + kept + gradients)
+
+
+def _broadcasts(graph: OperatorGraph, node: GraphNode) -> bool:
+    """Return whether an input is smaller than the output, so that its gradient is a sum."""
+    out = max(tensor.elements for tensor in graph.written(node))
+    return node.operator != "concatenate" and any(1 < tensor.elements < out for tensor in graph.read(node))
+
+
+def _keeps(known: Lowering, node: GraphNode) -> Iterator[tuple[str, Fields | Number]]:
+    """Yield what an operator keeps and no operator before it has kept, with its size."""
+    for saved in saved_tensors(known.graph, node, known.with_gradient):
+        if not saved.tensor:
+            elements = saved.size_bytes / ACTIVATION_BYTES
+            yield "", known.size(elements, known.grows(node))
+            continue
+        root = known.root(saved.tensor)
+        if root in known.kept or known.graph.tensors[root].is_parameter:
+            continue
+        known.kept.add(root)
+        yield root, known.size_of(root)

@@ -1,0 +1,204 @@
+"""Archives of `torch.export`: the graph in a .pt2 file, read as data.
+
+Answers: which operator graph does a .pt2 file hold, for the sizes that a user states?
+Elsewhere: the operators of ATen (aten.py), sizes with names (symbols.py), where subgraphs go (inlined.py).
+
+A .pt2 file is a zip archive. Only its graph is read, which is JSON (torch/_export/serde/schema.py): no
+code runs, no pickle is loaded, and weights are never opened. The graph is limited to MOST_BYTES, also when
+it is unpacked.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from flopcast.errors import SpecError, spec_error
+from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph, checked
+from flopcast.interop.graphs.aten import WITHOUT_DATA, Call, translate
+from flopcast.interop.graphs.inlined import CallData, inlined
+from flopcast.interop.graphs.limits import MOST_NODES, too_many_nodes
+from flopcast.interop.graphs.strides import is_view
+from flopcast.interop.graphs.symbols import BATCH, Symbols
+
+Data = Mapping[str, Any]
+MOST_BYTES = 128 * 1024**2
+GRAPHS = ("models/model.json", "serialized_exported_program.json")  # by the end of their path; newer first
+DTYPES = {  # numbers of torch._export.serde.schema.ScalarType
+    **dict(enumerate(("uint8", "int8", "int16", "int32", "int64", "fp16", "fp32", "fp64"), start=1)),
+    **{9: "fp32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bf16", 28: "uint16"},
+    **dict.fromkeys((29, 30, 31, 32), "fp8"),
+}
+INPUT_KINDS = {"parameter": True, "buffer": False, "tensor_constant": False}  # → whether it is trained
+
+
+def read_archive(source: Path | bytes, name: str, sizes: Mapping[str, int]) -> OperatorGraph:
+    """Return the graph of a .pt2 archive.
+
+    Parameters
+    ----------
+    source : path of the file, or its bytes
+    name : name of the file in errors
+    sizes : sizes of axes that the file leaves open, by name
+
+    Raises
+    ------
+    SpecError
+        The archive is damaged or too large, its graph has another format, or a size is missing.
+    """
+    program = _program(source, name)
+    try:
+        return _graph(program, name, sizes)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        if isinstance(error, SpecError):
+            raise
+        because = f"its graph lacks a part that flopcast needs ({type(error).__name__}: {error})"
+        raise _damaged(name, because) from None
+
+
+def _program(source: Path | bytes, name: str) -> Data:
+    """Return the JSON document of the graph."""
+    try:
+        with zipfile.ZipFile(BytesIO(source) if isinstance(source, bytes) else source) as archive:
+            entries = [
+                entry for end in GRAPHS for entry in archive.infolist() if entry.filename.endswith(end)
+            ]
+            if not entries:
+                raise _damaged(name, f"no entry of the archive ends with {' or '.join(GRAPHS)}")
+            if entries[0].file_size > MOST_BYTES:
+                raise _too_large(name, entries[0].file_size)
+            with archive.open(entries[0]) as stream:
+                text = stream.read(MOST_BYTES + 1)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+        raise _damaged(name, f"it is no whole zip archive: {error}") from None
+    if len(text) > MOST_BYTES:
+        raise _too_large(name, len(text))
+    try:
+        program = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(name, f"its graph is no JSON: {error}") from None
+    if not isinstance(program, dict):
+        raise _damaged(name, "its graph is no JSON object")
+    return program
+
+
+def _damaged(name: str, because: str) -> SpecError:
+    allowed = "an archive that torch.export.save wrote"
+    return spec_error("model", name, allowed, because, "export the model again", fault="cannot be read")
+
+
+def _too_large(name: str, size_bytes: int) -> SpecError:
+    allowed = f"a graph of at most {MOST_BYTES // 1024**2} MiB"
+    because, fix = f"its graph has {size_bytes} bytes", "export one of the model's equal layers alone"
+    return spec_error("model", name, allowed, because, fix, fault="is too large")
+
+
+def _graph(program: Data, name: str, sizes: Mapping[str, int]) -> OperatorGraph:
+    module = program["graph_module"]
+    if len(module["graph"]["nodes"]) > MOST_NODES:
+        raise too_many_nodes(name, len(module["graph"]["nodes"]))
+    values, calls, outputs = inlined(module["graph"])
+    parameters = _parameters(module["signature"])
+    given = [n for each in module["graph"]["inputs"] if (n := _name(each)) and n not in parameters]
+    symbols = Symbols(given=_with_batch(values, given, sizes))
+    tensors = {key: _tensor(key, value, symbols, parameters) for key, value in values.items()}
+    symbols.require(name)
+    views = {key: _strides(value, symbols) for key, value in values.items()}
+    nodes = tuple(node for call in calls if (node := _node(call, tensors, views)) is not None)
+    results = tuple(n for n in outputs if n in tensors and not tensors[n].is_parameter)
+    return checked(
+        OperatorGraph(
+            name=Path(name).stem,
+            tensors=tensors,
+            nodes=nodes,
+            inputs=tuple(given),
+            outputs=results,
+            samples=_samples(given, tensors, sizes),
+            notes=(
+                f"graph: read from a torch.export archive of PyTorch {program.get('torch_version', '?')}",
+            ),
+        )
+    )
+
+
+def _parameters(signature: Data) -> dict[str, bool]:
+    """Return the names of weights and buffers in the graph, and whether each is trained."""
+    found: dict[str, bool] = {}
+    for spec in signature["input_specs"]:
+        for kind, trained in INPUT_KINDS.items():
+            if kind in spec and (argument := spec[kind]["arg"]).get("name"):
+                found[argument["name"]] = trained
+    return found
+
+
+def _name(argument: Data) -> str:
+    """Return the name of a tensor argument; "" for any other."""
+    tensor = argument.get("as_tensor")
+    return str(tensor["name"]) if isinstance(tensor, dict) else ""
+
+
+def _with_batch(values: Data, inputs: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes with a value for the name of the batch: the first axis of all inputs that leave it
+    open.
+    """
+    given = {key: number for key, number in sizes.items() if key != BATCH}
+    first = [values[key]["sizes"][0] for key in inputs if key in values and values[key]["sizes"]]
+    names = {each["as_expr"]["expr_str"] for each in first if "as_expr" in each}
+    if len(names) == 1 and (text := names.pop()).startswith("Symbol('"):
+        hint = next(each["as_expr"].get("hint") for each in first if "as_expr" in each) or {}
+        given.setdefault(text.split("'")[1], sizes.get(BATCH, int(hint.get("as_int") or 2)))
+    return given
+
+
+def _samples(inputs: Sequence[str], tensors: Mapping[str, GraphTensor], sizes: Mapping[str, int]) -> int:
+    """Return the samples of the example batch: as stated, or the first axis of the first input."""
+    shapes = [tensors[name].shape for name in inputs if name in tensors and tensors[name].shape]
+    return sizes.get(BATCH) or (shapes[0][0] if shapes else 1) or 1
+
+
+def _tensor(name: str, value: Data, symbols: Symbols, parameters: Mapping[str, bool]) -> GraphTensor:
+    places = enumerate(value["sizes"])
+    shape = tuple(_size(size, symbols, f"axis {axis} of {name}") for axis, size in places)
+    dtype = DTYPES.get(value["dtype"], "fp32")
+    is_parameter = name in parameters
+    trained = parameters.get(name, False)
+    return GraphTensor(name=name, shape=shape, dtype=dtype, is_parameter=is_parameter, is_trained=trained)
+
+
+def _size(size: Data, symbols: Symbols, where: str) -> int:
+    return int(size["as_int"]) if "as_int" in size else symbols.of(str(size["as_expr"]["expr_str"]), where)
+
+
+def _strides(value: Data, symbols: Symbols) -> tuple[int, ...]:
+    return tuple(_size(each, symbols, "a stride") for each in value["strides"])
+
+
+def _node(
+    call: CallData, tensors: Mapping[str, GraphTensor], strides: Mapping[str, tuple[int, ...]]
+) -> GraphNode | None:
+    """Return a call as an operator of the graph; None if it touches no tensor."""
+    library, _, word = call.target.removeprefix("torch.ops.").partition(".")
+    base = word.partition(".")[0]
+    results = tuple(tensors[name] for name in call.outputs if name in tensors)
+    if not results or base in WITHOUT_DATA:
+        return None
+    read = tuple(tensors[name] for names in call.tensors.values() for name in names if name in tensors)
+    by_strides = not read or is_view(read[0].shape, strides[read[0].name], results[0].shape)
+    made = translate(
+        Call(
+            name=f"{library}.{base}",
+            tensors=read,
+            results=results,
+            arguments=call.arguments,
+            is_view_by_strides=by_strides,
+        )
+    )
+    return GraphNode(
+        name=call.outputs[0],
+        operator=made.operator,
+        inputs=made.inputs,
+        outputs=tuple(tensor.name for tensor in results),
+        attributes=made.attributes,
+    )

@@ -1,0 +1,142 @@
+"""Sizes of exported graphs: numbers, or expressions of names to which a user gives values.
+
+Answers: what is the size of an axis, given the sizes that a user states, and which names lack one?
+Elsewhere: the files that contain them (archive.py, onnx_file.py).
+
+An expression is parsed, never run. `torch.export` writes "Mul(Integer(2), Symbol('s77', …))", ONNX a name.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+from typing import Any
+
+from flopcast.errors import Problem, SpecError, spec_error
+
+BATCH = "batch"  # the name that every file accepts for the number of samples
+FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "Integer": lambda given: given[0],
+    "Add": sum,
+    "Mul": prod,
+    "Pow": lambda given: given[0] ** given[1],
+    "Max": max,
+    "Min": min,
+    **dict.fromkeys(("FloorDiv", "CleanDiv"), lambda given: given[0] // given[1]),
+    **dict.fromkeys(("Mod", "PythonMod"), lambda given: given[0] % given[1]),
+    **dict.fromkeys(("Rational", "IntTrueDiv"), lambda given: given[0] / given[1]),
+    **dict.fromkeys(("CeilToInt", "ceiling"), lambda given: ceil(given[0])),
+    **dict.fromkeys(("FloorToInt", "floor", "TruncToInt"), lambda given: int(given[0] // 1)),
+    "ToFloat": lambda given: float(given[0]),
+    "Float": lambda given: float(given[0]),
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Symbols:
+    """The values of names in sizes; collects the names that have none, and where each was seen.
+
+    Attributes
+    ----------
+    given : mapping
+        Sizes that the user states, by name.
+    missing : dict
+        Names without a size, and the place where each was first seen.
+    """
+
+    given: Mapping[str, int]
+    missing: dict[str, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    parsed: dict[str, ast.expr] = field(default_factory=dict)
+
+    def value(self, name: str, where: str) -> int:
+        """Return the size of a name; 1 for one that has none, which `require` then reports."""
+        self.used.add(name)
+        if name not in self.given:
+            self.missing.setdefault(name, where)
+        return self.given.get(name, 1)
+
+    def of(self, expression: str, where: str) -> int:
+        """Return the value of an expression.
+
+        >>> Symbols(given={"s7": 8}).of("Mul(Integer(3), Symbol('s7', integer=True))", "x")
+        24
+
+        Raises
+        ------
+        SpecError
+            The expression has a function that flopcast does not know.
+        """
+        try:
+            if expression not in self.parsed:
+                self.parsed[expression] = ast.parse(expression[:10_000], mode="eval").body
+            return int(self._value(self.parsed[expression], where))
+        except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+            allowed = f"sums, products and quotients of names ({', '.join(FUNCTIONS)})"
+            because, fix = "the size cannot be computed", "export the model with fixed sizes"
+            raise spec_error("graph.size", expression, allowed, because, fix, where) from None
+
+    def _value(self, part: ast.expr, where: str) -> int | float:
+        if isinstance(part, ast.Constant) and isinstance(part.value, (int, float)):
+            return part.value
+        if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.USub):
+            return -self._value(part.operand, where)
+        if isinstance(part, ast.Name):
+            return self.value(part.id, where)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
+            first = part.args[0] if part.args else None
+            if part.func.id == "Symbol" and isinstance(first, ast.Constant):
+                return self.value(str(first.value), where)
+            values = [self._value(each, where) for each in part.args]
+            result: int | float = FUNCTIONS[part.func.id](values)
+            return result
+        raise ValueError(ast.dump(part))
+
+    def require(self, file: str) -> None:
+        """Check that every name has a size.
+
+        Raises
+        ------
+        SpecError
+            Names without a size, or sizes for names that the file does not have.
+        """
+        problems = [
+            Problem(
+                field=f"--size {name}",
+                value="",
+                allowed="a whole number above 0",
+                because=f"the size of {where} is not fixed in the file",
+                fix=f"add --size {name}=NUMBER",
+                where=file,
+                fault="is missing",
+            )
+            for name, where in self.missing.items()
+        ]
+        for name in self.given:
+            if name not in self.used and name != BATCH:
+                allowed = ", ".join(sorted(self.used)) or f"{BATCH} alone: all sizes are fixed in the file"
+                because = "the file has no size of this name"
+                problems.append(Problem("--size", name, allowed, because, f"remove --size {name}", file))
+        if problems:
+            raise SpecError(problems)
+
+
+def sizes_of(words: Iterable[str]) -> dict[str, int]:
+    """Return sizes by name, of texts such as "batch=8".
+
+    >>> sizes_of(("batch=8", "tokens=512"))
+    {'batch': 8, 'tokens': 512}
+
+    Raises
+    ------
+    SpecError
+        A text that is no name with a whole number.
+    """
+    found: dict[str, int] = {}
+    for word in words:
+        name, _, number = word.partition("=")
+        if not name or not number.isdecimal() or not 0 < int(number) < 10**9:
+            allowed, because = "NAME=NUMBER, such as batch=8", "it states the size of one axis"
+            raise spec_error("--size", word, allowed, because, "write the name of the size and a number")
+        found[name] = int(number)
+    return found

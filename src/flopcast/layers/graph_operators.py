@@ -1,0 +1,226 @@
+"""Operators of an exported graph in a traced block: convolutions, attention, memory-bound kernels.
+
+Answers: which sizes do they have, for the samples of a micro-batch?
+Elsewhere: operators of traced decoders (traced_operators.py), the graphs (graph/). No tensor parallelism
+divides these operators: they run whole on every rank (spec/rules_traced.py).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from flopcast.dtypes import constant
+from flopcast.layers.base import Split
+from flopcast.layers.traced_operators import (
+    AbstractTracedOperator,
+    Size,
+    TracedAttention,
+    TracedBatchedMatmul,
+    TracedGroupedMatmul,
+    TracedMatmul,
+    TracedPass,
+)
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.convolution import Convolution
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.graph_kernel import GraphKernel
+from flopcast.strict_model import StrictModel
+
+Family = Literal[
+    "elementwise",
+    "reduction",
+    "normalisation",
+    "pooling",
+    "movement",
+    "gather",
+    "scatter",
+    "sort",
+    "scan",
+    "transform",
+    "bias",
+    "fork",
+    "unknown",
+]
+
+
+class KeptTensor(StrictModel):
+    """Memory that is kept for the backward pass.
+
+    Attributes
+    ----------
+    name : str
+        Name of the tensor in the block, or of memory of the operator alone.
+    elements : Size
+        Its size in elements of the activation dtype.
+    """
+
+    name: str
+    elements: Size
+
+
+class GraphConvolution(AbstractTracedOperator):
+    """A convolution, grouped, depthwise or transposed.
+
+    Attributes
+    ----------
+    rows : Size
+        Images times places of the output; of a transposed convolution, of its input.
+    columns : int
+        Channels of the output; of a transposed convolution, of its input.
+    terms : int
+        Channels of one group times places of the filter.
+    read : Size
+        Elements of the input; of a transposed convolution, of its output.
+    groups : int
+        Groups of channels.
+    transposed : bool
+        Whether it is the input gradient of a convolution, run forward.
+    trained : bool
+        Whether its filters have a gradient.
+    input_gradient : bool
+        Whether its input has one.
+    keeps_input : bool
+        Whether it is the first operator of the graph that keeps its input.
+    """
+
+    kind: Literal["convolution"] = "convolution"
+    rows: Size
+    columns: int = Field(ge=1)
+    terms: int = Field(ge=1)
+    read: Size
+    groups: int = Field(default=1, ge=1)
+    transposed: bool = False
+    trained: bool = True
+    input_gradient: bool = True
+    keeps_input: bool = True
+
+    def work(self, split: Split) -> AbstractOperator:
+        """Return the convolution on one micro-batch."""
+        return Convolution(
+            rows=self.rows.of(split),
+            columns=constant(self.columns),
+            terms=constant(self.terms),
+            read=self.read.of(split),
+            groups=constant(self.groups),
+            is_depthwise=self.groups > 1 and self.groups == self.columns,
+            is_transposed=self.transposed,
+            trained=self.trained,
+            has_input_gradient=self.input_gradient,
+            keeps_input=self.keeps_input,
+            dtype=split.dtype,
+        )
+
+
+class GraphAttention(AbstractTracedOperator):
+    """Softmax attention in one kernel, with any number of queries and keys.
+
+    Attributes
+    ----------
+    heads : Size
+        Query heads over all samples.
+    kv_heads : Size
+        Key/value heads over all samples.
+    queries : int
+        Rows of queries of a head.
+    keys : int
+        Rows of keys of a head.
+    head_size : int
+        Elements of one row of queries and keys.
+    value_head_size : int, optional
+        Elements of one row of values; by default `head_size`.
+    causal : bool
+        Whether a query meets only keys up to its own place.
+    """
+
+    kind: Literal["graph_attention"] = "graph_attention"
+    heads: Size
+    kv_heads: Size
+    queries: int = Field(ge=1)
+    keys: int = Field(ge=1)
+    head_size: int = Field(ge=1)
+    value_head_size: int | None = Field(default=None, ge=1)
+    causal: bool = False
+
+    def work(self, split: Split) -> AbstractOperator:
+        """Return the kernel on one micro-batch."""
+        values = self.value_head_size
+        return FlashAttention(
+            batch=self.heads.of(split),
+            kv_batch=self.kv_heads.of(split),
+            queries=constant(self.queries),
+            keys=None if self.keys == self.queries else constant(self.keys),
+            head_size=constant(self.head_size),
+            value_head_size=None if values in (None, self.head_size) else constant(values or 0),
+            causal=self.causal,
+            dtype=split.dtype,
+        )
+
+
+class GraphPass(AbstractTracedOperator):
+    """A memory-bound kernel.
+
+    Attributes
+    ----------
+    family : str
+        What it does, which decides how fast it moves its bytes.
+    operator : str
+        Name of the operator in reports.
+    moved : Size
+        Elements that it moves forward.
+    moved_backward : Size
+        Elements that its gradient moves.
+    read : tuple of Size
+        Elements of each of its inputs.
+    written : Size
+        Elements of its output.
+    keeps : tuple of KeptTensor
+        Memory that is kept for the backward pass.
+    fusible : bool
+        Whether a compiler joins it with its neighbours.
+    gradient : bool
+        Whether a kernel runs in the backward pass.
+    """
+
+    kind: Literal["graph_pass"] = "graph_pass"
+    family: Family
+    operator: str = ""
+    moved: Size
+    moved_backward: Size = Size()
+    read: tuple[Size, ...] = ()
+    written: Size
+    keeps: tuple[KeptTensor, ...] = ()
+    fusible: bool = False
+    gradient: bool = True
+
+    def work(self, split: Split) -> AbstractOperator:
+        """Return the kernel on one micro-batch."""
+        return GraphKernel(
+            family=self.family,
+            moved=self.moved.of(split),
+            moved_backward=self.moved_backward.of(split),
+            written=self.written.of(split),
+            kept=tuple((tensor.name, tensor.elements.of(split)) for tensor in self.keeps),
+            read=tuple(size.of(split) for size in self.read),
+            is_fusible=self.fusible,
+            has_gradient=self.gradient,
+            dtype=split.dtype,
+        )
+
+
+def _kind_of_operator(value: object) -> str:
+    """Return the field `kind`, by which pydantic chooses the class of an operator."""
+    return str(value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", ""))
+
+
+TracedOperator = Annotated[
+    Annotated[TracedPass, Tag("pass")]
+    | Annotated[TracedMatmul, Tag("matmul")]
+    | Annotated[TracedBatchedMatmul, Tag("batched_matmul")]
+    | Annotated[TracedAttention, Tag("attention")]
+    | Annotated[TracedGroupedMatmul, Tag("grouped_matmul")]
+    | Annotated[GraphConvolution, Tag("convolution")]
+    | Annotated[GraphAttention, Tag("graph_attention")]
+    | Annotated[GraphPass, Tag("graph_pass")],
+    Discriminator(_kind_of_operator),
+]

@@ -1,0 +1,72 @@
+"""Memory-bound kernels of an exported graph: passes, norms, pooling, look-ups, sorts, scans.
+
+Answers: which bytes does such a kernel move in both passes, and what does it keep?
+Elsewhere: which operator becomes which kernel (graph/kernels_of_graph.py), how fast each family moves its
+bytes (cost/kernels/fallback_classes.py), how a compiler joins them (workload/rewrites/compiled_graph.py).
+
+Sizes count elements of the activation dtype; a mask of one byte per element counts half of its elements.
+"""
+
+from dataclasses import dataclass, replace
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class GraphKernel(AbstractOperator):
+    """A kernel that moves `moved` elements forward and `moved_backward` backward.
+
+    Examples
+    --------
+    A GELU of a million elements reads x and writes y; backward it reads x and dy and writes dx:
+
+    >>> from flopcast.dtypes import constant
+    >>> gelu = GraphKernel(family="elementwise", moved=constant(2e6), moved_backward=constant(3e6),
+    ...                    written=constant(1e6), kept=(("x", constant(1e6)),), dtype="bf16")
+    >>> (_, backward), = gelu.gradients()
+    >>> gelu.work().moved_bytes.item(), backward.work().moved_bytes.item(), backward.kernel
+    (4000000.0, 6000000.0, 'graph_elementwise.backward')
+    """
+
+    family: str
+    moved: Counts
+    moved_backward: Counts  # 0: no kernel runs backward
+    written: Counts  # elements of the output
+    kept: tuple[tuple[str, Counts], ...]  # names of tensors in the layer, and their elements
+    dtype: str
+    read: tuple[Counts, ...] = ()  # elements of each input, in their order
+    is_fusible: bool = False
+    has_gradient: bool = True
+    is_gradient: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """Return one curve for each family and pass."""
+        return f"graph_{self.family}.backward" if self.is_gradient else f"graph_{self.family}"
+
+    @property
+    def output_bytes(self) -> Counts:
+        """Return bytes of what the forward kernel writes."""
+        return self.written * ELEMENT_BYTES[self.dtype]
+
+    def work(self) -> Work:
+        """Return the work: no matrix product."""
+        elements = self.moved_backward if self.is_gradient else self.moved
+        return Work(flop=ZERO, moved_bytes=elements * ELEMENT_BYTES[self.dtype], unit=self.dtype)
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Return bytes moved."""
+        return (self.work().moved_bytes,)
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return the named tensors."""
+        element_bytes = ELEMENT_BYTES[self.dtype]
+        return tuple(
+            Saved(role=f"tensor:{name}", size_bytes=elements * element_bytes)
+            for name, elements in self.kept
+        )
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return one kernel, if the operator has a gradient."""
+        return (("dgrad", replace(self, is_gradient=True)),) if self.has_gradient else ()
