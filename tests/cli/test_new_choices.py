@@ -162,7 +162,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "stage_layers=4,4": ("plan.stage_layers", "1 numbers"),
     "stage_layers=7": ("plan.stage_layers", "set stage_layers to 8"),
     "ep=2": ("plan.expert_parallel", "1 for a dense model"),
-    "schedule=dualpipe": ("plan.schedule", "not supported yet"),
+    "schedule=dualpipe": ("plan.pipeline_parallel", "an even number"),
     "context_exchange=zigzag": ("context_exchange", "'ring', 'all_gather' or 'all_to_all'"),
 }
 

@@ -151,10 +151,7 @@ REFUSED = {
         (5, "finetuning_type"),
         (6, "freeze_trainable_layers"),
     ],
-    "torchtitan/deepseek_dualpipe.toml": [
-        (12, "parallelism.pipeline_parallel_schedule"),
-        (19, "fault_tolerance.enable"),
-    ],
+    "torchtitan/deepseek_dualpipe.toml": [(19, "fault_tolerance.enable")],
 }
 
 

@@ -105,6 +105,7 @@ def test_blocks_are_dealt_as_torchtitan_deals_them(layers, chunks, held):
         ({"pipeline_parallel_schedule": "GPipe"}, {"schedule": "gpipe"}),
         ({"pipeline_parallel_schedule": "Interleaved1F1B"}, {"virtual_stages": 2}),
         ({"pipeline_parallel_schedule": "ZBVZeroBubble"}, {"schedule": "zb_v", "virtual_stages": 2}),
+        ({"pipeline_parallel_schedule": "DualPipeV"}, {"schedule": "dualpipe_v", "virtual_stages": 2}),
         ({"pipeline_parallel_split_points": ["layers.20"]}, {"stage_layers": [20, 12]}),
         (
             {

@@ -75,7 +75,7 @@ def test_a_class_of_stages_is_as_full_as_its_fullest_member(name, stages, virtua
 def test_the_micro_batches_after_which_a_schedule_is_full_show_all_it_ever_holds(
     name, stages, virtual, rounds
 ):
-    chunks = {"interleaved_1f1b": virtual, "zb_v": 2}.get(name, 1)
+    chunks = {"interleaved_1f1b": virtual, "zb_v": 2, "dualpipe_v": 2, "dualpipe": 2}.get(name, 1)
     micro = rounds * stages
     enough = SCHEDULES[name].fills_after(stages, micro)
 

@@ -4,11 +4,12 @@ from flopcast.schedules import SCHEDULES
 
 PLAIN = [(p, 1, m) for p in (1, 2, 3, 4, 7) for m in (1, 2, 3, 8, 19)]
 INTERLEAVED = [(p, v, groups * p) for p in (2, 3, 4, 6) for v in (2, 3, 5) for groups in (1, 2, 4)]
-FOLDED = ("zb_v",)  # schedules whose second chunk comes back up the stages
+PAIRED = ("dualpipe_v", "dualpipe")  # schedules that run a forward and a backward together
+FOLDED = ("zb_v", *PAIRED)  # schedules whose second chunk comes back up the stages
 CHUNKED = ("interleaved_1f1b", *FOLDED)  # schedules that take several chunks a stage
-SPLIT = ("zb_h1", "zb_h2", "zb_v")  # schedules whose weight gradients are tasks of their own
+SPLIT = ("zb_h1", "zb_h2", *FOLDED)  # schedules whose weight gradients are tasks of their own
 CASES = [(name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", "zb_h1", "zb_h2") for shape in PLAIN]
-CASES += [("zb_v", p, 2, m) for p, _, m in PLAIN]
+CASES += [(name, p, 2, m) for name in FOLDED for p, _, m in PLAIN]
 CASES += [("interleaved_1f1b", *shape) for shape in INTERLEAVED]
 
 

@@ -5,7 +5,7 @@ import pytest
 from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_cases import CASES, CHUNKED, FOLDED, INTERLEAVED, PLAIN, rows
+from order_cases import CASES, CHUNKED, FOLDED, INTERLEAVED, PAIRED, PLAIN, rows
 
 from flopcast.schedules import SCHEDULES
 
@@ -32,7 +32,7 @@ def in_flight(name, stage, stages, virtual, micro):
     return [float(SCHEDULES[name].in_flight(*arguments, chunk)[0, 0]) for chunk in range(virtual)]
 
 
-@EACH_CASE
+@all_cases(("name", "stages", "virtual", "micro"), [c for c in CASES if c[0] not in PAIRED])
 def test_the_fullest_moment_of_a_stage_is_the_one_that_is_counted(name, stages, virtual, micro):
     for stage, order in enumerate(rows(name, stages, virtual, micro)):
         fullest = counted(order, virtual).sum(axis=1).max()

@@ -194,4 +194,4 @@ def test_forward_and_backward_may_come_in_orders_of_their_own():
 def test_every_schedule_that_a_plan_may_name_is_built():
     names = Plan.model_json_schema()["properties"]["schedule"]["anyOf"][0]["enum"]
 
-    assert set(names) - {"auto", "dualpipe"} == set(SCHEDULES)  # a rule refuses DualPipe
+    assert set(names) - {"auto"} == set(SCHEDULES)

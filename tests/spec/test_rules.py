@@ -10,7 +10,7 @@ from spec_cases import DEEPSPEED, decoded, edited, edits, faults, key, mixture, 
 
 from flopcast.errors import Problem
 from flopcast.library import catalog
-from flopcast.schedules import SCHEDULES, UNSUPPORTED
+from flopcast.schedules import SCHEDULES
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import RULES, check
@@ -24,14 +24,14 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     (row["field"], row["because"]): (parts(**decoded(row["job"])), row["value"], row["allowed"])
     for row in yaml.safe_load(Path(__file__).with_name("broken_rules.yaml").read_text(encoding="utf-8"))
 }
-REASONS_OF_SCHEDULES = ("blocks_because", "chunks_because", "unsupported_because")
+REASONS_OF_SCHEDULES = ("blocks_because", "chunks_because")
 NAMES = [f"{field}: {because}" for field, because in BROKEN]
 EXAMPLES = [(rule, *example) for rule, example in BROKEN.items()]
 
 
 def test_every_rule_has_an_example_that_breaks_it():
     by_rule = [rule.because for rule in RULES if isinstance(rule.because, str)]
-    known = {type(schedule) for schedule in (*SCHEDULES.values(), *UNSUPPORTED.values())} | {OwnSchedule}
+    known = {type(schedule) for schedule in SCHEDULES.values()} | {OwnSchedule}
     by_schedule = {getattr(one, name) for one in known for name in REASONS_OF_SCHEDULES} - {""}
 
     assert sorted([*by_rule, *by_schedule]) == sorted(because for _, because in BROKEN)
@@ -87,8 +87,6 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
             "sp": True,
             "expert_tensor_parallel": 2,
         },
-        {"zero": 2, "schedule": "zb_h2", "stack": "megatron-core"},
-        {"schedule": "zb_h1", "recompute": "full"},
         {"schedule": "zb_h1", "stack": "generic", "cluster": WITH_MEMORY, "offload": "activations:host"},
         {
             "batch": {"seq": 1024, "documents": [24, 1000]},

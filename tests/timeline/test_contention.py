@@ -13,7 +13,7 @@ from flopcast.spec.plan import Plan
 from flopcast.timeline.contention import lost_executions
 from flopcast.timeline.program import simulate
 from flopcast.timeline.step import run_step
-from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, WHEN
+from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, POSITIONS, WHEN
 
 MODEL = {
     "hidden": 256,
@@ -127,10 +127,11 @@ def test_plans_of_one_batch_lose_what_each_would_alone():
     for number, one in enumerate(alone):
         for joint, single in zip(beside_compute(together), beside_compute(one), strict=True):
             in_batch = np.broadcast_to(
-                lost_executions(joint, together), (4, 3, together.programs.stages.chunk_counts.shape[1])
+                lost_executions(joint, together),
+                (len(POSITIONS), 3, together.programs.stages.chunk_counts.shape[1]),
             )
             assert in_batch[:, number, 0] == pytest.approx(
-                np.broadcast_to(lost_executions(single, one), (4, 1, 1))[:, 0, 0]
+                np.broadcast_to(lost_executions(single, one), (len(POSITIONS), 1, 1))[:, 0, 0]
             )
 
 

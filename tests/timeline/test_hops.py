@@ -78,7 +78,7 @@ def test_transfers_of_a_whole_step_are_those_of_its_play_to_a_fill(style, schedu
 @all_cases("stages", [2, 3, 4, 8])
 def test_messages_that_hold_up_nobody_are_waited_for_as_often_as_each_schedule_says(name, stages):
     rule = SCHEDULES[name]
-    virtual = {"interleaved_1f1b": 3, "zb_v": 2}.get(name, 1)
+    virtual = {"interleaved_1f1b": 3, "zb_v": 2, "dualpipe_v": 2, "dualpipe": 2}.get(name, 1)
     transfer_s = 1e-6
 
     step_s = [longest_span_s(name, stages, virtual, 4 * stages, s) for s in (0.0, transfer_s)]

@@ -116,7 +116,7 @@ def test_reductions_run_in_the_last_micro_batch_only():
     }
 
     found = {position: "dp" in streams for position, streams in rows.items()}
-    assert found == {"first": False, "middle": False, "last": True, "only": True}
+    assert found == {"first": False, "middle": False, "last": True, "only": True, "alone": False}
 
 
 def test_every_plan_of_a_batch_is_laid_out_with_its_own_seconds_and_repeats():

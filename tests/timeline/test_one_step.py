@@ -278,4 +278,4 @@ def test_positions_cover_the_micro_batches_of_a_step():
     counted = [position_of(i, 4) for i in range(4)]
 
     assert counted == ["first", "middle", "middle", "last"]
-    assert {*counted, position_of(0, 1)} == set(POSITIONS)
+    assert {*counted, position_of(0, 1)} == set(POSITIONS) - {"alone"}  # which pairs of passes have

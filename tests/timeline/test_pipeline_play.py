@@ -338,7 +338,7 @@ def test_hops_are_numbered_by_sender_and_direction_and_zero_means_none():
 @all_cases("style", INTERLEAVED_STYLES)
 def test_every_schedule_runs_each_task_once_after_its_input(name, style):
     split = Plan(schedule=name).order_rule.splits_backward
-    virtual = 2 if name in ("interleaved_1f1b", "zb_v") else 1
+    virtual = 2 if name in ("interleaved_1f1b", "zb_v", "dualpipe_v", "dualpipe") else 1
     style = "overlapped" if split else style
     g = graph(name, 4, virtual, 8, style)
 

@@ -246,7 +246,15 @@ def test_a_host_that_drains_the_device_first_waits_for_every_stream():
 
 @pytest.mark.parametrize(
     ("when", "runs"),
-    [("every", "first middle last only"), ("not_first", "middle last"), ("last", "last only")],
+    [
+        ("every", "first middle last only alone"),
+        ("not_first", "middle last alone"),
+        ("last", "last only"),
+        ("forward_alone", "first only alone"),
+        ("forward_beside_other", "middle last"),
+        ("backward_alone", "last only alone"),
+        ("backward_beside_other", "first middle"),
+    ],
 )
 def test_items_run_at_the_positions_that_their_name_says(when, runs):
     # an accumulation adds to what an earlier micro-batch left; a reduction follows the last one

@@ -36,7 +36,6 @@ RUNS_IN = {  # of m micro-batches, how many run an item that says so
     "first": lambda m: 1,
     "last": lambda m: 1,
     "not_first": lambda m: m - 1,
-    "not_last": lambda m: m - 1,
 }
 TWO_STAGES = "tp=4 pp=2 gbs=16 precision=fp16"
 

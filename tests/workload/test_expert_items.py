@@ -20,6 +20,8 @@ from flopcast.operators.exchanges import Combine, Dispatch, expected_copies
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import HostWork, kernel
 from flopcast.prediction import predict
+from flopcast.schedules import SCHEDULES
+from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.workload.program import WHEN, positions
 
 HIDDEN = LLAMA.hidden
@@ -148,7 +150,7 @@ def test_nothing_waits_for_exchanges_that_run_beside_another_micro_batch():
     found = block(exchange_overlap="other_micro_batch")
 
     for items in (found.forward, found.backward):
-        hidden = [item for item in exchanges(items) if item.when.startswith("not_")]
+        hidden = [item for item in exchanges(items) if item.when.endswith("_beside_other")]
         assert len(hidden) == len(exchanges(items)) / 2
         assert all(item.overlapped and not item.waits for item in hidden)
         assert not any("ep" in item.waits for item in items if item.stream != "compute")
@@ -160,9 +162,11 @@ def test_one_forward_and_one_backward_of_a_step_have_no_partner_that_hides_their
 ):
     found = block(exchange_overlap="other_micro_batch")
 
-    turns = positions(np.arange(num_micro_batches), num_micro_batches)
-    for items, alone in ((found.forward, 0), (found.backward, num_micro_batches - 1)):
-        for turn, place in enumerate(turns):
+    order = SCHEDULES["1f1b"].order(1, 1, num_micro_batches)
+    places = positions(order, num_micro_batches)
+    ends = ((found.forward, FORWARD, 0), (found.backward, BACKWARD, num_micro_batches - 1))
+    for items, kind, alone in ends:
+        for turn, place in enumerate(places[order.kind == kind]):
             run = [item for item in exchanges(items) if WHEN[item.when][place]]
             assert len(run) == len(exchanges(items)) / 2
             assert {item.overlapped for item in run} == {turn != alone}

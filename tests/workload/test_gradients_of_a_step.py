@@ -131,7 +131,7 @@ def test_an_overlapped_reduction_runs_under_the_last_micro_batch_alone():
 
     reduction = named(block.backward, "gradients.reduce")
     runs = dict(zip(POSITIONS, WHEN[reduction.when], strict=True))
-    assert runs == {"first": 0.0, "middle": 0.0, "last": 1.0, "only": 1.0}
+    assert runs == {"first": 0.0, "middle": 0.0, "last": 1.0, "only": 1.0, "alone": 0.0}
     assert reduction.stream == "dp"  # beside compute, in order behind other reductions
 
 
@@ -178,7 +178,7 @@ def test_gradients_are_accumulated_in_every_micro_batch_but_the_first():
 
     accumulation = named(block.backward, "gradients.accumulate")
     runs = dict(zip(POSITIONS, WHEN[accumulation.when], strict=True))
-    assert runs == {"first": 0.0, "middle": 1.0, "last": 1.0, "only": 0.0}
+    assert runs == {"first": 0.0, "middle": 1.0, "last": 1.0, "only": 0.0, "alone": 1.0}
 
 
 @pytest.mark.parametrize(

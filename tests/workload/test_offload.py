@@ -16,7 +16,7 @@ from flopcast.workload.realise import realise
 
 BASE = {"dp": 4, "mbs": 2, "gbs": 24, "precision": "bf16"}
 MICRO_BATCHES = 3
-OFTEN = (1, MICRO_BATCHES - 2, 1, 0)  # by position: first, middle, last, only
+OFTEN = (1, MICRO_BATCHES - 2, 1, 0, 0)  # by position: first, middle, last, only, alone
 
 
 def programs_of(offload="none", stack="generic", **changes):

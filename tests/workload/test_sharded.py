@@ -95,8 +95,8 @@ def test_zero_2_gathers_what_was_updated_and_zero_3_gathers_nothing_at_the_end_o
 @pytest.mark.parametrize(
     ("gathers", "forward", "backward"),
     [
-        ("every_pass", ("first", "middle", "last", "only"), ("first", "middle", "last", "only")),
-        ("every_micro_batch", ("first", "middle", "last", "only"), ()),
+        ("every_pass", POSITIONS, POSITIONS),
+        ("every_micro_batch", POSITIONS, ()),
         ("every_step", ("first", "only"), ()),
     ],
 )

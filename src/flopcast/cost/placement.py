@@ -25,12 +25,14 @@ import numpy as np
 from flopcast.dtypes import ONE, ZERO, Counts, Integers, constant
 from flopcast.errors import InternalError
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.mirrored import is_half
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, equal_rows
 from flopcast.spec.shard_groups import LEVEL_AXES, level_of, ranks_of, ranks_on
 
 EXPERT_AXES = ("etp", "ep", "expert_dp")  # the closest ranks first
 SHARD_AXES = ("dp_shard", "dp_replicate", "expert_dp_shard", "expert_dp_replicate")
+MIRROR = "mirror"  # of the two halves of a pipeline that mirrors itself (spec/mirrored.py)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -82,13 +84,7 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     >>> group.inside.item(), group.nodes.item()
     (2.0, 4.0)
     """
-    order = {
-        "tp": plans.tensor_parallel,
-        "cp": plans.context_parallel,
-        "dp": plans.data_parallel,
-        "pp": plans.pipeline_parallel,
-    }
-    names = plans.structure.rank_order.split("-")
+    order, names = _axes(plans)
     before = {name: _product(order[n] for n in names[: names.index(name)]) for name in names}
     world = _product(order.values())
     nodes = _Nodes(world, ranks_per_domain(world, devices_per_node))
@@ -106,11 +102,34 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         pair, apart = np.minimum(order["pp"], 2.0), before["pp"] * (order["pp"] - 1.0)
         reach = before["pp"] * order["pp"]
         return _on_nodes(RankLevel(pair, apart), nodes, before["pp"], reach)
-    members = {"dp": ("cp", "dp"), "model": ("tp", "pp"), "stage": ("tp", "cp", "dp"), "world": names}
+    members = {
+        "dp": ("cp", "dp", MIRROR),
+        "model": ("tp", "pp"),
+        "stage": ("tp", "cp", "dp", MIRROR),
+        "world": names,
+    }
     if axis in order or axis in members:
         levels = [RankLevel(order[n], before[n]) for n in names if n in members.get(axis, (axis,))]
         return _together(levels, nodes)
     raise InternalError(f"no axis {axis!r}")
+
+
+def _axes(plans: Plans) -> tuple[dict[str, Counts], list[str]]:
+    """Return the degrees of all axes, and their names in the rank order, the fastest first.
+
+    The two halves of a pipeline that mirrors itself follow each other.
+    """
+    order = {
+        "tp": plans.tensor_parallel,
+        "cp": plans.context_parallel,
+        "dp": plans.data_parallel,
+        "pp": plans.pipeline_parallel,
+    }
+    names = plans.structure.rank_order.split("-")
+    if is_half(plans):
+        order |= {"dp": plans.data_parallel / 2.0, MIRROR: np.full_like(plans.data_parallel, 2.0)}
+        names.insert(names.index("pp") + 1, MIRROR)
+    return order, names
 
 
 def ranks_per_domain(world: Counts, devices: int) -> Counts:
@@ -157,22 +176,34 @@ def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> 
     Experts fold the ranks of a stage, which follow each other in the one rank order that is built for them:
     rank = etp + ETP · (ep + EP · expert_dp). Of those that hold the same, neighbours share one set of
     shards. Of all other tensors, so do the ranks that share a sequence and neighbouring replicas; `before`
-    are the strides.
+    are the strides. Half of the ranks that hold the same are on the mirrored half of the stages, if there
+    is one.
     """
+    mirrored = 2.0 if MIRROR in before else 1.0
+    shared = (plans.data_shard == 0) & (plans.structure.zero > 0)  # so are the shards of a group
     folded = (plans.expert_tensor_parallel, plans.expert_parallel, plans.expert_replicas)
     if axis in EXPERT_AXES:
         place = EXPERT_AXES.index(axis)
-        return [RankLevel(folded[place], _product(folded[:place]))]
+        copies = mirrored if place == len(EXPERT_AXES) - 1 else 1.0
+        return [RankLevel(folded[place] / copies, _product(folded[:place])), *_mirrored(copies, before)]
     experts = axis.startswith("expert")
     shards = plans.expert_state_shards if experts else plans.state_shards / plans.context_parallel
     nearest = _product(folded[:2]) if experts else before["dp"]
+    inside, across = (np.where(shared == own, mirrored, 1.0) for own in (True, False))
     if not axis.endswith("shard"):
-        return [RankLevel(plans.shard_groups, nearest * shards)]
-    sharing = [RankLevel(shards, nearest)]
+        groups = RankLevel(plans.shard_groups / across, nearest * shards / inside)
+        return [groups, *_mirrored(across, before)]
+    sharing = [RankLevel(shards / inside, nearest)]
     if not experts:
         sharing.append(RankLevel(plans.context_parallel, before["cp"]))
     names = plans.structure.rank_order.split("-")
-    return sharing[::-1] if names.index("cp") < names.index("dp") else sharing
+    ordered = sharing[::-1] if names.index("cp") < names.index("dp") else sharing
+    return [*ordered, *_mirrored(inside, before)]
+
+
+def _mirrored(copies: float | Counts, before: Mapping[str, Counts]) -> list[RankLevel]:
+    """Return the level of the two halves of a pipeline that mirrors itself, if it does."""
+    return [RankLevel(np.asarray(copies) * ONE, before[MIRROR])] if MIRROR in before else []
 
 
 def _sharers(axis: str, plans: Plans, before: Mapping[str, Counts]) -> list[RankLevel]:
@@ -250,8 +281,7 @@ def crossings_of_each(plans: Plans, devices_per_node: int) -> tuple[EqualRows, t
 
 def _around_stages(plans: Plans) -> tuple[Counts, Counts]:
     """Return the distance between adjacent stages in ranks, and the number of blocks; (plans, 1)."""
-    names = plans.structure.rank_order.split("-")
-    order = {"tp": plans.tensor_parallel, "cp": plans.context_parallel, "dp": plans.data_parallel}
+    order, names = _axes(plans)
     axis, every = names.index("pp"), np.ones_like(plans.pipeline_parallel)
     before, behind = names[:axis], names[axis + 1 :]
     return (

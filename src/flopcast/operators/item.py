@@ -39,8 +39,9 @@ class Item:
     `inputs` and `output` name tensors of the layer; `group` names the part that a recompute mode
     may run again ("core_attention"); `phase` is forward, recompute, backward or step; `when` is the
     micro-batch that it belongs to: "every", "first" (a gather for the whole step), "not_first" (an
-    accumulation), "last" (a reduction), "not_last". `overlapped` marks a message that runs under compute,
-    which waits for it later or not at all: it slows what it runs under (timeline/contention.py).
+    accumulation), "last" (a reduction), and others of WHEN (workload/program.py). `overlapped` marks a
+    message that runs under compute, which waits for it later or not at all: it slows what it runs under
+    (timeline/contention.py).
     `is_further_chunk` says that the call which launched another chunk of the same work launches this too.
     """
 

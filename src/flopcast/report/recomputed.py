@@ -16,6 +16,7 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
+from flopcast.spec.mirrored import halved
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, one_plan, structure_of
 from flopcast.spec.stack import Stack
@@ -52,7 +53,7 @@ def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tu
     again = _of_layers(model, structure_of(plan), batch, stack)
     parts, counts = zip(*model.runs(), strict=True)
     stages = divide_all(
-        counts, one_plan(plan), stack.pipeline, parts, again.layers_at_end, again.checkpoints
+        counts, halved(one_plan(plan)), stack.pipeline, parts, again.layers_at_end, again.checkpoints
     )
     held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
     totals_flop = [0.0, 0.0]

@@ -3,6 +3,7 @@
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.schedules.dualpipe import DualPipe
+from flopcast.schedules.dualpipe_v import DualPipeV
 from flopcast.schedules.eager import EagerOneForwardOneBackward
 from flopcast.schedules.gpipe import GPipe
 from flopcast.schedules.interleaved import InterleavedOneForwardOneBackward
@@ -18,8 +19,9 @@ SCHEDULES: dict[str, AbstractSchedule] = {
     "zb_h1": ZeroBubble(1),
     "zb_h2": ZeroBubble(2),
     "zb_v": ZeroBubbleV(),
+    "dualpipe_v": DualPipeV(),
+    "dualpipe": DualPipe(),
 }
-UNSUPPORTED: dict[str, AbstractSchedule] = {"dualpipe": DualPipe()}
 AUTO, OF_ONE_CHUNK, OF_CHUNKS = "auto", "1f1b", "interleaved_1f1b"  # auto: 1F1B, interleaved with chunks
 
 
@@ -35,7 +37,5 @@ def resolved(schedule: str | OwnSchedule, chunks: int) -> str | OwnSchedule:
 
 
 def schedule_of(schedule: str | OwnSchedule) -> AbstractSchedule:
-    """Return the schedule with a name of SCHEDULES or UNSUPPORTED, or a user's own schedule."""
-    if isinstance(schedule, OwnSchedule):
-        return schedule
-    return SCHEDULES.get(schedule) or UNSUPPORTED[schedule]
+    """Return the schedule with a name of SCHEDULES, or a user's own schedule."""
+    return schedule if isinstance(schedule, OwnSchedule) else SCHEDULES[schedule]

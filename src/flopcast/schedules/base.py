@@ -49,11 +49,22 @@ class Order:
     chunk: Integers  # virtual stage
     micro_batch: Integers
     folded: bool = False  # chunks go down the stages and back up, not round them
+    paired: Flags | None = None  # forwards that run together with the B and the W behind them; None: none
 
     @property
     def number(self) -> Integers:
         """Return the position of every chunk along the model, (stages, chunks)."""
         return along_the_model(self.kind.shape[0], int(self.chunk.max()) + 1, self.folded)
+
+    @property
+    def alone(self) -> Flags:
+        """Return forwards and B that run outside pairs, under a schedule that has pairs; else none."""
+        if self.paired is None:
+            return np.zeros(self.kind.shape, dtype=bool)
+        together = self.paired.copy()
+        together[:, 1:] |= self.paired[:, :-1]
+        lone: Flags = ~together & (self.kind != WEIGHT)
+        return lone
 
     @property
     def turn(self) -> Integers:
@@ -95,8 +106,13 @@ class AbstractSchedule(ABC):
         (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
     groups_micro_batches
         Chunks take micro-batches in groups of as many as there are stages.
-    unsupported_because
-        Why no plan with this schedule can be predicted yet.
+    pairs_passes
+        Some forwards run together with a backward of another micro-batch (`Order.paired`).
+    mirrors_half
+        The second half of the stages holds the chunks of the first half, and its micro-batches come from
+        the other end (spec/mirrored.py).
+    micro_batches_per_stage
+        How many micro-batches a step has at least for each stage.
     least_chunks, most_chunks, chunks_because
         How many chunks a stage may hold, and why no more where several are possible.
     """
@@ -105,10 +121,12 @@ class AbstractSchedule(ABC):
     blocks_because: ClassVar[str] = ""
     folds_chunks: ClassVar[bool] = False
     groups_micro_batches: ClassVar[bool] = False
+    pairs_passes: ClassVar[bool] = False
+    mirrors_half: ClassVar[bool] = False
+    micro_batches_per_stage: ClassVar[int] = 0
     least_chunks: ClassVar[int] = 1
     most_chunks: ClassVar[float] = 1
     chunks_because: ClassVar[str] = ""
-    unsupported_because: ClassVar[str] = ""
 
     @property
     def splits_backward(self) -> bool:

@@ -1,25 +1,25 @@
-"""DualPipe (arXiv:2412.19437, section 3.2.1): a name that plans may write, and a rule refuses."""
+"""DualPipe: two copies of the model, whose micro-batches enter at both ends of the pipeline.
+
+Stage s holds chunk s of one copy and chunk P - 1 - s of the other, so twice the parameters of 1F1B. Half of
+the micro-batches go down the stages, the others up. The second half of the stages does at every moment what
+the first half does, mirrored; a micro-batch that leaves the first half meets one that leaves the second. So
+a step is that of P / 2 stages in the shape of a V (dualpipe_v.py), run twice on half of the micro-batches
+each: a plan is simulated as that (spec/mirrored.py).
+
+References
+----------
+arXiv:2412.19437, section 3.2.1 and Table 2; github.com/deepseek-ai/DualPipe.
+"""
 
 from typing import ClassVar
 
-from flopcast.dtypes import Counts
-from flopcast.errors import InternalError
-from flopcast.schedules.base import AbstractSchedule, Order
+from flopcast.schedules.dualpipe_v import DualPipeV
 
 
-class DualPipe(AbstractSchedule):
-    """Two micro-batches that enter at both ends of the pipeline; its order is not supported yet."""
+class DualPipe(DualPipeV):
+    """One chunk a stage as a plan writes it, and a second one of the copy that runs the other way."""
 
-    unsupported_because: ClassVar[str] = (
-        "expert exchanges that overlap with another micro-batch (DualPipe) are not supported yet"
-    )
-
-    def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Raise InternalError: spec/rules_experts.py refuses plans with this schedule."""
-        raise InternalError(self.unsupported_because)
-
-    def in_flight(
-        self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
-    ) -> Counts:
-        """Raise InternalError: spec/rules_experts.py refuses plans with this schedule."""
-        raise InternalError(self.unsupported_because)
+    mirrors_half: ClassVar[bool] = True
+    least_chunks: ClassVar[int] = 1
+    most_chunks: ClassVar[float] = 1
+    chunks_because: ClassVar[str] = ""

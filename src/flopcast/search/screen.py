@@ -22,6 +22,7 @@ from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.memory.tiers import outside_ratio
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
+from flopcast.spec.mirrored import halved
 from flopcast.spec.orders import filled_after
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, of_equal_program, rows_of, runs
@@ -123,6 +124,7 @@ def _estimates(
     With `least`, step times are seconds that the estimates are not below. Memory differs between plans of
     one program until their pipelines are full.
     """
+    plans = halved(plans)
     equal, filled, few = _of_one_program(plans), filled_after(plans)[:, 0], kept.of_few(plans.size)
     pairs = runs([equal.group, filled])
     terms: list[StepTerms] = []
@@ -154,6 +156,7 @@ def _estimates(
 
 
 def _steps(plans: Plans, job: Job, book: CurveBook, kept: KeptResults) -> Floats:
+    plans = halved(plans)
     equal = _of_one_program(plans)
     terms = [_terms(programs, job, book, kept) for _, programs in _programs(plans, equal, job, kept)]
     return _of_terms(terms, equal, plans)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
-from flopcast.schedules import AUTO, SCHEDULES, UNSUPPORTED
+from flopcast.schedules import AUTO, SCHEDULES
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.offload import offload_word
@@ -113,7 +113,7 @@ def or_short_form(schema: dict[str, Any]) -> None:
 
 
 def _names() -> tuple[str, ...]:
-    return (AUTO, *SCHEDULES, *UNSUPPORTED)
+    return (AUTO, *SCHEDULES)
 
 
 def _known(given: object) -> object:

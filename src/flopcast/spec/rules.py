@@ -9,31 +9,13 @@ What is not supported yet is refused by a rule, never accepted and ignored.
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.layers.modules import module_of
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divided_over_chunks, divisors, listed, nearest_divisor
-from flopcast.spec.model import WHOLE
 from flopcast.spec.orders import rules_of_rows, uneven
 from flopcast.spec.plan_fields import with_runs
 from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
-
-
-def _recomputes_linears(case: Case) -> bool:
-    """Return whether a linear's input is recomputed: its weight gradient would have to wait with it."""
-    plan = case.structure
-    modules = set(plan.recompute_modules or case.stack.selective_groups)
-    return plan.recompute == "full" or (
-        plan.recompute == "selective"
-        and any(
-            module_of(item, modules) and isinstance(item.work, Matmul | GroupedMatmul)
-            for layer, _ in case.model.sequence()
-            for item in layer.forward(case.model.hidden, WHOLE)
-        )
-    )
 
 
 def _devices(case: Case) -> Counts:
@@ -226,12 +208,5 @@ RULES: tuple[Rule, ...] = (
         allowed="one group of equal nodes",
         because="unequal node groups are not supported yet",
         fix="describe one group",
-    ),
-    Rule(
-        field="plan.recompute",
-        holds=lambda c: not (c.structure.order_rule.splits_backward and _recomputes_linears(c)),
-        allowed="none, or selective with modules that hold no linear layer",
-        because="zero bubble schedules with recomputed linears are not supported yet",
-        fix="set schedule to auto, or recompute to none",
     ),
 )

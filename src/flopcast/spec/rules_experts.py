@@ -10,7 +10,6 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
-from flopcast.schedules import AUTO, SCHEDULES
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
@@ -139,14 +138,6 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
         because="the experts of a rank are part of one group, or fill several groups",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
-    ),
-    Rule(
-        field="plan.schedule",
-        holds=lambda c: not c.structure.order_rule.unsupported_because,
-        value=lambda c: c.structure.pipeline_schedule,
-        allowed=lambda _: ", ".join((AUTO, *SCHEDULES)),
-        because=lambda c: c.structure.order_rule.unsupported_because,
-        fix="set schedule to auto",
     ),
     Rule(
         field="stack.experts.exchange_overlap",

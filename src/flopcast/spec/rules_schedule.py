@@ -53,6 +53,19 @@ def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
     )
 
 
+def _fewest(case: Case) -> np.ndarray:
+    """Return the fewest micro-batches of a step under the schedule, (plans, 1)."""
+    fewest: np.ndarray = case.plans.pipeline_parallel * _rule(case).micro_batches_per_stage
+    return fewest
+
+
+def _fitting_batch(case: Case) -> int:
+    """Return the nearest global batch with enough micro-batches, an even number of them under DualPipe."""
+    plans, step = case.plans, 2 if _rule(case).mirrors_half else 1
+    micro = max(first(plans.num_micro_batches) // step * step, first(_fewest(case)), step)
+    return micro * first(plans.data_parallel) * first(plans.micro_batch)
+
+
 RULES: tuple[Rule, ...] = (
     _as_listed(
         "plan.pipeline_parallel", "pipeline_parallel", "stages", "a table lists the tasks of every stage"
@@ -75,6 +88,31 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"{_rule(c).most_chunks} under {c.structure.pipeline_schedule}",
         because=lambda c: _rule(c).chunks_because,
         fix=lambda c: f"set virtual_stages to {_rule(c).most_chunks}",
+    ),
+    Rule(
+        field="plan.pipeline_parallel",
+        holds=lambda c: not _rule(c).mirrors_half or c.plans.pipeline_parallel % 2 == 0,
+        allowed=lambda c: f"an even number under {c.structure.pipeline_schedule}",
+        because="the second half of the stages mirrors the first half",
+        fix="set schedule to auto",
+    ),
+    Rule(
+        field="plan.global_batch",
+        about_steps=True,
+        holds=lambda c: c.plans.num_micro_batches >= _fewest(c),
+        value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
+        allowed=lambda c: f"at least {first(_fewest(c))} under {c.structure.pipeline_schedule}",
+        because="pairs of passes need this many micro-batches for each stage",
+        fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
+    ),
+    Rule(
+        field="plan.global_batch",
+        about_steps=True,
+        holds=lambda c: not _rule(c).mirrors_half or c.plans.num_micro_batches % 2 == 0,
+        value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
+        allowed=lambda c: f"an even number under {c.structure.pipeline_schedule}",
+        because="as many micro-batches enter at the last stage as at the first",
+        fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
     ),
     Rule(
         field="plan.schedule",

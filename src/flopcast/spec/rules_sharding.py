@@ -96,13 +96,6 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.zero",
-        holds=lambda c: _zero(c) <= 1 or not c.structure.order_rule.splits_backward,
-        allowed="0 or 1 with zero bubble schedules",
-        because="sharded gradients or parameters with separate weight gradients are not supported yet",
-        fix="set zero to 1",
-    ),
-    Rule(
-        field="plan.zero",
         holds=lambda c: _zero(c) < 3 or not stores_fewer_bits(c),
         allowed=lambda c: f"{listed(_whole_stages(c))} with adapters of 4-bit weights",
         because="4-bit weights that are gathered and dequantised unit by unit are not supported yet",

@@ -96,7 +96,8 @@ def _overlapped_chains(order: Order) -> Chains:
     """Return chains in which a message comes one transfer after its sender's task and delays nothing else.
 
     A chunk that comes back up sends the other way: its hop is that of the same two stages, which the
-    receiver would have sent.
+    receiver would have sent. A pair begins when the inputs of both its passes are there, and both leave
+    with its last task.
     """
     producer, _ = flows(order)
     tasks = order.kind.shape[1]
@@ -104,7 +105,17 @@ def _overlapped_chains(order: Order) -> Chains:
     stage = np.where(back, np.arange(producer.size), producer) // tasks
     hop = transfer_index(order.kind.ravel()[producer], stage)
     lag = np.where(producer >= 0, hop, NO_TRANSFER)
-    return _tasks(order, producer[:, None], lag[:, None], producer[:, None])
+    if order.paired is None:
+        return _tasks(order, producer[:, None], lag[:, None], producer[:, None])
+    forward = np.flatnonzero(order.paired)  # the B follows it, and then the W, the last of the pair
+    leaves = np.arange(producer.size)
+    leaves[forward] = leaves[forward + 1] = forward + 2
+    waits = np.stack([np.where(producer >= 0, leaves[producer], NOTHING), np.full(producer.size, NOTHING)])
+    lags, cargo = np.stack([lag, np.full(lag.size, NO_TRANSFER)]), np.stack([producer, producer])
+    for columns, none in ((waits, NOTHING), (lags, NO_TRANSFER), (cargo, 0)):
+        columns[1, forward] = columns[0, forward + 1]
+        columns[0, forward + 1] = none
+    return _tasks(order, waits.T, lags.T, cargo.T)
 
 
 def _batched_chains(order: Order) -> Chains:

@@ -31,7 +31,7 @@ def programs_of_tasks(
     row = np.array(kinds)[order.micro_batch] if kinds else row_of_stage[stage]
     return ProgramOfTask(
         chunk_class=chunk_class[stage, order.chunk].ravel(),
-        position=positions(order.turn, micro).ravel(),
+        position=positions(order, micro).ravel(),
         row=row.ravel(),
     )
 

@@ -12,7 +12,9 @@ that run together may hide each other's exchanges too: an overestimate where a f
 longer than its kernels.
 
 The forward of the first micro-batch and the backward of the last have no partner: there a layer waits for
-its exchanges. A stage of a pipeline has more of either, which fill and drain it; they are left out.
+its exchanges. A stage of a pipeline has more of either, which fill and drain it. They are counted under
+schedules that state which passes run together (`Order.paired` of schedules/base.py), and left out under
+others.
 
 References
 ----------
@@ -28,11 +30,11 @@ from flopcast.operators.item import Item
 EXCHANGE = "ep"
 
 
-def beside_other_micro_batch(items: tuple[Item, ...], alone: str) -> tuple[Item, ...]:
-    """Return items of one layer and pass in which exchanges wait only for each other and delay nothing.
+def beside_other_micro_batch(items: tuple[Item, ...], phase: str) -> tuple[Item, ...]:
+    """Return items of one layer and `phase` in which exchanges wait only for each other and delay nothing.
 
-    Exchanges of the micro-batch without a partner, `alone` ("first", "last"), run in the queue of kernels
-    instead, so that they and the kernels wait for each other.
+    Exchanges of a micro-batch without a partner run in the queue of kernels instead, so that they and the
+    kernels wait for each other.
 
     Examples
     --------
@@ -40,15 +42,15 @@ def beside_other_micro_batch(items: tuple[Item, ...], alone: str) -> tuple[Item,
     >>> from flopcast.operators.item import blocking
     >>> from flopcast.operators.exchanges import Dispatch
     >>> sent = blocking("send", Dispatch(axis="ep", message_bytes=constant(1)), "x", "y")
-    >>> [(one.when, one.stream, one.overlapped) for one in beside_other_micro_batch((sent,), "first")]
-    [('not_first', 'ep', True), ('first', 'compute', False)]
+    >>> [(one.when, one.stream, one.overlapped) for one in beside_other_micro_batch((sent,), "forward")]
+    [('forward_beside_other', 'ep', True), ('forward_alone', 'compute', False)]
     """
-    return tuple(one for item in items for one in _beside(item, alone))
+    return tuple(one for item in items for one in _beside(item, phase))
 
 
-def _beside(item: Item, alone: str) -> tuple[Item, ...]:
+def _beside(item: Item, phase: str) -> tuple[Item, ...]:
     """Return an exchange twice, hidden and not; any other item without waiting for a hidden one."""
     if item.stream == EXCHANGE and isinstance(item.work, AbstractMessage):
-        hidden = replace(item, waits=(), overlapped=True, when=f"not_{alone}")
-        return hidden, replace(item, stream="compute", when=alone)
+        hidden = replace(item, waits=(), overlapped=True, when=f"{phase}_beside_other")
+        return hidden, replace(item, stream="compute", when=f"{phase}_alone")
     return (replace(item, waits=tuple(name for name in item.waits if name != EXCHANGE)),)

@@ -9,6 +9,7 @@ from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import AbstractLayer, Split
 from flopcast.spec.batch import Batch
+from flopcast.spec.mirrored import halved
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
 from flopcast.workload.companions import beside_reference, beside_teacher
@@ -25,7 +26,8 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
     model
         Its `sequence` gives layers, and how many there are of each.
     plans
-        Of one structure; degrees of shape (plans, 1).
+        Of one structure; degrees of shape (plans, 1). Those of the workload are the half that is simulated
+        where stages mirror each other (spec/mirrored.py).
     batch
         Tokens of a sequence; how many sequences form a micro-batch is the plans'.
     kept
@@ -56,6 +58,7 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
     """
     if plans.size > 1 and len(batch.kinds) > 1:
         raise InternalError("micro-batches that differ are lowered for one plan at a time")
+    plans = halved(plans)
     split = plans.split(batch)
     layers = lowered_layers(model, split, kept)
     rows = batch.rows if len(batch.kinds) > 1 else ()

@@ -45,6 +45,7 @@ from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
 from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.rewrites.ring_scores import ring_scores
 from flopcast.workload.separate_groups import with_sums
+from flopcast.workload.sharded import gather_times, next_gather
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.tensor_overlap import under_products
 
@@ -171,10 +172,14 @@ def _on_host(layer: Layer, software: Software) -> Layer:
 
 
 def _reductions(layer: Layer, software: Software) -> Layer:
-    """Add up and reduce gradients behind a layer's backward."""
+    """Add up and reduce gradients behind a layer's backward, or behind its weight gradients."""
     stack, plans = software.stack, software.workload.plans
     found = micro_batch_items(stack, plans, layer.weights, software.on_stage)
-    return replace(layer, backward=(*layer.backward, *found))
+    if not plans.structure.order_rule.splits_backward:
+        return replace(layer, backward=(*layer.backward, *found))
+    if found and any(when for when, _ in gather_times(stack, plans, backward=True)):
+        found = (*found, next_gather())  # of a later backward, on the same queue
+    return replace(layer, weight=(*layer.weight, *found))
 
 
 def _split(layer: Layer, software: Software) -> Layer:
@@ -191,8 +196,8 @@ def _exchange_overlap(layer: Layer, software: Software) -> Layer:
         return layer
     return replace(
         layer,
-        forward=beside_other_micro_batch(layer.forward, alone="first"),
-        backward=beside_other_micro_batch(layer.backward, alone="last"),
+        forward=beside_other_micro_batch(layer.forward, phase="forward"),
+        backward=beside_other_micro_batch(layer.backward, phase="backward"),
     )
 
 
@@ -219,8 +224,8 @@ BEHIND_REWRITES: dict[str, Pass] = {
     "companions": Pass(run=_companions, keeps_flop=False),
 }
 BEHIND_BACKWARD: dict[str, Pass] = {
-    "reductions": Pass(run=_reductions),
     "split": Pass(run=_split),
+    "reductions": Pass(run=_reductions),
     "exchange_overlap": Pass(run=_exchange_overlap),
     "tensor_overlap": Pass(run=_tensor_overlap),
 }

@@ -21,6 +21,7 @@ from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.layers.base import Split, Weight
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
+from flopcast.schedules.base import FORWARD, Order
 from flopcast.spec.batch import Rows
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
@@ -28,28 +29,38 @@ from flopcast.spec.stack import Stack
 from flopcast.workload.checkpoints import OWN
 from flopcast.workload.stages import Stages
 
-POSITIONS = ("first", "middle", "last", "only")  # of a micro-batch within a step
-FIRST, MIDDLE, LAST, ONLY = range(len(POSITIONS))  # the index of each in arrays over positions
+POSITIONS = ("first", "middle", "last", "only", "alone")  # of a micro-batch within a step
+FIRST, MIDDLE, LAST, ONLY, ALONE = range(len(POSITIONS))  # the index of each in arrays over positions
 WHEN = {  # at which positions an item runs
-    "every": (1.0, 1.0, 1.0, 1.0),
-    "not_first": (0.0, 1.0, 1.0, 0.0),
-    "not_last": (1.0, 1.0, 0.0, 0.0),
-    "last": (0.0, 0.0, 1.0, 1.0),
-    "first": (1.0, 0.0, 0.0, 1.0),
+    "every": (1.0, 1.0, 1.0, 1.0, 1.0),
+    "not_first": (0.0, 1.0, 1.0, 0.0, 1.0),
+    "last": (0.0, 0.0, 1.0, 1.0, 0.0),
+    "first": (1.0, 0.0, 0.0, 1.0, 0.0),
+    "forward_beside_other": (0.0, 1.0, 1.0, 0.0, 0.0),
+    "forward_alone": (1.0, 0.0, 0.0, 1.0, 1.0),
+    "backward_beside_other": (1.0, 1.0, 0.0, 0.0, 0.0),
+    "backward_alone": (0.0, 0.0, 1.0, 1.0, 1.0),
 }
 
 
-def positions(turn: Integers, count: int) -> Integers:
-    """Return the position of each turn of a step of `count` micro-batches: an index into POSITIONS.
+def positions(order: Order, count: int) -> Integers:
+    """Return the position of each task of a step of `count` micro-batches: an index into POSITIONS.
 
-    A step of one micro-batch has it both first and last: "only".
+    A step of one micro-batch has it both first and last: "only". Where the schedule runs forwards together
+    with backwards of other micro-batches, those between that run by themselves are "alone".
 
-    >>> [[POSITIONS[at] for at in positions(np.arange(count), count)] for count in (1, 4)]
-    [['only'], ['first', 'middle', 'middle', 'last']]
+    >>> from flopcast.schedules import SCHEDULES
+    >>> rows = (positions(SCHEDULES["1f1b"].order(1, 1, count), count)[0] for count in (1, 3))
+    >>> [[POSITIONS[at] for at in row] for row in rows]
+    [['only', 'only'], ['first', 'first', 'middle', 'middle', 'last', 'last']]
     """
     if count == 1:
-        return np.full(turn.shape, ONLY)
-    return np.where(turn == 0, FIRST, np.where(turn == count - 1, LAST, MIDDLE))
+        return np.full(order.kind.shape, ONLY)
+    turn = order.turn
+    at = np.where(turn == 0, FIRST, np.where(turn == count - 1, LAST, MIDDLE))
+    without_partner = np.where(order.kind == FORWARD, FIRST, LAST)  # which run alone anyway
+    placed: Integers = np.where(order.alone & (at != without_partner), ALONE, at)
+    return placed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

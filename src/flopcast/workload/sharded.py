@@ -315,6 +315,11 @@ def _moment(name: str, stream: str, waits: tuple[str, ...]) -> Item:
     return Item(name=name, work=nothing, component="dp_communication", stream=stream, waits=waits)
 
 
+def next_gather() -> Item:
+    """Return the moment behind reductions at which the queue is free for the gathers of another program."""
+    return _moment("parameters.next", "gathered", ("dp",))
+
+
 def wait_for(stream: str) -> Item:
     """Compute stands still until all that was put on `stream` is done."""
     return _moment(f"{stream}.wait", "compute", ("compute", stream))

@@ -19,6 +19,7 @@ from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place
 from flopcast.interop.configs.torchtitan_stages import read_stages
 from flopcast.library import catalog
+from flopcast.schedules import SCHEDULES
 
 DEGREES = {  # of the plan → without its section
     "tensor_parallel": "tensor_parallel_degree",
@@ -230,6 +231,10 @@ def _stack(reader: ConfigReader) -> object:
     compiled = reader.flag("training.compile") or (reader.flag("compile.enable") and "model" in parts)
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
     changes: dict[str, object] = {}
+    key = key_of(reader, "pipeline_parallel_expert_parallel_overlap")
+    paired = SCHEDULES[str(reader.part("plan").get("schedule", "1f1b"))].pairs_passes
+    if reader.flag(key, default=True) and paired:
+        changes["experts"] = {"exchange_overlap": "other_micro_batch"}
     key = key_of(reader, "enable_async_tensor_parallel")
     if reader.flag(key):
         if compiled:

@@ -16,14 +16,14 @@ from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
 
-NAMES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved_1f1b", "zbvzerobubble": "zb_v"}
-NOT_BUILT = (
-    "interleavedzerobubble",
-    "loopedbfs",
-    "dualpipev",
-    "pipelineschedulesingle",
-    "pipelineschedulemulti",
-)
+NAMES = {
+    "1f1b": "1f1b",
+    "gpipe": "gpipe",
+    "interleaved1f1b": "interleaved_1f1b",
+    "zbvzerobubble": "zb_v",
+    "dualpipev": "dualpipe_v",
+}
+NOT_BUILT = ("interleavedzerobubble", "loopedbfs", "pipelineschedulesingle", "pipelineschedulemulti")
 SCHEDULE, SPLITS = "pipeline_parallel_schedule", "pipeline_parallel_split_points"
 PER_STAGE = "pipeline_parallel_layers_per_stage"
 FIRST, LAST = "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers"

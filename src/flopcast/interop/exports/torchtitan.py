@@ -30,6 +30,7 @@ SCHEDULES = {
     "gpipe": "GPipe",
     "interleaved_1f1b": "Interleaved1F1B",
     "zb_v": "ZBVZeroBubble",
+    "dualpipe_v": "DualPipeV",
 }
 Settings = dict[str, dict[str, object]]
 FAMILY: dict[str, Settings] = {"torch-fsdp2": {}, "torch-fsdp2-compiled": {"compile": {"enable": True}}}

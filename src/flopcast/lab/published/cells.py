@@ -40,6 +40,7 @@ SCHEDULES = {  # letters and digits of a printed schedule → the schedule of a 
     "zb2p": "zb_h2",
     "zbv": "zb_v",
     "dualpipe": "dualpipe",
+    "dualpipev": "dualpipe_v",
 }
 MEMORY_UNITS = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 LINK_GIGABITS_PER_S = {  # rate of one port by technology, used if no rate is printed

@@ -1,0 +1,44 @@
+"""Plans whose second half of the stages mirrors the first: DualPipe as the half that is simulated.
+
+Answers: which stages, chunks and replicas does such a plan have, as its devices see it?
+Elsewhere: the schedule itself (schedules/dualpipe.py), where the mirrored ranks are (cost/placement.py).
+
+Under DualPipe, P stages hold two copies of the model and exchange micro-batches at their middle. Stage s
+and stage P - 1 - s hold the same two chunks and run the same tasks at the same time, so that the two halves
+are replicas of each other: P / 2 stages of two chunks in the shape of a V, twice. Parameters of a rank,
+FLOP, messages and the sum of gradients over both copies are then those of DualPipe. Only a message at the
+middle of the pipeline differs: it goes to the other half, and costs nothing here.
+
+A plan as written has one chunk a stage, and all rules look at it; the same plan with two is its half.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.spec.plan import Plans
+
+
+def halved(plans: Plans) -> Plans:
+    """Return plans with the mirrored half of their stages as replicas; other plans unchanged.
+
+    Examples
+    --------
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> half = halved(one_plan(Plan(dp=4, pp=8, gbs=64, schedule="dualpipe")))
+    >>> [int(number[0, 0]) for number in (half.data_parallel, half.pipeline_parallel, half.virtual_stages)]
+    [8, 4, 2]
+    """
+    if not plans.structure.order_rule.mirrors_half or is_half(plans):
+        return plans
+    return replace(
+        plans,
+        data_parallel=2.0 * plans.data_parallel,
+        pipeline_parallel=plans.pipeline_parallel / 2.0,
+        virtual_stages=np.full_like(plans.virtual_stages, 2.0),
+    )
+
+
+def is_half(plans: Plans) -> bool:
+    """Return whether the plans are those that `halved` returns for mirrored ones."""
+    return plans.structure.order_rule.mirrors_half and bool((plans.virtual_stages > 1).all())
