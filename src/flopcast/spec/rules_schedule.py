@@ -53,6 +53,12 @@ def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
     )
 
 
+def _places_ranks(case: Case) -> bool:
+    """Return whether the place of a single rank matters: slow parts, measured links, groups of states."""
+    measured = any(tier.links is not None for tier in case.cluster.tiers)
+    return measured or bool(case.site.slow or case.structure.shards)
+
+
 def _fewest(case: Case) -> np.ndarray:
     """Return the fewest micro-batches of a step under the schedule, (plans, 1)."""
     fewest: np.ndarray = case.plans.pipeline_parallel * _rule(case).micro_batches_per_stage
@@ -113,6 +119,14 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"an even number under {c.structure.pipeline_schedule}",
         because="as many micro-batches enter at the last stage as at the first",
         fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
+    ),
+    Rule(
+        field="plan.schedule",
+        holds=lambda c: not (_rule(c).mirrors_half and _places_ranks(c)),
+        value=lambda c: c.structure.pipeline_schedule,
+        allowed="dualpipe_v, on half of the stages, with slow parts, measured links or groups of states",
+        because="mirrored stages on devices or in groups that differ are not supported yet",
+        fix="set schedule to auto",
     ),
     Rule(
         field="plan.schedule",
