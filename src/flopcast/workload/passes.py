@@ -45,7 +45,7 @@ from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
 from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.rewrites.ring_scores import ring_scores
 from flopcast.workload.separate_groups import with_sums
-from flopcast.workload.sharded import gather_times, next_gather
+from flopcast.workload.sharded import next_gather
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.tensor_overlap import under_products
 
@@ -177,9 +177,7 @@ def _reductions(layer: Layer, software: Software) -> Layer:
     found = micro_batch_items(stack, plans, layer.weights, software.on_stage)
     if not plans.structure.order_rule.splits_backward:
         return replace(layer, backward=(*layer.backward, *found))
-    if found and any(when for when, _ in gather_times(stack, plans, backward=True)):
-        found = (*found, next_gather())  # of a later backward, on the same queue
-    return replace(layer, weight=(*layer.weight, *found))
+    return replace(layer, weight=(*layer.weight, *found, *next_gather(stack, plans)))
 
 
 def _split(layer: Layer, software: Software) -> Layer:

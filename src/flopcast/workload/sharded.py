@@ -315,9 +315,13 @@ def _moment(name: str, stream: str, waits: tuple[str, ...]) -> Item:
     return Item(name=name, work=nothing, component="dp_communication", stream=stream, waits=waits)
 
 
-def next_gather() -> Item:
-    """Return the moment behind reductions at which the queue is free for the gathers of another program."""
-    return _moment("parameters.next", "gathered", ("dp",))
+def next_gather(stack: Stack, plans: Plans) -> tuple[Item, ...]:
+    """Return the moment behind reductions at which their queue is free for the gathers of a later backward.
+
+    There is none if backward passes gather nothing.
+    """
+    gathers = any(when for when, _ in gather_times(stack, plans, backward=True))
+    return (_moment("parameters.next", "gathered", ("dp",)),) if gathers else ()
 
 
 def wait_for(stream: str) -> Item:
