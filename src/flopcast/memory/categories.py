@@ -42,7 +42,7 @@ from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
-from flopcast.workload.optimizer import main_gradient_bytes, optimizer_state_bytes
+from flopcast.workload.optimizer import main_gradient_bytes, matrix_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
 from flopcast.workload.reductions import bucket_elements
 
@@ -172,9 +172,9 @@ def gradient_buckets(programs: Programs) -> Floats:
 
 
 def update(programs: Programs) -> Floats:
-    """Return temporaries of the optimizer: copies of the rank's shard."""
+    """Return temporaries of the optimizer: copies of the rank's shard, and Muon's matrix at work."""
     each_bytes = programs.stack.memory.update_bytes * on_device(programs, "optimizer")
-    return trained_shard(programs) * each_bytes
+    return trained_shard(programs) * each_bytes + matrix_bytes(programs)
 
 
 def main_gradients(programs: Programs) -> Floats:

@@ -16,30 +16,38 @@ from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.spec.stack import Optimizer
 
 FP32_BYTES = ELEMENT_BYTES["fp32"]
-QUANTISED_BYTES = 1 + FP32_BYTES / 256  # a code, and its part of the block's scale
+EIGHT_BITS_BYTES = 1 + FP32_BYTES / 256  # a code, and its part of the block's scale
+FOUR_BITS_BYTES = 0.5 + FP32_BYTES / 128
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerKind:
     """One optimizer.
 
-    `moments` counts the full-size tensors beside the weight: in the stack's dtypes, or `quantised` in
-    blocks of 256 with one fp32 scale each. `factored`: a second moment of which only the means over rows
-    and over columns are kept. `passes` counts fp32 tensors that are written or read besides.
+    `moments` counts the full-size tensors beside the weight: in the stack's dtypes, or of `moment_bytes`
+    an element, the fp32 scales of its blocks included. `factored`: a second moment of which only the means
+    over rows and over columns are kept. `orthogonal`: the momentum of a matrix of a block is made
+    orthogonal (workload/muon.py); all other tensors have a second moment. `passes` counts fp32 tensors that
+    are written or read besides.
     """
 
     moments: int
-    quantised: bool = False
+    moment_bytes: float = 0.0
     factored: bool = False
+    orthogonal: bool = False
     passes: int = 0
 
 
 OPTIMIZERS: Mapping[str, OptimizerKind] = {
     "adamw": OptimizerKind(moments=2),  # arXiv:1711.05101
     # arXiv:2110.02861; blocks: bitsandbytes since 0.44
-    "adamw_8bit": OptimizerKind(moments=2, quantised=True),
+    "adamw_8bit": OptimizerKind(moments=2, moment_bytes=EIGHT_BITS_BYTES),
+    # pytorch/ao, torchao/optim: FP8 with blocks of 256, 4 bits with blocks of 128
+    "adamw_fp8": OptimizerKind(moments=2, moment_bytes=EIGHT_BITS_BYTES),
+    "adamw_4bit": OptimizerKind(moments=2, moment_bytes=FOUR_BITS_BYTES),
     # arXiv:1804.04235, algorithm 4, no momentum
     "adafactor": OptimizerKind(moments=0, factored=True, passes=3),
+    "muon": OptimizerKind(moments=1, orthogonal=True),  # kellerjordan.github.io/posts/muon
     "sgd": OptimizerKind(moments=0),
     "sgd_momentum": OptimizerKind(moments=1),
 }
@@ -48,12 +56,14 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
 def state_bytes(name: str, kept: Optimizer) -> float:
     """Return bytes of master weight and moments per parameter, without factored moments.
 
+    Of Muon, those of a matrix of a block.
+
     Examples
     --------
     >>> [state_bytes(name, Optimizer()) for name in ("adamw", "sgd_momentum", "sgd", "adafactor")]
     [12.0, 8.0, 4.0, 4.0]
-    >>> state_bytes("adamw_8bit", Optimizer())
-    6.03125
+    >>> [state_bytes(name, Optimizer()) for name in ("adamw_8bit", "adamw_fp8", "adamw_4bit")]
+    [6.03125, 6.03125, 5.0625]
     """
     return kept.state_bytes - _saved_bytes(name, kept)
 
@@ -76,7 +86,7 @@ def _saved_bytes(name: str, kept: Optimizer) -> float:
     """Return bytes per parameter that are kept less than by AdamW in fp32."""
     kind = OPTIMIZERS[name]
     moments = (ELEMENT_BYTES[kept.exp_avg_dtype], ELEMENT_BYTES[kept.exp_avg_sq_dtype])
-    if kind.quantised:
-        moments = (QUANTISED_BYTES, QUANTISED_BYTES)
+    if kind.moment_bytes:
+        moments = (kind.moment_bytes, kind.moment_bytes)
     master = FP32_BYTES - kept.main_parameter_bytes
     return master + 2 * FP32_BYTES - sum(moments[: kind.moments])

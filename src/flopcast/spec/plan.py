@@ -28,6 +28,7 @@ from flopcast.spec.plan_fields import (
     NUMERIC,
     WORDS,
     Numbers,
+    OptimizerName,
     RankOrder,
     Schedule,
     degree,
@@ -62,8 +63,7 @@ class Plan(StrictModel):
     expert_parallel : int
         Number of ranks over which experts are spread (ep), taken from the dp · tp ranks.
     expert_tensor_parallel : int
-        Number of ranks that share one expert (etp); by default the tensor-parallel degree, as in
-        Megatron-LM.
+        Number of ranks that share one expert (etp); by default the tensor-parallel degree.
     pipeline_parallel : int
         Number of pipeline stages (pp).
     virtual_stages : int
@@ -105,7 +105,7 @@ class Plan(StrictModel):
         steps, "fp8_current" by the tensor itself, "fp8_blockwise" by blocks of 128, "mxfp8" by blocks of
         32, "nvfp4" by blocks of 16 in 4 bits; everything else then stays in bf16.
     optimizer : str
-        Optimizer: AdamW, AdamW with 8-bit moments, Adafactor, or SGD (spec/optimizers.py).
+        Optimizer: AdamW, also with moments of 8 or 4 bits, Adafactor, Muon, or SGD (spec/optimizers.py).
     offload : tuple of Placement
         States that are placed outside the devices: "optimizer:host,activations:nvme:0.5" (spec/offload.py).
     rank_order : str
@@ -146,7 +146,7 @@ class Plan(StrictModel):
     )
     partition_activations: bool = False
     precision: Precision = "bf16"
-    optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     offload: Offload = ()
     rank_order: RankOrder = "tp-cp-dp-pp"
 

@@ -23,6 +23,9 @@ TABLE = ".csv"  # how the name of a table of tasks ends
 RUN = re.compile(r"(\d+)[x×](\d+)")  # a number that stands several times
 SHORTEST_RUN = 3  # of equal numbers, that is written as one
 MOST_ENTRIES = 4096  # of one list: no model has more chunks
+OptimizerName = Literal[
+    "adamw", "adamw_8bit", "adamw_fp8", "adamw_4bit", "adafactor", "muon", "sgd", "sgd_momentum"
+]
 RankOrder = Literal[
     "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp", "tp-pp-dp-cp",
     "cp-tp-dp-pp", "cp-tp-pp-dp", "cp-dp-tp-pp", "cp-dp-pp-tp", "cp-pp-tp-dp", "cp-pp-dp-tp",

@@ -18,9 +18,17 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.optimizer",
         holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].factored and c.structure.zero >= 1),
-        allowed="adamw, adamw_8bit, sgd or sgd_momentum, where states are sharded",
+        allowed="adamw, adamw_8bit, adamw_fp8, adamw_4bit, muon, sgd or sgd_momentum with sharded states",
         because="shards are cut out of flattened tensors, which have no rows and columns to factor",
         fix="set zero to 0, or optimizer to adamw",
+    ),
+    Rule(
+        field="plan.optimizer",
+        holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].orthogonal and c.structure.offload),
+        value=lambda c: c.structure.optimizer,
+        allowed="an optimizer other than muon with states outside the devices",
+        because="matrices that are made orthogonal outside the devices are not supported yet",
+        fix="set optimizer to adamw",
     ),
     Rule(
         field="stack.optimizer.state_bytes",

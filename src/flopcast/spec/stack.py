@@ -99,6 +99,9 @@ class Optimizer(StrictModel):
         Dtype of the second moment.
     main_parameter_bytes : float
         Bytes of the weight that is updated: 4 in fp32, 2 if a 16-bit remainder completes the 16-bit weight.
+    matrices : str
+        How ranks that share the states of Muon orthogonalise matrices: each its own ("distributed"), or
+        all of them after a gather of the momenta ("gathered").
     fp32_gradients : bool
         Whether the optimizer reads fp32 gradients. The 16-bit gradients of the rank's shard are then copied
         first, and the copies stay until the next step begins.
@@ -111,6 +114,7 @@ class Optimizer(StrictModel):
     exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
     exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
     main_parameter_bytes: float = Field(default=4.0, ge=0, le=4)
+    matrices: Literal["distributed", "gathered"] = "distributed"
     fp32_gradients: bool = False
     step_host_s: float = Field(default=5e-3, ge=0)
 

@@ -12,6 +12,8 @@ from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.layers.base import Weight
 from flopcast.spec.optimizers import FP32_BYTES, OPTIMIZERS, state_bytes
 from flopcast.workload.gradient_reduction import copies_gradients, updated_parameters
+from flopcast.workload.muon import other_elements, working_bytes
+from flopcast.workload.parameters import Parameters
 from flopcast.workload.program import Programs
 
 
@@ -25,7 +27,21 @@ def optimizer_state_bytes(programs: Programs) -> Floats:
     states = updated * state_bytes(name, programs.stack.optimizer)
     if OPTIMIZERS[name].factored:
         states = states + FP32_BYTES * factored_elements(programs)
+    if OPTIMIZERS[name].orthogonal:
+        states = states + FP32_BYTES * other_elements(_held(programs)) / programs.plans.state_shards
     return states
+
+
+def matrix_bytes(programs: Programs) -> Floats:
+    """Return what Muon needs for the matrix at work, (plans, stage classes); 0 for other optimizers."""
+    orthogonal = OPTIMIZERS[programs.plans.structure.optimizer].orthogonal
+    return working_bytes(_held(programs)) if orthogonal else ZERO
+
+
+def _held(programs: Programs) -> Parameters:
+    """Return the parameters of a rank of each stage class, by layer."""
+    layers = tuple(layer.logical for layer in programs.layers)
+    return Parameters(layers=layers, stage_counts=programs.stages.stage_counts)
 
 
 def main_gradient_bytes(programs: Programs) -> Floats:

@@ -17,6 +17,7 @@ from flopcast.workload.chunk_passes import Half, run_over_chunks
 from flopcast.workload.companions import frozen_passes
 from flopcast.workload.gradient_reduction import reduce_items, synchronise_items, update_items
 from flopcast.workload.low_precision import with_low_precision_updates, with_wide_ends
+from flopcast.workload.muon import orthogonal_items
 from flopcast.workload.parameters import Parameters
 from flopcast.workload.passes import Software, run_passes
 from flopcast.workload.program import Accounting, Layer, Programs, Segment, StageTransfer, Workload
@@ -67,7 +68,10 @@ def realise(
         hop_inside=_stage_transfer(software, "pp_inside"),
         reduce=reduce_items(stack, plans, trained, held.tied, held.replicated, experts),
         synchronise=synchronise_items(stack),
-        update=update_items(stack, plans, trained, experts, held.tensors, held.sent_low),
+        update=(
+            *orthogonal_items(stack, plans, held),
+            *update_items(stack, plans, trained, experts, held.tensors, held.sent_low),
+        ),
         parameters=parameters,
         expert_parameters=held.experts,
         accounting=tuple(accounting),

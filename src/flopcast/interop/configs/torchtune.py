@@ -31,6 +31,9 @@ OPTIMIZERS = {
     "pagedadamw": "adamw",
     "pagedadamw8bit": "adamw_8bit",
     "adamw8bit": "adamw_8bit",
+    "adamwfp8": "adamw_fp8",
+    "adamw4bit": "adamw_4bit",
+    "muon": "muon",
     "sgd": "sgd",
 }
 DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}

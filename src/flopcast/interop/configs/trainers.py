@@ -24,7 +24,10 @@ TARGETS = {  # a module's name in transformers → which linear it is
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
 OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "adamw_8bit": ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "ademamix_8bit"),
+    "adamw_4bit": ("adamw_torch_4bit", "ao_adamw_4bit"),
+    "adamw_fp8": ("ao_adamw_fp8",),
     "adafactor": ("adafactor",),
+    "muon": ("muon",),
     "sgd": ("sgd",),
     "adamw": (
         "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_anyprecision", "adamw",
