@@ -76,6 +76,8 @@ PLANS = {
     "trl/qwen25_7b_lora.yaml": "dp=8 mbs=2 gbs=128",
     "trl/zephyr_7b_full.yaml": "dp=8 mbs=16 gbs=128 recompute=full",
     "llama-factory/gemma2_fsdp.yaml": "dp=8 mbs=1 gbs=8 zero=3 recompute=full optimizer=adamw_8bit",
+    "llama-factory/llama3_dpo_offload.yaml": "dp=8 mbs=2 gbs=128 zero=3 recompute=full"
+    " offload=optimizer:host,parameters:host",
     "llama-factory/llama3_lora_sft.yaml": "dp=8 mbs=1 gbs=64 recompute=full",
     "llama-factory/llama3_qlora_bnb.yaml": "dp=8 mbs=4 gbs=32 optimizer=adamw_8bit",
     "llama-factory/mistral_pretrain_ds2.yaml": "dp=8 mbs=1 gbs=32 zero=2 recompute=full precision=fp16",
@@ -131,12 +133,7 @@ REFUSED = {
     "axolotl/dpo_unknown_model.yml": [(1, "base_model"), (5, "rl"), (8, "load_in_8bit"), (15, "deepspeed")],
     "axolotl/llama3_70b_qlora_offload.yaml": [(21, "plan.zero")],
     "torchtune/qwen2_7b_qlora.yaml": [(2, "plan.zero")],  # on one device it is planned
-    "torchtune/llama32_kd_vision.yaml": [
-        (4, "teacher_model._component_"),
-        (8, "kd_ratio"),
-        (10, "dtype"),
-        (11, "enable_activation_offloading"),
-    ],
+    "torchtune/llama32_kd_vision.yaml": [(10, "dtype"), (11, "enable_activation_offloading")],
     "llm-foundry/dbrx_like.yaml": [
         (8, "model.ffn_config.ffn_type"),
         (9, "model.attn_config.kv_n_heads"),
@@ -144,8 +141,7 @@ REFUSED = {
         (16, "device_train_microbatch_size"),
         (17, "precision"),
     ],
-    "trl/zephyr_dpo.yaml": [(1, "model_name_or_path"), (6, "beta"), (10, "max_prompt_length")],
-    "llama-factory/llama3_dpo_offload.yaml": [(2, "stage"), (6, "pref_beta"), (7, "pref_loss")],
+    "trl/zephyr_dpo.yaml": [(1, "model_name_or_path")],
     "llama-factory/llama3_predict_freeze.yaml": [
         (3, "do_train"),
         (5, "finetuning_type"),

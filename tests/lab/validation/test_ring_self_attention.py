@@ -28,7 +28,7 @@ def job(model, *, batch, length=512, stages=1, tp=1, cp=1, micro_batches=1):
 
 
 def table_memory(ranks, axis):
-    return memory_of(job("bert-large", batch=64 * ranks, stages=8, micro_batches=8, **{axis: ranks}))
+    return memory_of(job("bert-340m", batch=64 * ranks, stages=8, micro_batches=8, **{axis: ranks}))
 
 
 def largest(fits, step):
@@ -54,18 +54,18 @@ def test_sequences_are_three_times_as_long_as_with_tensor_parallelism():
     def longest(model, **axis):
         return largest(lambda n: memory_of(job(model, batch=64, length=n, **axis)).fits, 64)
 
-    assert longest("bert-base", cp=64) / longest("bert-base", tp=12) == pytest.approx(3.0, rel=0.1)
-    assert longest("bert-large", cp=16) / longest("bert-large", tp=16) == pytest.approx(1.4, rel=0.1)
+    assert longest("bert-110m", cp=64) / longest("bert-110m", tp=12) == pytest.approx(3.0, rel=0.1)
+    assert longest("bert-340m", cp=16) / longest("bert-340m", tp=16) == pytest.approx(1.4, rel=0.1)
 
 
 def test_batches_are_at_most_as_many_times_as_large_as_published():
     """13.7 is published, the ratio of activations alone; states and gradients of all keys are missing."""
 
     def most(**axis):
-        return largest(lambda n: memory_of(job("bert-base", batch=n, **axis)).fits, 1)
+        return largest(lambda n: memory_of(job("bert-110m", batch=n, **axis)).fits, 1)
 
     def activations(**axis):
-        return memory_of(job("bert-base", batch=64, **axis)).by_category["activations"]
+        return memory_of(job("bert-110m", batch=64, **axis)).by_category["activations"]
 
     assert activations(tp=12) / activations(cp=64) == pytest.approx(13.7, rel=0.01)
     assert most(cp=64) / most(tp=12) == pytest.approx(9.5, rel=0.02)
@@ -74,7 +74,7 @@ def test_batches_are_at_most_as_many_times_as_large_as_published():
 def test_a_layer_sends_as_many_bytes_as_the_paper_counts():
     batch, length, heads, size, fp16_bytes = 64, 2048, 12, 64, 2
     for ranks in (1, 4, 16, 64):
-        one = job("bert-base", batch=batch, length=length, cp=ranks)
+        one = job("bert-110m", batch=batch, length=length, cp=ranks)
         block = next(layer for layer in programs_of(one).layers if layer.kind == "block")
         sent = 0.0
         for item in (*block.forward, *block.backward):

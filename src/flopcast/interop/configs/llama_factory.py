@@ -1,4 +1,4 @@
-"""LLaMA-Factory's YAML as a job: supervised tuning and pre-training, with adapters or without.
+"""LLaMA-Factory's YAML as a job: tuning, on preferences too, pre-training and reward models.
 
 Answers: which model, plan and stack does a file of LLaMA-Factory ask for?
 Elsewhere: what it has in common with other trainers (trainers.py).
@@ -21,10 +21,13 @@ from flopcast.interop.configs.trainers import (
     read_training,
     write_scores,
 )
+from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
 
 ON_HOST = "use_unsloth_gc"  # Unsloth keeps checkpoints on the host
-STAGES = {"sft": "sft", "pt": "pt"}
-OTHER_STAGES = ("rm", "ppo", "dpo", "kto", "orpo", "simpo", "bco")
+STAGES = {name: name for name in ("sft", "pt", "dpo", "kto", "rm")}
+LOSSES = dict.fromkeys(("sigmoid", "hinge", "ipo", "kto_pair"), "reference") | dict.fromkeys(
+    ("orpo", "simpo"), "alone"
+)
 KINDS = {"lora": "lora", "full": "full"}
 ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "materialised"}
 
@@ -41,13 +44,16 @@ def read(document: Document, options: ImportOptions) -> Document:
     (3, 'full', 2048)
     """
     reader = ConfigReader(document, keys_of("llama-factory"), options)
-    _stage(reader)
+    stage = _stage(reader)
     read_model(reader, "model_name_or_path")
     reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
     note_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
-    read_training(reader, TRANSFORMERS)
+    read_training(reader, TRANSFORMERS, sequences=PAIR if stage in ("dpo", "rm") else 1)
+    if reader.flag("use_muon"):
+        reader.put_optimizer("muon", "use_muon")
     _method(reader)
+    _tuning(reader, stage)
     if not reader.flag("disable_gradient_checkpointing"):
         reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
         reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
@@ -58,12 +64,13 @@ def read(document: Document, options: ImportOptions) -> Document:
     return reader.made()
 
 
-def _stage(reader: ConfigReader) -> None:
-    """Read the stage: only next-token training is supported; a file that predicts trains nothing."""
-    if str(reader.raw("stage")) in OTHER_STAGES:
-        reader.refuse("stage", "training on preferences or rewards", "write stage: sft")
+def _stage(reader: ConfigReader) -> str:
+    """Return the stage: all but reinforcement learning; a file that predicts trains nothing."""
+    stage = "sft"
+    if reader.raw("stage") == "ppo":
+        reader.refuse("stage", "reinforcement learning from this file", "write stage: sft")
     else:
-        reader.choice("stage", STAGES, "sft")
+        stage = reader.choice("stage", STAGES, "sft")
     trains = reader.flag("do_train", default=not reader.flag("do_predict"))
     if not trains:
         because = "flopcast predicts training"
@@ -73,6 +80,25 @@ def _stage(reader: ConfigReader) -> None:
             because,
             "add do_train: true",
         )
+    return stage
+
+
+def _tuning(reader: ConfigReader, stage: str) -> None:
+    """Put the reference or the head of a stage into the model.
+
+    References
+    ----------
+    hiyouga/LLaMA-Factory: src/llamafactory/train/trainer_utils.py (`create_ref_model`: none of its own with
+    adapters), train/kto/trainer.py (`get_batch_loss_metrics`).
+    """
+    if stage == "rm":
+        put_score(reader, "stage")
+    if stage == "dpo":
+        note_pairs(reader, "stage")
+    loss = reader.choice("pref_loss", LOSSES, "reference") if stage == "dpo" else "reference"
+    if stage == "kto" or (stage == "dpo" and loss == "reference"):
+        passes = KTO_PASSES if stage == "kto" else 1
+        put_reference(reader, "stage", passes=passes, own=reader.has("ref_model"))
 
 
 def _method(reader: ConfigReader) -> None:

@@ -1,4 +1,4 @@
-"""torchtune's YAML as a job: full tuning, LoRA and QLoRA of decoders.
+"""torchtune's YAML as a job: full tuning, LoRA and QLoRA of decoders; DPO and distillation.
 
 Answers: which model, plan and stack does the configuration of a recipe describe?
 Elsewhere: adapters of other trainers (trainers.py), keys without effect on a step (tables/torchtune.yaml).
@@ -21,6 +21,7 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.configs.trainers import note_lengths
+from flopcast.interop.configs.tuning import PAIR, note_pairs, put_reference, put_teacher
 
 BUILDER = "model._component_"
 MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}
@@ -36,6 +37,8 @@ OPTIMIZERS = {
     "muon": "muon",
     "sgd": "sgd",
 }
+PREFERENCES = ("loss.beta", "base_model_path")
+TEACHER = "teacher_model._component_"
 DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
 TENSOR, CONTEXT = "tensor_parallel_dim", "context_parallel_dim"
 CHECKPOINTING, OFFLOADING = "enable_activation_checkpointing", "enable_activation_offloading"
@@ -60,6 +63,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     _lengths(reader)
     replicas = _degrees(reader)
     micro, steps = reader.count("batch_size"), reader.count("gradient_accumulation_steps")
+    micro *= PAIR if _prefers(reader) else 1
     reader.put(("plan", "micro_batch"), micro, "batch_size")
     reader.put(
         ("plan", "global_batch"), micro * steps * replicas, "gradient_accumulation_steps", "batch_size"
@@ -73,8 +77,22 @@ def read(document: Document, options: ImportOptions) -> Document:
     adapted = builder.startswith(("lora_", "qlora_"))
     if adapted:
         _adapters(reader, builder)
+    if _prefers(reader):
+        note_pairs(reader, *PREFERENCES)
+        put_reference(reader, *PREFERENCES)
+    if reader.has(TEACHER):
+        put_teacher(reader, TEACHER, model_name(reader.text(TEACHER).rpartition(".")[2].lower()))
     reader.put(("stack",), _stack(reader, replicas))
     return reader.made()
+
+
+def _prefers(reader: ConfigReader) -> bool:
+    """Return whether the file is one of a DPO recipe, whose batch counts pairs."""
+    return (
+        reader.has(*PREFERENCES)
+        or reader.below("reference_checkpointer")
+        or reader.below("ref_checkpointer")
+    )
 
 
 def model_name(builder: str) -> str:

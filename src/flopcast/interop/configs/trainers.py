@@ -69,10 +69,12 @@ class Adapter:
     targets: tuple[str, ...] = ()
 
 
-def read_training(reader: ConfigReader, names: Names, stated: int | None = None) -> None:
+def read_training(
+    reader: ConfigReader, names: Names, stated: int | None = None, sequences: int = 1
+) -> None:
     """Put degrees, batch, precision, sharding and optimizer into the plan and the stack.
 
-    `stated` is the number of devices that the file gives.
+    `stated` is the number of devices that the file gives, `sequences` those of each sample.
     """
     tensor_key, context_key = (
         reader.first(*keys) if keys else "" for keys in (names.tensor, names.context)
@@ -87,8 +89,9 @@ def read_training(reader: ConfigReader, names: Names, stated: int | None = None)
     if context > 1:
         reader.put(("plan", "context_order"), "zigzag", context_key)
     micro, steps = reader.count(names.micro, names.default_micro), reader.count(names.steps, 1)
-    reader.put(("plan", "micro_batch"), micro, names.micro)
-    reader.put(("plan", "global_batch"), micro * steps * replicas, names.steps, names.micro)
+    reader.put(("plan", "micro_batch"), sequences * micro, names.micro)
+    whole = sequences * micro * steps * replicas
+    reader.put(("plan", "global_batch"), whole, names.steps, names.micro)
     precision = _precision(reader)
     reader.put(("plan", "precision"), precision, "fp8", "fp16", "bf16")
     _optimizer(reader, names.optimizer)

@@ -1,4 +1,6 @@
-"""TRL's and alignment-handbook's YAML as a job: supervised tuning with the Trainer of transformers.
+"""TRL's and alignment-handbook's YAML as a job: tuning with the Trainer of transformers.
+
+Supervised, on preferences (DPO, KTO), of reward models, or with a teacher.
 
 Answers: which model, plan and stack does such a file describe, alone or with a file of accelerate or
 DeepSpeed?
@@ -33,7 +35,40 @@ from flopcast.interop.configs.trainers import (
     read_training,
     write_scores,
 )
+from flopcast.interop.configs.tuning import (
+    KTO_PASSES,
+    PAIR,
+    note_pairs,
+    put_reference,
+    put_score,
+    put_teacher,
+)
 
+REWARD, TEACHER = "center_rewards_coefficient", "teacher_model_name_or_path"
+PREFERENCES = ("beta", "max_prompt_length", "precompute_ref_log_probs", "reference_free")
+KTO = ("desirable_weight", "undesirable_weight")
+OF_TOKENS = ("nll", "dft", "chunked_nll")
+LOSSES = dict.fromkeys(
+    [
+        "sigmoid",
+        "hinge",
+        "ipo",
+        "exo_pair",
+        "nca_pair",
+        "robust",
+        "bco_pair",
+        "sppo_hard",
+        "aot",
+        "aot_pair",
+        "aot_unpaired",
+        "discopop",
+        "apo_zero",
+        "apo_down",
+        "apo_zero_unpaired",
+        "kto",
+    ],
+    "reference",
+) | {"simpo": "alone", "sft": "alone"}
 USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
 LENGTH = 1024  # max_length of SFTConfig
 ATTENTION = dict.fromkeys(("flash_attention_2", "flash_attention_3", "sdpa", "flex_attention"), "flash")
@@ -65,14 +100,54 @@ def read(document: Document, options: ImportOptions) -> Document:
         reader.assume(f"max_length {LENGTH}, TRL's default")
     note_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
     _launch(reader)
-    read_training(
-        reader, TRANSFORMERS, reader.count("accelerate.num_processes") if reader.has(TYPE) else None
-    )
+    stated = reader.count("accelerate.num_processes") if reader.has(TYPE) else None
+    pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
+    read_training(reader, TRANSFORMERS, stated, PAIR if pairs else 1)
     _adapters(reader)
+    _tuning(reader)
     _recompute(reader)
     if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":
         write_scores(reader, "attn_implementation")
     return reader.made()
+
+
+def _prefers(reader: ConfigReader) -> bool:
+    """Return whether the run learns from preferences; the file does not name the trainer that reads it."""
+    loss = str(reader.raw("loss_type")).lower()
+    return reader.has(*PREFERENCES, *KTO) or (reader.has("loss_type") and loss not in OF_TOKENS)
+
+
+def _tuning(reader: ConfigReader) -> None:
+    """Put reference, teacher or head into the model, if the run is not supervised tuning.
+
+    References
+    ----------
+    huggingface/trl: trl/trainer/dpo_config.py, kto_config.py, reward_config.py, gkd_config.py.
+    """
+    if reader.has(REWARD):
+        put_score(reader, REWARD)
+    elif _prefers(reader):
+        keys = ("loss_type", *PREFERENCES, *KTO)
+        loss = reader.choice("loss_type", LOSSES, "reference")
+        reader.fraction("beta", 0.1)
+        if not reader.has(*KTO):
+            note_pairs(reader, *keys)
+        if reader.flag("precompute_ref_log_probs") or reader.flag("reference_free") or loss == "alone":
+            return
+        reader.assume(
+            "the run has a reference model; ORPO, CPO and SimPO have none",
+            next((key for key in keys if reader.has(key)), ""),
+        )
+        put_reference(reader, *keys, passes=KTO_PASSES if reader.has(*KTO) else 1)
+    if reader.has(TEACHER):
+        if reader.raw("lmbda") not in (0, 0.0):
+            reader.refuse(
+                "lmbda" if reader.has("lmbda") else TEACHER,
+                "generation during distillation",
+                "write lmbda: 0",
+            )
+            return
+        put_teacher(reader, TEACHER, reader.text(TEACHER))
 
 
 def merged(documents: Sequence[Document]) -> Document:
