@@ -4,8 +4,9 @@ Answers: on which node should each group of consecutive ranks run, and how much 
 Elsewhere: the matrix (spec/link_matrix.py), which pairs of nodes messages cross (cost/crossed_links.py).
 
 An order is estimated from the seconds that the messages of each axis occupy links in the simulated step:
-they grow with the inverse of the speed of the slowest ring of the axis, and of every transfer between
-stages. Starting from the default order and from chains of fast links, two nodes are exchanged, or one is
+they grow with the inverse of the speed of the slowest ring of a stage, and of every transfer between
+stages. A stage that begins its reduction early can lose the time that it would wait for the last stage.
+Starting from the default order and from chains of fast links, two nodes are exchanged, or one is
 moved, as long as the estimate falls. The best few orders are simulated exactly; the default order is one of
 them, so that the result is never slower.
 """
@@ -21,14 +22,14 @@ from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.parts import axes_of, layout_of, with_parts
 from flopcast.cost.price import price
-from flopcast.cost.ranks import degrees, members
+from flopcast.cost.ranks import degrees, members, place_of, rank_at
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.operators.base import AbstractMessage
 from flopcast.prediction import programs_of
 from flopcast.spec.job import Job
 from flopcast.spec.link_matrix import LinkMatrix
-from flopcast.timeline.step import run_step, simulated_seconds
+from flopcast.timeline.step import Timeline, run_step, simulated_seconds
 
 SIMULATED = 6  # orders that are simulated exactly, beside the default one
 MOST_STARTS = 16
@@ -97,40 +98,50 @@ def with_order(job: Job, order: Order) -> Job:
 class _Estimate:
     """Seconds on links of an order, from the pairs of nodes that messages cross, by position in the order.
 
-    `rings` and `transfers` are arrays (pairs, 2) with the seconds of the messages on mean links.
+    `rings` has, for each axis, the seconds of its messages on mean links, and for each stage the pairs of
+    its rings, (pairs, 2), with the seconds that the stage may lose; `transfers` are the pairs of transfers
+    between stages, with their seconds.
     """
 
     relative: Counts
-    rings: tuple[tuple[Integers, float], ...]
-    transfers: tuple[tuple[Integers, float], ...]
+    rings: tuple[tuple[float, tuple[tuple[Integers, float], ...]], ...]
+    transfers: Integers
+    transfers_s: float
 
     def __call__(self, order: Order) -> float:
         inverse = 1.0 / self.relative[np.ix_(order, order)]
         total_s = 0.0
-        for pairs, spent_s in self.rings:
-            each = inverse[pairs[:, 0], pairs[:, 1]]
-            total_s += spent_s * (float(each.max()) + MEAN_WEIGHT * float(each.mean()))
-        for pairs, spent_s in self.transfers:
-            each = inverse[pairs[:, 0], pairs[:, 1]]
-            total_s += spent_s * (float(each.mean()) + MEAN_WEIGHT * float(each.max()))
+        for spent_s, stages in self.rings:
+            slowest = [(float(inverse[p[:, 0], p[:, 1]].max()), slack_s) for p, slack_s in stages]
+            total_s += max(spent_s * each - slack_s for each, slack_s in slowest)
+            total_s += MEAN_WEIGHT * spent_s * sum(each for each, _ in slowest) / len(slowest)
+        if len(self.transfers):
+            total_s += self.transfers_s * float(inverse[self.transfers[:, 0], self.transfers[:, 1]].mean())
         return total_s
 
 
 def _estimate(job: Job, equal: Priced, axes: Sequence[str], links: LinkMatrix) -> _Estimate:
     """Return the estimate for a plan, from its step with mean links."""
     plain = links.model_copy(update={"order": ()})
-    nodes = node_of_ranks(job.plan.devices, job.cluster)
-    spent = _seconds_by_axis(equal, len(job.cluster.tiers) - 1)
-    rings = [(_ring_pairs(axis, job, nodes), spent.get(axis, 0.0)) for axis in axes]
-    hops = [(_transfer_pairs(job, nodes), spent.get("pp", 0.0))]
-    rings, hops = ([(pairs, s) for pairs, s in some if len(pairs) and s > 0] for some in (rings, hops))
-    return _Estimate(plain.bytes_per_s / plain.mean_bytes_per_s, tuple(rings), tuple(hops))
+    nodes, timeline = node_of_ranks(job.plan.devices, job.cluster), run_step(equal)
+    spent = _seconds_by_axis(timeline, equal, len(job.cluster.tiers) - 1)
+    slack_s = timeline.reduce_start_s.max() - timeline.reduce_start_s
+    reduced = {item.work.axis for item in equal.programs.reduce if isinstance(item.work, AbstractMessage)}
+    rings = []
+    for axis in axes:
+        stages = _ring_pairs(axis, job, nodes)
+        late = slack_s if axis in reduced else np.zeros_like(slack_s)
+        found = tuple((pairs, float(late[stage])) for stage, pairs in stages.items() if len(pairs))
+        if found and spent.get(axis, 0.0) > 0:
+            rings.append((spent[axis], found))
+    relative = plain.bytes_per_s / plain.mean_bytes_per_s
+    return _Estimate(relative, tuple(rings), _transfer_pairs(job, nodes), spent.get("pp", 0.0))
 
 
-def _seconds_by_axis(equal: Priced, tier: int) -> dict[str, float]:
+def _seconds_by_axis(timeline: Timeline, equal: Priced, tier: int) -> dict[str, float]:
     """Return the seconds of the critical path in which messages of each axis occupy links of a tier."""
     found: dict[str, float] = {}
-    for share in run_step(equal).shares:
+    for share in timeline.shares:
         work = None if share.item is None else share.item.work
         if isinstance(work, AbstractMessage) and share.item is not None:
             use = equal.of(share.item).link
@@ -140,21 +151,24 @@ def _seconds_by_axis(equal: Priced, tier: int) -> dict[str, float]:
     return found
 
 
-def _ring_pairs(axis: str, job: Job, nodes: Integers) -> Integers:
-    """Return the distinct pairs of nodes that the rings of an axis cross, (pairs, 2)."""
-    pairs: set[tuple[int, int]] = set()
+def _ring_pairs(axis: str, job: Job, nodes: Integers) -> dict[int, Integers]:
+    """Return the distinct pairs of nodes that the rings of an axis cross, (pairs, 2), for each stage."""
+    pairs: dict[int, set[tuple[int, int]]] = {}
     for rank in range(len(nodes)):
         on = nodes[list(members(axis, job.plan, rank))]
         passed = on[np.flatnonzero(np.diff(on, prepend=-1))]
-        pairs.update(zip(passed.tolist(), np.roll(passed, -1).tolist(), strict=True))
-    return np.array(sorted(pair for pair in pairs if pair[0] != pair[1]), dtype=np.intp).reshape(-1, 2)
+        of_stage = pairs.setdefault(place_of(job.plan, rank)["pp"], set())
+        of_stage.update(zip(passed.tolist(), np.roll(passed, -1).tolist(), strict=True))
+    return {
+        stage: np.array(sorted(pair for pair in some if pair[0] != pair[1]), dtype=np.intp).reshape(-1, 2)
+        for stage, some in pairs.items()
+    }
 
 
 def _transfer_pairs(job: Job, nodes: Integers) -> Integers:
     """Return the pairs of nodes of transfers between neighbouring stages, both ways, (pairs, 2)."""
     sizes = degrees(job.plan)
-    names = list(sizes)
-    stride = int(np.prod([sizes[name] for name in names[: names.index("pp")]]))
+    stride = rank_at(job.plan, dict.fromkeys(sizes, 0) | {"pp": 1}) if sizes["pp"] > 1 else 1
     ranks = np.arange(len(nodes))
     inner = ranks[(ranks // stride) % sizes["pp"] < sizes["pp"] - 1]
     there = np.stack([nodes[inner], nodes[inner + stride]], axis=1)
