@@ -68,12 +68,13 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "predictor": {"library", "prediction"},
     "api": {"predictor", "render", "serving", "rl", "requests"},
     "best_plans": {"library", "search"},
+    "placement": {"library", "search"},
     "best_deployments": {"requests"},
     "accuracy": {"api", "lab"},
     "jobs": {"requests"},
     "__init__": {"accuracy", "api", "best_deployments", "best_plans", "jobs"},
     "ui": {"accuracy", "api", "best_deployments", "best_plans", "garbage"},
-    "cli": {"best_deployments", "serving/explain", "ui", "workers"},
+    "cli": {"best_deployments", "placement", "serving/explain", "ui", "workers"},
     "__main__": {"cli"},
 }
 EDGES = {
@@ -87,6 +88,7 @@ EDGES = {
     "predictor",
     "api",
     "best_plans",
+    "placement",
     "best_deployments",
     "jobs",
     "ui",

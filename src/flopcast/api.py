@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from flopcast.files.yaml_text import Document
     from flopcast.lab.diagnosis.suspect import SlowStep
     from flopcast.rl.step import RlReport
-    from flopcast.search.node_order import NodeOrder
     from flopcast.search.offload_that_fits import OffloadThatFits
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import ServingComparison
@@ -192,29 +191,6 @@ def offload_that_fits(job: Job) -> "OffloadThatFits | None":
     from flopcast.search.offload_that_fits import offload_for_plan
 
     return offload_for_plan(job, load_book(job.cluster))
-
-
-def best_node_order(job: Job) -> "NodeOrder":
-    """Return the best order of nodes for the plan of a job on a cluster with measured links.
-
-    Raises
-    ------
-    SpecError
-        The cluster has no matrix of links, or the job contradicts itself.
-
-    Examples
-    --------
-    >>> from flopcast.jobs import job
-    >>> links = {"rows": [[0, 20, 5], [20, 0, 20], [5, 20, 0]], "unit": "GB/s"}
-    >>> found = best_node_order(job(
-    ...     "llama-3-8b", cluster={"base": "dgx-a100:3", "tiers": {"1": {"links": links}}},
-    ...     plan="dp=1 tp=8 pp=3 gbs=8 stage_layers=11,11,10"))
-    >>> found.speedup_ratio >= 1.0
-    True
-    """
-    from flopcast.search.node_order import best_node_order as search_order
-
-    return search_order(job, load_book(job.cluster))
 
 
 @overload

@@ -4,14 +4,17 @@ Nothing here opens a file: the curves come from `library.curves.load_book` (or a
 """
 
 from flopcast.cost.factors import FactorBook
+from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.cost.parts import axes_of, layout_of, with_parts
+from flopcast.cost.part_prices import axes_of, priced_in_groups, with_parts
+from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import PeakMemory, peak_memory
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.report import Report, summarise
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.timeline.step import run_step
@@ -32,11 +35,19 @@ def predict(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Repo
         The job contradicts itself, or asks for what is not supported; every fault is listed.
     """
     programs = programs_of(job, kept)  # what this software really runs; no hardware yet
-    factors = FactorBook(job.site, book.levels)
-    priced = price(programs, job.cluster, book, factors, kept)  # each item alone
-    priced = with_parts(priced, layout_of(job.plan, job.cluster, job.site, axes_of(programs)))
+    priced = priced_job(job, programs, book, kept)  # each item alone
     timeline = run_step(priced)  # when each runs, and what the step waits for
     return summarise(job, priced, timeline)
+
+
+def priced_job(job: Job, programs: Programs, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Priced:
+    """Return the price of every item, with rows for the parts of the job that have other speeds."""
+
+    def price_on(cluster: Cluster, own_book: CurveBook) -> Priced:
+        return price(programs, cluster, own_book, FactorBook(job.site, own_book.levels), kept)
+
+    layout = layout_of(job.plan, job.cluster, job.site, axes_of(programs))
+    return with_parts(priced_in_groups(job.cluster, book, price_on), layout, job.cluster)
 
 
 def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:

@@ -6,7 +6,8 @@ from conftest import make_job
 
 from flopcast.cost.crossed_links import node_of_ranks
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.parts import axes_of, layout_of, with_parts
+from flopcast.cost.part_prices import axes_of, with_parts
+from flopcast.cost.parts import layout_of
 from flopcast.cost.placement import axis_group
 from flopcast.cost.price import price
 from flopcast.cost.ranks import members
@@ -37,7 +38,7 @@ def priced_of(job):
     programs, book = programs_of(job), load_book(job.cluster)
     equal = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
     layout = layout_of(job.plan, job.cluster, job.site, axes_of(programs))
-    return equal, with_parts(equal, layout), layout
+    return equal, with_parts((equal,), layout, job.cluster), layout
 
 
 def step_s(job):

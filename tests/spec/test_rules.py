@@ -95,7 +95,11 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
             "context_parallel": 2,
         },
         {"batch": {"seq": 1024, "ranks": UNEQUAL_RANKS}, "stack": "megatron-core", "zero": 2},
-        {"cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, "data_parallel": 16},
+        {
+            "cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]},
+            "data_parallel": 16,
+            "batch": {"seq": 1024, "ranks": UNEQUAL_RANKS},
+        },
     ],
 )
 def test_what_is_not_built_is_refused_rather_than_ignored(unbuilt):

@@ -7,7 +7,8 @@ import pytest
 from conftest import described_model, make_job
 from workbench import priced_job
 
-from flopcast.cost.parts import axes_of, layout_of, with_parts
+from flopcast.cost.part_prices import axes_of, with_parts
+from flopcast.cost.parts import layout_of
 from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.prediction import predict
@@ -32,7 +33,9 @@ def with_slow(slow, **parts):
     job = make_job(**parts)
     priced = priced_job(job)
     site = make_job(**parts | {"site": {"slow": slow}}).site
-    return with_parts(priced, layout_of(job.plan, job.cluster, site, axes_of(priced.programs))), priced
+    return with_parts(
+        (priced,), layout_of(job.plan, job.cluster, site, axes_of(priced.programs)), job.cluster
+    ), priced
 
 
 def test_a_single_slow_device_lengthens_its_kernels_and_nothing_else():
@@ -67,7 +70,9 @@ def test_many_micro_batches_go_at_the_pace_of_the_slow_stage():
 def priced_with(job):
     """The prices of a job with rows for its slow parts."""
     priced = priced_job(job)
-    return with_parts(priced, layout_of(job.plan, job.cluster, job.site, axes_of(priced.programs)))
+    return with_parts(
+        (priced,), layout_of(job.plan, job.cluster, job.site, axes_of(priced.programs)), job.cluster
+    )
 
 
 def test_a_part_at_full_speed_changes_nothing_and_a_slower_one_is_never_faster():
@@ -131,5 +136,5 @@ def test_a_slow_replica_decides_the_step_whichever_it_is():
 def test_prices_without_parts_are_the_same_object():
     priced = priced_job(make_job())
 
-    assert with_parts(priced, None) is priced
+    assert with_parts((priced,), None, make_job().cluster) is priced
     assert replace(priced, patterns=()).patterns == ()

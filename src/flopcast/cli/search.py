@@ -96,6 +96,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Find the best order of nodes for the given plan on measured links, instead of the best plan.",
 )
+@click.option(
+    "--group-division",
+    is_flag=True,
+    help="Divide the given plan over groups of unequal nodes: the blocks of stages, or micro-batches.",
+)
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Number of plans to show."
@@ -109,6 +114,7 @@ def command(
     request: JobRequest,
     largest: bool,
     node_order: bool,
+    group_division: bool,
     pareto: bool,
     top: int,
     wants_json: bool,
@@ -150,10 +156,10 @@ def command(
     if largest:
         others = files | workers | {"pareto": pareto, "engine": serves(request), "offload": request.offload}
         _largest(asked, wants_json, [name for name, value in others.items() if value])
-    elif node_order:
-        from flopcast.cli.node_order import print_node_order
+    elif node_order or group_division:
+        from flopcast.cli.layouts import print_group_division, print_node_order
 
-        print_node_order(asked, wants_json)
+        (print_node_order if node_order else print_group_division)(asked, wants_json)
     elif serves(request):
         from flopcast.cli.search_serving import search_deployments
 

@@ -37,7 +37,7 @@ def speeds_of_groups(axis: str, plan: Plan, nodes: Integers, links: LinkMatrix) 
     """
     relative = links.bytes_per_s / links.mean_bytes_per_s
     ring, exchange = np.full(len(nodes), np.inf), np.full(len(nodes), np.inf)
-    for group in _groups(axis, plan, len(nodes)):
+    for group in groups_along(axis, plan, len(nodes)):
         on = nodes[group]
         passed = on[np.flatnonzero(np.diff(on, prepend=-1))]
         if len(passed) < 2:
@@ -67,7 +67,7 @@ def speeds_of_transfers(nodes_of_stages: Integers, links: LinkMatrix) -> tuple[C
     return relative[nodes_of_stages, after].min(axis=1), relative[nodes_of_stages, before].min(axis=1)
 
 
-def _groups(axis: str, plan: Plan, ranks: int) -> Iterator[Integers]:
+def groups_along(axis: str, plan: Plan, ranks: int) -> Iterator[Integers]:
     """Yield the ranks of every group along an axis."""
     seen = np.zeros(ranks, dtype=bool)
     for rank in range(ranks):

@@ -110,6 +110,14 @@ class ItemPrice:
         return (*self.wholly, *held)
 
 
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The row of prices of each stage of a kind of replica, and its micro-batches; None for the plan's."""
+
+    rows: tuple[int, ...]
+    micro_batches: int | None = None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Priced:
     """Programs with a price for each item: items hold arrays, so that they compare and hash by identity."""
@@ -123,8 +131,8 @@ class Priced:
     site: Site
     levels: Mapping[str, FittedLevel] = field(default_factory=dict)  # all that were known
     kept: KeptResults = NOTHING_KEPT  # of earlier predictions with the same items and prices
-    patterns: tuple[tuple[int, ...], ...] = ()  # rows of prices of each stage (parts.py)
-    equal: "Priced | None" = None  # the prices before rows were made for parts of other speeds
+    patterns: tuple[Pattern, ...] = ()  # of the kinds of replicas, where parts of the job differ
+    equal: tuple["Priced", ...] = ()  # the prices without rows for parts of other speeds (part_prices.py)
 
     def of(self, item: Item) -> ItemPrice:
         """Return the price of an item, which must be the object in the programs and not a copy."""

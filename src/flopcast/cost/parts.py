@@ -1,36 +1,30 @@
 """Parts of a job that run at different speeds: stages with a slow device, host or link, or other links.
 
-Answers: how fast are the devices, the host and the links of each stage of each replica, and what do items
-cost there?
-Elsewhere: which parts are slow (spec/slow_parts.py), which measured pairs a message crosses
-(crossed_links.py), how the stages wait for each other (timeline/step.py), other devices (node_groups.py).
+Answers: on which group of nodes is each stage of each replica, how fast are its devices, host and links?
+Elsewhere: what items cost there (part_prices.py), which parts are slow (spec/slow_parts.py), groups of
+unequal nodes (spec/node_groups.py), which measured pairs a message crosses (crossed_links.py), how the
+stages wait for each other (timeline/step.py).
 
 A stage of a replica runs at the speed of its slowest rank, because its ranks wait for each other in every
-layer. A *part* is one such set of speeds. Prices get one row for each part, as they have for kinds of
-micro-batches that differ; every task then looks up the row of its stage. Replicas whose stages have the
-same parts are one *pattern*, which is simulated once; the slowest pattern is the step of the job, because
-all replicas reduce their gradients together.
+layer. A stage on another group of nodes has the prices of that group's devices, hosts and tiers; messages
+to other groups have those of the tier that joins the groups. A *part* is one such set of speeds. Replicas
+whose stages have the same parts are one *pattern*, which is simulated once; the slowest pattern is the step
+of the job, because all replicas reduce their gradients together.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.cost.crossed_links import node_of_ranks, speeds_of_groups, speeds_of_transfers
-from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced
-from flopcast.cost.ranks import degrees
+from flopcast.cost.crossed_links import groups_along, node_of_ranks, speeds_of_groups, speeds_of_transfers
+from flopcast.cost.item_prices import Pattern
 from flopcast.dtypes import Counts, Integers
-from flopcast.kept_results import NOTHING_KEPT
-from flopcast.operators.base import AbstractMessage, AbstractOperator
-from flopcast.operators.item import HostWork, Item
-from flopcast.operators.tier_copies import HostUpdate
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.node_groups import group_of_ranks, place_of_ranks
 from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site
 from flopcast.spec.slow_parts import DEVICE, HOST, LINK
-from flopcast.workload.program import Programs
 
 NEXT, BEFORE = "next", "before"  # axes of transfers: from a stage to the next, and to the one before
 
@@ -50,8 +44,13 @@ class LinkSpeed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """The speeds of one stage of one replica, relative to what the cluster describes."""
+    """The group of one stage of one replica, and its speeds relative to what the cluster describes.
 
+    `outside` are the axes along which the stage sends messages to other groups of nodes.
+    """
+
+    group: int = 0
+    outside: frozenset[str] = frozenset()
     device_fraction: float = 1.0
     host_fraction: float = 1.0
     links: tuple[LinkSpeed, ...] = ()
@@ -62,7 +61,7 @@ class Layout:
     """The distinct parts of a job, and the part of each stage for every distinct pattern of a replica."""
 
     parts: tuple[Part, ...]
-    patterns: tuple[tuple[int, ...], ...]
+    patterns: tuple[Pattern, ...]
 
 
 def layout_of(plan: Plan, cluster: Cluster, site: Site, axes: Iterable[str]) -> Layout | None:
@@ -73,25 +72,29 @@ def layout_of(plan: Plan, cluster: Cluster, site: Site, axes: Iterable[str]) -> 
     axes : along which ranks send messages, beside transfers between stages
     """
     measured = [index for index, tier in enumerate(cluster.tiers) if tier.links is not None]
-    if not (site.slow or measured):
+    if not (site.slow or measured or len(cluster.groups) > 1):
         return None
     ranks = _Ranks.of(plan)
+    groups, outside = _groups(ranks, plan, cluster, sorted(set(axes)))
     devices, hosts = _slow(ranks, cluster, site)
     links = [_slow_links(ranks, cluster, site)]
     links += [_measured_links(ranks, plan, cluster, index, sorted(set(axes))) for index in measured]
     found: dict[Part, int] = {}
-    patterns: dict[tuple[int, ...], None] = {}
+    patterns: dict[Pattern, None] = {}
     for replica in range(ranks.replicas):
         pattern = []
         for stage in range(ranks.stages):
             at = replica * ranks.stages + stage
             part = Part(
+                group=int(groups[at]),
+                outside=frozenset(outside[at]),
                 device_fraction=float(devices[at]),
                 host_fraction=float(hosts[at]),
                 links=tuple(speed for each in links for speed in each[at]),
             )
             pattern.append(found.setdefault(part, len(found)))
-        patterns[tuple(pattern)] = None
+        group = cluster.groups[int(groups[replica * ranks.stages])]
+        patterns[Pattern(tuple(pattern), group.micro_batches)] = None
     return Layout(parts=tuple(found), patterns=tuple(patterns))
 
 
@@ -105,11 +108,7 @@ class _Ranks:
 
     @classmethod
     def of(cls, plan: Plan) -> "_Ranks":
-        sizes, rest, digit = degrees(plan), np.arange(plan.devices), {}
-        for name, size in sizes.items():
-            rest, digit[name] = np.divmod(rest, size)
-        stages = sizes["pp"]
-        return cls(sizes["dp"], stages, digit["dp"] * stages + digit["pp"])
+        return cls(plan.data_parallel, plan.pipeline_parallel, place_of_ranks(plan))
 
     @property
     def places(self) -> int:
@@ -126,6 +125,27 @@ class _Ranks:
         """Return the place of the stage some steps later in the same replica."""
         found: Integers = places // self.stages * self.stages + (places + step) % self.stages
         return found
+
+
+def _groups(
+    ranks: _Ranks, plan: Plan, cluster: Cluster, axes: Sequence[str]
+) -> tuple[Integers, list[set[str]]]:
+    """Return the group of nodes of each place, (places,), and the axes along which it leaves this group."""
+    of_rank, places = group_of_ranks(plan.devices, cluster), np.arange(ranks.places)
+    outside: list[set[str]] = [set() for _ in places]
+    of_place = np.zeros(ranks.places, dtype=np.intp)
+    of_place[ranks.place] = of_rank
+    if len(cluster.groups) == 1:
+        return of_place, outside
+    for axis in axes:
+        for group in groups_along(axis, plan, plan.devices):
+            if len(set(of_rank[group].tolist())) > 1:
+                for place in set(ranks.place[group].tolist()):
+                    outside[place].add(axis)
+    for axis, step in ((NEXT, 1), (BEFORE, -1)):
+        for place in np.flatnonzero(of_place != of_place[ranks.neighbour(places, step)]):
+            outside[place].add(axis)
+    return of_place, outside
 
 
 def _slow(ranks: _Ranks, cluster: Cluster, site: Site) -> tuple[Counts, Counts]:
@@ -148,7 +168,7 @@ def _slow_links(ranks: _Ranks, cluster: Cluster, site: Site) -> list[tuple[LinkS
     names = [tier.name for tier in cluster.tiers]
     found: list[dict[tuple[str, int], float]] = [{} for _ in range(ranks.places)]
     for part in site.slow:
-        outside = range(min(1, len(names) - 1), len(names))
+        outside = range(min(cluster.inner_tiers + 1, len(names) - 1), len(names))
         tiers = outside if part.kind == LINK else [i for i, name in enumerate(names) if name == part.kind]
         own = int(ranks.place[part.index]) if part.kind not in (DEVICE, HOST) else 0
         after, before = (int(ranks.neighbour(np.array(own), step)) for step in (1, -1))
@@ -186,95 +206,3 @@ def _measured_links(
         )
         for place in range(ranks.places)
     ]
-
-
-def axes_of(programs: Programs) -> set[str]:
-    """Return the axes along which the items of programs send messages to groups of ranks."""
-    works = (item.work for item in programs.items() if isinstance(item.work, AbstractMessage))
-    return {work.axis for work in works if work.collective and work.axis not in ("pp", "pp_inside")}
-
-
-def with_parts(priced: Priced, layout: Layout | None) -> Priced:
-    """Return the prices of a job of one plan with one row for each part; unchanged without parts."""
-    if layout is None:
-        return priced
-    transfers = _directions(priced.programs)
-    prices = {
-        item: _stacked([_on(part, item, price, transfers.get(item, ())) for part in layout.parts])
-        for item, price in priced.prices.items()
-    }
-    return replace(priced, prices=prices, patterns=layout.patterns, equal=priced, kept=NOTHING_KEPT)
-
-
-def _directions(programs: Programs) -> dict[Item, tuple[str, ...]]:
-    """Return the axes of every item of a transfer; the same item may travel in both directions."""
-    found: dict[Item, tuple[str, ...]] = {}
-    for hop in (programs.hop_across, programs.hop_inside):
-        for items, axis in ((hop.forward, NEXT), (hop.backward, BEFORE)):
-            for item in items:
-                found[item] = (*found.get(item, ()), axis)
-    return found
-
-
-def _on(part: Part, item: Item, price: ItemPrice, transfers: tuple[str, ...]) -> ItemPrice:
-    """Return the price of an item on a part."""
-    work = item.work
-    if price.host_s.any() and part.host_fraction < 1.0:
-        price = replace(price, host_s=price.host_s / part.host_fraction)
-    if isinstance(work, AbstractOperator):
-        slower_ratio = 1.0 / part.device_fraction
-        return price if slower_ratio == 1.0 else replace(price, alone_s=price.alone_s * slower_ratio)
-    if isinstance(work, HostWork | HostUpdate):
-        slower_ratio = 1.0 / part.host_fraction
-        return price if slower_ratio == 1.0 else replace(price, alone_s=price.alone_s * slower_ratio)
-    if isinstance(work, AbstractMessage) and price.link is not None and part.links:
-        axes = transfers or (work.axis,)
-        to_all = work.collective in FORMULAS and FORMULAS[work.collective].to_all
-        return _on_links(part.links, axes, to_all, price, price.link)
-    return price
-
-
-def _on_links(
-    links: tuple[LinkSpeed, ...], axes: tuple[str, ...], to_all: bool, price: ItemPrice, use: LinkUse
-) -> ItemPrice:
-    """Return the price of a message on links of other speeds: their bytes take longer, latency does not."""
-    slower = np.ones(use.tier.shape)
-    for speed in links:
-        if speed.axis in ("", *axes) and speed.to_all in (None, to_all):
-            slower = np.where(use.tier == speed.tier, slower / speed.speed_ratio, slower)
-    room = use.cards_ratio  # of what all cards could send over what reaches them inside the domain
-    reached, left = np.minimum(room, 1.0), np.minimum(room / slower, 1.0)
-    limited = np.divide(reached, left, out=slower.copy(), where=room > 0)
-    grown = 1.0 + use.fraction * (limited - 1.0)
-    link = replace(use, fraction=use.fraction * limited / grown)
-    return replace(price, alone_s=price.alone_s * grown, link=link)
-
-
-def _stacked(prices: Sequence[ItemPrice]) -> ItemPrice:
-    """Return the prices of one item on all parts as rows of one price."""
-    first = prices[0]
-    if all(price is first for price in prices):
-        return first
-    names = dict.fromkeys(name for price in prices for name in price.partly)
-    none = np.zeros((1, 1), dtype=bool)
-    link = None
-    if first.link is not None:
-        uses = [price.link or first.link for price in prices]
-        link = LinkUse(*(_rows([getattr(use, name) for use in uses]) for name in LinkUse.FIELDS))
-    return replace(
-        first,
-        alone_s=_rows([price.alone_s for price in prices]),
-        host_s=_rows([price.host_s for price in prices]),
-        partly={name: _rows([price.partly.get(name, none) for price in prices]) for name in names},
-        link=link,
-        moves=_rows([price.moves for price in prices]),
-    )
-
-
-def _rows(arrays: Sequence[Counts]) -> Counts:
-    """Return arrays (1, classes) as the rows of one array; a single row if all are the same array."""
-    if all(array is arrays[0] for array in arrays):
-        return arrays[0]
-    width = max(array.shape[1] for array in arrays)
-    rows: Counts = np.concatenate([np.broadcast_to(array, (1, width)) for array in arrays])
-    return rows

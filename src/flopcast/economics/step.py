@@ -101,7 +101,7 @@ def step_cost(
         price_usd_per_hour=hourly,
         step_usd=None if hourly is None else step_s * hourly * (cluster.num_devices / HOUR_S),
         energy=None
-        if cluster.node.device.board_power_w is None
+        if cluster.node.device.board_power_w is None or cluster.has_mixed_devices
         else _energy(cluster, job.site, step_s, *device_energy(timeline, priced, cluster, job.site, whole)),
         reliability=None if described is None else described.reliability,
     )

@@ -277,6 +277,8 @@ def with_price(made: Cluster) -> Cluster:
     ('aws-p5', 'h100-sxm5-80gb', None)
     """
     device_name = made.node.device.name
+    if made.has_mixed_devices:
+        return made
     for name in (made.name, device_name):
         if made.price is None and name in names("prices") and price(name).device == device_name:
             return made.model_copy(update={"price": price(name)})

@@ -29,6 +29,7 @@ from flopcast.library.catalog import device as device_of
 from flopcast.library.catalog import folder, names
 from flopcast.library.constants import shipped_levels
 from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.node_groups import as_cluster
 
 DECIMALS = 4
 SERVING = "serving"  # the folder of curves that only serving uses
@@ -41,7 +42,10 @@ def load_book(cluster: Cluster) -> CurveBook:
 
     An owner without a file has no curves; the book chooses what replaces them.
     """
-    return CurveBook(curves=_curves_for(cluster), levels=shipped_levels())
+    levels = shipped_levels()
+    alone = (as_cluster(cluster, group) for group in cluster.groups if len(cluster.groups) > 1)
+    groups = tuple(CurveBook(curves=_curves_for(each), levels=levels) for each in alone)
+    return CurveBook(curves=_curves_for(cluster), levels=levels, groups=groups)
 
 
 def load_serving_book(cluster: Cluster) -> CurveBook:

@@ -100,7 +100,7 @@ def checkpoint_as_json(cost: CheckpointCost) -> dict[str, object]:
 def marked_text(found: CheckpointReport) -> str:
     """Return the printed report: the job, its checkpoints, every method, and loading by another plan."""
     job = found.job
-    machine = f"{job.cluster.num_devices} × {job.cluster.node.device.name}"
+    machine = job.cluster.machine
     lines = [
         f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
         f"plan      {job.plan.short()}  {job.batch.text()}",
@@ -137,7 +137,7 @@ def _loading(loaded: Resharded) -> list[str]:
     found, cluster = loaded.reads, loaded.job.cluster
     most = found.rank_bytes.argmax()
     return [
-        f"loaded by {loaded.job.plan.short()}, {cluster.num_devices} × {cluster.node.device.name}",
+        f"loaded by {loaded.job.plan.short()}, {cluster.machine}",
         f"  reads     {show_memory(float(found.rank_bytes.sum()))} in all,"
         f" {show_memory(float(found.rank_bytes[most]))} of the rank that reads the most, in parts that"
         f" {found.rank_parts[most]:.0f} {'rank' if found.rank_parts[most] == 1 else 'ranks'} wrote",

@@ -49,7 +49,7 @@ def as_html(
     sections += [limits(report), costs(report), *([] if saved is None else [saved])]
     sections += [evidence(report), repeat(report)]
     return document(
-        f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}",
+        f"{job.model.name} on {job.cluster.machine}",
         sections,
         top=answer(report) + ("" if changes is None else advice(changes, report.step_time_s)),
         script=read_text("flopcast.render.page", "report.js"),

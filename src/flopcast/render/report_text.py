@@ -82,7 +82,7 @@ def _answer(report: Report) -> list[str]:
 
 def _subject(job: Job) -> list[str]:
     """Return the lines that name the job: model, machine and stack; plan and length of sequences."""
-    machine = f"{job.cluster.num_devices} × {job.cluster.node.device.name}"
+    machine = job.cluster.machine
     return [
         f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
         f"plan      {job.plan.short()}  {job.batch.text()}",

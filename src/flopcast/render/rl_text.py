@@ -32,7 +32,7 @@ def marked_text(report: RlReport) -> str:
         f" training {where}",
         f"rollout   {rollout.job.devices} × {rollout.job.cluster.node.device.name},"
         f" {rollout.job.engine.name} {plan_text(rollout.job)}",
-        f"training  {training.job.cluster.num_devices} × {training.job.cluster.node.device.name},"
+        f"training  {training.job.cluster.machine},"
         f" {training.job.plan.short()}, {report.train_steps} optimizer steps",
         f"step      {answer(show_seconds(report.step_s.value))}   (90 %: {low} to {high})",
     ]

@@ -17,6 +17,7 @@ from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.tiers import TierMemory, tier_memories
 from flopcast.memory.verdict import VERDICTS, Verdict, verdict
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.node_groups import first_plan, least_memory_bytes
 from flopcast.units import show_memory
 from flopcast.workload.program import Programs
 
@@ -125,7 +126,7 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
     its own order of tasks (memory/curve.py).
     """
     memory = peak_memory(programs)
-    worst = memory.worst()
+    worst, capacity_bytes = _fullest(programs, memory, cluster)
     shape = memory.allocated_bytes.shape
     seen = seen_bytes(memory, cluster)
     return MemoryReport(
@@ -133,10 +134,10 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
         resident_bytes=float(memory.resident_bytes[0, worst]),
         reserved_bytes=float(memory.reserved_bytes[0, worst]),
         device_used_bytes=float(seen[0, worst]),
-        capacity_bytes=cluster.node.device.memory_bytes,
-        low_bytes=float(memory.low_bytes[0].max()),
-        expected_bytes=float(memory.needed_bytes[0].max()),
-        high_bytes=float(memory.high_bytes[0].max()),
+        capacity_bytes=capacity_bytes,
+        low_bytes=_of_fullest(memory.low_bytes, worst, cluster),
+        expected_bytes=_of_fullest(memory.needed_bytes, worst, cluster),
+        high_bytes=_of_fullest(memory.high_bytes, worst, cluster),
         by_category={
             name: float(np.broadcast_to(size, shape)[0, worst])
             for name, size in memory.by_category.items()
@@ -147,6 +148,25 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
         seen_bytes=seen,
         tiers=tuple(tier_memories(programs, cluster)),
     )
+
+
+def _fullest(programs: Programs, memory: PeakMemory, cluster: Cluster) -> tuple[int, float]:
+    """Return the stage class that fills its devices most, and the memory of a device.
+
+    On groups of nodes with other devices, a class is judged by the smallest device that it runs on.
+    """
+    if not cluster.has_mixed_devices:
+        return memory.worst(), cluster.node.device.memory_bytes
+    stage_class = programs.stages.of(0).stage_class
+    least_bytes = np.array(least_memory_bytes(first_plan(programs.plans), cluster))
+    of_class = [float(least_bytes[stage_class == at].min()) for at in range(int(stage_class.max()) + 1)]
+    worst = int(np.argmax(memory.needed_bytes[0, : len(of_class)] / np.array(of_class)))
+    return worst, of_class[worst]
+
+
+def _of_fullest(sizes_bytes: Floats, worst: int, cluster: Cluster) -> float:
+    """Return the largest size of the first plan; of the fullest class where devices differ."""
+    return float(sizes_bytes[0, worst] if cluster.has_mixed_devices else sizes_bytes[0].max())
 
 
 @lru_cache(maxsize=1)  # the tables and the drawing of a page read them one after the other

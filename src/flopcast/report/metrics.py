@@ -57,7 +57,7 @@ def measure(job: Job, step_time_s: float) -> Metrics:
     """
     model_flop = sum(share * _model_flop(each) for share, each in job.by_kind)
     hardware_flop = model_flop + recomputed_flop(job, causal=False)
-    peak = job.cluster.node.device.peak_flop_per_s[product_engine(job.plan.precision)]
+    peak = job.cluster.mean_peak_flop_per_s(product_engine(job.plan.precision))
     capacity = step_time_s * job.cluster.num_devices
     tokens_per_s = job.step_tokens / step_time_s
     return Metrics(

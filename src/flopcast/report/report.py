@@ -203,7 +203,7 @@ class Report(Summarised):
             *(("warning", "–", text) for text in self.warnings),
         ]
         job = self.job
-        machine = f"{job.cluster.num_devices} × {job.cluster.node.device.name}"
+        machine = job.cluster.machine
         caption = f"{job.model.name} on {machine}: {job.plan.short()}"
         return Summary(caption=caption, headings=("quantity", "predicted", "details"), rows=rows)
 

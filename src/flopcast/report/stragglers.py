@@ -2,13 +2,14 @@
 
 Answers: how long would the step be without the slow parts, and which of them costs how much?
 Elsewhere: how slow parts are stated (spec/slow_parts.py), what a stage with a slow part costs
-(cost/parts.py).
+(cost/part_prices.py).
 """
 
 from dataclasses import dataclass
 
 from flopcast.cost.item_prices import Priced
-from flopcast.cost.parts import axes_of, layout_of, with_parts
+from flopcast.cost.part_prices import axes_of, with_parts
+from flopcast.cost.parts import layout_of
 from flopcast.spec.job import Job
 from flopcast.spec.slow_parts import SlowPart
 from flopcast.timeline.step import simulated_seconds
@@ -53,7 +54,7 @@ def stragglers_of(job: Job, priced: Priced, step_time_s: float, clean_s: float) 
     priced : with rows for the parts of the job
     step_time_s, clean_s : the step with all slow parts, with jitter and without
     """
-    if not job.site.slow or priced.equal is None:
+    if not job.site.slow:
         return None
     jitter_ratio = step_time_s / clean_s
     axes = axes_of(priced.programs)
@@ -61,7 +62,7 @@ def stragglers_of(job: Job, priced: Priced, step_time_s: float, clean_s: float) 
     def mean_step_s(slow: tuple[SlowPart, ...]) -> float:
         site = job.site.model_copy(update={"slow": slow})
         layout = layout_of(job.plan, job.cluster, site, axes)
-        return jitter_ratio * simulated_seconds(with_parts(priced.equal or priced, layout))
+        return jitter_ratio * simulated_seconds(with_parts(priced.equal, layout, job.cluster))
 
     without_s = mean_step_s(())
     each = tuple(Straggler(part=part, alone_s=mean_step_s((part,)) - without_s) for part in job.site.slow)

@@ -75,9 +75,12 @@ def unmendable(job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, obje
     if len(job.model.blocks) > MOST_RUNS:
         return (_of_runs(job),)
     from flopcast.search.default_plan import SEARCHED
+    from flopcast.search.equal_parts import of_parts
     from flopcast.search.screen import of_lists
 
     if job.batch.listed:
         return (of_lists(job),)
+    if len(job.cluster.groups) > 1 and (unequal := of_parts(job)) is not None:
+        return (unequal,)
     settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
     return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)

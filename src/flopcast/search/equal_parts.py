@@ -12,7 +12,11 @@ CHOSEN = "the plan is chosen as if all parts of the machine had equal speeds"
 
 
 def of_parts(job: Job) -> Problem | None:
-    """Return the fault of searching for a job with slow parts or measured links; None without them."""
+    """Return the fault of searching for a job with unequal nodes, slow parts or measured links, or None."""
+    if len(job.cluster.groups) > 1:
+        fix = "give a whole plan, or describe one group"
+        value = f"{len(job.cluster.groups)} groups"
+        return Problem("cluster.groups", value, "one group in a search over plans", UNSUPPORTED, fix)
     if job.site.slow:
         words = ",".join(part.word() for part in job.site.slow)
         fix = "remove site.slow (--slow), and predict the best plans with it"

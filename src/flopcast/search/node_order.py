@@ -20,7 +20,8 @@ from flopcast.cost.crossed_links import node_of_ranks
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.cost.parts import axes_of, layout_of, with_parts
+from flopcast.cost.part_prices import axes_of, with_parts
+from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
 from flopcast.cost.ranks import degrees, members, place_of, rank_at
 from flopcast.dtypes import Counts, Integers
@@ -71,7 +72,9 @@ def best_node_order(job: Job, book: CurveBook) -> NodeOrder:
 
     def step_s(order: Order) -> float:
         ordered = with_order(job, order)
-        return simulated_seconds(with_parts(equal, layout_of(job.plan, ordered.cluster, job.site, axes)))
+        return simulated_seconds(
+            with_parts((equal,), layout_of(job.plan, ordered.cluster, job.site, axes), ordered.cluster)
+        )
 
     default = links.order or tuple(range(links.size))
     estimate = _estimate(job, equal, sorted(axes), links)

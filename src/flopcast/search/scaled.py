@@ -71,7 +71,7 @@ def _sized(job: Job, ratio: float, *, grows: bool) -> Job | None:
     whole = devices % per_node == 0 or devices < per_node
     if not (replicas >= 1 and replicas.is_integer() and devices.is_integer() and whole):
         return None
-    if sequences % (replicas * plan.micro_batch) or job.batch.listed:
+    if sequences % (replicas * plan.micro_batch) or job.batch.listed or len(job.cluster.groups) > 1:
         return None
     changed = plan.model_copy(update={"data_parallel": int(replicas), "global_batch": int(sequences)})
     if 2 * changed.num_micro_batches * plan.pipeline_parallel * plan.virtual_stages > MOST_TASKS:

@@ -205,10 +205,18 @@ class NodeGroup(StrictModel):
         The kind of node.
     count : int
         Number of nodes.
+    tiers : tuple of Tier
+        Network tiers between the nodes of this group, from the fastest to the widest, if they are not those
+        of the cluster. The last tier of the cluster joins the groups.
+    micro_batches : int or None
+        Micro-batches of a step that each replica on this group runs, if slower replicas run fewer. None for
+        as many as every other replica.
     """
 
     node: Node
     count: int = Field(ge=1)
+    tiers: tuple[Tier, ...] = ()
+    micro_batches: int | None = Field(default=None, ge=1)
 
 
 # Median over fastest step of 192 functional tests of Megatron-LM, each on one node of 8 A100 or H100; half
@@ -242,7 +250,7 @@ class Cluster(StrictModel):
     name : str
         Name of the cluster in reports.
     groups : tuple of NodeGroup
-        Groups of equal nodes. So far, a cluster has one group.
+        Groups of equal nodes. Ranks fill them in this order; each stage of each replica runs on one group.
     tiers : tuple of Tier
         Network tiers from the fastest to the widest. The last one must reach every device (`devices: 0`).
     jitter : Jitter
@@ -275,13 +283,34 @@ class Cluster(StrictModel):
 
     @property
     def node(self) -> Node:
-        """Return the node of the first group, which is the only one as long as a rule refuses several."""
+        """Return the node of the first group; nodes of other groups have as many devices."""
         return self.groups[0].node
 
     @property
     def inner_tiers(self) -> int:
         """Return the number of leading tiers that join fewer devices than a node has: dies of a package."""
         return sum(0 < tier.devices < self.node.devices for tier in self.tiers[:-1])
+
+    @property
+    def machine(self) -> str:
+        """Return the number of devices with their names: "16 × a100-sxm4-80gb"."""
+        counts: dict[str, int] = {}
+        for group in self.groups:
+            name = group.node.device.name
+            counts[name] = counts.get(name, 0) + group.count * group.node.devices
+        return " + ".join(f"{count} × {name}" for name, count in counts.items())
+
+    @property
+    def has_mixed_devices(self) -> bool:
+        """Return whether groups have different devices."""
+        return len({group.node.device.name for group in self.groups}) > 1
+
+    def mean_peak_flop_per_s(self, dtype: str) -> float:
+        """Return the mean peak rate of a dtype over all devices."""
+        if not self.has_mixed_devices:
+            return self.node.device.peak_flop_per_s[dtype]
+        sums = (g.count * g.node.devices * g.node.device.peak(dtype) for g in self.groups)
+        return sum(sums) / self.num_devices
 
     @property
     def scale_up_devices(self) -> int:

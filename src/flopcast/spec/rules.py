@@ -201,12 +201,4 @@ RULES: tuple[Rule, ...] = (
         because="reductions inside network switches are not supported yet",
         fix="set in_network_reduction to false",
     ),
-    Rule(
-        field="cluster.groups",
-        holds=lambda c: len(c.cluster.groups) == 1,
-        value=lambda c: f"{len(c.cluster.groups)} groups",
-        allowed="one group of equal nodes",
-        because="unequal node groups are not supported yet",
-        fix="describe one group",
-    ),
 )

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from flopcast.cost.item_prices import Priced
+from flopcast.cost.item_prices import Pattern, Priced
 from flopcast.cost.placement import crossings
 from flopcast.dtypes import Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
@@ -216,21 +216,22 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     """
     passes = passes or simulate_passes(priced)
     if not priced.programs.workload.rows:
-        alike = (plan,) * len(priced.programs.stages.of(plan).stage_class)
-        plays = [partial(_run, priced, passes, plan, (), rows) for rows in priced.patterns or (alike,)]
-        steps = [Timeline(play=each, steady=_steady(priced, plan, each)) for each in plays]
+        alike = Pattern((plan,) * len(priced.programs.stages.of(plan).stage_class))
+        steps = [_step_of(each, priced, passes, plan) for each in priced.patterns or (alike,)]
         return max(steps, key=lambda step: step.step_time_s) if len(steps) > 1 else steps[0]
     runs = [_run(priced, passes, plan, kinds, ()) for kinds in priced.programs.workload.rows]
     slowest = int(np.argmax([run.step_time_s for run in runs]))
     return Timeline(play=lambda: runs[slowest], rank_class=slowest)
 
 
-def _steady(priced: Priced, plan: int, play: Callable[..., StepSimulation]) -> SteadyStep | None:
-    """Return the step of a plan of very many micro-batches without playing all of them."""
+def _step_of(pattern: Pattern, priced: Priced, passes: Passes, plan: int) -> Timeline:
+    """Return the step of one kind of replica; of very many micro-batches, not all are played."""
     programs = priced.programs
     stages, chunks = programs.stages.of(plan).chunk_class.shape
-    micro_batches = int(programs.plans.num_micro_batches[plan, 0])
-    return steady_step(lambda some: play(micro_batches=some), micro_batches, chunks, stages)
+    micro_batches = pattern.micro_batches or int(programs.plans.num_micro_batches[plan, 0])
+    play = partial(_run, priced, passes, plan, (), pattern.rows, micro_batches=micro_batches)
+    steady = steady_step(lambda some: play(micro_batches=some), micro_batches, chunks, stages)
+    return Timeline(play=play, steady=steady)
 
 
 def _run(

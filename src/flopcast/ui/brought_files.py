@@ -49,7 +49,7 @@ def upload_page(words: Words) -> dict[str, object]:
     rows = {
         "Model": f"{job.model.name}: {show_count(job.model.parameters())} parameters,"
         f" {job.model.num_blocks} blocks, hidden size {job.model.hidden}",
-        "Machine": f"{job.cluster.num_devices} × {job.cluster.node.device.name} ({job.cluster.name})",
+        "Machine": f"{job.cluster.machine} ({job.cluster.name})",
         "Software": job.stack.label,
         "Plan": job.plan.short(),
         "Batch": job.batch.text(),

@@ -19,6 +19,7 @@ from flopcast.spec.rules_checkpoints import RULES as RULES_OF_CHECKPOINTS
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
+from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
 from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
 from flopcast.spec.rules_operations import RULES as RULES_OF_OPERATIONS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
@@ -84,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_CHECKPOINTS,
     *RULES_OF_OPERATIONS,
     *RULES_OF_SPEEDS,
+    *RULES_OF_NODE_GROUPS,
     *RULES_OF_OPTIMIZERS,
     *RULES_OF_PRECISION,
     *RULES_OF_SCHEDULES,

@@ -67,3 +67,27 @@ def test_rates_with_three_networks_are_within_twelve_percent():
         rates = [found[nodes, network] for network in CARDS]
         assert rates == sorted(rates, reverse=True)
     assert sum(map(abs, errors.values())) / len(errors) == pytest.approx(0.05, abs=0.02)
+
+
+def test_two_groups_with_their_own_networks_are_faster_than_with_ethernet_everywhere():
+    node = {"device": "a100-sxm4-80gb", "devices": 8, "host": "epyc-7763"}
+    nvlink = {"name": "nvlink", "devices": 8, "bytes_per_s": "300 GB/s", "latency_s": "5 us"}
+    nvlink |= {"fabric": "a100-nvswitch"}
+
+    def tiers(network):
+        return [nvlink, {"name": network, "devices": 0, "attained_fraction": 0.75, **tier_of(network)}]
+
+    asked = job(
+        model=MODEL,
+        cluster={
+            "name": "hybrid",
+            "groups": [{"count": 2, "node": node, "tiers": tiers(each)} for each in ("InfiniBand", "RoCE")],
+            "tiers": tiers("Ethernet"),
+        },
+        stack={"base": "megatron-core", "gradients": {"accumulate_passes": 1}},
+        seq=LENGTH,
+        plan=f"dp=16 pp=2 mbs=4 gbs={BATCH} zero=1 precision=fp16 recompute=full",
+    )
+    hybrid = printed_tflops(predict(asked).step_time_s, 4)
+
+    assert 1.2 * predicted(4, "Ethernet") < hybrid < predicted(4, "RoCE")

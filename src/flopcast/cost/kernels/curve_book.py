@@ -46,11 +46,13 @@ class CurveBook:
     name.
 
     One book serves one prediction: it holds what its cluster may need (library/curves.py loads it), so the
-    core opens no file.
+    core opens no file. `groups` are the books of the groups of nodes, if there are several: a device's book
+    holds the curves of its relatives as converted for it.
     """
 
     curves: Mapping[tuple[str, str], Curve]
     levels: Mapping[str, FittedLevel] = field(default_factory=dict)
+    groups: tuple["CurveBook", ...] = ()
 
     def find(
         self,

@@ -64,7 +64,7 @@ def _read(text: bytes, devices: int) -> Document:
 
 def _script(job: Job) -> str:
     """Return the text: torchrun on every node, then the flags, grouped by subject on lines."""
-    nodes, each = job.cluster.groups[0].count, job.cluster.node.devices
+    nodes, each = sum(group.count for group in job.cluster.groups), job.cluster.node.devices
     started = f"torchrun --nnodes {nodes} --nproc_per_node {each}"
     if nodes > 1:
         started += " --rdzv_backend c10d --rdzv_endpoint ${MASTER_ADDR:-localhost}:29500"

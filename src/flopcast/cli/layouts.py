@@ -1,0 +1,73 @@
+"""`flopcast search --node-order` and `--group-division`: the best layout of one plan on its cluster."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flopcast.cli.options import print_json
+from flopcast.cli.terminal import print_text
+from flopcast.errors import Problem, SpecError
+
+if TYPE_CHECKING:
+    from flopcast.requests.search_request import SearchRequest
+    from flopcast.spec.job import Job
+
+
+def print_node_order(asked: "SearchRequest", wants_json: bool) -> None:
+    """Print the best order of nodes, and its step beside that of the default order.
+
+    Raises
+    ------
+    SpecError
+        Several clusters, stacks or sizes are given, or the cluster has no measured links.
+    """
+    from flopcast.placement import best_node_order
+    from flopcast.render.layouts import node_order_json, node_order_text
+
+    job = _one_job(asked)
+    found = best_node_order(job)
+    if wants_json:
+        print_json(node_order_json(found))
+    else:
+        print_text(node_order_text(job, found))
+
+
+def print_group_division(asked: "SearchRequest", wants_json: bool) -> None:
+    """Print the best division over groups of nodes, and its step beside that of equal parts.
+
+    Raises
+    ------
+    SpecError
+        As `print_node_order`, or the plan cannot be divided over the groups.
+    """
+    from flopcast.placement import best_group_division
+    from flopcast.render.layouts import group_division_json, group_division_text
+
+    found = best_group_division(_one_job(asked))
+    if wants_json:
+        print_json(group_division_json(found))
+    else:
+        print_text(group_division_text(found))
+
+
+def _one_job(asked: "SearchRequest") -> "Job":
+    """Return the one job of a request for a search."""
+    from flopcast.requests.resolve import resolve
+
+    _refuse_several(asked)
+    request = asked.job
+    gpus = int(str(request.gpus)) if str(request.gpus).isdecimal() else request.gpus
+    cluster, stack = next(iter(asked.clusters), request.cluster), next(iter(asked.stacks), request.stack)
+    return resolve(replace(request, gpus=gpus, cluster=cluster, stack=stack))
+
+
+def _refuse_several(asked: "SearchRequest") -> None:
+    """Raise SpecError if there are several values of an option that one job has once."""
+    given = {"--cluster": asked.clusters, "--stack": asked.stacks}
+    written = {option: ",".join(map(str, values)) for option, values in given.items()}
+    several = {option: text for option, text in written.items() if "," in text}
+    if several:
+        because = "a layout is searched for one plan on one cluster"
+        raise SpecError(
+            Problem(option, text, "one value", because, f"choose one value of {option}")
+            for option, text in several.items()
+        )

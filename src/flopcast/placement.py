@@ -1,0 +1,54 @@
+"""Where the ranks of a plan run: the order of nodes, and the division over unequal groups of nodes.
+
+Answers: how is a plan laid out best on measured links, or on groups of nodes with other devices?
+Elsewhere: the searches (search/node_order.py, search/group_division.py), predictions (api.py).
+"""
+
+from flopcast.library.curves import load_book
+from flopcast.search import group_division, node_order
+from flopcast.search.group_division import GroupDivision
+from flopcast.search.node_order import NodeOrder
+from flopcast.spec.job import Job
+
+
+def best_node_order(job: Job) -> NodeOrder:
+    """Return the best order of nodes for the plan of a job on a cluster with measured links.
+
+    Raises
+    ------
+    SpecError
+        The cluster has no matrix of links, or the job contradicts itself.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import job
+    >>> links = {"rows": [[0, 20, 5], [20, 0, 20], [5, 20, 0]], "unit": "GB/s"}
+    >>> found = best_node_order(job(
+    ...     "llama-3-8b", cluster={"base": "dgx-a100:3", "tiers": {"1": {"links": links}}},
+    ...     plan="dp=1 tp=8 pp=3 gbs=8 stage_layers=11,11,10"))
+    >>> found.speedup_ratio >= 1.0
+    True
+    """
+    return node_order.best_node_order(job, load_book(job.cluster))
+
+
+def best_group_division(job: Job) -> GroupDivision:
+    """Return the best division of a job over the groups of its cluster: blocks, or micro-batches.
+
+    Raises
+    ------
+    SpecError
+        The cluster has one group, the plan cannot be divided, or no division fits.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import job
+    >>> groups = [{"count": 1, "node": {"device": device, "devices": 8, "host": "epyc-7763"}}
+    ...           for device in ("a100-sxm4-80gb", "h100-sxm5-80gb")]
+    >>> mixed = {"base": "dgx-a100", "groups": groups}
+    >>> found = best_group_division(job(
+    ...     "llama-3-8b", cluster=mixed, plan="dp=8 pp=2 gbs=64 zero=1", seq=2048))
+    >>> found.what, found.parts[0] < found.parts[1]
+    ('blocks', True)
+    """
+    return group_division.best_group_division(job, load_book(job.cluster))

@@ -1,0 +1,86 @@
+"""The best layout of a plan on its cluster, as text and as plain data.
+
+Answers: what do `flopcast search --node-order` and `--group-division` print?
+Elsewhere: the layouts themselves (search/node_order.py, search/group_division.py).
+"""
+
+from flopcast.search.group_division import GroupDivision
+from flopcast.search.node_order import NodeOrder
+from flopcast.spec.job import Job
+from flopcast.units import nine_digits, show_seconds
+
+
+def node_order_text(job: Job, found: NodeOrder) -> str:
+    """Return the answer as text: the order, its step, and the step with the default order."""
+    order = ",".join(map(str, found.order))
+    return "\n".join(
+        [
+            *_subject(job),
+            f"default   {show_seconds(found.default_step_time_s)} a step, without variation between steps",
+            f"best      {show_seconds(found.step_time_s, like=found.default_step_time_s)} a step,"
+            f" {found.speedup_ratio - 1.0:.2%} faster",
+            f"order     {order}",
+            f"set       cluster.tiers.{len(job.cluster.tiers) - 1}.links.order=[{order}]",
+        ]
+    )
+
+
+def node_order_json(found: NodeOrder) -> dict[str, object]:
+    """Return the answer as plain data, under "node_order"."""
+    return {
+        "node_order": {
+            "order": list(found.order),
+            "clean_step_time_s": nine_digits(found.step_time_s),
+            "default_clean_step_time_s": nine_digits(found.default_step_time_s),
+            "speedup": nine_digits(found.speedup_ratio),
+        }
+    }
+
+
+def group_division_text(found: GroupDivision) -> str:
+    """Return the answer as text: the parts of each group, their step, and the step with equal parts."""
+    job = found.job
+    groups = zip(job.cluster.groups, found.parts, strict=True)
+    words = found.what.replace("_", "-")
+    each = "" if found.what == "blocks" else " for each replica"
+    equal = "does not fit"
+    if found.equal_step_time_s < float("inf"):
+        equal = f"{show_seconds(found.equal_step_time_s)} a step, without variation between steps"
+    lines = [
+        *_subject(job),
+        f"equal     {equal}",
+        f"best      {show_seconds(found.step_time_s)} a step, {found.speedup_ratio - 1.0:.1%} faster",
+        *(
+            f"{f'group {number}':<10}{group.count} × {group.node.devices} {group.node.device.name}:"
+            f" {part} {words}{each}"
+            for number, (group, part) in enumerate(groups)
+        ),
+    ]
+    if found.what == "blocks":
+        return "\n".join(
+            [*lines, f"set       plan.stage_layers={','.join(map(str, job.plan.stage_layers))}"]
+        )
+    edits = (f"cluster.groups.{g}.micro_batches={part}" for g, part in enumerate(found.parts))
+    return "\n".join([*lines, f"set       {' '.join(edits)}"])
+
+
+def group_division_json(found: GroupDivision) -> dict[str, object]:
+    """Return the answer as plain data, under "group_division"."""
+    equal = found.equal_step_time_s
+    return {
+        "group_division": {
+            "what": found.what,
+            "parts": list(found.parts),
+            "stage_layers": list(found.job.plan.stage_layers),
+            "clean_step_time_s": nine_digits(found.step_time_s),
+            "equal_clean_step_time_s": nine_digits(equal) if equal < float("inf") else None,
+        }
+    }
+
+
+def _subject(job: Job) -> list[str]:
+    """Return the lines that name the job."""
+    return [
+        f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
+        f"plan      {job.plan.short()}  {job.batch.text()}",
+    ]

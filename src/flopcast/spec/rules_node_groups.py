@@ -1,0 +1,134 @@
+"""The rules about groups of unequal nodes.
+
+Answers: which groups contradict each other or the plan; why, and which edit mends it?
+Elsewhere: which ranks run on a group (node_groups.py), what a rule is (checks.py).
+"""
+
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.node_groups import first_plan, replicas_of_groups, whole_places
+from flopcast.spec.slow_parts import DEVICE, HOST
+
+
+def _several(case: Case) -> bool:
+    return len(case.cluster.groups) > 1
+
+
+def _fills(case: Case) -> bool:
+    """Return whether the plan uses every device, which another rule asks for."""
+    return first_plan(case.plans).devices == case.cluster.num_devices
+
+
+def _devices_per_node(case: Case) -> list[int]:
+    return [group.node.devices for group in case.cluster.groups]
+
+
+def _own_tiers(case: Case) -> bool:
+    """Return whether a group has tiers of its own."""
+    return any(group.tiers for group in case.cluster.groups)
+
+
+def _slow_links(case: Case) -> list[str]:
+    return [part.word() for part in case.site.slow if part.kind not in (DEVICE, HOST)]
+
+
+def _measured(case: Case) -> bool:
+    """Return whether a tier has a matrix of links."""
+    return any(tier.links is not None for tier in case.cluster.tiers)
+
+
+def _divided(case: Case) -> list[int]:
+    """Return the groups that state their micro-batches."""
+    return [place for place, group in enumerate(case.cluster.groups) if group.micro_batches is not None]
+
+
+def _replicas(case: Case) -> list[int] | None:
+    """Return the number of replicas on each group; None if a replica runs on several."""
+    return replicas_of_groups(first_plan(case.plans), case.cluster)
+
+
+def _stated(case: Case) -> int:
+    """Return the micro-batches that groups state, over all replicas; 0 for groups that state none."""
+    pairs = zip(case.cluster.groups, _replicas(case) or (), strict=False)
+    return sum((group.micro_batches or 0) * replicas for group, replicas in pairs)
+
+
+def _all(case: Case) -> int:
+    """Return the micro-batches of a step over all replicas."""
+    return first(case.plans.data_parallel * case.plans.num_micro_batches)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="cluster.groups",
+        holds=lambda c: len(set(_devices_per_node(c))) == 1,
+        value=lambda c: " and ".join(map(str, _devices_per_node(c))) + " devices in a node",
+        allowed="groups whose nodes have equally many devices",
+        because="nodes with different numbers of devices are not supported yet",
+        fix=lambda c: f"change devices of every group to {_devices_per_node(c)[0]}",
+    ),
+    Rule(
+        field="cluster.groups",
+        holds=lambda c: not _several(c) or not _fills(c) or whole_places(first_plan(c.plans), c.cluster),
+        value=lambda c: f"{len(c.cluster.groups)} groups",
+        allowed="groups that hold whole stages of whole replicas",
+        because="the ranks of a stage on unequal nodes would wait for each other in every layer",
+        fix="change the counts of the groups, or the degrees of the plan, until they divide",
+    ),
+    Rule(
+        field="cluster.groups",
+        about_lists=True,
+        holds=lambda c: not (_several(c) and c.batch.listed),
+        value=lambda c: f"{len(c.cluster.groups)} groups",
+        allowed="one group with a list of micro-batches",
+        because="unequal nodes together with micro-batches that differ are not supported yet",
+        fix="remove the list of micro-batches, or describe one group",
+    ),
+    Rule(
+        field="cluster.groups",
+        holds=lambda c: not (_own_tiers(c) and (_measured(c) or _slow_links(c))),
+        value=lambda c: ",".join(_slow_links(c)) or "measured links",
+        allowed="slow devices and hosts where groups have tiers of their own",
+        because="slow and measured links of groups with tiers of their own are not supported yet",
+        fix="remove the slow or measured links, or tiers of the groups",
+    ),
+    Rule(
+        field="cluster.groups",
+        holds=lambda c: _several(c) or not c.cluster.groups[0].tiers,
+        value=lambda _: "tiers of the only group",
+        allowed="tiers of the cluster where there is one group",
+        because="tiers of a group replace those of the cluster between its nodes",
+        fix="describe the tiers as cluster.tiers",
+    ),
+    Rule(
+        field="cluster.groups",
+        holds=lambda c: not _divided(c) or not _fills(c) or _replicas(c) is not None,
+        value=lambda c: f"micro_batches of {len(_divided(c))} groups",
+        allowed="micro_batches where each replica runs on one group",
+        because="the stages of a replica run the same micro-batches",
+        fix="remove micro_batches of the groups, or choose a rank order in which replicas come last",
+    ),
+    Rule(
+        field="cluster.groups",
+        about_steps=True,
+        holds=lambda c: not _divided(c) or _replicas(c) is None or _stated(c) == _all(c),
+        value=lambda c: f"{_stated(c)} micro-batches",
+        allowed=lambda c: f"micro_batches of all groups, {_all(c)} over all replicas",
+        because="all replicas together run the sequences of the global batch",
+        fix=lambda c: f"change micro_batches until their sum over replicas is {_all(c)}",
+    ),
+    Rule(
+        field="plan.virtual_stages",
+        holds=lambda c: not _divided(c) or c.plans.virtual_stages == 1,
+        allowed="1 with micro_batches of groups",
+        because="interleaved stages with other micro-batches on each group are not supported yet",
+        fix="set virtual_stages to 1",
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: not (_several(c) and c.structure.offload),
+        value=lambda c: len(c.structure.offload),
+        allowed="nothing on groups of unequal nodes",
+        because="states outside the devices on groups of unequal nodes are not supported yet",
+        fix="set offload to none",
+    ),
+)
