@@ -14,6 +14,35 @@ PRODUCT_S = 4.0  # whole
 CASES = [0.0, 0.5, 2.0, 4.0, 9.0]  # seconds of a whole message
 
 
+def in_tiles(message_s, how):
+    """Products of four seconds and messages of so many, whole; all else takes no time."""
+    stack = {"base": "megatron-core", "tensor_overlap": how}
+    priced = priced_job(make_job(stack=stack, plan=f"dp=2 tp={RANKS} sp mbs=1 gbs=16"))
+
+    def seconds_of(item):
+        if isinstance(item.work, Matmul) and item.component != "head":
+            return PRODUCT_S
+        of_block = item.stream == "tp" and item.name.startswith(("attention.", "mlp."))
+        return message_s if of_block else 0.0
+
+    return repriced(priced, seconds_of)
+
+
+@all_cases("message_s", CASES)
+@all_cases("how", ["tiles", "scatter_tiles"])
+def test_tile_by_tile_the_forward_shows_one_band_of_tiles(message_s, how):
+    priced = in_tiles(message_s, how)
+    block = [s for s in priced.programs.forward if any(i.name == "mlp.down.band" for i in s.items)]
+
+    found = layer_s(block, priced)
+
+    rows = next(i.work.m for i in block[0].items if i.name == "mlp.down.band").item()
+    band_s = PRODUCT_S * 128 / rows
+    hidden_s = max(PRODUCT_S - band_s, message_s) + band_s
+    gathered_s = hidden_s if how == "tiles" else message_s + PRODUCT_S
+    assert found == pytest.approx(2 * (gathered_s + hidden_s))
+
+
 def played(message_s):
     """Products of four seconds in equal chunks; gathers and scatters of so many; all else takes no time."""
     stack = {"base": "megatron-core", "tensor_overlap": "chunks"}
@@ -67,7 +96,7 @@ def test_the_backward_hides_gathers_under_input_gradients_and_scatters_under_wei
 
 def test_hidden_messages_make_a_step_shorter_and_never_shorter_than_its_products():
     steps = {}
-    for overlap in ("none", "chunks"):
+    for overlap in ("none", "chunks", "tiles", "scatter_tiles"):
         stack = {"base": "megatron-core", "tensor_overlap": overlap}
         job = make_job(
             stack=stack,
@@ -86,5 +115,6 @@ def test_hidden_messages_make_a_step_shorter_and_never_shorter_than_its_products
         )
         steps[f"{overlap}, free messages"] = sum(layer_s(s, free) for s in priced.programs.passes)
 
-    assert steps["chunks"] < steps["none"]
-    assert steps["chunks"] >= steps["none, free messages"]
+    assert steps["tiles"] < steps["chunks"] < steps["none"]  # the finer the parts, the sooner they end
+    assert steps["tiles"] < steps["scatter_tiles"] < steps["none"]
+    assert steps["tiles"] >= steps["none, free messages"]

@@ -10,7 +10,9 @@ from flopcast.library import catalog
 from flopcast.operators.matmul import Matmul
 
 PLAIN = catalog.stack("megatron-core")
-CHUNKS = stack_with(PLAIN, tensor_overlap="chunks")
+CHUNKS, TILES, SCATTERS = (
+    stack_with(PLAIN, tensor_overlap=how) for how in ("chunks", "tiles", "scatter_tiles")
+)
 
 
 def passes(stack, *texts, model=LLAMA):
@@ -33,10 +35,11 @@ def sent(items, collective, plan=0):
 
 @all_cases("model", MODELS)
 @all_cases("recompute", ["none", "selective", "full"])
-def test_chunks_add_up_to_the_products_and_messages_that_were_cut(model, recompute):
+@all_cases("stack", [CHUNKS, TILES, SCATTERS])
+def test_parts_add_up_to_the_products_and_messages_that_were_cut(model, recompute, stack):
     plan = f"tp=4 sp mbs=2 gbs=2 recompute={recompute}".replace("recompute=none", "")
     for whole, cut in zip(
-        passes(PLAIN, plan, model=MODELS[model]), passes(CHUNKS, plan, model=MODELS[model]), strict=True
+        passes(PLAIN, plan, model=MODELS[model]), passes(stack, plan, model=MODELS[model]), strict=True
     ):
         assert flop(cut) == pytest.approx(flop_of(whole), rel=1e-12)
         for collective in ("all_gather", "reduce_scatter"):
@@ -59,6 +62,19 @@ def test_every_gather_and_scatter_of_a_block_has_a_product_beside_it():
         "mlp.down.dgrad.last",
         "attention.out.dgrad.last",
     ]
+
+
+def test_tiles_leave_products_and_messages_whole():
+    """A fused kernel has the shape of the product, and its message is one; hardware leaves gathers alone."""
+    whole = {item.name: item.work for item in passes(PLAIN, "tp=4 sp mbs=1 gbs=1")[0]}
+    for stack, of_gathers in ((TILES, 2), (SCATTERS, 0)):
+        forward, _ = passes(stack, "tp=4 sp mbs=1 gbs=1")
+        bands = [item for item in forward if item.name.endswith(".band")]
+        assert len(bands) == 2 + of_gathers
+        for band in bands:
+            assert at(band.work.m) == at(whole[band.name.removesuffix(".band")].m) == 2048
+            assert at(band.count) == 128 / 2048
+        assert all(at(item.count) == 1 for item in messages(forward))
 
 
 def test_what_is_kept_does_not_depend_on_chunks():

@@ -258,7 +258,9 @@ class Stack(StrictModel):
         always ("all").
     tensor_overlap : str
         "chunks": tensor-parallel gathers and scatters overlap with the GEMMs that they belong to, both in
-        chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
+        chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`). "tiles": kernels that
+        fuse a GEMM with its gather or scatter compute each tile when its input is there, and send it when
+        it is done (Flux). "scatter_tiles": hardware does so with scatters alone (T3).
     pipeline : Pipeline
         Transfers between stages, and the division of layers over stages.
     gradients : Gradients
@@ -301,7 +303,7 @@ class Stack(StrictModel):
     selective_groups: tuple[str, ...] = ("core_attention",)
     recompute_until: Literal["end", "kept", "read"] = "end"
     fused_loss: Literal["none", "uncut", "all"] = "none"
-    tensor_overlap: Literal["none", "chunks"] = "none"
+    tensor_overlap: Literal["none", "chunks", "tiles", "scatter_tiles"] = "none"
     pipeline: Pipeline = Pipeline()
     gradients: Gradients = Gradients()
     sharding: Sharding = Sharding()

@@ -201,9 +201,10 @@ def _exchange_overlap(layer: Layer, software: Software) -> Layer:
 
 def _tensor_overlap(layer: Layer, software: Software) -> Layer:
     """Run tensor-parallel messages of blocks under their products, where the stack does."""
-    if software.stack.tensor_overlap != "chunks" or layer.kind != "block":
+    how = software.stack.tensor_overlap
+    if how == "none" or layer.kind != "block":
         return layer
-    run = partial(under_products, ranks=software.workload.plans.tensor_parallel)
+    run = partial(under_products, ranks=software.workload.plans.tensor_parallel, how=how)
     return replace(layer, forward=run(layer.forward), backward=run(layer.backward))
 
 

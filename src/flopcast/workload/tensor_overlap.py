@@ -1,7 +1,7 @@
-"""Tensor-parallel messages under the products that they belong to, cut into chunks.
+"""Tensor-parallel messages under the products that they belong to, cut into chunks or tile by tile.
 
-Answers: what runs instead of a gather and a product, or a product and a scatter, where a stack cuts both
-into chunks and lets one chunk travel while another is multiplied?
+Answers: what runs instead of a gather and a product, or a product and a scatter, where a stack lets one
+part travel while another is multiplied?
 Elsewhere: which stack does (spec/stack.py, `tensor_overlap`), how long chunks take (cost/), what stays
 exposed (timeline/). Sizes are split, nothing is added: FLOP and bytes are those of the whole.
 
@@ -16,10 +16,22 @@ Four patterns, as Transformer Engine pairs them ("user buffers"), t ranks wide:
 Chunks of a product are smaller and so less efficient: their own curve says how much. That a product has
 fewer multiprocessors beside a message is not counted.
 
+Tile by tile, a product stays one kernel with the efficiency of the whole. With G seconds for the product, M
+for the message and f for the share of a band of tiles in the rows of the product, each pair takes
+
+    gather → product           max((1 - f) G, M) + f G: the last band waits for the last rows
+    product → scatter          f G + max((1 - f) G, M): the first band is alone
+
+The gather and the scatter of a backward pass run beside gradients, whole, as above. Messages take no
+multiprocessors; their share of the memory's bandwidth slows no product that is bound by its FLOP, so it is
+left out (T3 arbitrates so that it does not). The hardware of T3 leaves gathers alone.
+
 References
 ----------
 Transformer Engine, `pytorch/module/base.py`, `initialize_ub`: which product has which method, and 4 splits.
-Decomposed collectives: Wang et al., ASPLOS 2023, doi:10.1145/3567955.3567959.
+Decomposed collectives: Wang et al., ASPLOS 2023, doi:10.1145/3567955.3567959. Tiles: Flux,
+arXiv:2406.06858 (gathers and scatters fused with products); T3, arXiv:2401.16677 (tracking and triggering
+in hardware).
 """
 
 from dataclasses import replace
@@ -35,16 +47,19 @@ from flopcast.operators.messages import ReduceScatter, Replicate
 from flopcast.workload.message_order import without_waiting
 
 SPLITS = 4.0  # chunks of a product whose result is scattered
+TILE_ROWS = 128.0  # of the tiles of a product
+CHUNKS, TILES = "chunks", "tiles"  # of `stack.tensor_overlap`, beside scatters alone in tiles
 
 
-def under_products(items: tuple[Item, ...], ranks: Counts) -> tuple[Item, ...]:
-    """Return items of one layer and pass, with tensor-parallel messages in chunks that overlap products.
+def under_products(items: tuple[Item, ...], ranks: Counts, how: str = CHUNKS) -> tuple[Item, ...]:
+    """Return items of one layer and pass, with tensor-parallel messages that overlap products in parts.
 
     Parameters
     ----------
     items : in the order of the pass; a backward may hold a forward that runs again
     ranks : tensor-parallel degree, shape (plans, 1)
         One rank sends nothing, and multiplies in one piece.
+    how : "chunks", "tiles" or "scatter_tiles", as a stack has it
 
     Examples
     --------
@@ -62,22 +77,27 @@ def under_products(items: tuple[Item, ...], ranks: Counts) -> tuple[Item, ...]:
     result: list[Item] = []
     place = 0
     while place < len(items):
-        found, taken = _pattern(items[place : place + 3], ranks)
+        found, taken = _pattern(items[place : place + 3], ranks, how)
         result += found or items[place : place + 1]
         place += taken or 1
     return tuple(result)
 
 
-def _pattern(items: tuple[Item, ...], ranks: Counts) -> tuple[list[Item], int]:
+def _pattern(items: tuple[Item, ...], ranks: Counts, how: str) -> tuple[list[Item], int]:
     """Return the items that replace the first of these and some after it, and how many; empty if none."""
     first, *others = items
     if not others or any(item.beside for item in items[:2]):
         return [], 0
     second = others[0]
     if _gathers(first) and _is_product(second) and "tp" in second.waits:
-        return _gathered(first, second, ranks), 2
-    if _is_product(first) and first.phase != "backward" and _scatters(second):
-        return _scattered(first, second, ranks), 2
+        if how == CHUNKS:
+            return _gathered(first, second, ranks), 2
+        return ([first, *_parts(second, last=True)], 2) if how == TILES else ([], 0)
+    if _is_product(first) and _scatters(second):
+        if how == CHUNKS:
+            return (_scattered(first, second, ranks), 2) if first.phase != "backward" else ([], 0)
+        band, rest = _parts(first, last=False)
+        return [band, second, rest], 2
     if len(items) == 3 and _are_gradients(first, second) and _scatters(items[2]):
         return _beside_weight_gradient(first, second, items[2]), 3
     return [], 0
@@ -142,6 +162,19 @@ def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
         without_waiting(_further_chunks(product, chunks, "rest"), "tp"),
         _chunk(scatter, chunks, one, "last"),
     ]
+
+
+def _parts(product: Item, last: bool) -> list[Item]:
+    """Return a product as the share of a band of tiles and the rest, of which one waits for no message.
+
+    Both are the whole product, run for a share of it: one kernel, launched once.
+    """
+    work = product.work
+    rows = work.m if isinstance(work, Matmul) else ZERO
+    share = np.minimum(TILE_ROWS / np.maximum(rows, 1.0), 1.0)
+    band = replace(product, name=f"{product.name}.band", count=product.count * share)
+    rest = without_waiting(replace(product, count=product.count * (1.0 - share)), "tp")
+    return [rest, band] if last else [band, rest]
 
 
 def _beside_weight_gradient(dgrad: Item, wgrad: Item, scatter: Item) -> list[Item]:

@@ -61,7 +61,7 @@ def _overlapped_gather(job: Job) -> tuple[Job, ...]:
 
 
 def _overlapped_tensor(job: Job) -> tuple[Job, ...]:
-    if job.plan.tensor_parallel == 1 or job.stack.tensor_overlap == "chunks":
+    if job.plan.tensor_parallel == 1 or job.stack.tensor_overlap != "none":
         return ()
     return (with_stack(job, tensor_overlap="chunks"),)
 
