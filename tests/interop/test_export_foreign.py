@@ -128,6 +128,27 @@ def test_placements_that_deepspeed_has_not_are_refused(plan):
     assert refused(export_deepspeed, job) == {"plan.offload"}
 
 
+def test_deepspeed_gets_zero_plus_plus_and_other_groups_are_refused():
+    written = (
+        "parameters:all:int8",
+        "secondary:4",
+        "gradients:all:int4",
+        "parameters:all:int8,secondary:8:int8,gradients:all:int4",
+    )
+    for shards in written:
+        job = job_with(MODEL, f"dp=16 mbs=2 gbs=128 zero=3 shards={shards}", "deepspeed-zero")
+        assert differences(job, of_deepspeed(job)) == (), shards
+    for shards in ("parameters:2,gradients:8", "gradients:all:int8", "secondary:4:int8"):
+        job = job_with(MODEL, f"dp=16 mbs=2 gbs=128 zero=3 shards={shards}", "generic")
+        assert "plan.shards" in refused(export_deepspeed, job), shards
+
+
+def test_torchtitan_has_no_groups_of_single_states():
+    job = job_with(MODEL, "dp=16 gbs=64 zero=3 shards=secondary:8", "torch-fsdp2")
+
+    assert refused(export_torchtitan, job) == {"plan.shards"}
+
+
 def test_torchtitan_offloads_all_sharded_states_or_none():
     for offload, fields in (
         ("optimizer:host,parameters:host", set()),

@@ -22,6 +22,7 @@ def fixed(elements):
 BUCKETS = {  # elements of a bucket that travels beside compute, from the sources that each stack names
     "composer-llm-foundry": fixed(25 * MEBI // 2),  # bucket_cap_mb 25 of DDP, bf16
     "deepspeed-zero": fixed(500_000_000),  # reduce_bucket_size
+    "deepspeed-zero-2021": fixed(500_000_000),
     "generic": fixed(40_000_000),
     "gpt-neox-deepspeed": fixed(500_000_000),
     "internevo": fixed(512 * MEBI // 2),  # reduce_bucket_size 512 MiB, bf16

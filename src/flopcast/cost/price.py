@@ -316,6 +316,7 @@ def _of_host(kind: str, state: Pricing) -> PricedItem:
         "synchronise": (HOST, stack.host.synchronise_s),
         "step": ("host_step", stack.optimizer.step_host_s),
         "transfer": (HOST, stack.pipeline.host_s),
+        "piece": (HOST, stack.sharding.piece_s),
         "forward_layer": (HOST, stack.offload.forward_layer_s),
         "backward_layer": (HOST, stack.offload.backward_layer_s),
     }[kind]

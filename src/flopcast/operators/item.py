@@ -24,8 +24,9 @@ class HostWork:
     """Time that the host spends while nothing new is launched.
 
     `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one
-    optimizer step), "transfer" (the posting of one blocking message), "forward_layer" or "backward_layer"
-    (the bookkeeping of a layer whose states are partly outside the device).
+    optimizer step), "transfer" (the posting of one blocking message), "piece" (one rank's part of a message
+    that is a list), "forward_layer" or "backward_layer" (the bookkeeping of a layer whose states are partly
+    outside the device).
     """
 
     kind: str

@@ -134,6 +134,13 @@ class Sharding(StrictModel):
     levels : tuple of str
         Kinds of state that the software can share in groups of their own, as words of `plan.shards`:
         "secondary"; with a format of messages, "parameters:int8".
+    single_tensors : bool
+        Whether each large tensor of a unit is a message of its own under ZeRO-3.
+    piece_s : float
+        Host time of each piece of a message under ZeRO-3, if software divides messages into a list with one
+        piece for each rank. The device waits meanwhile.
+    live_elements : int
+        Largest unit that stays gathered between its recompute and its backward pass; 0 if all do.
     built_whole : bool
         Whether each rank builds the whole model in 16 bits on its device before parameters are sharded. No
         step needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.
@@ -150,4 +157,7 @@ class Sharding(StrictModel):
     gradient_dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
     unit_copies: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    single_tensors: bool = False
+    piece_s: float = Field(default=0.0, ge=0)
+    live_elements: int = Field(default=0, ge=0)
     built_whole: bool = False

@@ -45,6 +45,7 @@ from flopcast.workload.reductions import (
 )
 from flopcast.workload.shard_levels import gradient_casts, refreshed_parameters, summed_by_owners
 from flopcast.workload.sharded import wait_for
+from flopcast.workload.single_tensors import num_tensors, pieces
 
 ONE_NUMBER_BYTES = constant(8.0)
 
@@ -93,7 +94,7 @@ def micro_batch_items(
         by_axis = [("", "dp", held - experts)]
         if any(weight.expert for weight in weights):
             by_axis.append(("_experts", "expert_dp", experts))
-        copies = _copies(stack, behind=False)
+        copies, tensors = _copies(stack, behind=False), num_tensors(weights, stack, plans)
         for name, axis, count in by_axis:
             hidden = hidden_reductions(stack, plans, axis) if plans.structure.zero < 2 else ONE
             for when, mask in times:
@@ -102,23 +103,26 @@ def micro_batch_items(
                 passes = [_over_gradients(stack, n, whole, phase="backward", when=when) for n in copies]
                 passes += gradient_casts(plans, whole, when)
                 items += [replace(one, count=share) for one in passes]
-                items += _beside(stack, plans, (name, axis), here, (when, on_stage))
+                items += _beside(stack, plans, (name, axis), here, (when, on_stage), tensors)
         shard = updated_parameters(plans, held, experts if len(by_axis) > 1 else None)
         items += gradients_leave(stack, plans, shard)
     return tuple(items)
 
 
 def _beside(
-    stack: Stack, plans: Plans, of: tuple[str, str], held: Counts, at: tuple[str, Counts]
+    stack: Stack, plans: Plans, of: tuple[str, str], held: Counts, at: tuple[str, Counts], tensors: Counts
 ) -> list[Item]:
     """Return the reduction of one layer's `held` gradients, which overlaps with the backward pass.
 
     `of` holds the suffix of the name and the axis, `at` the micro-batches and the elements of the stage. A
-    bucket is one message. A stack without overlap waits for it.
+    bucket is one message, or as many as there are `tensors`. A stack without overlap waits for it.
     """
     bucket, share = bucket_of(stack, plans, held, at[1])
+    bucket, share = bucket / tensors, share * tensors
     hidden = stack.gradients.overlaps(plans.structure.zero)
-    items = [
+    ranks = ranks_of(plans, "gradients")
+    items = list(pieces(stack, ranks, share, "backward", at[0]) if plans.structure.zero == 3 else ())
+    items += [
         Item(
             name=f"gradients.reduce{of[0]}{ending}",
             work=message,

@@ -41,6 +41,7 @@ from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_ti
 from flopcast.workload.program import Segment
 from flopcast.workload.reductions import Times, bucket_elements
 from flopcast.workload.shard_levels import gathered_kind, narrow_bytes, parameter_cast
+from flopcast.workload.single_tensors import gathers_of_a_pass, num_tensors, pieces
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
@@ -274,18 +275,21 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
         usual_bytes = update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
         size_bytes = bucket * (narrow_bytes(plans, kind) or usual_bytes)
         shards = plans.expert_state_shards if of_experts else ranks_of(plans, kind)
+        again = gathers_of_a_pass(weights, stack, plans, how.backward)
+        messages = num_tensors(weights, stack, plans)
         found += (copies := parameters_return(stack, plans, count / shards, how.phase, how.when))
         found += parameter_cast(plans, kind, count / shards, ("quantise", how.phase, how.when))
+        found += pieces(stack, shards, messages * again, how.phase, how.when)
         found.append(
             Item(
                 name=f"parameters.gather{name}",
-                work=AllGather(axis=axis_of(plans, kind, axis), message_bytes=size_bytes),
+                work=AllGather(axis=axis_of(plans, kind, axis), message_bytes=size_bytes / messages),
                 component="dp_communication",
                 phase=how.phase,
                 when=how.when,
                 stream="dp",
                 waits=("compute", "host", *(copy.stream for copy in copies)),
-                count=count / np.maximum(bucket, 1.0),
+                count=count / np.maximum(bucket, 1.0) * messages * again,
                 overlapped=ahead,
             )
         )
